@@ -1,0 +1,34 @@
+"""The door to JSON for plugin-safe packages: the standard library only.
+
+Services that decode large lists use `formats.fastjson`, which gives the same values faster.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+Json = Any
+Raw = dict[str, Any]
+
+
+class NotJson(ValueError):
+    """The text is not JSON; the message says where."""
+
+
+def loads(text: str | bytes) -> Json:
+    """The value that `text` encodes. Raises NotJson."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise NotJson(str(error)) from error
+
+
+def dumps(value: Json) -> bytes:
+    """Compact UTF-8 JSON, keys in the order given."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def pretty(value: Json) -> str:
+    """Indented JSON for people."""
+    return json.dumps(value, indent=2, ensure_ascii=False)

@@ -1,0 +1,58 @@
+"""The door to YAML: PyYAML, with the YAML 1.1 reading that Kubernetes tools and cloud-init share.
+
+Plugin-safe: uses PyYAML's pure files only, unless the C loader happens to be there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class NotYaml(ValueError):
+    """The text is not YAML; the message says where."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes multi-line text as a literal block, so that people can read scripts and certificates."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+    style = "|" if "\n" in value else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def load(text: str | bytes) -> Any:
+    """The one document in `text` (None when empty). Raises NotYaml."""
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise NotYaml(str(error)) from error
+
+
+def load_all(text: str | bytes) -> list[Any]:
+    """Every document in `text` that is not empty. Raises NotYaml."""
+    try:
+        return [document for document in yaml.load_all(text, Loader=_Loader) if document is not None]
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise NotYaml(str(error)) from error
+
+
+def dump(value: Any, *, sort: bool = False) -> str:
+    """`value` as block-style YAML, keys in the order given unless `sort`."""
+    return str(
+        yaml.dump(
+            value, Dumper=_Dumper, sort_keys=sort, allow_unicode=True, default_flow_style=False, width=4096
+        )
+    )
+
+
+def dump_all(values: list[Any]) -> str:
+    """The documents in `values`, separated by `---`."""
+    return "---\n".join(dump(value) for value in values)

@@ -1,0 +1,147 @@
+"""Everything an API server, or the way to it, can say no with.
+
+One family, one screen. `error_for` translates a reply; transports translate socket errors.
+Two outcomes must never be confused:
+
+* `Unreachable` — the request was not sent, so it may be repeated without a look.
+* `Unanswered`  — it may have been carried out; read before repeating a write.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windrow.formats.json import NotJson, loads
+from windrow.kube.requests import Reply
+
+
+class KubeError(Exception):
+    """Any failure of a request. `message` is the server's own text where it sent one."""
+
+    def __init__(
+        self, message: str, *, status: int = 0, reason: str = "", details: dict[str, Any] | None = None
+    ):
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.reason = reason
+        self.details = details or {}
+
+    @property
+    def retry_after_s(self) -> float | None:
+        value = self.details.get("retryAfterSeconds")
+        return float(value) if value else None
+
+
+class BadRequest(KubeError):
+    """400: the server could not make sense of the request."""
+
+
+class Unauthorized(KubeError):
+    """401: the credential is missing, expired or revoked."""
+
+
+class Forbidden(KubeError):
+    """403: the credential is known but may not do this."""
+
+
+class NotFound(KubeError):
+    """404: no such object (or no such kind)."""
+
+
+class NotAllowed(KubeError):
+    """405: the server does not offer this method here."""
+
+
+class Exists(KubeError):
+    """409 AlreadyExists."""
+
+
+class Conflict(KubeError):
+    """409: the object changed meanwhile, a precondition failed, or its state forbids the action."""
+
+
+class Expired(KubeError):
+    """410: the resource version or continue token is too old; list again."""
+
+
+class UnsupportedFormat(KubeError):
+    """406 or 415: a media type the server does not speak."""
+
+
+class Invalid(KubeError):
+    """422: the object breaks a rule of its schema."""
+
+
+class Denied(KubeError):
+    """An admission webhook said no (any status). Never worth repeating unchanged."""
+
+
+class Throttled(KubeError):
+    """429: slow down; `retry_after_s` says for how long."""
+
+
+class ServerFailed(KubeError):
+    """5xx that is not an admission denial."""
+
+
+class Unreachable(KubeError):
+    """Never sent: name not resolved, connection refused, TLS not trusted. May be repeated."""
+
+
+class NotTrusted(Unreachable):
+    """The server's certificate is not signed by the CA we were given."""
+
+
+class Unanswered(KubeError):
+    """Sent, no answer: it may have happened. Read before repeating a write."""
+
+
+_BY_STATUS: dict[int, type[KubeError]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    405: NotAllowed,
+    406: UnsupportedFormat,
+    409: Conflict,
+    410: Expired,
+    413: BadRequest,
+    415: UnsupportedFormat,
+    422: Invalid,
+    429: Throttled,
+}
+
+
+def error_from_status(status: dict[str, Any]) -> KubeError:
+    """The error that a Status object stands for."""
+    code = int(status.get("code") or 500)
+    message = str(status.get("message") or f"the server answered {code}")
+    reason = str(status.get("reason") or "")
+    details = status.get("details")
+    made: type[KubeError] = _BY_STATUS.get(code, ServerFailed)
+    if reason == "AlreadyExists":
+        made = Exists
+    if message.startswith('admission webhook "') and "denied the request" in message:
+        made = Denied  # also with code 500: reference/05 §3.1
+    return made(message, status=code, reason=reason, details=details if isinstance(details, dict) else None)
+
+
+def error_for(reply: Reply) -> KubeError | None:
+    """The error in `reply`, or None when it is a success."""
+    if reply.status < 400:
+        return None
+    try:
+        body = loads(reply.body)
+    except NotJson:
+        body = None
+    if isinstance(body, dict) and body.get("kind") == "Status":
+        error = error_from_status({"code": reply.status, **body})
+    else:
+        text = reply.body[:500].decode("utf-8", "replace").strip()
+        made = _BY_STATUS.get(reply.status, ServerFailed)
+        error = made(text or f"the server answered {reply.status}", status=reply.status)
+    after = reply.headers.get("Retry-After")
+    if after and after.isdigit():
+        error.details.setdefault("retryAfterSeconds", int(after))
+    return error

@@ -1,0 +1,134 @@
+"""The port Machines: how the cluster manager gets, powers and loses machines, whoever makes them.
+
+Level-triggered: every verb may be repeated, and continues from what exists. Adapters: `memory` (a double),
+`direct` (our node driver against the Harvester API), `plugin_host` (any docker-machine plugin).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Any, Literal, Protocol
+
+from windrow.client.cache import Cache
+
+
+class Power(Enum):
+    ON = "on"
+    OFF = "off"
+    RESTART = "restart"
+
+
+# Memory is the driver's config.json (`Driver` object, reference/01 §3.3) as a dict, the same in every adapter,
+# so a machine may change adapters. Extra keys start with "Windrow" and are ignored by Go.
+Memory = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSpec:
+    """All that is needed to make one machine.
+
+    `options` are the user's own HarvesterConfig fields (camelCase names of reference/01 §3.1, strings as Rancher
+    writes them, or structured values), `cloud_config` is the bootstrap's cloud-config document (what rancher-machine
+    would pass by file); the driver merges it after the user's `userData`.
+    """
+
+    name: str
+    machine_uid: str
+    cluster_name: str
+    cluster_uid: str
+    credential: str  # "namespace:name" of the credential Secret
+    options: Mapping[str, Any]
+    cloud_config: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a spec, found before anything is made."""
+
+    fact: str
+    cure: str
+    field: str = ""
+    severity: Literal["error", "warning"] = "error"
+
+    def __str__(self) -> str:
+        return f"{self.fact}; {self.cure}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What the infrastructure shows of one machine, by the record's machine uid.
+
+    `presence` is "missing" only after a live GET answered 404 on the Harvester whose identity the memory holds.
+    Everything that is not certain is "unknown", and unknown never replaces or deletes (design §2.5).
+    """
+
+    machine_uid: str
+    name: str
+    presence: Literal["present", "missing", "unknown"]
+    vm_uid: str = ""
+    state: Literal[
+        "", "provisioning", "starting", "running", "stopping", "stopped", "failed", "migrating", "deleting"
+    ] = ""
+    addresses: tuple[str, ...] = ()
+    host: str = ""
+    host_ready: bool | None = None  # None: the host cannot be seen with this credential
+    agent_connected: bool | None = None
+    zone: str = ""
+    region: str = ""
+    because: str = ""  # the infrastructure's own words about what it waits for, or why unknown
+    since: datetime | None = None
+
+
+class MachineRefused(Exception):
+    """The infrastructure will not make this machine as asked; repeating unchanged is useless."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+class InfrastructureUnknown(Exception):
+    """The infrastructure could not be asked (401, 403, time-out, other identity). Says which and what to do."""
+
+    def __init__(self, fact: str, cure: str) -> None:
+        super().__init__(f"{fact}; {cure}")
+        self.fact, self.cure = fact, cure
+
+
+class Machines(Protocol):
+    async def check(self, specs: Sequence[MachineSpec]) -> list[Problem]:
+        """All problems of all specs at once; makes nothing. Raises InfrastructureUnknown."""
+        ...
+
+    async def ensure(self, spec: MachineSpec, memory: Memory | None) -> Memory:
+        """Order the machine and return once the order is recorded at the infrastructure (not: running).
+
+        With `memory` it continues from what exists. Raises MachineRefused, InfrastructureUnknown.
+        """
+        ...
+
+    async def power(self, memory: Memory, wanted: Power) -> Memory:
+        """Order a power state; does not wait for it."""
+        ...
+
+    async def rewrite(self, memory: Memory, cloud_config: str) -> Memory:
+        """Replace the bootstrap document the machine reads at its next start (used to scrub secrets)."""
+        ...
+
+    async def remove(self, memory: Memory, volumes: frozenset[str]) -> None:
+        """Order the machine's removal, with the disks it made itself and the extra claims named in `volumes`.
+
+        Returns once ordered; a machine that is not there counts as removed. Its end shows in `sightings`.
+        """
+        ...
+
+    def sightings(self) -> Cache[Sighting]:
+        """What is seen of every machine this port was told about (by `ensure` or `watch_over`)."""
+        ...
+
+    def watch_over(self, memory: Memory) -> None:
+        """Start seeing a machine known from the ledger, after a restart. May be repeated."""
+        ...
