@@ -7,41 +7,7 @@ called directly; for other processes `emulator.proxy` leads to them through one 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from typing import Protocol
-
-from windrow.kube.requests import Event, Reply, Request
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """Who is on the other end: the verified client certificate (PEM) if one was shown, and the address."""
-
-    certificate: str = ""
-    address: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What a TLS door shows and asks: its chain and key (PEM), and the CA (PEM) of clients it would recognise."""
-
-    chain: str
-    key: str
-    client_ca: str = ""
-
-
-class Door(Protocol):
-    """One HTTP service at one address and port."""
-
-    def identity(self) -> Identity | None:
-        """TLS identity, read anew for each connection; None for plain HTTP."""
-        ...
-
-    async def send(self, request: Request, peer: Peer) -> Reply: ...
-
-    def stream(self, request: Request, peer: Peer) -> AbstractAsyncContextManager[AsyncIterator[Event]]: ...
+from windrow.apiserver.doors import Door
 
 
 class Rack:
