@@ -26,7 +26,7 @@ class SystemClock:
 
     async def until(self, instant: datetime) -> None:
         # The wall clock may be set while we sleep; look again after each sleep.
-        while (left := (instant - self.now()).total_seconds()) > 0:
+        while (left := (instant - self.now()).total_seconds()) > 0:  # noqa: ASYNC110 - no event tells the time
             await asyncio.sleep(min(left, 3600))
 
 
