@@ -1,0 +1,141 @@
+"""What a component asks of an API server, as one call each: send the request, read the answer, raise the error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.client.transport import Transport
+from windrow.formats.fastjson import loads
+from windrow.formats.json import NotJson
+from windrow.kube import requests
+from windrow.kube.errors import Expired, NotFound, ServerFailed, error_for
+from windrow.kube.objects import Raw
+from windrow.kube.refs import Kind, Ref
+from windrow.kube.requests import Propagation, Reply, Request
+
+PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All objects of a list, and the resourceVersion from which a watch would go on."""
+
+    items: list[Raw]
+    version: str
+
+
+def read_reply(reply: Reply) -> Raw:
+    """The object in `reply`; {} for an empty body. Raises the KubeError that it stands for."""
+    error = error_for(reply)
+    if error is not None:
+        raise error
+    if not reply.body:
+        return {}
+    try:
+        raw = loads(reply.body)
+    except NotJson as problem:
+        raise ServerFailed(
+            f"wanted a JSON object, found {reply.body[:80]!r}; is this address an API server?",
+            status=reply.status,
+        ) from problem
+    if not isinstance(raw, dict):
+        raise ServerFailed(f"wanted a JSON object, found a {type(raw).__name__}", status=reply.status)
+    return raw
+
+
+class Client:
+    """Typed verbs over a Transport. Every method raises the KubeError of a refusal; none of them retries."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+
+    async def call(self, request: Request) -> Raw:
+        """Send `request` as it is and return the object in the answer."""
+        return read_reply(await self.transport.send(request))
+
+    async def get(self, ref: Ref) -> Raw:
+        return await self.call(requests.get(ref))
+
+    async def find(self, ref: Ref) -> Raw | None:
+        """The object, or None when the server says that exactly this object does not exist.
+
+        A 404 that does not name the object (an unknown kind, a proxy's own page) is raised as NotFound:
+        it does not prove that the object is gone.
+        """
+        try:
+            return await self.get(ref)
+        except NotFound as error:
+            if error.details.get("name") != ref.name:
+                raise
+            return None
+
+    async def list(self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "") -> list[Raw]:
+        """All objects in scope; `namespace` "" means every namespace."""
+        return (await self.listing(kind, namespace, labels, fields)).items
+
+    async def listing(
+        self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "", version: str | None = None
+    ) -> Listing:
+        """The same, read page by page, with the version of the first page (which every page shares)."""
+        try:
+            return await self._pages(kind, namespace, labels, fields, version, PAGE)
+        except Expired:
+            # The list grew older than the server's history between two pages: take it whole.
+            return await self._pages(kind, namespace, labels, fields, version, 0)
+
+    async def _pages(
+        self, kind: Kind, namespace: str, labels: str, fields: str, version: str | None, limit: int
+    ) -> Listing:
+        items: list[Raw] = []
+        continue_, found = "", ""
+        while True:
+            page = await self.call(
+                requests.list_(
+                    kind,
+                    namespace,
+                    labels=labels,
+                    fields=fields,
+                    limit=limit,
+                    continue_=continue_,
+                    version=None if continue_ else version,
+                )
+            )
+            metadata = page.get("metadata") or {}
+            for item in page.get("items") or ():
+                # Lists of built-in kinds leave these out.
+                item.setdefault("apiVersion", kind.api_version)
+                item.setdefault("kind", kind.kind)
+                items.append(item)
+            found = metadata.get("resourceVersion") or found
+            continue_ = metadata.get("continue") or ""
+            if not continue_:
+                return Listing(items, found)
+
+    async def create(self, kind: Kind, raw: Mapping[str, Any], namespace: str = "") -> Raw:
+        return await self.call(requests.create(kind, raw, namespace))
+
+    async def update(self, kind: Kind, raw: Mapping[str, Any], subresource: str = "") -> Raw:
+        """Replace the whole object that `raw` names. Only for objects that we own in every field."""
+        metadata = raw["metadata"]
+        ref = kind.ref(metadata["name"], metadata.get("namespace", ""))
+        return await self.call(requests.update(ref, raw, subresource))
+
+    async def patch(self, ref: Ref, change: Mapping[str, Any], subresource: str = "") -> Raw:
+        """Merge `change` into the object (RFC 7386: null deletes, lists are replaced)."""
+        return await self.call(requests.merge_patch(ref, change, subresource))
+
+    async def json_patch(self, ref: Ref, steps: Sequence[Mapping[str, Any]], subresource: str = "") -> Raw:
+        return await self.call(requests.json_patch(ref, steps, subresource))
+
+    async def strategic_patch(self, ref: Ref, change: Mapping[str, Any], subresource: str = "") -> Raw:
+        """Built-in kinds only: lists of conditions, addresses, … are merged by their key."""
+        return await self.call(requests.strategic_patch(ref, change, subresource))
+
+    async def apply(self, ref: Ref, raw: Mapping[str, Any], manager: str, *, force: bool = False) -> Raw:
+        return await self.call(requests.apply(ref, raw, manager, force=force))
+
+    async def delete(self, ref: Ref, propagation: Propagation | None = None, uid: str = "") -> Raw:
+        """Order the deletion. With `uid`, only of that very object (Conflict otherwise). Raises NotFound."""
+        return await self.call(requests.delete(ref, propagation=propagation, uid=uid))

@@ -1,0 +1,122 @@
+"""Keys in, outcomes out: calls a reconcile function for each key, and again when its outcome says so.
+
+Promises: one key is never reconciled twice at once; different keys run side by side, `workers` at most; a failing
+key waits longer each time and does not hold up the others; nothing outlives `run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+from windrow.kube.errors import KubeError
+from windrow.reconcile.outcomes import Changed, Failed, Outcome, Refused, Settled, Waiting
+from windrow.reconcile.queue import Queue
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock
+
+K = TypeVar("K", bound=Hashable)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    """How long to wait after the n-th failure in a row: doubling from `first` to `most`, a tenth of jitter."""
+
+    first: timedelta = timedelta(milliseconds=500)
+    most: timedelta = timedelta(minutes=2)
+
+    def after(self, failures: int, chance: Chance) -> timedelta:
+        doublings = min(max(failures - 1, 0), 32)
+        plain = min(self.first * float(2**doublings), self.most)
+        return plain * chance.between(0.9, 1.1)
+
+
+# A reconcile that answers Changed for ever is a defect; from this count on it is slowed down like a failure,
+# so that it cannot starve the others.
+RESTLESS = 20
+
+
+class Controller(Generic[K]):
+    """Reconciles keys from `queue`. `run` is its owner's task; `heard` is told every outcome."""
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Callable[[K], Awaitable[Outcome]],
+        clock: Clock,
+        chance: Chance,
+        *,
+        workers: int = 8,
+        back_off: BackOff | None = None,
+        heard: Callable[[K, Outcome], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.queue: Queue[K] = Queue(clock)
+        self._reconcile = reconcile
+        self._clock = clock
+        self._chance = chance
+        self._workers = workers
+        self._back_off = back_off or BackOff()
+        self._heard = heard
+        self._failures: dict[K, int] = {}
+        self._changes: dict[K, int] = {}
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        free = asyncio.Semaphore(self._workers)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await free.acquire()
+                key = await self.queue.get()
+                group.create_task(self._work(key, free), name=f"{self.name} {key}")
+
+    async def _work(self, key: K, free: asyncio.Semaphore) -> None:
+        try:
+            outcome = await self._attempt(key)
+            self._plan_next(key, outcome)
+            if self._heard is not None:
+                self._heard(key, outcome)
+        finally:
+            self.queue.done(key)
+            free.release()
+
+    async def _attempt(self, key: K) -> Outcome:
+        try:
+            return await self._reconcile(key)
+        except KubeError as error:
+            log.warning("%s: %s: %s", self.name, key, error)
+            return Failed(error)
+        except Exception as error:
+            log.exception("%s: %s: unexpected error", self.name, key)
+            return Failed(error)
+
+    def _plan_next(self, key: K, outcome: Outcome) -> None:
+        if not isinstance(outcome, Failed):
+            self._failures.pop(key, None)
+        if not isinstance(outcome, Changed):
+            self._changes.pop(key, None)
+        match outcome:
+            case Settled() | Refused() | Waiting(until=None):
+                pass  # the next change brings it back
+            case Waiting(until=instant) if instant is not None:
+                self.queue.add_at(key, instant)
+            case Changed():
+                count = self._changes[key] = self._changes.get(key, 0) + 1
+                self._again_after(key, self._back_off.after(count - RESTLESS, self._chance), count > RESTLESS)
+            case Failed(error=error):
+                count = self._failures[key] = self._failures.get(key, 0) + 1
+                asked = error.retry_after_s if isinstance(error, KubeError) else None
+                wait = max(self._back_off.after(count, self._chance), timedelta(seconds=asked or 0))
+                self._again_after(key, wait, True)
+
+    def _again_after(self, key: K, wait: timedelta, slowed: bool) -> None:
+        if slowed:
+            self.queue.add_at(key, self._clock.now() + wait)
+        else:
+            self.queue.add(key)
