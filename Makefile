@@ -1,0 +1,69 @@
+# Everything one types here. `make` alone lists it.
+#
+# Set-up needs python3 (3.11 or later, with venv) and the package registry. All of it goes into .venv;
+# every package is pinned by version and hash in requirements/*.txt.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+UV     := $(BIN)/uv pip install --quiet --python $(BIN)/python
+
+# Stamps say which part of the set-up is done; they lie in .venv, so removing it starts afresh.
+RUN := $(VENV)/.windrow-run
+DEV := $(VENV)/.windrow-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format lock setup bench clean
+
+help:  ## list what one can type
+	@grep -E '^[a-z]+:.*  ##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*  ## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
+	  || grep -E '^[a-z]+:.*  ##' $(MAKEFILE_LIST)
+
+demo: $(RUN)  ## watch a cluster come up, lose machines and heal (ARGS="--keep" for more)
+	@$(BIN)/windrow demo $(ARGS)
+
+test: $(DEV)  ## run the tests (ARGS="tests/unit -k quantity" for some)
+	@$(BIN)/pytest $(ARGS)
+
+check: $(DEV)  ## format, lint, types, walls between packages, lock files
+	$(BIN)/ruff format --check --quiet src tests scripts benchmarks
+	$(BIN)/ruff check --quiet src tests scripts benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python scripts/lock.py --check
+
+format: $(DEV)  ## write the format, and what lint can repair by itself
+	$(BIN)/ruff check --quiet --fix src tests scripts benchmarks
+	$(BIN)/ruff format --quiet src tests scripts benchmarks
+
+bench: $(DEV)  ## measure, and compare with the stated baselines
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+lock: $(DEV)  ## bring the lock files up to date with the inputs (ARGS="--upgrade" for newer versions)
+	$(BIN)/python scripts/lock.py $(ARGS)
+
+setup: $(DEV)  ## the set-up that the others do when they need it
+
+clean:  ## remove the set-up and every cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# pip brings uv and the builder, with their hashes; uv brings the rest.
+$(BIN)/uv: requirements/setup.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Windrow needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) --version 2>&1)."; \
+	  echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Setting up $(VENV) …"
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "$(PYTHON) cannot make a virtual environment; install its venv module (Debian: python3-venv)."; exit 1; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/setup.txt
+	@touch $@
+
+$(RUN): $(BIN)/uv requirements/run.txt pyproject.toml
+	@$(UV) --require-hashes -r requirements/run.txt
+	@$(UV) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DEV): $(RUN) requirements/dev.txt
+	@$(UV) --require-hashes -r requirements/dev.txt
+	@touch $@

@@ -1,0 +1,58 @@
+"""What a process really loads: the plugin-safe packages bring the standard library and PyYAML, and no asyncio."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+
+PLUGIN_SAFE = [
+    "values",
+    "wire",
+    "formats/json.py",
+    "formats/yaml.py",
+    "kube",
+    "cloudinit",
+    "harvester",
+    "nodedriver",
+]
+
+# A fresh interpreter without site-packages' start-up files tells what the imports themselves brought.
+PROBE = """
+import importlib, json, sys
+before = set(sys.modules)
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def modules_of(place: str) -> list[str]:
+    path = SRC / "windrow" / place
+    files = [path] if path.suffix else sorted(path.rglob("*.py"))
+    names = [".".join(file.relative_to(SRC).with_suffix("").parts) for file in files]
+    return [name.removesuffix(".__init__") for name in names]
+
+
+def loaded_by(*names: str) -> set[str]:
+    done = subprocess.run([sys.executable, "-c", PROBE, *names], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("place", PLUGIN_SAFE)
+def test_a_plugin_safe_package_loads_the_standard_library_and_pyyaml_only(place: str):
+    loaded = {name.partition(".")[0] for name in loaded_by(*modules_of(place))}
+
+    assert loaded - sys.stdlib_module_names <= {"windrow", "yaml", "_yaml"}
+    assert not loaded & {"asyncio", "concurrent"}
+
+
+def test_the_command_line_s_help_loads_nothing_heavy():
+    loaded = {name.partition(".")[0] for name in loaded_by("windrow.cli.main")}
+
+    assert not loaded & {"asyncio", "aiohttp", "cryptography", "msgspec", "rich", "yaml", "ssl"}

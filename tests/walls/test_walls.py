@@ -1,0 +1,114 @@
+"""The walls between packages stand, and `make check` notices a breach in any of them."""
+
+from __future__ import annotations
+
+import configparser
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LINT = Path(sys.executable).with_name("lint-imports")
+
+# Each contract with breaches that it must notice: a module, and what it may not import.
+BREACHES = [
+    ("layers", "windrow/values/clock.py", "windrow.kube.refs"),
+    ("layers", "windrow/kube/refs.py", "windrow.client.cache"),
+    ("layers", "windrow/client/cache.py", "windrow.harvester"),
+    ("layers", "windrow/harvester/__init__.py", "windrow.nodedriver"),
+    ("layers", "windrow/bootstrap/intent.py", "windrow.machines.port"),
+    ("layers", "windrow/clusters/__init__.py", "windrow.cloudprovider"),
+    ("layers", "windrow/cloudprovider/__init__.py", "windrow.clusters"),
+    ("layers", "windrow/emulator/rack.py", "windrow.clusters"),
+    ("layers", "windrow/clusters/__init__.py", "windrow.emulator.rack"),
+    ("layers", "windrow/assembly/__init__.py", "windrow.cli"),
+    ("layers", "windrow/unplaced/__init__.py", "windrow.values.clock"),
+    ("witness", "windrow/emulator/rack.py", "windrow.client.transport"),
+    ("witness", "windrow/emulator/rack.py", "windrow.cloudinit"),
+    ("witness", "windrow/emulator/rack.py", "windrow.bootstrap.intent"),
+    ("witness", "windrow/emulator/rack.py", "windrow.harvester"),
+    ("witness", "windrow/emulator/guests/hardware.py", "windrow.nodedriver"),
+    ("witness", "windrow/apiserver/doors.py", "windrow.client.transport"),
+    ("apiserver", "windrow/apiserver/doors.py", "windrow.emulator.rack"),
+    ("floor", "windrow/clusters/__init__.py", "windrow.apiserver.doors"),
+    ("machines-port", "windrow/clusters/__init__.py", "windrow.machines.memory"),
+    ("manager", "windrow/clusters/__init__.py", "windrow.nodedriver"),
+    ("composition", "windrow/cli/__init__.py", "windrow.emulator.rack"),
+    ("plugin-safe", "windrow/values/clock.py", "asyncio"),
+    ("plugin-safe", "windrow/kube/refs.py", "windrow.formats.fastjson"),
+    ("plugin-safe", "windrow/nodedriver/__init__.py", "aiohttp"),
+    ("plugin-safe", "windrow/harvester/__init__.py", "windrow.formats.x509"),
+    ("door-aiohttp", "windrow/client/cache.py", "aiohttp"),
+    ("door-msgspec", "windrow/client/cache.py", "msgspec"),
+    ("door-cryptography", "windrow/bootstrap/intent.py", "cryptography.x509"),
+    ("door-yaml", "windrow/kube/refs.py", "yaml"),
+    ("door-rich", "windrow/assembly/__init__.py", "rich.table"),
+    ("door-uvloop", "windrow/client/cache.py", "uvloop"),
+    ("door-random", "windrow/kube/refs.py", "random"),
+    ("door-sqlite", "windrow/clusters/__init__.py", "sqlite3"),
+]
+
+
+def contracts() -> set[str]:
+    config = configparser.ConfigParser()
+    config.read(ROOT / ".importlinter")
+    return {name.rpartition(":")[2] for name in config.sections() if ":contract:" in name}
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sources, to break."""
+    copy = tmp_path_factory.mktemp("house")
+    shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    shutil.copy(ROOT / ".importlinter", copy)
+    return copy
+
+
+@contextmanager
+def breach(house: Path, module: str, imported: str) -> Iterator[None]:
+    path = house / "src" / module
+    before = path.read_text() if path.exists() else None
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"{before or ''}\nimport {imported}\n")
+    try:
+        yield
+    finally:
+        if before is None:
+            shutil.rmtree(path.parent)
+        else:
+            path.write_text(before)
+
+
+def lint(house: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [LINT, "--no-logo", "--no-cache", *arguments],
+        cwd=house,
+        env={"PYTHONPATH": str(house / "src"), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_house_as_it_is_keeps_every_wall(house: Path):
+    done = lint(house)
+
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(("wall", "module", "imported"), BREACHES)
+def test_a_breach_is_noticed(house: Path, wall: str, module: str, imported: str):
+    with breach(house, module, imported):
+        done = lint(house, "--contract", wall)
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 broken" in done.stdout
+    assert module.removesuffix(".py").removesuffix("/__init__").replace("/", ".") in done.stdout
+
+
+def test_every_wall_has_a_breach_that_proves_it():
+    assert {wall for wall, _, _ in BREACHES} == contracts()
