@@ -1,0 +1,152 @@
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.formats import x509
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
+CA, CA_KEY = x509.new_authority("a test authority", NOON, days=3650)
+OTHER_CA, _ = x509.new_authority("a test authority", NOON, days=3650)
+CERTIFICATE, _ = x509.issue(CA, CA_KEY, common_name="x", now=NOON, lifetime=DAY)
+
+
+def a_certificate(**changes: Any) -> tuple[str, str]:
+    wanted: dict[str, Any] = {
+        "common_name": "api",
+        "dns": ["api.example.org"],
+        "ips": ["10.0.0.5"],
+        "server": True,
+        "now": NOON,
+        "lifetime": DAY,
+    }
+    return x509.issue(CA, CA_KEY, **(wanted | changes))
+
+
+def test_an_authority_may_sign_and_says_so() -> None:
+    subject = x509.read_subject(CA)
+
+    assert subject.is_ca
+    assert subject.common_name == "a test authority"
+    assert subject.not_after == NOON + 3650 * DAY
+
+
+def test_a_client_certificate_carries_user_and_groups() -> None:
+    certificate, _ = a_certificate(common_name="manager", organizations=["system:masters", "b"], client=True)
+
+    subject = x509.read_subject(certificate)
+
+    assert (subject.common_name, subject.organizations) == ("manager", ("system:masters", "b"))
+    assert not subject.is_ca
+
+
+def test_a_certificate_is_signed_by_its_authority_only() -> None:
+    certificate, _ = a_certificate()
+
+    assert x509.is_signed_by(certificate, CA)
+    assert x509.is_signed_by(certificate, OTHER_CA + CA)
+    assert not x509.is_signed_by(certificate, OTHER_CA)
+
+
+def test_a_key_matches_its_own_certificate_only() -> None:
+    certificate, key = a_certificate()
+
+    assert x509.matches_key(certificate, key)
+    assert x509.matches_key(CA, CA_KEY)
+    assert not x509.matches_key(certificate, CA_KEY)
+    assert not x509.matches_key(certificate, x509.new_rsa_signing_key())
+
+
+def test_a_certificate_does_not_outlive_its_authority() -> None:
+    ca, key = x509.new_authority("short", NOON, days=1)
+
+    certificate, _ = x509.issue(ca, key, common_name="x", now=NOON, lifetime=10 * DAY)
+
+    assert x509.read_subject(certificate).not_after == NOON + DAY
+
+
+@pytest.mark.parametrize("host", ["api.example.org", "API.example.org", "10.0.0.5"])
+def test_a_server_is_trusted_under_each_of_its_names(host: str) -> None:
+    assert x509.verify_server(a_certificate()[0], CA, host, NOON) is None
+
+
+def test_a_wildcard_covers_one_label() -> None:
+    certificate, _ = a_certificate(dns=["*.example.org"], ips=[])
+
+    assert x509.verify_server(certificate, CA, "api.example.org", NOON) is None
+    assert x509.verify_server(certificate, CA, "a.api.example.org", NOON) is not None
+    assert x509.verify_server(certificate, CA, "example.org", NOON) is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "ca", "host", "now", "reason"),
+    [
+        ({}, CA, "10.0.0.6", NOON, "is for api.example.org, 10.0.0.5, not for 10.0.0.6"),
+        ({"dns": [], "ips": []}, CA, "api", NOON, "is for no name"),
+        ({}, OTHER_CA, "10.0.0.5", NOON, "'CN=a test authority', which is not trusted"),
+        ({}, CA, "10.0.0.5", NOON + 2 * DAY, "expired at 2026-03-02T12:00:00Z"),
+        ({}, CA, "10.0.0.5", NOON - DAY, "not valid before"),
+        ({"server": False, "client": True}, CA, "10.0.0.5", NOON, "not meant for a server"),
+    ],
+)
+def test_a_server_that_is_not_trusted_is_refused_with_the_reason(
+    changes: dict[str, Any], ca: str, host: str, now: datetime, reason: str
+) -> None:
+    found = x509.verify_server(a_certificate(**changes)[0], ca, host, now)
+
+    assert found is not None
+    assert reason in found
+
+
+def test_a_leaf_cannot_vouch_for_another() -> None:
+    middle, middle_key = a_certificate(common_name="no authority")
+    leaf, _ = x509.issue(middle, middle_key, common_name="x", dns=["x"], server=True, now=NOON, lifetime=DAY)
+
+    assert x509.verify_server(leaf + middle, CA, "x", NOON) is not None
+
+
+def test_a_client_is_trusted_only_by_its_authority_and_for_its_use() -> None:
+    client, _ = a_certificate(server=False, client=True)
+    server, _ = a_certificate()
+
+    assert x509.verify_client(client, CA, NOON) is None
+    assert x509.verify_client(client, OTHER_CA, NOON) is not None
+    assert x509.verify_client(server, CA, NOON) == "the certificate is not meant for a client"
+
+
+def test_a_bundle_splits_into_its_certificates() -> None:
+    assert x509.split_bundle(CA + OTHER_CA) == [CA, OTHER_CA]
+
+
+def test_a_certificate_survives_its_binary_form() -> None:
+    assert x509.from_der(x509.der(CA)) == CA
+
+
+@pytest.mark.parametrize("read", [x509.read_subject, x509.split_bundle, x509.der])
+def test_what_is_no_certificate_is_refused(read: Any) -> None:
+    with pytest.raises(x509.NotCertificate, match="wanted certificates in PEM form, found 'hello'"):
+        read("hello")
+
+
+def test_what_is_no_key_is_refused_without_showing_it() -> None:
+    with pytest.raises(x509.NotCertificate) as caught:
+        x509.matches_key(CA, "hunter2")
+
+    assert "hunter2" not in str(caught.value)
+
+
+# The last 20 bytes lie within the second of the signature's two numbers.
+@given(st.integers(1, 20), st.integers(0, 7))
+def test_one_flipped_bit_in_a_signature_is_noticed(from_end: int, bit: int) -> None:
+    raw = bytearray(x509.der(CERTIFICATE))
+    raw[-from_end] ^= 1 << bit
+
+    assert not x509.is_signed_by(x509.from_der(bytes(raw)), CA)
+
+
+def test_keys_are_in_the_traditional_form_that_every_distribution_reads() -> None:
+    assert CA_KEY.startswith("-----BEGIN EC PRIVATE KEY-----\n")
+    assert x509.new_rsa_signing_key().startswith("-----BEGIN RSA PRIVATE KEY-----\n")
