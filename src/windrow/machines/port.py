@@ -44,6 +44,20 @@ class MachineSpec:
     cloud_config: str = field(repr=False)
 
 
+def planned_memory(spec: MachineSpec) -> Memory:
+    """What is known of a machine before it is ordered: enough for `remove` and `watch_over`, should the order's
+    own memory be lost. A memory with a `WindrowVMUID` stands for a machine that was made; this one does not.
+    """
+    return {
+        "MachineName": spec.name,
+        "VMNamespace": str(spec.options.get("vmNamespace") or "default"),
+        "ClusterName": spec.cluster_name,
+        "WindrowMachineUID": spec.machine_uid,
+        "WindrowClusterUID": spec.cluster_uid,
+        "WindrowCredential": spec.credential,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong with a spec, found before anything is made."""
@@ -106,7 +120,9 @@ class Machines(Protocol):
     async def ensure(self, spec: MachineSpec, memory: Memory | None) -> Memory:
         """Order the machine and return once the order is recorded at the infrastructure (not: running).
 
-        With `memory` it continues from what exists. Raises MachineRefused, InfrastructureUnknown.
+        With `memory` it continues from what exists; a machine that was made once (its memory holds a
+        `WindrowVMUID`) is never made again under the same record, also when it is missing.
+        Raises MachineRefused, InfrastructureUnknown.
         """
         ...
 
@@ -122,11 +138,13 @@ class Machines(Protocol):
         """Order the machine's removal, with the disks it made itself and the extra claims named in `volumes`.
 
         Returns once ordered; a machine that is not there counts as removed. Its end shows in `sightings`.
+        Takes a `planned_memory` too. Raises InfrastructureUnknown, also where another Harvester answers than the
+        one the memory names; MachineRefused where the name belongs to somebody else's machine.
         """
         ...
 
     def sightings(self) -> Cache[Sighting]:
-        """What is seen of every machine this port was told about (by `ensure` or `watch_over`)."""
+        """What is seen of every machine this port was told about (by `ensure` or `watch_over`), by machine uid."""
         ...
 
     def watch_over(self, memory: Memory) -> None:

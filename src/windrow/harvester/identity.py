@@ -1,0 +1,52 @@
+"""Which Harvester this is, and which VM a guest node is.
+
+A Harvester has no id of its own; the uid of its `kube-system` namespace is born with it and never changes, also not
+when its address, certificate or credential does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windrow.harvester.names import CLUSTER_UID, MACHINE_UID
+from windrow.kube import requests
+from windrow.kube.objects import annotations_of, uid_of
+from windrow.kube.refs import NAMESPACE
+from windrow.kube.requests import Request
+
+IDENTITY = NAMESPACE.ref("kube-system")
+PROVIDER = "harvester://"
+
+
+def ask_identity() -> Request:
+    """The request whose answer `read_identity` understands."""
+    return requests.get(IDENTITY)
+
+
+def read_identity(raw: Mapping[str, Any]) -> str:
+    """The Harvester's identity, from its `kube-system` namespace."""
+    return uid_of(raw)
+
+
+def provider_id(vm_uid: str) -> str:
+    """The providerID of the guest node that runs in this VM."""
+    return f"{PROVIDER}{vm_uid}"
+
+
+def vm_uid_of(provider_id: str) -> str:
+    """The VM uid in a providerID, "" when it is not one of Harvester's."""
+    return provider_id.removeprefix(PROVIDER) if provider_id.startswith(PROVIDER) else ""
+
+
+def marks(cluster_uid: str, machine_uid: str) -> dict[str, str]:
+    """The annotations that make an object ours, and this machine's."""
+    wanted = {CLUSTER_UID: cluster_uid, MACHINE_UID: machine_uid}
+    return {key: value for key, value in wanted.items() if value}
+
+
+def is_marked(raw: Mapping[str, Any], cluster_uid: str, machine_uid: str) -> bool:
+    """Whether the object carries exactly these marks. Without a machine uid to look for, it never does."""
+    found = annotations_of(raw)
+    mine = (found.get(MACHINE_UID, ""), found.get(CLUSTER_UID, "")) == (machine_uid, cluster_uid)
+    return mine and bool(machine_uid)

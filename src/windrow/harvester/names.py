@@ -1,0 +1,102 @@
+"""Every label and annotation of Harvester that we read or write, with its history; and ours beside them.
+
+Other programs act on these keys (Harvester's controllers and screens, Rancher's clean-up, the cloud provider), so
+the spelling is a contract. Keys that start with `windrow.io/` are our own and mean something to nobody else.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+
+# On VMs and on their templates. Only template labels reach the VMI and its pod, so both carry all of them.
+CREATOR = "harvesterhci.io/creator"
+# Harvester copies host topology to a VMI, and the cloud provider watches it, only when the creator has this value.
+CREATOR_NODE_DRIVER = "docker-machine-driver-harvester"
+VM_NAME = "harvesterhci.io/vmName"
+# Since driver v0.6.6 with an affinity, since v1.0.3 always. The anti-affinity of a pool selects on it.
+MACHINE_SET = "harvesterhci.io/machineSetName"
+# Since driver v1.0.2. Must equal the cloud provider's --cluster-name, or Harvester's clean-up finds nothing.
+GUEST_CLUSTER = "guestcluster.harvesterhci.io/name"
+# Since driver v1.0.3; it keeps the machine set's random part (`pool1-abcde`).
+NODE_POOL = "nodepool.harvesterhci.io/name"
+
+# On VMs.
+CLAIM_TEMPLATES = "harvesterhci.io/volumeClaimTemplates"
+RESERVED_MEMORY = "harvesterhci.io/reservedMemory"
+REMOVED_CLAIMS = "harvesterhci.io/removedPersistentVolumeClaims"
+# Written by the cluster manager when the whole cluster goes; honoured since driver v0.7.2, and by Harvester's
+# load balancer controller since v1.8.0.
+REMOVE_ALL_CLAIMS = "harvesterhci.io/removeAllPersistentVolumeClaims"
+REMEMBERED_RUN_STRATEGY = "harvesterhci.io/vmRunStrategy"
+HALTED_BY_QUOTA = "harvesterhci.io/insufficient-resource-quota"
+
+# On VM templates.
+SSH_NAMES = "harvesterhci.io/sshNames"
+WAIT_FOR_LEASE = "harvesterhci.io/waitForLeaseInterfaceNames"
+
+# On claims.
+IMAGE_ID = "harvesterhci.io/imageId"
+GOLDEN_IMAGE = "harvesterhci.io/goldenImage"
+
+# On images. The screens set the first two; both may be missing or empty.
+IMAGE_TYPE = "harvesterhci.io/image-type"
+OS_TYPE = "harvesterhci.io/os-type"
+IMAGE_DISPLAY_NAME = "harvesterhci.io/imageDisplayName"
+
+# On networks.
+NETWORK_TYPE = "network.harvesterhci.io/type"
+NETWORK_READY = "network.harvesterhci.io/ready"
+CLUSTER_NETWORK = "network.harvesterhci.io/clusternetwork"
+NETWORK_ROUTE = "network.harvesterhci.io/route"
+STORAGE_NETWORK = "storage-network.settings.harvesterhci.io"
+
+# On storage classes.
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+
+# On host nodes as labels, and on VMIs of our creator as annotations with the same keys.
+ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+
+# Ours: whose an object is. On VMs, VM templates, claim templates and cloud-init Secrets, as annotations.
+CLUSTER_UID = "windrow.io/cluster-uid"
+MACHINE_UID = "windrow.io/machine-uid"
+
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+
+
+def is_label_value(text: str) -> bool:
+    """Whether an API server takes `text` as a label value; the empty text is one."""
+    return _LABEL_VALUE.fullmatch(text) is not None
+
+
+def fitted_label(value: str) -> str:
+    """`value` where it is a legal label value, else a short stand-in made from it: `hash_FR_ghQ_z`.
+
+    The driver does so for the machine set since v0.7.2; we do it for the cluster and pool labels too, which it
+    sends as they are and has refused.
+    """
+    if is_label_value(value):
+        return value
+    digest = 0x811C9DC5  # FNV-1a, 32 bits
+    for byte in value.encode():
+        digest = (digest ^ byte) * 0x01000193 & 0xFFFFFFFF
+    text = base64.urlsafe_b64encode(digest.to_bytes(4, "big")).decode().rstrip("=")
+    return f"hash_{text}_z"
+
+
+def machine_set_label(namespace: str, machine: str) -> str:
+    """The value of MACHINE_SET: namespace and machine name without the two random parts at its end.
+
+    A name with fewer than two dashes has no such parts and stands whole; the driver would drop the name, or the
+    namespace as well, and so put unrelated machines into one set.
+    """
+    parts = machine.split("-")
+    stem = "-".join(parts[:-2]) if len(parts) > 2 else machine
+    return fitted_label(f"{namespace}-{stem}")
+
+
+def pool_label(cluster: str, machine: str) -> str:
+    """The value of NODE_POOL: the machine name without the cluster in front and the last part behind."""
+    stem = machine.rpartition("-")[0] or machine
+    return fitted_label(stem.removeprefix(cluster).lstrip("-"))

@@ -1,0 +1,326 @@
+"""What every adapter of the port Machines promises. One suite, run on the double and on the real one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
+
+import pytest
+
+from windrow.assembly.clock import LoopClock, run_story
+from windrow.machines.memory import MemoryMachines
+from windrow.machines.port import (
+    InfrastructureUnknown,
+    MachineRefused,
+    Machines,
+    MachineSpec,
+    Memory,
+    Power,
+    Sighting,
+    planned_memory,
+)
+
+CREDENTIAL = "fleet-default:cc-rack"
+DOCUMENT = "#cloud-config\nwrite_files:\n- path: /etc/rancher/rke2/config.yaml\n  content: 'token: s3cret'\n"
+
+
+def a_spec(name: str = "c1-pool1-abcde-fghij", uid: str = "m-1", **options: Any) -> MachineSpec:
+    fields = {
+        "vmNamespace": "default",
+        "cpuCount": "2",
+        "memorySize": "4",
+        "diskInfo": '{"disks":[{"imageName":"default/image-1","bootOrder":1,"size":40}]}',
+        "networkInfo": '{"interfaces":[{"networkName":"default/net-1"}]}',
+        "sshUser": "rancher",
+    }
+    return MachineSpec(name, uid, "c1", "cluster-1", CREDENTIAL, {**fields, **options}, DOCUMENT)
+
+
+class World(Protocol):
+    """An adapter together with hands on the infrastructure behind it."""
+
+    machines: Machines
+
+    async def boot(self, name: str) -> None:
+        """The ordered machine comes to run and gets an address."""
+
+    async def lose(self, name: str) -> None:
+        """Somebody deletes the VM."""
+
+    async def put_foreign(self, name: str) -> None:
+        """Somebody else's VM of that name stands there."""
+
+    async def revoke(self) -> None: ...
+
+    async def restore(self) -> None: ...
+
+    async def vms(self) -> list[str]: ...
+
+    async def claims(self) -> list[str]:
+        """The claims that exist, without their random ends."""
+
+    async def document(self, name: str) -> str:
+        """What the machine would read at its next start."""
+
+
+class MemoryWorld:
+    def __init__(self) -> None:
+        self.machines = self.double = MemoryMachines(LoopClock(), prompt=False)
+
+    async def boot(self, name: str) -> None:
+        self.double.boot(name)
+
+    async def lose(self, name: str) -> None:
+        self.double.lose(name)
+
+    async def put_foreign(self, name: str) -> None:
+        self.double.put_foreign("default", name)
+
+    async def revoke(self) -> None:
+        self.double.revoke(CREDENTIAL)
+
+    async def restore(self) -> None:
+        self.double.restore(CREDENTIAL)
+
+    async def vms(self) -> list[str]:
+        return self.double.names()
+
+    async def claims(self) -> list[str]:
+        return sorted(claim.rpartition("/")[2][:-6] for claim in self.double.claims)
+
+    async def document(self, name: str) -> str:
+        return self.double.document(name)
+
+
+@asynccontextmanager
+async def memory_world() -> AsyncIterator[World]:
+    yield MemoryWorld()
+
+
+WORLDS: dict[str, Callable[[], AbstractAsyncContextManager[World]]] = {"memory": memory_world}
+
+Story = Callable[[World], Awaitable[None]]
+
+
+@pytest.fixture(params=sorted(WORLDS))
+def play(request: pytest.FixtureRequest) -> Callable[[Story], None]:
+    """Runs a story in a fresh world of each kind, on a driven clock."""
+
+    async def staged(story: Story) -> None:
+        async with WORLDS[request.param]() as world:
+            await story(world)
+
+    return lambda story: run_story(staged(story))
+
+
+async def seen(world: World, uid: str, wanted: Callable[[Sighting], bool]) -> Sighting:
+    """The first sighting of machine `uid` that is as wanted."""
+    async with asyncio.timeout(3600):
+        async for _, sighting in world.machines.sightings().changes():
+            if sighting is not None and sighting.machine_uid == uid and wanted(sighting):
+                return sighting
+    raise AssertionError("the sightings ended")
+
+
+async def born(world: World, spec: MachineSpec) -> Memory:
+    memory = await world.machines.ensure(spec, None)
+    await world.boot(spec.name)
+    await seen(world, spec.machine_uid, lambda s: s.state == "running" and bool(s.addresses))
+    return memory
+
+
+def test_an_ordered_machine_comes_to_run_with_an_address(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        memory = await world.machines.ensure(a_spec(), None)
+        await world.boot("c1-pool1-abcde-fghij")
+        sighting = await seen(world, "m-1", lambda s: bool(s.addresses))
+
+        assert sighting.presence == "present"
+        assert sighting.state == "running"
+        assert sighting.vm_uid == memory["WindrowVMUID"]
+
+    play(story)
+
+
+def test_the_memory_names_the_machine_and_what_it_made(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        memory = await world.machines.ensure(a_spec(), None)
+
+        assert memory["MachineName"] == "c1-pool1-abcde-fghij"
+        assert memory["VMNamespace"] == "default"
+        assert memory["WindrowMachineUID"] == "m-1"
+        assert memory["WindrowClusterUID"] == "cluster-1"
+        assert memory["WindrowCredential"] == CREDENTIAL
+        assert memory["WindrowHarvesterUID"]
+        assert [claim[:-6] for claim in memory["WindrowClaims"]] == ["c1-pool1-abcde-fghij-disk-0"]
+
+    play(story)
+
+
+def test_the_memory_carries_no_bootstrap_secret(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        assert "s3cret" not in str(await world.machines.ensure(a_spec(), None))
+
+    play(story)
+
+
+def test_an_order_may_be_repeated_with_and_without_its_memory(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        first = await world.machines.ensure(a_spec(), None)
+        forgotten = await world.machines.ensure(a_spec(), None)
+        again = await world.machines.ensure(a_spec(), first)
+
+        assert first == forgotten == again
+        assert await world.vms() == ["c1-pool1-abcde-fghij"]
+
+    play(story)
+
+
+def test_a_machine_that_was_made_is_never_made_again(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        memory = await born(world, a_spec())
+        await world.lose("c1-pool1-abcde-fghij")
+        await seen(world, "m-1", lambda s: s.presence == "missing")
+
+        assert await world.machines.ensure(a_spec(), memory) == memory
+        assert await world.vms() == []
+
+    play(story)
+
+
+def test_a_lost_machine_is_seen_missing(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        await born(world, a_spec())
+        await world.lose("c1-pool1-abcde-fghij")
+
+        assert (await seen(world, "m-1", lambda s: s.presence == "missing")).because
+
+    play(story)
+
+
+def test_somebody_elses_machine_is_neither_taken_nor_removed(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        await world.put_foreign("c1-pool1-abcde-fghij")
+
+        with pytest.raises(MachineRefused, match="c1-pool1-abcde-fghij"):
+            await world.machines.ensure(a_spec(), None)
+        with pytest.raises(MachineRefused, match="c1-pool1-abcde-fghij"):
+            await world.machines.remove(planned_memory(a_spec()), frozenset())
+        assert await world.vms() == ["c1-pool1-abcde-fghij"]
+
+    play(story)
+
+
+def test_a_removed_machine_takes_its_own_disks_along_and_no_others(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        memory = await born(world, a_spec())
+        await born(world, a_spec("c1-pool1-abcde-other", "m-2"))
+        await world.machines.remove(memory, frozenset())
+        await seen(world, "m-1", lambda s: s.presence == "missing")
+
+        assert await world.vms() == ["c1-pool1-abcde-other"]
+        assert await world.claims() == ["c1-pool1-abcde-other-disk-0"]
+
+    play(story)
+
+
+def test_a_removal_may_be_repeated(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        memory = await born(world, a_spec())
+        await world.machines.remove(memory, frozenset())
+        await world.machines.remove(memory, frozenset())
+        await seen(world, "m-1", lambda s: s.presence == "missing")
+        await world.machines.remove(memory, frozenset())
+
+        assert await world.vms() == []
+
+    play(story)
+
+
+def test_a_machine_whose_memory_was_lost_can_be_removed(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        await born(world, a_spec())
+        await world.machines.remove(planned_memory(a_spec()), frozenset())
+        await seen(world, "m-1", lambda s: s.presence == "missing")
+
+        assert await world.vms() == []
+        assert await world.claims() == []
+
+    play(story)
+
+
+def test_another_harvester_is_not_asked_to_remove(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        memory = await born(world, a_spec())
+        elsewhere = {**memory, "WindrowHarvesterUID": "another-rack"}
+
+        with pytest.raises(InfrastructureUnknown, match="another-rack"):
+            await world.machines.remove(elsewhere, frozenset())
+        assert await world.vms() == ["c1-pool1-abcde-fghij"]
+
+    play(story)
+
+
+def test_a_revoked_credential_makes_machines_unknown_and_not_missing(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        memory = await born(world, a_spec())
+        await world.revoke()
+        sighting = await seen(world, "m-1", lambda s: s.presence == "unknown")
+        assert CREDENTIAL in sighting.because
+        with pytest.raises(InfrastructureUnknown, match=CREDENTIAL):
+            await world.machines.remove(memory, frozenset())
+        with pytest.raises(InfrastructureUnknown, match=CREDENTIAL):
+            await world.machines.ensure(a_spec("c1-pool1-abcde-third", "m-3"), None)
+
+        await world.restore()
+        assert (await seen(world, "m-1", lambda s: s.presence == "present")).state == "running"
+
+    play(story)
+
+
+def test_a_stopped_machine_starts_again(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        memory = await born(world, a_spec())
+        memory = await world.machines.power(memory, Power.OFF)
+        await seen(world, "m-1", lambda s: s.state == "stopped")
+        memory = await world.machines.power(memory, Power.OFF)
+
+        memory = await world.machines.power(memory, Power.ON)
+        await world.boot("c1-pool1-abcde-fghij")
+        assert (await seen(world, "m-1", lambda s: s.state == "running")).presence == "present"
+        await world.machines.power(memory, Power.ON)
+
+    play(story)
+
+
+def test_a_rewritten_document_is_what_the_machine_reads_next(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        memory = await born(world, a_spec())
+        assert "s3cret" in await world.document("c1-pool1-abcde-fghij")
+
+        memory = await world.machines.rewrite(memory, "#cloud-config\nruncmd: [[true]]\n")
+        assert "s3cret" not in await world.document("c1-pool1-abcde-fghij")
+        await world.machines.rewrite(memory, "#cloud-config\nruncmd: [[true]]\n")
+
+    play(story)
+
+
+def test_watch_over_brings_a_known_machine_into_sight(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        memory = await born(world, a_spec())
+        world.machines.watch_over(memory)
+        world.machines.watch_over(memory)
+
+        assert (await seen(world, "m-1", lambda s: s.presence == "present")).name == "c1-pool1-abcde-fghij"
+
+    play(story)
+
+
+def test_a_sound_spec_has_no_problems_and_makes_nothing(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        assert await world.machines.check([a_spec()]) == []
+        assert await world.vms() == []
+
+    play(story)
