@@ -1,0 +1,51 @@
+"""Running a service: uvloop where it is installed, and an orderly end on SIGTERM as on Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # optional, and absent on Windows
+        return None
+    return uvloop.new_event_loop
+
+
+def run_service(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` to its end and return what it returns.
+
+    SIGTERM cancels it as Ctrl-C does, so that leases are given back and stores closed; both raise
+    KeyboardInterrupt here once `main` has ended.
+    """
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_until_terminated(main))
+
+
+async def _until_terminated(main: Coroutine[Any, Any, T]) -> T:
+    task = asyncio.ensure_future(main)
+    terminated = False
+
+    def terminate() -> None:
+        nonlocal terminated
+        terminated = True
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    try:
+        loop.add_signal_handler(signal.SIGTERM, terminate)
+    except (NotImplementedError, ValueError, RuntimeError):  # Windows, or not in the main thread
+        pass
+    try:
+        return await task
+    except asyncio.CancelledError:
+        task.cancel()
+        if terminated:
+            raise KeyboardInterrupt from None
+        raise
