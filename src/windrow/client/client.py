@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,12 @@ def read_reply(reply: Reply) -> Raw:
     error = error_for(reply)
     if error is not None:
         raise error
+    if 300 <= reply.status < 400:
+        target = reply.headers.get("Location", "elsewhere")
+        raise ServerFailed(
+            f"wanted an API server, found a redirect to {target}; is this the address of a web page?",
+            status=reply.status,
+        )
     if not reply.body:
         return {}
     try:
@@ -75,43 +81,43 @@ class Client:
         """All objects in scope; `namespace` "" means every namespace."""
         return (await self.listing(kind, namespace, labels, fields)).items
 
-    async def listing(
-        self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "", version: str | None = None
-    ) -> Listing:
-        """The same, read page by page, with the version of the first page (which every page shares)."""
-        try:
-            return await self._pages(kind, namespace, labels, fields, version, PAGE)
-        except Expired:
-            # The list grew older than the server's history between two pages: take it whole.
-            return await self._pages(kind, namespace, labels, fields, version, 0)
+    async def listing(self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "") -> Listing:
+        """The same, with the version that every page shares."""
+        for limit in (PAGE, 0):
+            items: list[Raw] = []
+            version = ""
+            try:
+                async for page in self.pages(kind, namespace, labels, fields, limit=limit):
+                    items += page.items
+                    version = page.version
+            except Expired:
+                if not limit:
+                    raise
+                continue  # the list outlived the server's history between two pages: take it whole
+            return Listing(items, version)
+        raise AssertionError("both limits end above")
 
-    async def _pages(
-        self, kind: Kind, namespace: str, labels: str, fields: str, version: str | None, limit: int
-    ) -> Listing:
-        items: list[Raw] = []
-        continue_, found = "", ""
+    async def pages(
+        self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "", *, limit: int = PAGE
+    ) -> AsyncIterator[Listing]:
+        """The list page by page, for those who keep only part of each. Raises Expired when it took too long."""
+        continue_ = ""
         while True:
             page = await self.call(
                 requests.list_(
-                    kind,
-                    namespace,
-                    labels=labels,
-                    fields=fields,
-                    limit=limit,
-                    continue_=continue_,
-                    version=None if continue_ else version,
+                    kind, namespace, labels=labels, fields=fields, limit=limit, continue_=continue_
                 )
             )
             metadata = page.get("metadata") or {}
-            for item in page.get("items") or ():
+            items = page.get("items") or []
+            for item in items:
                 # Lists of built-in kinds leave these out.
                 item.setdefault("apiVersion", kind.api_version)
                 item.setdefault("kind", kind.kind)
-                items.append(item)
-            found = metadata.get("resourceVersion") or found
+            yield Listing(items, str(metadata.get("resourceVersion") or ""))
             continue_ = metadata.get("continue") or ""
             if not continue_:
-                return Listing(items, found)
+                return
 
     async def create(self, kind: Kind, raw: Mapping[str, Any], namespace: str = "") -> Raw:
         return await self.call(requests.create(kind, raw, namespace))

@@ -1,0 +1,36 @@
+"""A transport that keeps to a rate, so that a big manager is a polite guest."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+
+from windrow.client.transport import Transport
+from windrow.kube.requests import Event, Reply, Request
+from windrow.values.clock import Clock
+
+
+class LimitedTransport:
+    """At most `burst` requests at once and `per_second` in the long run, first come, first served.
+
+    Watches are free: a server counts them once, however long they last.
+    """
+
+    def __init__(self, inner: Transport, clock: Clock, *, per_second: float = 50.0, burst: int = 100) -> None:
+        self._inner = inner
+        self._clock = clock
+        self._each = timedelta(seconds=1 / per_second)
+        self._slack = self._each * (burst - 1)
+        self._booked = clock.now()  # when the allowance would be whole again, were nobody to ask
+
+    async def send(self, request: Request) -> Reply:
+        now = self._clock.now()
+        turn = max(self._booked, now)
+        self._booked = turn + self._each
+        if turn - self._slack > now:
+            await self._clock.until(turn - self._slack)
+        return await self._inner.send(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        return self._inner.stream(request)
