@@ -1,0 +1,291 @@
+"""VirtualMachine: a typed reading, and the object that the node driver makes.
+
+The builder's objects equal those of the Go driver for equal input, field by field; where we differ on purpose the
+reason stands beside it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from windrow.formats.json import dumps
+from windrow.harvester import names
+from windrow.harvester.cloud_init_secret import secret_ref
+from windrow.harvester.kinds import VM
+from windrow.harvester.volumes import Disk, render_claim_templates
+from windrow.kube.conditions import find_condition
+from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, labels_of, new_object, uid_of
+from windrow.kube.refs import Ref, ref_of
+
+CLOUD_INIT = "cloudinitdisk"
+
+
+@dataclass(frozen=True, slots=True)
+class Vm:
+    """What we need to know of a VM that exists. Texts are "" where Harvester says nothing."""
+
+    ref: Ref
+    uid: str
+    machine_uid: str
+    cluster_uid: str
+    creator: str
+    guest_cluster: str
+    is_deleting: bool
+    status: str  # printableStatus
+    run_strategy: str
+    started_strategy: str  # the strategy KubeVirt has acted on; differs before the first start
+    awaits_start: bool  # a start request stands in its status
+    is_created: bool  # a VMI exists
+    is_ready: bool
+    halted_by_quota: str
+    failure: str
+    retry_at: str  # when a crashing VM is started again
+    claims: tuple[str, ...]
+    hotplugged: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    """One network card. `network` is `namespace/name`, or `name` in the VM's namespace."""
+
+    name: str
+    network: str
+    mac: str = ""
+    model: str = "virtio"
+    is_bridge: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class HostDevice:
+    name: str
+    device_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloudInit:
+    """Where a machine's cloud-init is. Texts are inline; `in_secret` means the machine's own Secret."""
+
+    user_data: str = field(default="", repr=False)
+    network_data: str = field(default="", repr=False)
+    user_data_in_secret: bool = False
+    network_data_in_secret: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VmPlan:
+    """A VM that is to be made."""
+
+    name: str
+    namespace: str
+    disks: tuple[Disk, ...]
+    nics: tuple[Nic, ...]
+    cloud_init: CloudInit
+    guest_cluster: str = ""
+    marks: Mapping[str, str] = field(default_factory=dict)
+    cores: int = 2
+    memory: str = "4Gi"
+    cpu_model: str = ""
+    reserved_memory: str = ""
+    dedicated_cpus: bool = False
+    isolated_emulator: bool = False
+    efi: bool = False
+    secure_boot: bool = False
+    tpm: bool = False
+    devices: tuple[HostDevice, ...] = ()
+    affinity: Mapping[str, Any] | None = None
+    ssh_names: tuple[str, ...] = ()
+
+    @property
+    def ref(self) -> Ref:
+        return VM.ref(self.name, self.namespace)
+
+
+def read_vm(raw: Mapping[str, Any]) -> Vm:
+    annotations, labels = annotations_of(raw), labels_of(raw)
+    failure = find_condition(dig(raw, "status", "conditions"), "Failure")
+    claims = [
+        claim
+        for volume in dig(raw, "spec", "template", "spec", "volumes", default=[])
+        if (claim := dig(volume, "persistentVolumeClaim"))
+    ]
+    return Vm(
+        ref=ref_of(VM, dict(raw)),
+        uid=uid_of(raw),
+        machine_uid=annotations.get(names.MACHINE_UID, ""),
+        cluster_uid=annotations.get(names.CLUSTER_UID, ""),
+        creator=labels.get(names.CREATOR, ""),
+        guest_cluster=labels.get(names.GUEST_CLUSTER, ""),
+        is_deleting=is_deleting(raw),
+        status=dig(raw, "status", "printableStatus", default=""),
+        run_strategy=_run_strategy(raw),
+        started_strategy=dig(raw, "status", "runStrategy", default=""),
+        awaits_start=any(
+            request.get("action") == "Start"
+            for request in dig(raw, "status", "stateChangeRequests", default=[])
+        ),
+        is_created=bool(dig(raw, "status", "created", default=False)),
+        is_ready=bool(dig(raw, "status", "ready", default=False)),
+        halted_by_quota=annotations.get(names.HALTED_BY_QUOTA, ""),
+        failure=failure.message if failure is not None and failure.status == "True" else "",
+        retry_at=dig(raw, "status", "startFailure", "retryAfterTimestamp", default=""),
+        claims=tuple(str(claim.get("claimName", "")) for claim in claims),
+        hotplugged=frozenset(
+            str(claim.get("claimName", "")) for claim in claims if claim.get("hotpluggable")
+        ),
+    )
+
+
+def build_vm(plan: VmPlan) -> Raw:
+    """The VirtualMachine for `plan`. It starts by itself, and is not restarted when its guest powers off."""
+    labels = _labels(plan)
+    annotations = {names.CLAIM_TEMPLATES: render_claim_templates(plan.disks, plan.marks), **plan.marks}
+    if plan.reserved_memory:
+        annotations[names.RESERVED_MEMORY] = plan.reserved_memory
+    return new_object(
+        VM,
+        plan.name,
+        plan.namespace,
+        labels=labels,
+        annotations=annotations,
+        spec={
+            "runStrategy": "RerunOnFailure",
+            "template": {
+                "metadata": {
+                    "labels": dict(labels),
+                    "annotations": {
+                        names.SSH_NAMES: dumps(list(plan.ssh_names)).decode(),
+                        names.WAIT_FOR_LEASE: "[]",
+                        **plan.marks,
+                    },
+                },
+                "spec": {
+                    "domain": _domain(plan),
+                    "networks": [_network(nic) for nic in plan.nics],
+                    "volumes": [_cloud_init(plan), *(_volume(disk) for disk in plan.disks)],
+                    "evictionStrategy": "LiveMigrateIfPossible",
+                    "affinity": _affinity(plan),
+                },
+            },
+        },
+    )
+
+
+def _run_strategy(raw: Mapping[str, Any]) -> str:
+    strategy = dig(raw, "spec", "runStrategy")
+    if strategy:
+        return str(strategy)
+    running = dig(raw, "spec", "running")  # the deprecated form
+    return "" if running is None else "Always" if running else "Halted"
+
+
+def _labels(plan: VmPlan) -> dict[str, str]:
+    labels = {
+        names.CREATOR: names.CREATOR_NODE_DRIVER,
+        names.VM_NAME: plan.name,
+        names.MACHINE_SET: names.machine_set_label(plan.namespace, plan.name),
+    }
+    if plan.guest_cluster:
+        labels[names.GUEST_CLUSTER] = names.fitted_label(plan.guest_cluster)
+        labels[names.NODE_POOL] = names.pool_label(plan.guest_cluster, plan.name)
+    return labels
+
+
+def _domain(plan: VmPlan) -> Raw:
+    cpu: Raw = {"cores": plan.cores, "sockets": 1, "threads": 1}
+    if plan.dedicated_cpus:
+        cpu["dedicatedCpuPlacement"] = True
+    if plan.isolated_emulator:
+        cpu["isolateEmulatorThread"] = True
+    if plan.cpu_model:
+        cpu["model"] = plan.cpu_model
+    domain: Raw = {
+        "cpu": cpu,
+        "resources": {"limits": {"cpu": str(plan.cores), "memory": plan.memory}},
+        "devices": _devices(plan),
+    }
+    if plan.efi:
+        domain["features"] = {"acpi": {}, "smm": {"enabled": plan.secure_boot}}
+        domain["firmware"] = {"bootloader": {"efi": {"secureBoot": plan.secure_boot}}}
+    return domain
+
+
+def _devices(plan: VmPlan) -> Raw:
+    devices: Raw = {
+        # The cloud-init disk stands first, as the driver writes it; boot orders keep it from being booted.
+        "disks": [{"name": CLOUD_INIT, "disk": {"bus": "virtio"}}, *(_disk(disk) for disk in plan.disks)],
+        "interfaces": [_interface(nic) for nic in plan.nics],
+    }
+    if plan.tpm:
+        devices["tpm"] = {}
+    if plan.devices:
+        devices["hostDevices"] = [
+            {"name": device.name, "deviceName": device.device_name} for device in plan.devices
+        ]
+    return devices
+
+
+def _disk(disk: Disk) -> Raw:
+    made: Raw = {"name": disk.name, "cdrom" if disk.is_cdrom else "disk": {"bus": disk.bus}}
+    if disk.boot_order > 0:
+        made["bootOrder"] = disk.boot_order
+    return made
+
+
+def _volume(disk: Disk) -> Raw:
+    claim: Raw = {"claimName": disk.claim}
+    if disk.hotpluggable:
+        claim["hotpluggable"] = True
+    return {"name": disk.name, "persistentVolumeClaim": claim}
+
+
+def _interface(nic: Nic) -> Raw:
+    made: Raw = {"name": nic.name, "model": nic.model, "bridge" if nic.is_bridge else "masquerade": {}}
+    if nic.mac:
+        made["macAddress"] = nic.mac
+    return made
+
+
+def _network(nic: Nic) -> Raw:
+    return {"name": nic.name, "multus": {"networkName": nic.network}}
+
+
+def _cloud_init(plan: VmPlan) -> Raw:
+    source: Raw = {}
+    secret = {"name": secret_ref(plan.namespace, plan.name).name}
+    if plan.cloud_init.user_data_in_secret:
+        source["secretRef"] = dict(secret)
+    elif plan.cloud_init.user_data:
+        source["userData"] = plan.cloud_init.user_data
+    if plan.cloud_init.network_data_in_secret:
+        source["networkDataSecretRef"] = dict(secret)
+    elif plan.cloud_init.network_data:
+        source["networkData"] = plan.cloud_init.network_data
+    return {"name": CLOUD_INIT, "cloudInitNoCloud": source}
+
+
+def _affinity(plan: VmPlan) -> Raw:
+    """The user's affinity with one more wish per pod term, or the wish to spread over hosts."""
+    if plan.affinity is None:
+        return {
+            "podAntiAffinity": _wish(
+                100, {"matchExpressions": [{"key": names.CREATOR, "operator": "Exists"}]}
+            )
+        }
+    affinity = copy.deepcopy(dict(plan.affinity))
+    labels = {names.MACHINE_SET: names.machine_set_label(plan.namespace, plan.name)}
+    for block in ("podAffinity", "podAntiAffinity"):
+        if isinstance(affinity.get(block), dict):
+            wishes = affinity[block].get(_PREFERRED) or []
+            affinity[block][_PREFERRED] = [*wishes, *_wish(1, {"matchLabels": labels})[_PREFERRED]]
+    return affinity
+
+
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def _wish(weight: int, selector: Raw) -> Raw:
+    term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+    return {_PREFERRED: [{"weight": weight, "podAffinityTerm": term}]}

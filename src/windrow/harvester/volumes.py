@@ -1,0 +1,87 @@
+"""A machine's own disks: the claims that Harvester makes from a VM's claim templates, and how they are named."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.formats.json import NotJson, dumps, loads
+from windrow.harvester.identity import is_marked
+from windrow.harvester.names import CLAIM_TEMPLATES, IMAGE_ID
+from windrow.kube.objects import Raw, annotations_of, dig
+from windrow.values.chance import ALPHABET
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """One disk of a machine that is to be made. `image` is `namespace/name`, "" for an empty disk."""
+
+    name: str
+    claim: str
+    size_gib: int
+    storage_class: str
+    image: str = ""
+    bus: str = "virtio"
+    is_cdrom: bool = False
+    boot_order: int = 0
+    hotpluggable: bool = False
+
+
+def claim_name(vm: str, disk: str, machine_uid: str) -> str:
+    """The claim of a machine's disk: `<vm>-<disk>-<5 characters>`.
+
+    The end is made from the machine's uid where the driver rolls dice, so an order that is repeated after a crash
+    names the same claim and cannot make a second one.
+    """
+    number = int.from_bytes(hashlib.sha256(f"{machine_uid}/{vm}/{disk}".encode()).digest(), "big")
+    suffix = ""
+    for _ in range(5):
+        number, digit = divmod(number, len(ALPHABET))
+        suffix += ALPHABET[digit]
+    return f"{vm}-{disk}-{suffix}"
+
+
+def claim_template(disk: Disk, marks: Mapping[str, str]) -> Raw:
+    """The claim that Harvester shall make for `disk`. `marks` become annotations of the claim."""
+    annotations = dict(marks)
+    if disk.image:
+        annotations[IMAGE_ID] = disk.image
+    metadata: Raw = {"name": disk.claim, "creationTimestamp": None}
+    if annotations:
+        metadata["annotations"] = annotations
+    return {
+        "metadata": metadata,
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": f"{disk.size_gib}Gi"}},
+            "storageClassName": disk.storage_class,
+            "volumeMode": "Block",
+        },
+        "status": {},
+    }
+
+
+def render_claim_templates(disks: Sequence[Disk], marks: Mapping[str, str]) -> str:
+    """The value of the claim templates annotation."""
+    return dumps([claim_template(disk, marks) for disk in disks]).decode()
+
+
+def read_claim_templates(raw_vm: Mapping[str, Any]) -> list[Raw]:
+    """The claims that a VM's annotation asks for; none where it is missing or unreadable."""
+    try:
+        found = loads(annotations_of(raw_vm).get(CLAIM_TEMPLATES, "[]"))
+    except NotJson:
+        return []
+    return [entry for entry in found if dig(entry, "metadata", "name")] if isinstance(found, list) else []
+
+
+def own_claims(raw_vm: Mapping[str, Any], cluster_uid: str, machine_uid: str) -> frozenset[str]:
+    """The claims among a VM's templates that carry this machine's marks. Hot-plugged volumes of others do not,
+    also where a screen has listed them there."""
+    return frozenset(
+        str(entry["metadata"]["name"])
+        for entry in read_claim_templates(raw_vm)
+        if is_marked(entry, cluster_uid, machine_uid)
+    )

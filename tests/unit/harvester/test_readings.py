@@ -1,0 +1,111 @@
+"""Networks, key pairs, settings, classes, and what a failed request means."""
+
+from __future__ import annotations
+
+import pytest
+
+from windrow.harvester.access import explain, says_nothing
+from windrow.harvester.cloud_init_secret import build_secret, read_cloud_init_secret
+from windrow.harvester.key_pairs import read_key_pair
+from windrow.harvester.networks import read_network
+from windrow.harvester.settings import read_setting
+from windrow.harvester.storage_classes import read_storage_class
+from windrow.kube.errors import (
+    Forbidden,
+    KubeError,
+    NotFound,
+    NotTrusted,
+    ServerFailed,
+    Unanswered,
+    Unauthorized,
+    Unreachable,
+)
+
+
+def test_a_network_tells_its_vlan_and_purpose() -> None:
+    network = read_network(
+        {
+            "metadata": {
+                "name": "net-1",
+                "namespace": "default",
+                "labels": {
+                    "network.harvesterhci.io/type": "L2VlanNetwork",
+                    "network.harvesterhci.io/clusternetwork": "mgmt",
+                    "network.harvesterhci.io/ready": "true",
+                },
+                "annotations": {"storage-network.settings.harvesterhci.io": "true"},
+            },
+            "spec": {"config": '{"type":"bridge","vlan":100}'},
+        }
+    )
+    assert (network.type, network.cluster_network, network.vlan) == ("L2VlanNetwork", "mgmt", 100)
+    assert network.is_ready is True
+    assert network.is_for_storage
+
+
+def test_a_network_of_which_nothing_is_said_is_neither_ready_nor_not() -> None:
+    network = read_network({"metadata": {"name": "n"}, "spec": {"config": "not json"}})
+    assert network.is_ready is None
+    assert network.vlan is None
+
+
+def test_a_key_pair_counts_once_validated() -> None:
+    raw = {"metadata": {"name": "k"}, "spec": {"publicKey": "ssh-ed25519 A"}}
+    assert not read_key_pair(raw).is_validated
+    raw["status"] = {"conditions": [{"type": "validated", "status": "True"}]}
+    assert read_key_pair(raw).is_validated
+
+
+def test_an_empty_setting_means_its_default() -> None:
+    assert read_setting({"metadata": {"name": "s"}, "value": "", "default": "v1.8.2"}).value == "v1.8.2"
+    assert read_setting({"metadata": {"name": "s"}, "value": "v1.9.0", "default": "v1.8.2"}).value == "v1.9.0"
+
+
+def test_the_default_class_and_harvesters_own_are_known() -> None:
+    raw = {
+        "metadata": {
+            "name": "harvester-longhorn",
+            "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+        }
+    }
+    assert read_storage_class(raw).is_default
+    assert read_storage_class({"metadata": {"name": "longhorn-static"}}).is_reserved
+
+
+def test_a_cloud_init_secret_is_read_back() -> None:
+    raw = build_secret("ns1", "vm", "u-1", user_data="#cloud-config\n", network_data="version: 1\n")
+    secret = read_cloud_init_secret(raw)
+    assert raw["metadata"]["name"] == "vm-cloudinit"
+    assert (secret.owner_uid, secret.user_data, secret.network_data) == (
+        "u-1",
+        "#cloud-config\n",
+        "version: 1\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "word"),
+    [
+        (Unauthorized("token expired", status=401), "401"),
+        (Forbidden("no", status=403), "403"),
+        (NotTrusted("self-signed"), "not signed"),
+        (Unreachable("connection refused"), "cannot be reached"),
+        (Unanswered("timed out"), "did not answer"),
+        (ServerFailed("boom", status=500), "failed"),
+    ],
+)
+def test_a_failure_names_server_credential_and_cure(error: KubeError, word: str) -> None:
+    fact, cure = explain(error, "https://rack:6443", "ns:cc")
+    assert word in fact
+    assert "https://rack:6443" in fact
+    assert "ns:cc" in fact
+    assert error.message in fact
+    assert cure
+
+
+def test_only_an_answer_about_the_object_allows_conclusions() -> None:
+    assert says_nothing(Unauthorized("x", status=401))
+    assert says_nothing(Unreachable("x"))
+    assert says_nothing(ServerFailed("x", status=503))
+    assert not says_nothing(NotFound("x", status=404))
+    assert not says_nothing(Forbidden("x", status=403))
