@@ -124,7 +124,8 @@ class Plugin:
         spec = self._spec
         env = {**self._env, **dict(spec.env), "KUBERNETES_EXEC_INFO": self._question()}
         try:
-            code, out, err = await asyncio.wait_for(self._run(spec, env), PLUGIN_PATIENCE_S)
+            async with asyncio.timeout(PLUGIN_PATIENCE_S):
+                code, out, err = await self._run(spec, env)
         except FileNotFoundError as error:
             raise self._failed("it is not installed", spec.install_hint or "install it") from error
         except OSError as error:

@@ -101,14 +101,17 @@ class Candidate:
         renewed = self._clock.now()
         while True:
             await pause(self._clock, self._terms.retry)
+            begun = self._clock.now()
+            left = self._terms.renew - (begun - renewed)
             try:
-                kept = await asyncio.wait_for(self._try(), self._terms.renew.total_seconds())
+                # Not wait_for: in Python 3.11 it loses a cancellation that comes with the result.
+                async with asyncio.timeout(left.total_seconds()):
+                    kept = await self._try()
             except TimeoutError:
                 kept = False
-            now = self._clock.now()
             if kept:
-                renewed = now
-            elif not self.is_leader or now - renewed >= self._terms.renew:
+                renewed = begun  # not the end: the others count from the write, which is somewhere between
+            elif not self.is_leader or self._clock.now() - renewed >= self._terms.renew:
                 self.is_leader = False
                 return
 

@@ -1,0 +1,190 @@
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from windrow.assembly.clock import LoopClock, run_story
+from windrow.client.client import Client
+from windrow.client.lease import Candidate, LeadershipLost
+from windrow.formats.json import dumps, loads
+from windrow.kube.errors import Unreachable
+from windrow.kube.requests import Reply
+from windrow.values.chance import Chance
+from windrow.values.clock import read_stamp
+
+
+class Leases:
+    """Stores one Lease, with versions, for whoever asks."""
+
+    def __init__(self):
+        self.raw = None
+        self.version = 0
+        self.down = False
+
+    def seen_by(self, name):
+        return Seat(self, name)
+
+    @property
+    def spec(self):
+        return self.raw["spec"]
+
+
+class Seat:
+    def __init__(self, leases, name):
+        self.leases = leases
+        self.cut_off = False
+
+    async def send(self, request):
+        leases = self.leases
+        if self.cut_off or leases.down:
+            raise Unreachable("connection refused")
+        if request.method == "GET":
+            if leases.raw is None:
+                return status(404, "NotFound", {"name": "program"})
+            return Reply(200, dumps(leases.raw))
+        body = loads(request.body)
+        if request.method == "POST" and leases.raw is not None:
+            return status(409, "AlreadyExists")
+        if request.method == "PUT" and body["metadata"]["resourceVersion"] != str(leases.version):
+            return status(409, "Conflict")
+        leases.version += 1
+        body["metadata"]["resourceVersion"] = str(leases.version)
+        leases.raw = body
+        return Reply(200, dumps(body))
+
+
+def status(code, reason, details=None):
+    return Reply(code, dumps({"kind": "Status", "code": code, "reason": reason, "details": details}))
+
+
+class Program:
+    """A candidate and the instants at which it began and ended to lead."""
+
+    def __init__(self, leases, name, clock):
+        self.seat = leases.seen_by(name)
+        self.spans = []
+        self.candidate = Candidate(Client(self.seat), "kube-system", "program", name, clock, Chance(name))
+        self._clock = clock
+        self._start = clock.now()
+        self.task = asyncio.create_task(self.candidate.lead(self.work))
+
+    @property
+    def elapsed(self):
+        return (self._clock.now() - self._start).total_seconds()
+
+    async def work(self):
+        span = [self.elapsed, None]
+        self.spans.append(span)
+        try:
+            await asyncio.sleep(10**6)
+        finally:
+            span[1] = self.elapsed
+
+    async def stop(self):
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+def test_one_leads_and_the_record_is_client_gos():
+    async def story():
+        leases, clock = Leases(), LoopClock()
+        programs = [Program(leases, name, clock) for name in ("one", "two")]
+        await asyncio.sleep(100)
+        leading = [program.candidate.is_leader for program in programs]
+        spec = dict(leases.spec)
+        for program in programs:
+            await program.stop()
+        return leading, spec
+
+    leading, spec = run_story(story())
+
+    assert leading == [True, False]
+    assert spec["holderIdentity"] == "one"
+    assert (spec["leaseDurationSeconds"], spec["leaseTransitions"]) == (15, 0)
+    assert spec["acquireTime"] == "2026-01-01T12:00:00.000000Z"
+    assert read_stamp(spec["renewTime"]) - read_stamp(spec["acquireTime"]) > timedelta(seconds=95)
+
+
+def test_who_is_told_to_stop_releases_so_that_the_next_need_not_wait():
+    async def story():
+        leases, clock = Leases(), LoopClock()
+        one, two = Program(leases, "one", clock), Program(leases, "two", clock)
+        await asyncio.sleep(60)
+        await one.stop()
+        released = dict(leases.spec)
+        await asyncio.sleep(5)
+        transitions = leases.spec["leaseTransitions"]
+        await two.stop()
+        return released, transitions, two.spans[0][0]
+
+    released, transitions, began = run_story(story())
+
+    assert (released["holderIdentity"], released["leaseDurationSeconds"]) == ("", 1)
+    assert transitions == 1
+    assert 60 <= began < 65
+
+
+def test_who_cannot_renew_stops_before_another_begins():
+    async def story():
+        leases, clock = Leases(), LoopClock()
+        one, two = Program(leases, "one", clock), Program(leases, "two", clock)
+        await asyncio.sleep(60)
+        one.seat.cut_off = True
+        await asyncio.sleep(60)
+        error = one.task.exception()
+        await two.stop()
+        return one.spans, two.spans, error
+
+    one, two, error = run_story(story())
+
+    assert one[0][1] < two[0][0] < 80
+    assert isinstance(error, LeadershipLost)
+
+
+def test_a_short_outage_of_the_server_costs_nobody_the_lead():
+    async def story():
+        leases, clock = Leases(), LoopClock()
+        one = Program(leases, "one", clock)
+        await asyncio.sleep(60)
+        leases.down = True
+        await asyncio.sleep(7)
+        leases.down = False
+        await asyncio.sleep(60)
+        leads = one.candidate.is_leader
+        await one.stop()
+        return leads
+
+    assert run_story(story())
+
+
+def test_a_holder_whose_clock_is_wrong_is_not_deposed():
+    async def story():
+        leases, clock = Leases(), LoopClock()
+        one = Program(leases, "one", clock)
+        await asyncio.sleep(30)
+        leases.spec["renewTime"] = "1999-01-01T00:00:00.000000Z"
+        two = Program(leases, "two", clock)
+        await asyncio.sleep(10)
+        leads = two.candidate.is_leader
+        await one.stop()
+        await two.stop()
+        return leads
+
+    assert not run_story(story())
+
+
+def test_work_that_ends_or_fails_ends_the_lead():
+    async def story():
+        leases, clock = Leases(), LoopClock()
+
+        async def fail():
+            raise ValueError("broken")
+
+        candidate = Candidate(
+            Client(leases.seen_by("one")), "kube-system", "program", "one", clock, Chance(1)
+        )
+        with pytest.raises(ValueError, match="broken"):
+            await candidate.lead(fail)
+        return leases.spec["holderIdentity"]
+
+    assert run_story(story()) == ""

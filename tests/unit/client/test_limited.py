@@ -1,0 +1,44 @@
+import asyncio
+
+from windrow.assembly.clock import LoopClock, run_story
+from windrow.client.limited import LimitedTransport
+from windrow.kube import requests
+from windrow.kube.refs import NODE
+from windrow.kube.requests import Reply
+
+READ = requests.get(NODE.ref("a"))
+
+
+class Stopwatch:
+    def __init__(self, clock):
+        self.clock = clock
+        self.start = clock.now()
+        self.times = []
+
+    async def send(self, request):
+        self.times.append(round((self.clock.now() - self.start).total_seconds(), 3))
+        return Reply(200)
+
+
+def test_a_burst_passes_and_the_rest_keeps_to_the_rate():
+    async def story():
+        clock = LoopClock()
+        inner = Stopwatch(clock)
+        limited = LimitedTransport(inner, clock, per_second=2, burst=3)
+        await asyncio.gather(*[limited.send(READ) for _ in range(6)])
+        return inner.times
+
+    assert run_story(story()) == [0, 0, 0, 0.5, 1.0, 1.5]
+
+
+def test_who_rests_may_burst_again_but_no_more_than_before():
+    async def story():
+        clock = LoopClock()
+        inner = Stopwatch(clock)
+        limited = LimitedTransport(inner, clock, per_second=2, burst=2)
+        await asyncio.gather(*[limited.send(READ) for _ in range(2)])
+        await asyncio.sleep(100)
+        await asyncio.gather(*[limited.send(READ) for _ in range(3)])
+        return inner.times
+
+    assert run_story(story()) == [0, 0, 100, 100, 100.5]
