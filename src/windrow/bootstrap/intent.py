@@ -17,6 +17,15 @@ class Role(Enum):
     WORKER = "worker"
 
 
+class BadIntent(ValueError):
+    """A machine that could never become what it is meant to be. `fact` says why, `cure` what to do."""
+
+    def __init__(self, fact: str, cure: str) -> None:
+        super().__init__(f"{fact}; {cure}")
+        self.fact = fact
+        self.cure = cure
+
+
 @dataclass(frozen=True, slots=True)
 class Signer:
     """A certificate authority: PEM certificate (may be a chain) and PEM private key."""

@@ -1,0 +1,44 @@
+"""The manager's own way into a cluster: a client certificate, made when it is needed and good for hours.
+
+Made from the cluster's client authority, in memory, so there is nothing to copy out of a guest and nothing to revoke.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from windrow.bootstrap.intent import ClusterSecrets
+from windrow.formats import x509
+from windrow.kube.kubeconfig import Access
+
+USER = "windrow-manager"
+# The group that every API server lets do everything; so keep lifetimes short.
+ADMINISTRATORS = "system:masters"
+
+
+def mint_access(
+    cluster: ClusterSecrets,
+    endpoint: str,
+    now: datetime,
+    lifetime: timedelta,
+    proxy_url: str = "",
+    user: str = USER,
+) -> Access:
+    """Administrator's access to the API at `endpoint` (`https://10.0.0.5:6443`) until `now` + `lifetime`."""
+    certificate, key = x509.issue(
+        cluster.client_ca.certificate,
+        cluster.client_ca.key,
+        common_name=user,
+        organizations=(ADMINISTRATORS,),
+        client=True,
+        now=now,
+        lifetime=lifetime,
+    )
+    return Access(
+        server=endpoint,
+        ca=cluster.server_ca.certificate,
+        certificate=certificate,
+        key=key,
+        proxy_url=proxy_url,
+        user=user,
+    )
