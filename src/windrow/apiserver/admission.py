@@ -1,0 +1,40 @@
+"""Admission: what may change or refuse a write before it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from windrow.apiserver.calls import Caller
+from windrow.kube.refs import Kind
+
+Raw = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Operation:
+    """A write about to happen. A hook may change or replace `object`; it raises a KubeError to refuse.
+
+    `object` is None for a delete, `old` is None for a create and must not be changed.
+    """
+
+    verb: Literal["create", "update", "delete"]
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str
+    object: Raw | None
+    old: Raw | None
+    caller: Caller
+    dry_run: bool = False
+
+
+Hook = Callable[[Operation], Awaitable[None]]
+
+
+async def admit(hooks: list[Hook], operation: Operation) -> Raw | None:
+    """Ask every hook in order; the object as they leave it. Raises the KubeError of the one that refuses."""
+    for hook in tuple(hooks):
+        await hook(operation)
+    return operation.object

@@ -1,0 +1,63 @@
+"""Request bodies understood: JSON, YAML, Kubernetes protobuf (reference/05 §7.4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windrow.apiserver import statuses
+from windrow.formats import fastjson, yaml
+from windrow.formats.json import NotJson
+from windrow.formats.yaml import NotYaml
+from windrow.kube.requests import APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+
+YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+ACCEPTED = (JSON, YAML, PROTOBUF)
+CUSTOM_PATCHES = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH)
+PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+MOST = 3 * 1024 * 1024
+
+
+def media_of(content_type: str) -> str:
+    return content_type.split(";", 1)[0].strip().lower() or JSON
+
+
+def decode_json(body: bytes) -> Any:
+    try:
+        return fastjson.loads(body)
+    except NotJson as error:
+        raise statuses.bad_request(f"the body of the request is not valid JSON: {error}") from error
+
+
+def decode_yaml(body: bytes) -> Any:
+    try:
+        return yaml.load(body)
+    except NotYaml as error:
+        raise statuses.bad_request(f"error decoding YAML: {error}") from error
+
+
+def decode(body: bytes | None, content_type: str, *, custom: bool = False) -> Any:
+    """The object in a body; None when there is none. Raises 400, 413 or 415."""
+    if not body:
+        return None
+    if len(body) > MOST:
+        raise statuses.fail(413, f"Request entity too large: limit is {MOST}")
+    media = media_of(content_type)
+    if media == JSON:
+        return decode_json(body)
+    if media == YAML:
+        return decode_yaml(body)
+    accepted = (JSON, YAML) if custom else ACCEPTED
+    raise statuses.unsupported_media(accepted)
+
+
+def decode_patch(body: bytes | None, content_type: str, accepted: tuple[str, ...]) -> tuple[str, Any]:
+    """The form of a patch and its value. Raises 400, 413 or 415."""
+    media = media_of(content_type)
+    if media not in accepted:
+        raise statuses.unsupported_media(accepted)
+    if body and len(body) > MOST:
+        raise statuses.fail(413, f"Request entity too large: limit is {MOST}")
+    if not body:
+        raise statuses.bad_request("the patch is empty")
+    return media, decode_yaml(body) if media == APPLY_PATCH else decode_json(body)

@@ -1,0 +1,413 @@
+"""The built-in types, as a table: names, subresources, the bits of schema that matter, and printer columns."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+from windrow.apiserver.schema import LIST_KEYS, LIST_TYPE, PATCH_KEY, PATCH_STRATEGY, PRESERVE
+from windrow.apiserver.types import VERBS, Column, Type
+from windrow.kube import refs
+from windrow.kube.objects import dig
+from windrow.kube.refs import Kind
+
+Raw = dict[str, Any]
+
+
+# --- schema bits ----------------------------------------------------------------------------------------------------
+
+
+def thing(required: tuple[str, ...] = (), **fields: Any) -> Raw:
+    """An object of which only `fields` are written down; all else is kept as it comes."""
+    made: Raw = {"type": "object", PRESERVE: True}
+    if fields:
+        made["properties"] = fields
+    if required:
+        made["required"] = list(required)
+    return made
+
+
+def by(
+    key: str,
+    item: Raw | None = None,
+    *,
+    strategy: str = "merge",
+    keys: tuple[str, ...] = (),
+    list_type: str = "map",
+) -> Raw:
+    """A list whose items are told apart by `key`."""
+    made: Raw = {"type": "array", "items": item or thing(), PATCH_STRATEGY: strategy, PATCH_KEY: key}
+    if list_type == "map":
+        made[LIST_KEYS] = list(keys or (key,))
+    return {**made, LIST_TYPE: list_type}
+
+
+def listing(item: Raw | None = None) -> Raw:
+    """A list that is one value."""
+    return {"type": "array", "items": item or {}, LIST_TYPE: "atomic"}
+
+
+def words(**rest: Any) -> Raw:
+    return {"type": "array", "items": {"type": "string"}, **rest}
+
+
+TEXT: Raw = {"type": "string"}
+NUMBER: Raw = {"type": "integer"}
+FLAG: Raw = {"type": "boolean"}
+TEXTS: Raw = {"type": "object", "additionalProperties": {"type": "string"}}
+MERGED_WORDS: Raw = words(**{PATCH_STRATEGY: "merge", LIST_TYPE: "set"})
+CONDITIONS: Raw = by("type")
+OWNERS: Raw = by("uid")
+METADATA: Raw = thing(ownerReferences=OWNERS, finalizers=MERGED_WORDS)
+
+
+def whole(**fields: Any) -> Raw:
+    """The schema of a built-in object."""
+    return thing(metadata=METADATA, **fields)
+
+
+def defaulted(schema: Raw, value: Any) -> Raw:
+    return {**schema, "default": value}
+
+
+CONTAINER: Raw = thing(
+    ("name",),
+    name=TEXT,
+    # Server-side apply keys ports by number and protocol; a strategic patch by number alone.
+    ports=by("containerPort", thing(protocol=defaulted(TEXT, "TCP")), keys=("containerPort", "protocol")),
+    env=by("name"),
+    volumeMounts=by("mountPath"),
+    volumeDevices=by("devicePath"),
+)
+POD_SPEC: Raw = thing(
+    containers=by("name", CONTAINER),
+    initContainers=by("name", CONTAINER),
+    ephemeralContainers=by("name", CONTAINER),
+    volumes=by("name", strategy="merge,retainKeys"),
+    imagePullSecrets=by("name"),
+    hostAliases=by("ip"),
+    tolerations=listing(),
+    restartPolicy=defaulted(TEXT, "Always"),
+    dnsPolicy=defaulted(TEXT, "ClusterFirst"),
+    schedulerName=defaulted(TEXT, "default-scheduler"),
+    terminationGracePeriodSeconds=defaulted(NUMBER, 30),
+)
+TEMPLATE: Raw = thing(metadata=thing(), spec=POD_SPEC)
+ROLE_RULES: Raw = listing(thing(("verbs",), verbs=words()))
+ROLE_REF: Raw = thing(
+    ("kind", "name"), apiGroup=defaulted(TEXT, "rbac.authorization.k8s.io"), kind=TEXT, name=TEXT
+)
+
+EVERY_FIELD = {"metadata.name": ("metadata", "name"), "metadata.namespace": ("metadata", "namespace")}
+
+
+def fields(*paths: str) -> dict[str, tuple[str, ...]]:
+    return {path: tuple(path.split(".")) for path in paths}
+
+
+# --- what the server itself writes on create -------------------------------------------------------------------------
+
+
+def begin_namespace(raw: Raw) -> None:
+    raw["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = raw["metadata"]["name"]
+    raw["spec"] = {"finalizers": ["kubernetes"]}
+    raw["status"] = {"phase": "Active"}
+
+
+def begin_pod(raw: Raw) -> None:
+    raw["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
+
+
+def begin_claim(raw: Raw) -> None:
+    raw["status"] = {"phase": "Pending"}
+    finalizers = raw["metadata"].setdefault("finalizers", [])
+    if "kubernetes.io/pvc-protection" not in finalizers:
+        finalizers.append("kubernetes.io/pvc-protection")
+
+
+def begin_volume(raw: Raw) -> None:
+    raw["status"] = {"phase": "Pending"}
+
+
+def begin_service(raw: Raw) -> None:
+    raw["status"] = {"loadBalancer": {}}
+
+
+def begin_secret(raw: Raw) -> None:
+    fold_string_data(raw)
+
+
+def fold_string_data(raw: Raw) -> None:
+    """`stringData` is write-only: it becomes `data`."""
+    plain = raw.pop("stringData", None)
+    if plain:
+        data = raw["data"] = dict(raw.get("data") or {})
+        data.update({key: b64encode(str(text).encode()).decode() for key, text in plain.items()})
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def at(*path: str | int) -> Any:
+    return lambda raw: dig(raw, *path)
+
+
+NAME = Column("Name", at("metadata", "name"), format="name")
+AGE = Column("Age", at("metadata", "creationTimestamp"), "date")
+PLAIN = (NAME, AGE)
+
+
+def _type(kind: Kind, **rest: Any) -> Type:
+    rest.setdefault("schema", whole())
+    rest.setdefault("columns", PLAIN)
+    rest["selectable"] = {**EVERY_FIELD, **rest.get("selectable", {})}
+    return Type(kind, **rest)
+
+
+STATUS = frozenset({"status"})
+RBAC = "rbac.authorization.k8s.io"
+
+_EVENT_FIELDS = fields(
+    "involvedObject.kind",
+    "involvedObject.namespace",
+    "involvedObject.name",
+    "involvedObject.uid",
+    "involvedObject.apiVersion",
+    "involvedObject.resourceVersion",
+    "involvedObject.fieldPath",
+    "reason",
+    "reportingComponent",
+    "type",
+) | {"source": ("source", "component")}
+
+BUILTINS: tuple[Type, ...] = (
+    _type(
+        refs.NAMESPACE,
+        short=("ns",),
+        subresources=frozenset({"status", "finalize"}),
+        names="label",
+        begin=begin_namespace,
+        selectable=fields("status.phase"),
+        schema=whole(status=thing(conditions=CONDITIONS)),
+        returns_deleted=True,
+        verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
+        columns=(NAME, Column("Status", at("status", "phase")), AGE),
+    ),
+    _type(
+        refs.NODE,
+        short=("no",),
+        subresources=STATUS,
+        keeps_status=True,
+        selectable=fields("spec.unschedulable"),
+        schema=whole(
+            spec=thing(taints=by("key", list_type="atomic")),
+            status=thing(conditions=CONDITIONS, addresses=by("type")),
+        ),
+    ),
+    _type(
+        refs.POD,
+        short=("po",),
+        categories=("all",),
+        subresources=frozenset({"status", "eviction", "binding", "log", "ephemeralcontainers"}),
+        begin=begin_pod,
+        returns_deleted=True,
+        selectable=fields(
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+            "spec.hostNetwork",
+        ),
+        schema=whole(spec=POD_SPEC, status=thing(conditions=CONDITIONS, podIPs=by("ip"))),
+    ),
+    _type(
+        refs.SECRET,
+        schema=whole(type=defaulted(TEXT, "Opaque"), data=TEXTS, stringData=TEXTS, immutable=FLAG),
+        selectable=fields("type"),
+        begin=begin_secret,
+        columns=(
+            NAME,
+            Column("Type", at("type")),
+            Column("Data", lambda raw: len(raw.get("data") or {}), "integer"),
+            AGE,
+        ),
+    ),
+    _type(
+        refs.CONFIG_MAP,
+        short=("cm",),
+        schema=whole(data=TEXTS, binaryData=TEXTS, immutable=FLAG),
+        columns=(
+            NAME,
+            Column(
+                "Data", lambda raw: len(raw.get("data") or {}) + len(raw.get("binaryData") or {}), "integer"
+            ),
+            AGE,
+        ),
+    ),
+    _type(
+        refs.SERVICE,
+        short=("svc",),
+        categories=("all",),
+        subresources=STATUS,
+        names="label",
+        begin=begin_service,
+        returns_deleted=True,
+        selectable=fields("spec.clusterIP", "spec.type"),
+        schema=whole(
+            spec=thing(
+                type=defaulted(TEXT, "ClusterIP"),
+                sessionAffinity=defaulted(TEXT, "None"),
+                ports=by(
+                    "port",
+                    thing(("port",), port=NUMBER, protocol=defaulted(TEXT, "TCP")),
+                    keys=("port", "protocol"),
+                ),
+            ),
+            status=thing(conditions=CONDITIONS),
+        ),
+    ),
+    _type(Kind("", "v1", "Endpoints", "endpoints"), short=("ep",), singular="endpoints"),
+    _type(
+        Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"),
+        schema=whole(endpoints=listing(), ports=listing()),
+    ),
+    _type(
+        refs.SERVICE_ACCOUNT,
+        short=("sa",),
+        subresources=frozenset({"token"}),
+        returns_deleted=True,
+        schema=whole(secrets=by("name"), imagePullSecrets=by("name")),
+        columns=(NAME, Column("Secrets", lambda raw: len(raw.get("secrets") or ()), "integer"), AGE),
+    ),
+    _type(refs.EVENT, short=("ev",), selectable=_EVENT_FIELDS, schema=whole(type=TEXT)),
+    _type(
+        refs.PVC,
+        short=("pvc",),
+        subresources=STATUS,
+        begin=begin_claim,
+        returns_deleted=True,
+        schema=whole(
+            spec=thing(volumeMode=defaulted(TEXT, "Filesystem"), accessModes=listing(TEXT)),
+            status=thing(conditions=CONDITIONS),
+        ),
+    ),
+    _type(
+        Kind("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False),
+        short=("pv",),
+        subresources=STATUS,
+        begin=begin_volume,
+        returns_deleted=True,
+        schema=whole(
+            spec=thing(
+                volumeMode=defaulted(TEXT, "Filesystem"),
+                persistentVolumeReclaimPolicy=defaulted(TEXT, "Retain"),
+            )
+        ),
+    ),
+    _type(
+        Kind("", "v1", "ResourceQuota", "resourcequotas"),
+        short=("quota",),
+        subresources=STATUS,
+        returns_deleted=True,
+    ),
+    _type(Kind("", "v1", "LimitRange", "limitranges"), short=("limits",)),
+    _type(
+        refs.LEASE,
+        columns=(NAME, Column("Holder", at("spec", "holderIdentity")), AGE),
+    ),
+    _type(
+        refs.STORAGE_CLASS,
+        short=("sc",),
+        schema={
+            **whole(
+                provisioner=TEXT,
+                parameters=TEXTS,
+                reclaimPolicy=defaulted(TEXT, "Delete"),
+                volumeBindingMode=defaulted(TEXT, "Immediate"),
+            ),
+            "required": ["provisioner"],
+        },
+        returns_deleted=True,
+    ),
+    _type(refs.VOLUME_ATTACHMENT, subresources=STATUS, returns_deleted=True),
+    _type(Kind("storage.k8s.io", "v1", "CSIDriver", "csidrivers", namespaced=False), returns_deleted=True),
+    _type(Kind("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False), returns_deleted=True),
+    _type(refs.ROLE, names="path", schema=whole(rules=ROLE_RULES)),
+    _type(refs.CLUSTER_ROLE, names="path", schema=whole(rules=ROLE_RULES)),
+    _type(
+        refs.ROLE_BINDING,
+        names="path",
+        schema={**whole(roleRef=ROLE_REF, subjects=listing()), "required": ["roleRef"]},
+    ),
+    _type(
+        refs.CLUSTER_ROLE_BINDING,
+        names="path",
+        schema={**whole(roleRef=ROLE_REF, subjects=listing()), "required": ["roleRef"]},
+    ),
+    _type(
+        refs.CRD,
+        short=("crd", "crds"),
+        categories=("api-extensions",),
+        subresources=STATUS,
+        counts=True,
+        schema=whole(status=thing(conditions=CONDITIONS)),
+        columns=(NAME, Column("Created At", at("metadata", "creationTimestamp"), "string", "date")),
+    ),
+    _type(
+        Kind("apps", "v1", "Deployment", "deployments"),
+        short=("deploy",),
+        categories=("all",),
+        subresources=frozenset({"status"}),
+        counts=True,
+        schema=whole(
+            spec=thing(replicas=defaulted(NUMBER, 1), template=TEMPLATE), status=thing(conditions=CONDITIONS)
+        ),
+    ),
+    _type(
+        Kind("apps", "v1", "DaemonSet", "daemonsets"),
+        short=("ds",),
+        categories=("all",),
+        subresources=STATUS,
+        counts=True,
+        schema=whole(spec=thing(template=TEMPLATE), status=thing(conditions=CONDITIONS)),
+    ),
+    _type(
+        Kind("apps", "v1", "ReplicaSet", "replicasets"),
+        short=("rs",),
+        categories=("all",),
+        subresources=STATUS,
+        counts=True,
+        schema=whole(spec=thing(template=TEMPLATE), status=thing(conditions=CONDITIONS)),
+    ),
+    _type(
+        Kind("apps", "v1", "StatefulSet", "statefulsets"),
+        short=("sts",),
+        categories=("all",),
+        subresources=STATUS,
+        counts=True,
+        schema=whole(spec=thing(template=TEMPLATE), status=thing(conditions=CONDITIONS)),
+    ),
+    _type(
+        Kind("batch", "v1", "Job", "jobs"),
+        categories=("all",),
+        subresources=STATUS,
+        counts=True,
+        schema=whole(spec=thing(template=TEMPLATE), status=thing(conditions=CONDITIONS)),
+    ),
+    _type(
+        Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+        short=("pdb",),
+        subresources=STATUS,
+        counts=True,
+        schema=whole(status=thing(conditions=CONDITIONS)),
+    ),
+)
+
+
+def builtin(*kinds: Kind | str) -> tuple[Type, ...]:
+    """The built-in types of those kinds (Kind or plural name), for a server that offers few."""
+    wanted = {one if isinstance(one, str) else one.plural for one in kinds}
+    return tuple(one for one in BUILTINS if one.kind.plural in wanted)

@@ -1,0 +1,120 @@
+"""A request understood: who calls, which verb, on what (reference/05 §7.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from windrow.kube.requests import JSON, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An authenticated user."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def is_master(self) -> bool:
+        return "system:masters" in self.groups
+
+
+ANONYMOUS = Caller("system:anonymous", ("system:unauthenticated",))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The place in the URL. A path that names no resource has only `path`."""
+
+    path: str
+    group: str = ""
+    version: str = ""
+    plural: str = ""
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    @property
+    def is_resource(self) -> bool:
+        return bool(self.plural)
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on its way through the server. Warnings gather in it."""
+
+    verb: str
+    target: Target
+    caller: Caller
+    options: Mapping[str, str] = field(default_factory=dict)
+    body: Any = None
+    media: str = JSON
+    agent: str = ""
+    warnings: list[str] = field(default_factory=list)
+    body_options: Mapping[str, Any] = field(default_factory=dict)  # DeleteOptions
+
+    @property
+    def dry_run(self) -> bool:
+        return bool(self.options.get("dryRun") or self.body_options.get("dryRun"))
+
+    @property
+    def manager(self) -> str:
+        return self.options.get("fieldManager") or self.agent.split("/", 1)[0] or "unknown"
+
+
+def is_truthy(options: Mapping[str, str], name: str) -> bool:
+    """A boolean parameter: `=1`, `=true` and a bare name count."""
+    return name in options and options[name].lower() not in ("false", "0")
+
+
+def parse_target(path: str) -> Target:
+    parts = [unquote(part) for part in path.split("/") if part]
+    match parts:
+        case ["api", version, *rest] if rest:
+            group = ""
+        case ["apis", group, version, *rest] if rest:
+            pass
+        case _:
+            return Target(path)
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
+        namespace, rest = rest[1], rest[2:]
+    plural, name, subresource = rest[0], *[*rest[1:2], "", ""][:1], "/".join(rest[2:])
+    if plural == "namespaces" and not group:
+        namespace = name
+    return Target(path, group, version, plural, namespace, name, subresource)
+
+
+_BY_METHOD = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+def verb_of(method: str, target: Target, options: Mapping[str, str]) -> str:
+    """The verb of a request, as authorization names it."""
+    if method in ("GET", "HEAD"):
+        if target.name:
+            return "get"
+        return "watch" if is_truthy(options, "watch") else "list"
+    verb = _BY_METHOD.get(method, method.lower())
+    return "deletecollection" if verb == "delete" and not target.name else verb
+
+
+def options_of(request: Request) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in request.query:
+        found.setdefault(name, value)
+    return found
+
+
+def header(request: Request, name: str) -> str:
+    wanted = name.lower()
+    return next((value for key, value in request.headers if key.lower() == wanted), "")
+
+
+def headers(request: Request, name: str) -> list[str]:
+    wanted = name.lower()
+    return [value for key, value in request.headers if key.lower() == wanted]

@@ -1,0 +1,187 @@
+"""The garbage collector: what is owned goes with its owners (reference/05 §7.11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from windrow.apiserver.calls import Call, Caller, Target
+from windrow.apiserver.controllers.loop import Key, Worker
+from windrow.apiserver.core import Core
+from windrow.apiserver.store import Change, Entry, Raw, Stale
+from windrow.apiserver.types import Type
+from windrow.apiserver.verbs.delete import FOREGROUND, ORPHAN, delete
+from windrow.kube.errors import NotFound
+
+CALLER = Caller(
+    "system:serviceaccount:kube-system:generic-garbage-collector",
+    (
+        "system:serviceaccounts",
+        "system:serviceaccounts:kube-system",
+        "system:authenticated",
+        "system:masters",
+    ),
+)
+
+
+def split_key(key: str) -> tuple[str, str, str, str]:
+    """Group, plural, namespace ("" for none), name of a store key."""
+    group, plural, *place = key.split("/")
+    return group, plural, "/".join(place[:-1]), place[-1]
+
+
+class Collector:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._dependents: dict[str, set[str]] = {}  # owner uid -> keys that name it
+        self.worker = Worker(core, first=self._everything, keys=self._touched, work=self._work)
+
+    async def run(self) -> None:
+        await self.worker.run()
+
+    async def _everything(self) -> Iterable[Key]:
+        self._dependents.clear()
+        found = []
+        for type in self._core.registry.kept():
+            for entry in (await self._core.store.range(type.prefix())).entries:
+                self._index(entry)
+                if self._matters(entry.raw):
+                    found.append((entry.key,))
+        return found
+
+    def _index(self, entry: Entry) -> None:
+        for owner in entry.raw["metadata"].get("ownerReferences") or ():
+            self._dependents.setdefault(owner["uid"], set()).add(entry.key)
+
+    def _matters(self, raw: Raw) -> bool:
+        head = raw["metadata"]
+        return bool(head.get("ownerReferences") or (head.get("deletionTimestamp") and head.get("finalizers")))
+
+    def _touched(self, change: Change) -> Iterable[Key]:
+        if change.after is not None:
+            self._index(change.after)
+            return [(change.key,)] if self._matters(change.after.raw) else []
+        head = change.last.raw["metadata"]
+        touched: list[Key] = [(key,) for key in sorted(self._dependents.pop(head["uid"], ()))]
+        for owner in head.get("ownerReferences") or ():
+            self._dependents.get(owner["uid"], set()).discard(change.key)
+            owner_key = self._owner_key(owner, head.get("namespace", ""))
+            if owner_key is not None:
+                touched.append((owner_key,))
+        return touched
+
+    def _owner_type(self, owner: Raw) -> Type | None:
+        return self._core.registry.find_named(owner.get("apiVersion", ""), owner.get("kind", ""))
+
+    def _owner_key(self, owner: Raw, namespace: str) -> str | None:
+        type = self._owner_type(owner)
+        return type.key(namespace, owner.get("name", "")) if type else None
+
+    async def _work(self, key: Key) -> None:
+        entry = await self._core.store.find(key[0])
+        if entry is None:
+            return
+        group, plural, _, _ = split_key(entry.key)
+        type = self._core.registry.find_resource(group, plural)
+        if type is None:
+            return
+        head = entry.raw["metadata"]
+        finalizers = head.get("finalizers") or ()
+        if head.get("deletionTimestamp"):
+            if ORPHAN in finalizers:
+                await self._orphan(entry)
+            elif FOREGROUND in finalizers:
+                await self._foreground(entry)
+            return
+        if head.get("ownerReferences"):
+            await self._judge(type, entry)
+
+    async def _judge(self, type: Type, entry: Entry) -> None:
+        """Delete what has only absent owners; drop the absent ones where others remain."""
+        owners = entry.raw["metadata"]["ownerReferences"]
+        absent = [owner for owner in owners if await self._is_absent(owner, entry)]
+        if not absent:
+            return
+        if len(absent) == len(owners):
+            await self._delete(type, entry, None)
+            return
+        await self._keep_owners(entry, [owner for owner in owners if owner not in absent])
+
+    async def _is_absent(self, owner: Raw, entry: Entry) -> bool:
+        type = self._owner_type(owner)
+        if type is None:
+            return False  # a kind that is not served cannot be looked up: unknown is not gone
+        namespace = entry.raw["metadata"].get("namespace", "")
+        if type.kind.namespaced and not namespace:
+            return True  # a namespaced owner of a cluster-wide object is no owner
+        found = await self._core.store.find(type.key(namespace, owner["name"]))
+        return found is None or found.raw["metadata"]["uid"] != owner["uid"]
+
+    async def _delete(self, type: Type, entry: Entry, policy: str | None) -> None:
+        _, _, namespace, name = split_key(entry.key)
+        target = Target("", type.kind.group, type.kind.version, type.kind.plural, namespace, name)
+        options: dict[str, Any] = {"preconditions": {"uid": entry.raw["metadata"]["uid"]}}
+        if policy:
+            options["propagationPolicy"] = policy
+        try:
+            await delete(self._core, type, Call("delete", target, CALLER, body_options=options))
+        except NotFound:
+            return
+
+    async def _keep_owners(self, entry: Entry, owners: list[Raw]) -> None:
+        head = {name: value for name, value in entry.raw["metadata"].items() if name != "ownerReferences"}
+        if owners:
+            head["ownerReferences"] = owners
+        await self._write(entry, {**entry.raw, "metadata": head})
+
+    async def _write(self, entry: Entry, raw: Raw | None) -> None:
+        try:
+            await self._core.store.commit(entry.key, raw, entry.rev)
+        except Stale:
+            self.worker.again((entry.key,))
+
+    async def _dependents_of(self, entry: Entry) -> list[Entry]:
+        uid = entry.raw["metadata"]["uid"]
+        found = []
+        for key in sorted(self._dependents.get(uid, ())):
+            dependent = await self._core.store.find(key)
+            owners = dependent.raw["metadata"].get("ownerReferences") or () if dependent else ()
+            if dependent is not None and any(owner["uid"] == uid for owner in owners):
+                found.append(dependent)
+        return found
+
+    async def _orphan(self, entry: Entry) -> None:
+        uid = entry.raw["metadata"]["uid"]
+        for dependent in await self._dependents_of(entry):
+            owners = dependent.raw["metadata"]["ownerReferences"]
+            await self._keep_owners(dependent, [owner for owner in owners if owner["uid"] != uid])
+        if await self._dependents_of(entry):
+            self.worker.again((entry.key,))
+            return
+        await self._release(entry, ORPHAN)
+
+    async def _foreground(self, entry: Entry) -> None:
+        """Dependents first; the owner waits only for those that say they block it."""
+        uid = entry.raw["metadata"]["uid"]
+        for dependent in await self._dependents_of(entry):
+            if dependent.raw["metadata"].get("deletionTimestamp"):
+                continue
+            group, plural, _, _ = split_key(dependent.key)
+            type = self._core.registry.find_resource(group, plural)
+            if type is not None:
+                await self._delete(type, dependent, "Foreground" if self._blocks(dependent, uid) else None)
+        if not any(self._blocks(one, uid) for one in await self._dependents_of(entry)):
+            await self._release(entry, FOREGROUND)
+
+    @staticmethod
+    def _blocks(dependent: Entry, uid: str) -> bool:
+        owners = dependent.raw["metadata"].get("ownerReferences") or ()
+        return any(owner["uid"] == uid and owner.get("blockOwnerDeletion") for owner in owners)
+
+    async def _release(self, entry: Entry, finalizer: str) -> None:
+        head = entry.raw["metadata"]
+        rest = [one for one in head.get("finalizers") or () if one != finalizer]
+        if not rest:
+            await self._write(entry, None)
+            return
+        await self._write(entry, {**entry.raw, "metadata": {**head, "finalizers": rest}})

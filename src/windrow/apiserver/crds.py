@@ -1,0 +1,159 @@
+"""CustomResourceDefinitions: from the object to the types it defines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from windrow.apiserver.builtins import AGE, EVERY_FIELD, NAME
+from windrow.apiserver.schema import ANYTHING
+from windrow.apiserver.types import Column, Type
+from windrow.kube.refs import Kind
+
+Raw = dict[str, Any]
+
+_STEP = re.compile(r"\.?([A-Za-z0-9_$-]+)|\['((?:[^'\\]|\\.)*)'\]|\[(-?\d+)\]|\.((?:[A-Za-z0-9_-]|\\\.|/)+)")
+_FILTER = re.compile(r"^\[\?\(@\.([A-Za-z0-9_.]+)\s*==\s*[\"']([^\"']*)[\"']\)\]")
+
+
+def parse_path(text: str) -> Callable[[Raw], Any]:
+    """A reader for the JSONPath of a printer column: fields, indexes and `[?(@.type=="Ready")]`."""
+    steps: list[Any] = []
+    rest = text.strip().strip("{}").removeprefix("$")
+    while rest:
+        if found := _FILTER.match(rest):
+            steps.append((tuple(found.group(1).split(".")), found.group(2)))
+        elif found := re.match(r"^\.((?:\\\.|[^.\[\]])+)", rest):
+            steps.append(found.group(1).replace("\\.", "."))
+        elif found := re.match(r"^\[['\"](.*?)['\"]\]", rest):
+            steps.append(found.group(1))
+        elif found := re.match(r"^\[(-?\d+)\]", rest):
+            steps.append(int(found.group(1)))
+        elif found := re.match(r"^\[\*\]", rest):
+            steps.append(None)
+        else:
+            return lambda raw: None  # a form we do not read prints as a missing value
+        rest = rest[found.end() :]
+    return lambda raw: _walk([raw], steps)
+
+
+def _walk(here: list[Any], steps: list[Any]) -> Any:
+    for step in steps:
+        found: list[Any] = []
+        for value in here:
+            found += _step(value, step)
+        here = found
+    return here[0] if here else None
+
+
+def _step(value: Any, step: Any) -> list[Any]:
+    match step:
+        case None:
+            return (
+                list(value)
+                if isinstance(value, list)
+                else list(value.values())
+                if isinstance(value, dict)
+                else []
+            )
+        case int():
+            return [value[step]] if isinstance(value, list) and -len(value) <= step < len(value) else []
+        case str():
+            return [value[step]] if isinstance(value, dict) and value.get(step) is not None else []
+        case (path, wanted):
+            return [item for item in value if _matches(item, path, wanted)] if isinstance(value, list) else []
+    return []
+
+
+def _matches(item: Any, path: tuple[str, ...], wanted: str) -> bool:
+    for name in path:
+        item = item.get(name) if isinstance(item, dict) else None
+    return bool(item == wanted)
+
+
+def columns_of(version: Raw) -> tuple[Column, ...]:
+    extra = version.get("additionalPrinterColumns") or []
+    if not extra:
+        return (NAME, AGE)
+    return (
+        NAME,
+        *(
+            Column(
+                one["name"],
+                parse_path(one["jsonPath"]),
+                one.get("type", "string"),
+                one.get("format", ""),
+                one.get("description", ""),
+                one.get("priority", 0),
+            )
+            for one in extra
+        ),
+    )
+
+
+def types_of(crd: Raw) -> list[Type]:
+    """One Type per served version, all kept in the form of the storage version."""
+    spec = crd["spec"]
+    names = spec["names"]
+    storage = next(
+        (one["name"] for one in spec["versions"] if one.get("storage")), spec["versions"][0]["name"]
+    )
+    made = []
+    for version in spec["versions"]:
+        if not version.get("served", True):
+            continue
+        kind = _kind(spec, version["name"])
+        made.append(
+            Type(
+                kind,
+                singular=names.get("singular") or kind.kind.lower(),
+                short=tuple(names.get("shortNames") or ()),
+                categories=tuple(names.get("categories") or ()),
+                list_kind=names.get("listKind", ""),
+                subresources=frozenset(version.get("subresources") or {}),
+                schema=(version.get("schema") or {}).get("openAPIV3Schema") or ANYTHING,
+                columns=columns_of(version),
+                custom=True,
+                stored=_kind(spec, storage),
+                selectable={
+                    **EVERY_FIELD,
+                    **{
+                        one["jsonPath"].lstrip("."): tuple(one["jsonPath"].lstrip(".").split("."))
+                        for one in version.get("selectableFields") or ()
+                    },
+                },
+            )
+        )
+    return made
+
+
+def _kind(spec: Raw, version: str) -> Kind:
+    names = spec["names"]
+    return Kind(spec["group"], version, names["kind"], names["plural"], spec.get("scope") != "Cluster")
+
+
+def established(crd: Raw, now: str) -> Raw:
+    """The status of a definition whose names are accepted and whose resources are served."""
+    spec = crd["spec"]
+    conditions = [
+        {
+            "type": "NamesAccepted",
+            "status": "True",
+            "lastTransitionTime": now,
+            "reason": "NoConflicts",
+            "message": "no conflicts found",
+        },
+        {
+            "type": "Established",
+            "status": "True",
+            "lastTransitionTime": now,
+            "reason": "InitialNamesAccepted",
+            "message": "the initial names have been accepted",
+        },
+    ]
+    names = dict(spec["names"])
+    names.setdefault("singular", names["kind"].lower())
+    names.setdefault("listKind", f"{names['kind']}List")
+    stored = [one["name"] for one in spec["versions"] if one.get("storage")]
+    return {"conditions": conditions, "acceptedNames": names, "storedVersions": stored}

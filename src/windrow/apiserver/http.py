@@ -1,0 +1,168 @@
+"""The HTTP door: one listening socket in front of a Door. The only file that knows aiohttp's server."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from aiohttp import web
+
+from windrow.apiserver.calls import options_of, parse_target, verb_of
+from windrow.apiserver.doors import Door, Identity, Peer
+from windrow.apiserver.statuses import fail, reply_with
+from windrow.apiserver.verbs.watch import EntryEvent
+from windrow.formats.fastjson import dumps
+from windrow.kube.errors import KubeError
+from windrow.kube.requests import JSON, Event, Reply, Request
+
+MOST_BODY = 3 * 1024 * 1024
+CLOSE_WITHIN_S = 2.0
+
+
+def line_of(event: Event) -> bytes:
+    """One line of a watch, with what is encoded already taken as it is."""
+    if isinstance(event, EntryEvent):
+        return b'{"type":"%s","object":%s}\n' % (event.type.encode(), event.entry.data)
+    return dumps({"type": event.type, "object": event.object}) + b"\n"
+
+
+def tls_context(identity: Identity) -> ssl.SSLContext:
+    """A context that shows the identity and asks for, but does not demand, a client certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    with tempfile.TemporaryDirectory() as folder:  # the ssl module reads key pairs from files only
+        chain, key = Path(folder, "chain.pem"), Path(folder, "key.pem")
+        key.touch(mode=0o600)
+        chain.write_text(identity.chain)
+        key.write_text(identity.key)
+        context.load_cert_chain(chain, key)
+    if identity.client_ca:
+        context.load_verify_locations(cadata=identity.client_ca)
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+class Listener:
+    """Serves `door` while entered; `port` is the one the system chose when 0 was asked for."""
+
+    def __init__(self, door: Door, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._door, self._host, self.port = door, host, port
+        self._runner: web.ServerRunner | None = None
+        self._shown: Identity | None = None
+        self._context: ssl.SSLContext | None = None
+        self._watches: set[asyncio.Task[Any]] = set()
+        self._closing = False
+
+    async def __aenter__(self) -> Listener:
+        server = web.Server(self._answer, handler_cancellation=True, access_log=None)
+        self._runner = web.ServerRunner(server)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self.port, ssl_context=self._tls(), backlog=1024)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing = True
+        for task in tuple(self._watches):
+            task.cancel()
+        assert self._runner is not None
+        self._runner._shutdown_timeout = CLOSE_WITHIN_S
+        await self._runner.cleanup()
+
+    def _tls(self) -> ssl.SSLContext | None:
+        """The context for the door's present identity; None for plain HTTP."""
+        identity = self._door.identity()
+        if identity is None:
+            return None
+        if identity != self._shown or self._context is None:
+            self._shown, self._context = identity, tls_context(identity)
+            self._context.sni_callback = self._renew
+        return self._context
+
+    def _renew(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        """Show a renewed certificate to new connections, without a restart."""
+        fresh = self._tls()
+        if fresh is not None and fresh is not context:
+            connection.context = fresh
+
+    async def _answer(self, http: web.BaseRequest) -> web.StreamResponse:
+        try:
+            request = await _read(http)
+        except KubeError as error:
+            return _response(reply_with(error))
+        peer = _peer(http)
+        target = parse_target(request.path)
+        if target.is_resource and verb_of(request.method, target, options_of(request)) == "watch":
+            return await self._watch(http, request, peer)
+        return _response(await self._door.send(request, peer))
+
+    async def _watch(self, http: web.BaseRequest, request: Request, peer: Peer) -> web.StreamResponse:
+        task = asyncio.current_task()
+        assert task is not None
+        self._watches.add(task)
+        try:
+            async with self._door.stream(request, peer) as events:
+                return await self._pour(http, events)
+        except KubeError as error:
+            return _response(reply_with(error))
+        finally:
+            self._watches.discard(task)
+
+    async def _pour(self, http: web.BaseRequest, events: AsyncIterator[Event]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
+        response.enable_chunked_encoding()
+        await response.prepare(http)
+        try:
+            async for event in events:
+                await response.write(line_of(event))
+        except ConnectionError:
+            return response  # the client has gone; it resumes where it was
+        except asyncio.CancelledError:
+            if not self._closing:
+                raise
+        await response.write_eof()
+        return response
+
+
+async def _read(http: web.BaseRequest) -> Request:
+    body: bytes | None = None
+    if http.can_read_body:
+        chunks, size = [], 0
+        async for chunk in http.content.iter_any():
+            size += len(chunk)
+            if size > MOST_BODY:
+                raise fail(413, f"Request entity too large: limit is {MOST_BODY}")
+            chunks.append(chunk)
+        body = b"".join(chunks)
+    skipped = ("accept", "content-type")
+    return Request(
+        http.method,
+        http.rel_url.raw_path,
+        tuple(http.query.items()),
+        body or None,
+        http.headers.get("Content-Type", ""),
+        ", ".join(http.headers.getall("Accept", [])) or "*/*",
+        tuple((name, value) for name, value in http.headers.items() if name.lower() not in skipped),
+    )
+
+
+def _peer(http: web.BaseRequest) -> Peer:
+    connection = http.transport.get_extra_info("ssl_object") if http.transport else None
+    shown = connection.getpeercert(binary_form=True) if connection is not None else None
+    certificate = ssl.DER_cert_to_PEM_cert(shown) if shown else ""
+    return Peer(certificate, http.remote or "")
+
+
+def _response(reply: Reply) -> web.Response:
+    headers = {**reply.headers, "Content-Type": reply.content_type}
+    headers.setdefault("Cache-Control", "no-cache, private")
+    return web.Response(status=reply.status, body=reply.body, headers=headers)

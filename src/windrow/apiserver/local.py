@@ -1,0 +1,126 @@
+"""The server reached from within the process: a client transport, and plain verbs for code without a client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any
+
+from windrow.apiserver.calls import Call, Caller, Target
+from windrow.apiserver.core import Listing, Outcome, Plain, Single
+from windrow.formats.fastjson import dumps, loads
+from windrow.kube.errors import NotFound
+from windrow.kube.refs import Kind, Ref
+from windrow.kube.requests import JSON, JSON_PATCH, MERGE_PATCH, Event, Reply, Request
+
+if TYPE_CHECKING:
+    from windrow.apiserver.server import ApiServer
+
+Raw = dict[str, Any]
+
+
+def _own(raw: Any) -> Any:
+    """A copy that shares nothing with the caller's."""
+    return loads(dumps(raw))
+
+
+class Local:
+    """Requests as one user, without a socket. What goes in and comes out is the caller's own."""
+
+    def __init__(self, server: ApiServer, caller: Caller) -> None:
+        self._server, self.caller = server, caller
+
+    async def send(self, request: Request) -> Reply:
+        return await self._server.handle(request, self.caller)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        return self._server.listen(request, self.caller)
+
+    async def get(self, ref: Ref) -> Raw:
+        return _object(await self._call("get", ref))
+
+    async def find(self, ref: Ref) -> Raw | None:
+        """None when there is no such object; every other refusal is raised."""
+        try:
+            return await self.get(ref)
+        except NotFound:
+            return None
+
+    async def list(self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "") -> list[Raw]:
+        """Everything selected, each with its apiVersion and kind."""
+        options = {"labelSelector": labels, "fieldSelector": fields}
+        asked = {name: value for name, value in options.items() if value}
+        outcome = await self._call("list", kind.ref("", namespace), options=asked)
+        assert isinstance(outcome, Listing)
+        return [entry.copy() for entry in outcome.entries]
+
+    async def create(self, kind: Kind, raw: Mapping[str, Any], namespace: str = "") -> Raw:
+        where = namespace or raw["metadata"].get("namespace", "")
+        return _object(await self._call("create", kind.ref("", where), body=_own(raw)))
+
+    async def update(self, kind: Kind, raw: Mapping[str, Any], subresource: str = "") -> Raw:
+        head = raw["metadata"]
+        ref = kind.ref(head["name"], head.get("namespace", ""))
+        return _object(await self._call("update", ref, body=_own(raw), subresource=subresource))
+
+    async def patch(self, ref: Ref, change: Mapping[str, Any], subresource: str = "") -> Raw:
+        """A merge patch."""
+        outcome = await self._call(
+            "patch", ref, body=_own(change), media=MERGE_PATCH, subresource=subresource
+        )
+        return _object(outcome)
+
+    async def json_patch(self, ref: Ref, steps: Sequence[Mapping[str, Any]], subresource: str = "") -> Raw:
+        outcome = await self._call(
+            "patch", ref, body=_own(list(steps)), media=JSON_PATCH, subresource=subresource
+        )
+        return _object(outcome)
+
+    async def delete(self, ref: Ref, *, propagation: str = "", uid: str = "") -> Raw:
+        """The object where it stays for a while, a Status where it is gone."""
+        options: Raw = {"propagationPolicy": propagation} if propagation else {}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        return _object(await self._call("delete", ref, body_options=options))
+
+    def watch(
+        self,
+        kind: Kind,
+        namespace: str = "",
+        *,
+        version: str = "",
+        labels: str = "",
+        fields: str = "",
+    ) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        """The events after `version`; from the current state on (as ADDED) when it is ""."""
+        query = [
+            ("watch", "true"),
+            ("resourceVersion", version),
+            ("labelSelector", labels),
+            ("fieldSelector", fields),
+        ]
+        return self.stream(Request("GET", kind.path(namespace), tuple(pair for pair in query if pair[1])))
+
+    async def _call(
+        self,
+        verb: str,
+        ref: Ref,
+        *,
+        body: Any = None,
+        media: str = JSON,
+        options: Mapping[str, str] | None = None,
+        subresource: str = "",
+        body_options: Mapping[str, Any] | None = None,
+    ) -> Outcome:
+        kind = ref.kind
+        namespace = ref.name if kind.plural == "namespaces" and not kind.group else ref.namespace
+        target = Target(ref.path, kind.group, kind.version, kind.plural, namespace, ref.name, subresource)
+        call = Call(verb, target, self.caller, options or {}, body, media, body_options=body_options or {})
+        return await self._server.perform(call)
+
+
+def _object(outcome: Outcome) -> Raw:
+    if isinstance(outcome, Plain):
+        return outcome.raw
+    assert isinstance(outcome, Single)
+    return outcome.entry.copy()

@@ -1,0 +1,179 @@
+"""Metadata that belongs to the server: what a client may not choose, and the rules for what it may."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windrow.apiserver.statuses import Cause, bad_request, conflict, forbidden_value, invalid_value, required
+from windrow.apiserver.types import (
+    Type,
+    faults_of_key,
+    faults_of_label_value,
+    faults_of_name,
+)
+
+Raw = dict[str, Any]
+
+SERVER_OWNED = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+    "resourceVersion",
+    "generation",
+    "managedFields",
+)
+KNOWN = frozenset(
+    {
+        *SERVER_OWNED,
+        "name",
+        "generateName",
+        "namespace",
+        "labels",
+        "annotations",
+        "finalizers",
+        "ownerReferences",
+    }
+)
+MOST_BASE = 58  # characters of generateName that leave room for the suffix
+
+
+def shaped(raw: Any, type: Type) -> Raw:
+    """`raw` as an object of `type`: apiVersion and kind checked and in front, metadata a dict. 400 otherwise."""
+    if not isinstance(raw, dict):
+        raise bad_request(f"the body of the request is not a {type.kind.kind} object")
+    found = (raw.get("apiVersion") or type.kind.api_version, raw.get("kind") or type.kind.kind)
+    if found != (type.kind.api_version, type.kind.kind):
+        wanted = f"{type.kind.kind} in version {type.kind.api_version}"
+        raise bad_request(
+            f"the object provided is unrecognized: it is a {found[1]} in version {found[0]}, expected a {wanted}"
+        )
+    metadata = raw.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise bad_request("metadata must be an object")
+    clean = {
+        name: value for name, value in metadata.items() if name in KNOWN and value not in (None, "", {}, [])
+    }
+    for name in ("labels", "annotations"):
+        if not isinstance(clean.get(name, {}), dict):
+            raise bad_request(f"metadata.{name} must be an object of strings")
+    rest = {name: value for name, value in raw.items() if name not in ("apiVersion", "kind", "metadata")}
+    return {"apiVersion": type.kind.api_version, "kind": type.kind.kind, "metadata": clean, **rest}
+
+
+def place(raw: Raw, type: Type, namespace: str) -> None:
+    """Put the URL's namespace into the object; 400 when it names another."""
+    metadata = raw["metadata"]
+    if not type.kind.namespaced:
+        metadata.pop("namespace", None)
+        return
+    if metadata.get("namespace", namespace) != namespace:
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    metadata["namespace"] = namespace
+
+
+def carry_over(new: Raw, old: Raw, type: Type) -> None:
+    """Give an updated object the metadata that only the server sets. 409 for a foreign uid."""
+    mine, before = new["metadata"], old["metadata"]
+    if mine.get("uid", before["uid"]) != before["uid"]:
+        raise conflict(
+            type.kind,
+            before["name"],
+            f"Precondition failed: UID in precondition: {mine['uid']}, UID in object meta: {before['uid']}",
+        )
+    for name in SERVER_OWNED:
+        mine.pop(name, None)
+        if name in before:
+            mine[name] = before[name]
+    if "generateName" in before:
+        mine.setdefault("generateName", before["generateName"])
+
+
+def tidy_owners(raw: Raw) -> list[str]:
+    """Drop repeated owner references, in place; returns the warnings to send."""
+    owners = raw["metadata"].get("ownerReferences")
+    if not owners:
+        return []
+    seen: list[Any] = []
+    warnings = []
+    for owner in owners:
+        if owner in seen:
+            warnings.append(
+                ".metadata.ownerReferences contains duplicate entries after mutating admission happens, "
+                "API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; "
+                f"please fix your requests; duplicate UID(s) observed: {{{owner.get('uid')}}}"
+            )
+        else:
+            seen.append(owner)
+    raw["metadata"]["ownerReferences"] = seen
+    return warnings
+
+
+def faults(raw: Raw, type: Type, *, created: bool) -> list[Cause]:
+    """Every rule that the metadata breaks."""
+    metadata = raw["metadata"]
+    causes: list[Cause] = []
+    name = metadata.get("name", "")
+    if created:
+        if not name:
+            causes.append(required("metadata.name", "name or generateName is required"))
+        else:
+            causes += [
+                invalid_value("metadata.name", name, text) for text in faults_of_name(type.names, name)
+            ]
+    causes += _map_faults(metadata, "labels")
+    causes += _map_faults(metadata, "annotations")
+    causes += _owner_faults(metadata.get("ownerReferences") or [])
+    for finalizer in metadata.get("finalizers") or []:
+        causes += [invalid_value("metadata.finalizers", finalizer, text) for text in faults_of_key(finalizer)]
+    return causes
+
+
+def _map_faults(metadata: Raw, field: str) -> list[Cause]:
+    causes = []
+    for key, value in metadata.get(field, {}).items():
+        causes += [invalid_value(f"metadata.{field}", key, text) for text in faults_of_key(key)]
+        if not isinstance(value, str):
+            causes.append(invalid_value(f"metadata.{field}", value, "must be a string"))
+        elif field == "labels":
+            causes += [invalid_value("metadata.labels", value, text) for text in faults_of_label_value(value)]
+    return causes
+
+
+def _owner_faults(owners: list[Any]) -> list[Cause]:
+    causes = []
+    for index, owner in enumerate(owners):
+        for name, what in (("apiVersion", "version"), ("kind", ""), ("name", ""), ("uid", "")):
+            if not owner.get(name):
+                text = f"{what or name} must not be empty"
+                causes.append(
+                    invalid_value(f"metadata.ownerReferences[{index}].{name}", owner.get(name, ""), text)
+                )
+    controllers = [owner for owner in owners if owner.get("controller")]
+    if len(controllers) > 1:
+        text = (
+            'Only one reference can have Controller set to true. Found "true" in references for '
+            f"{controllers[0].get('kind')}/{controllers[0].get('name')} and "
+            f"{controllers[1].get('kind')}/{controllers[1].get('name')}"
+        )
+        causes.append(invalid_value("metadata.ownerReferences", shown_owners(owners), text))
+    return causes
+
+
+def shown_owners(owners: list[Any]) -> str:
+    return f"[{len(owners)} references]"
+
+
+def new_finalizer_faults(new: Raw, old: Raw) -> list[Cause]:
+    """No finalizer may join an object that is on its way out."""
+    if not old["metadata"].get("deletionTimestamp"):
+        return []
+    before = set(old["metadata"].get("finalizers") or [])
+    added = [one for one in new["metadata"].get("finalizers") or [] if one not in before]
+    if not added:
+        return []
+    text = f"no new finalizers can be added if the object is being deleted, found new finalizers {added!r}"
+    return [forbidden_value("metadata.finalizers", text.replace("'", '"'))]

@@ -1,0 +1,364 @@
+"""The API server: authenticates, authorizes, understands the path, and hands over to one verb."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from windrow.apiserver import bodies, crds, discovery, openapi, statuses
+from windrow.apiserver.admission import Hook
+from windrow.apiserver.authentication import Authenticator, Recognise, StaticToken, read_impersonation
+from windrow.apiserver.builtins import BUILTINS
+from windrow.apiserver.calls import (
+    Call,
+    Caller,
+    Target,
+    header,
+    options_of,
+    parse_target,
+    verb_of,
+)
+from windrow.apiserver.controllers.gc import Collector
+from windrow.apiserver.controllers.namespaces import Namespaces
+from windrow.apiserver.core import Allows, Core, Outcome, Single
+from windrow.apiserver.doors import Identity, Peer
+from windrow.apiserver.local import Local
+from windrow.apiserver.rendering import render
+from windrow.apiserver.store import Store
+from windrow.apiserver.types import Registry, Type
+from windrow.apiserver.verbs.create import create
+from windrow.apiserver.verbs.delete import delete, delete_collection
+from windrow.apiserver.verbs.get import get
+from windrow.apiserver.verbs.list import list_
+from windrow.apiserver.verbs.patch import patch
+from windrow.apiserver.verbs.update import update
+from windrow.apiserver.verbs.watch import watch
+from windrow.formats.fastjson import dumps, loads
+from windrow.kube.errors import KubeError
+from windrow.kube.refs import CRD, NAMESPACE, Ref
+from windrow.kube.requests import Event, Reply, Request
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock
+
+Raw = dict[str, Any]
+Action = Callable[[Request, Ref, Caller], Awaitable[Reply]]
+Route = Callable[[Request, Caller], Awaitable[Reply]]
+
+SYSTEM = Caller("system:admin", ("system:masters", "system:authenticated"))
+VERB_TABLE: dict[str, Callable[[Core, Type, Call], Awaitable[Outcome]]] = {
+    "get": get,
+    "list": list_,
+    "create": create,
+    "update": update,
+    "patch": patch,
+    "delete": delete,
+    "deletecollection": delete_collection,
+}
+FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+
+class ApiServer:
+    """One Kubernetes API over one store. A Door for sockets, and `local()` for code in this process."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        chance: Chance,
+        *,
+        name: str = "kubernetes",
+        types: Iterable[Type] = BUILTINS,
+        authenticate: Recognise | None = None,
+        authorize: Allows | str | None = None,
+        anonymous: bool = False,
+        version: str = "v1.34.3+rke2r1",
+        tls: Identity | None = None,
+        root_ca: str = "",
+    ) -> None:
+        self.name, self.version = name, version
+        self.tls, self.root_ca = tls, root_ca
+        self.core = Core(store, clock, chance, Registry(types))
+        self.admission: list[Hook] = self.core.hooks
+        self.actions: dict[tuple[str, str], Action] = {}
+        self.action_kinds: dict[tuple[str, str], str] = {}
+        self.action_versions: dict[str, tuple[str, ...]] = {}
+        self.routes: dict[str, Route] = {}
+        self.authenticator = Authenticator(clock, anonymous=anonymous)
+        if authenticate is not None:
+            self.authenticator.recognisers.append(authenticate)
+        self._allows: Allows | None = authorize if callable(authorize) else None
+        self._pending: list[Raw] = []
+        self._is_prepared = False
+        self._preparing = asyncio.Lock()
+
+    @property
+    def tokens(self) -> dict[str, StaticToken]:
+        """Static bearer tokens: token -> (user, groups, expiry or None). May be changed at any time."""
+        return self.authenticator.tokens
+
+    @property
+    def store(self) -> Store:
+        return self.core.store
+
+    @property
+    def registry(self) -> Registry:
+        return self.core.registry
+
+    def identity(self) -> Identity | None:
+        return self.tls
+
+    def local(self, user: str = "system:admin", groups: tuple[str, ...] = ("system:masters",)) -> Local:
+        """This server as `user` sees it, without sockets."""
+        return Local(self, Caller(user, tuple(dict.fromkeys((*groups, "system:authenticated")))))
+
+    def install_crd(self, raw: Mapping[str, Any]) -> None:
+        """Serve the resources that a CustomResourceDefinition defines, at once; the definition itself is stored
+        before the next request is answered. May be repeated with a newer form."""
+        definition: Raw = loads(dumps(raw))
+        for type in crds.types_of(definition):
+            self.registry.add(type)
+        self._pending.append(definition)
+        self._is_prepared = False
+
+    async def run(self) -> None:
+        """The server's own controllers; until cancelled."""
+        await self.prepare()
+        collector = Collector(self.core)
+        namespaces = Namespaces(self.core, lambda: self.root_ca)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(collector.run())
+            group.create_task(namespaces.run())
+
+    async def prepare(self) -> None:
+        """Make the first namespaces and read the definitions in the store. Every request does so on its own."""
+        if self._is_prepared:
+            return
+        async with self._preparing:
+            if not self._is_prepared:
+                await self._first_namespaces()
+                await self._load_definitions()
+                self._is_prepared = True
+
+    async def _first_namespaces(self) -> None:
+        type = self.registry.find_kind(NAMESPACE)
+        if type is None:
+            return
+        for name in FIRST_NAMESPACES:
+            if await self.store.find(type.key("", name)) is None:
+                await self._make(type, {"metadata": {"name": name}})
+
+    async def _make(self, type: Type, raw: Raw) -> None:
+        target = Target("", type.kind.group, type.kind.version, type.kind.plural)
+        await create(self.core, type, Call("create", target, SYSTEM, body=raw))
+
+    async def _load_definitions(self) -> None:
+        home = self.registry.find_kind(CRD)
+        if home is None:
+            self._pending.clear()
+            return
+        while self._pending:
+            definition = self._pending.pop(0)
+            name = definition["metadata"]["name"]
+            found = await self.store.find(home.key("", name))
+            if found is None:
+                await self._make(home, definition)
+            elif found.raw["spec"] != definition["spec"]:
+                await self.store.commit(found.key, {**found.raw, "spec": definition["spec"]}, found.rev)
+        for entry in (await self.store.range(home.prefix())).entries:
+            await self._adopt(entry.key)
+
+    async def _adopt(self, key: str) -> None:
+        """Serve what a stored definition defines, and say so in its status."""
+        entry = await self.store.find(key)
+        if entry is None:
+            return
+        for type in crds.types_of(entry.raw):
+            self.registry.add(type)
+        if not (entry.raw.get("status") or {}).get("conditions"):
+            status = crds.established(entry.raw, self.core.stamp())
+            await self.store.commit(key, {**entry.raw, "status": status}, entry.rev)
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    async def send(self, request: Request, peer: Peer) -> Reply:
+        try:
+            caller = await self.authenticator.caller(request, peer)
+        except KubeError as error:
+            return statuses.reply_with(error)
+        return await self.handle(request, caller)
+
+    @asynccontextmanager
+    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[Event]]:
+        caller = await self.authenticator.caller(request, peer)
+        async with self.listen(request, caller) as events:
+            yield events
+
+    async def handle(self, request: Request, caller: Caller) -> Reply:
+        """The whole answer to `request` from a known caller; refusals are Status replies."""
+        try:
+            return await self._handle(request, caller)
+        except KubeError as error:
+            return statuses.reply_with(error)
+
+    async def _handle(self, request: Request, caller: Caller) -> Reply:
+        await self.prepare()
+        caller = await self._impersonated(request, caller)
+        options = options_of(request)
+        target = parse_target(request.path)
+        verb = verb_of(request.method, target, options)
+        await self._authorize(caller, verb if target.is_resource else request.method.lower(), target)
+        route = self._route(request.path)
+        if route is not None:
+            return await route(request, caller)
+        if not target.is_resource:
+            return self._document(request, target.path.rstrip("/"))
+        action = self.actions.get((_qualified(target), target.subresource))
+        if action is not None:
+            return await action(request, self._ref(target), caller)
+        type = self._type(target)
+        call = Call(verb, target, caller, options, agent=header(request, "User-Agent"))
+        self._read_body(request, type, call)
+        outcome = await self._perform(type, call)
+        reply = render(outcome)
+        if call.warnings:
+            reply = replace(reply, headers={**reply.headers, "Warning": _warning_header(call.warnings)})
+        return reply
+
+    @asynccontextmanager
+    async def listen(self, request: Request, caller: Caller) -> AsyncIterator[AsyncIterator[Event]]:
+        """A watch for a known caller. Raises the refusal on entry."""
+        await self.prepare()
+        caller = await self._impersonated(request, caller)
+        target = parse_target(request.path)
+        await self._authorize(caller, "watch", target)
+        type = self._type(target)
+        call = Call("watch", target, caller, options_of(request))
+        async with watch(self.core, type, call) as events:
+            yield events
+
+    async def perform(self, call: Call) -> Outcome:
+        """One call whose body is decoded already and belongs to the server. Raises the refusal."""
+        await self.prepare()
+        await self._authorize(call.caller, call.verb, call.target)
+        return await self._perform(self._type(call.target), call)
+
+    async def _perform(self, type: Type, call: Call) -> Outcome:
+        if call.target.subresource not in ("", *type.subresources):
+            raise statuses.no_such_path()
+        if call.verb not in type.verbs and not call.target.subresource:
+            raise statuses.not_allowed()
+        outcome = await VERB_TABLE[call.verb](self.core, type, call)
+        if type.kind == CRD and call.verb in ("create", "update", "patch") and isinstance(outcome, Single):
+            await self._adopt(outcome.entry.key)
+        return outcome
+
+    async def _impersonated(self, request: Request, caller: Caller) -> Caller:
+        wanted = read_impersonation(request)
+        if wanted is None:
+            return caller
+        await self._authorize(caller, "impersonate", Target("", "", "v1", "users", "", wanted.user))
+        return wanted
+
+    async def _authorize(self, caller: Caller, verb: str, target: Target) -> None:
+        if self._allows is None or caller.is_master or await self._allows(caller, verb, target):
+            return
+        raise statuses.fail(403, "Forbidden")
+
+    def _type(self, target: Target) -> Type:
+        type = self.registry.find(target.group, target.version, target.plural)
+        if type is None:
+            raise statuses.no_such_path()
+        return type
+
+    def _ref(self, target: Target) -> Ref:
+        from windrow.kube.refs import Kind
+
+        type = self.registry.find(target.group, target.version, target.plural)
+        kind = type.kind if type else Kind(target.group, target.version, "", target.plural)
+        return kind.ref(target.name, target.namespace)
+
+    def _route(self, path: str) -> Route | None:
+        for prefix, route in self.routes.items():
+            if path == prefix or path.startswith(prefix.rstrip("/") + "/"):
+                return route
+        return None
+
+    def _read_body(self, request: Request, type: Type, call: Call) -> None:
+        match call.verb:
+            case "create" | "update":
+                call.body = bodies.decode(request.body, request.content_type, custom=type.custom)
+                if call.body is None:
+                    raise statuses.bad_request("the request has no body")
+            case "patch":
+                accepted = bodies.CUSTOM_PATCHES if type.custom else bodies.PATCHES
+                call.media, call.body = bodies.decode_patch(request.body, request.content_type, accepted)
+            case "delete" | "deletecollection":
+                call.body_options = bodies.decode(request.body, request.content_type) or {}
+
+    def _document(self, request: Request, path: str) -> Reply:
+        """Discovery, OpenAPI, health, version."""
+        found = self._find_document(path)
+        if found is None:
+            raise statuses.no_such_path()
+        if request.method not in ("GET", "HEAD"):
+            raise statuses.not_allowed()
+        return Reply(200, b"ok", "text/plain; charset=utf-8") if found == "ok" else Reply(200, dumps(found))
+
+    def _find_document(self, path: str) -> Any:
+        groups = discovery.groups_of(self.registry, {})
+        match [part for part in path.split("/") if part]:
+            case []:
+                return {
+                    "paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
+                }
+            case ["healthz" | "livez" | "readyz", *_]:
+                return "ok"
+            case ["version"]:
+                return self._version()
+            case ["api"]:
+                return discovery.api_versions()
+            case ["apis"]:
+                return discovery.group_list(groups)
+            case ["apis", group] if group in groups:
+                return discovery.group_document(group, groups[group])
+            case ["api", version]:
+                return discovery.resource_list(self.registry, "", version, [])
+            case ["apis", group, version]:
+                return discovery.resource_list(self.registry, group, version, [])
+            case ["openapi", "v3"]:
+                return openapi.index(self.registry)
+            case ["openapi", "v3", "api", version]:
+                return openapi.group_document(self.registry, "", version)
+            case ["openapi", "v3", "apis", group, version]:
+                return openapi.group_document(self.registry, group, version)
+            case _:
+                return None
+
+    def _version(self) -> Raw:
+        major, minor = self.version.removeprefix("v").split(".")[:2]
+        return {
+            "major": major,
+            "minor": minor,
+            "gitVersion": self.version,
+            "gitCommit": "",
+            "gitTreeState": "clean",
+            "buildDate": "2026-01-01T00:00:00Z",
+            "goVersion": "go1.24.0",
+            "compiler": "gc",
+            "platform": "linux/amd64",
+        }
+
+
+def _qualified(target: Target) -> str:
+    return f"{target.plural}.{target.group}" if target.group else target.plural
+
+
+def _warning_header(warnings: list[str]) -> str:
+    quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in dict.fromkeys(warnings))
+    return ", ".join(f'299 - "{text}"' for text in quoted)
+
+
+__all__ = ["AbstractAsyncContextManager", "ApiServer"]

@@ -1,0 +1,199 @@
+"""Every way this server says no, with the words of a real one (reference/05 §7.7), and `Status` objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.formats.fastjson import dumps
+from windrow.kube.errors import KubeError, error_from_status
+from windrow.kube.refs import Kind
+from windrow.kube.requests import Reply
+
+Raw = dict[str, Any]
+
+REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    406: "NotAcceptable",
+    409: "Conflict",
+    410: "Expired",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One broken field. `text` follows the field in the message: `Required value: …`."""
+
+    field: str
+    reason: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.text}"
+
+    def raw(self) -> Raw:
+        return {"reason": self.reason, "message": self.text, "field": self.field}
+
+
+def fail(code: int, message: str, *, reason: str = "", details: Raw | None = None) -> KubeError:
+    """The KubeError for any code; the class follows from the code as it would at a client."""
+    status: Raw = {"code": code, "message": message, "reason": reason or REASONS.get(code, "Unknown")}
+    if details:
+        status["details"] = details
+    return error_from_status(status)
+
+
+def _about(kind: Kind, name: str) -> Raw:
+    details = {"name": name, "group": kind.group, "kind": kind.plural}
+    return {key: value for key, value in details.items() if value}
+
+
+def bad_request(message: str) -> KubeError:
+    return fail(400, message)
+
+
+def unauthorized() -> KubeError:
+    return fail(401, "Unauthorized")
+
+
+def forbidden(kind: Kind, name: str, why: str, causes: Sequence[Raw] = ()) -> KubeError:
+    details = _about(kind, name)
+    if causes:
+        details["causes"] = list(causes)
+    named = f' "{name}"' if name else ""
+    return fail(403, f"{kind.qualified}{named} is forbidden: {why}", details=details)
+
+
+def not_found(kind: Kind, name: str) -> KubeError:
+    return fail(404, f'{kind.qualified} "{name}" not found', details=_about(kind, name))
+
+
+def no_such_path() -> KubeError:
+    return fail(404, "the server could not find the requested resource")
+
+
+def not_allowed() -> KubeError:
+    return fail(405, "the server does not allow this method on the requested resource")
+
+
+def exists(kind: Kind, name: str, *, deleting: bool = False) -> KubeError:
+    start = "object is being deleted: " if deleting else ""
+    return fail(
+        409,
+        f'{start}{kind.qualified} "{name}" already exists',
+        reason="AlreadyExists",
+        details=_about(kind, name),
+    )
+
+
+def conflict(kind: Kind, name: str, why: str) -> KubeError:
+    message = f'Operation cannot be fulfilled on {kind.qualified} "{name}": {why}'
+    return fail(409, message, details=_about(kind, name))
+
+
+def modified(kind: Kind, name: str) -> KubeError:
+    why = "the object has been modified; please apply your changes to the latest version and try again"
+    return conflict(kind, name, why)
+
+
+def expired(asked: int, oldest: int) -> KubeError:
+    return fail(410, f"too old resource version: {asked} ({oldest})")
+
+
+def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> KubeError:
+    texts = [str(cause) for cause in causes]
+    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
+    details: Raw = {"name": name, "group": kind.group, "kind": kind.kind}
+    details = {key: value for key, value in details.items() if value}
+    details["causes"] = [cause.raw() for cause in causes]
+    return fail(422, f'{qualified} "{name}" is invalid: {listed}', details=details)
+
+
+def rejected_patch() -> KubeError:
+    """What a JSON patch that cannot be applied gets; the reason is dropped, as the real server drops it."""
+    return fail(422, "the server rejected our request due to an error in our request")
+
+
+def unsupported_media(accepted: Sequence[str]) -> KubeError:
+    listed = ", ".join(accepted)
+    return fail(
+        415, f"the body of the request was in an unknown format - accepted media types include: {listed}"
+    )
+
+
+def not_acceptable(accepted: Sequence[str]) -> KubeError:
+    return fail(406, f"only the following media types are accepted: {', '.join(accepted)}")
+
+
+def too_large_version(asked: int, current: int) -> KubeError:
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    return fail(
+        504,
+        f"Timeout: Too large resource version: {asked}, current: {current}",
+        details={"causes": [cause], "retryAfterSeconds": 1},
+    )
+
+
+def required(field: str, text: str = "") -> Cause:
+    return Cause(field, "FieldValueRequired", f"Required value{': ' if text else ''}{text}")
+
+
+def invalid_value(field: str, value: Any, text: str) -> Cause:
+    return Cause(field, "FieldValueInvalid", f"Invalid value: {shown(value)}: {text}")
+
+
+def forbidden_value(field: str, text: str) -> Cause:
+    return Cause(field, "FieldValueForbidden", f"Forbidden: {text}")
+
+
+def shown(value: Any) -> str:
+    """A value as Go's field errors print it."""
+    return dumps(value).decode()
+
+
+def status_of(error: KubeError) -> Raw:
+    """The Status object that carries `error` over the wire."""
+    code = error.status or 500
+    status: Raw = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": error.message,
+        "reason": error.reason or REASONS.get(code, "Unknown"),
+    }
+    if error.details:
+        status["details"] = error.details
+    status["code"] = code
+    return status
+
+
+def success(kind: Kind, name: str, uid: str) -> Raw:
+    """What a completed delete answers."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {**_about(kind, name), "uid": uid},
+    }
+
+
+def reply_with(error: KubeError) -> Reply:
+    headers = {}
+    if error.retry_after_s and error.status in (429, 500, 503, 504):
+        headers["Retry-After"] = str(max(1, int(error.retry_after_s)))
+    return Reply(error.status or 500, dumps(status_of(error)), headers=headers)

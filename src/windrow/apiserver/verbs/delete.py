@@ -1,0 +1,155 @@
+"""DELETE of one object or of a collection: finalizers, propagation, preconditions (reference/05 §7.11)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windrow.apiserver import core as kernel
+from windrow.apiserver import statuses
+from windrow.apiserver.calls import Call, Target, is_truthy
+from windrow.apiserver.core import Core, Listing, Plain, Single, check_dry_run, kept, served
+from windrow.apiserver.selection import read_selection
+from windrow.apiserver.store import Entry, Raw, Stale
+from windrow.apiserver.types import Type
+from windrow.apiserver.writing import ATTEMPTS, ask
+from windrow.kube.errors import KubeError
+
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+_POLICIES = ("Background", "Foreground", "Orphan")
+LASTING = ("default", "kube-system", "kube-public")
+
+
+def read_delete_options(call: Call) -> dict[str, Any]:
+    """DeleteOptions from the body or, as Python clients send them, from the query."""
+    found = dict(call.body_options)
+    for name in ("propagationPolicy", "gracePeriodSeconds"):
+        if name in call.options:
+            found.setdefault(name, call.options[name])
+    if "orphanDependents" in call.options:
+        found.setdefault("orphanDependents", is_truthy(call.options, "orphanDependents"))
+    policy, legacy = found.get("propagationPolicy"), found.get("orphanDependents")
+    if policy is not None and legacy is not None:
+        raise statuses.fail(
+            422,
+            'DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Invalid value: '
+            f"{statuses.shown(policy)}: orphanDependents and deletionPropagation cannot be both set",
+        )
+    if policy is not None and policy not in _POLICIES:
+        raise statuses.fail(
+            422,
+            'DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Unsupported value: '
+            f'{statuses.shown(policy)}: supported values: "Background", "Foreground", "Orphan", "nil"',
+        )
+    if legacy is not None:
+        found["propagationPolicy"] = "Orphan" if legacy else "Background"
+    return found
+
+
+def _check_preconditions(type: Type, raw: Raw, options: Mapping[str, Any]) -> None:
+    wanted = options.get("preconditions") or {}
+    head = raw["metadata"]
+    if wanted.get("uid") and wanted["uid"] != head["uid"]:
+        why = (
+            f"the UID in the precondition ({wanted['uid']}) does not match the UID in record ({head['uid']}). "
+            "The object might have been deleted and then recreated"
+        )
+        raise statuses.conflict(type.kind, head["name"], why)
+    if wanted.get("resourceVersion") and wanted["resourceVersion"] != head["resourceVersion"]:
+        why = (
+            f"the ResourceVersion in the precondition ({wanted['resourceVersion']}) does not match the "
+            f"ResourceVersion in record ({head['resourceVersion']}). The object might have been modified"
+        )
+        raise statuses.conflict(type.kind, head["name"], why)
+
+
+def finalizers_for(type: Type, raw: Raw, policy: str | None) -> list[str]:
+    """The finalizers after a delete with `policy`; no policy keeps those of the garbage collector."""
+    present = list(raw["metadata"].get("finalizers") or [])
+    if policy is None:
+        return present
+    rest = [one for one in present if one not in (FOREGROUND, ORPHAN)]
+    return rest + {"Foreground": [FOREGROUND], "Orphan": [ORPHAN]}.get(policy, [])
+
+
+async def delete(core: Core, type: Type, call: Call) -> Single | Plain:
+    """Remove the object, or mark it for those who hold finalizers on it."""
+    check_dry_run(call)
+    options = read_delete_options(call)
+    for _ in range(ATTEMPTS):
+        was = await kernel.get(core, type, call.target)
+        try:
+            return await _attempt(core, type, call, was, options)
+        except Stale:
+            continue
+    raise statuses.modified(type.kind, call.target.name)
+
+
+async def _attempt(
+    core: Core, type: Type, call: Call, was: Entry, options: Mapping[str, Any]
+) -> Single | Plain:
+    _check_preconditions(type, was.raw, options)
+    old = served(type, was)
+    head = was.raw["metadata"]
+    is_namespace = type.kind.plural == "namespaces" and not type.kind.group
+    if is_namespace and head["name"] in LASTING:
+        raise statuses.forbidden(type.kind, head["name"], "this namespace may not be deleted")
+    await ask(core, type, call, "delete", None, old)
+    finalizers = finalizers_for(type, was.raw, options.get("propagationPolicy"))
+    held = is_namespace and bool((was.raw.get("spec") or {}).get("finalizers"))
+    if not finalizers and not held:
+        if call.dry_run:
+            gone = was
+        else:
+            gone = await core.store.commit(was.key, None, was.rev)
+        if type.returns_deleted:
+            return Single(type, served(type, gone))
+        return Plain(statuses.success(type.kind, head["name"], head["uid"]))
+    marked = _marked(core, type, was.raw, finalizers)
+    if is_namespace:
+        marked["status"] = {**(marked.get("status") or {}), "phase": "Terminating"}
+    if marked == was.raw or call.dry_run:
+        return Single(type, old)
+    return Single(type, served(type, await core.store.commit(was.key, marked, was.rev)))
+
+
+def _marked(core: Core, type: Type, raw: Raw, finalizers: list[str]) -> Raw:
+    head = {name: value for name, value in raw["metadata"].items() if name != "finalizers"}
+    if finalizers:
+        head["finalizers"] = finalizers
+    if not head.get("deletionTimestamp"):
+        head["deletionTimestamp"] = core.stamp()
+        head["deletionGracePeriodSeconds"] = 0
+        if "generation" in head:
+            head["generation"] += 1
+    return {**raw, "metadata": head}
+
+
+async def delete_collection(core: Core, type: Type, call: Call) -> Listing:
+    """Delete everything that is selected; answers with what was there."""
+    selection = read_selection(type, call.options)
+    page = await core.store.range(type.prefix(call.target.namespace))
+    chosen = [entry for entry in (served(type, one) for one in page.entries) if selection.matches(entry.raw)]
+    for entry in chosen:
+        head = entry.raw["metadata"]
+        target = Target(
+            call.target.path,
+            type.kind.group,
+            type.kind.version,
+            type.kind.plural,
+            head.get("namespace", ""),
+            head["name"],
+        )
+        one = Call(
+            "delete", target, call.caller, call.options, body_options=call.body_options, agent=call.agent
+        )
+        try:
+            await delete(core, type, one)
+        except KubeError as error:
+            if error.status != 404:
+                raise
+    return Listing(type, chosen, core.store.rev)
+
+
+__all__ = ["delete", "delete_collection", "finalizers_for", "kept"]

@@ -1,0 +1,156 @@
+"""GET of a collection, whole or in pages that all show one revision."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from windrow.apiserver import statuses
+from windrow.apiserver.calls import Call
+from windrow.apiserver.core import Core, Listing, served
+from windrow.apiserver.selection import read_selection
+from windrow.apiserver.statuses import Cause
+from windrow.apiserver.store import Compacted, Entry, Page
+from windrow.apiserver.types import Type
+from windrow.formats.fastjson import dumps, loads
+from windrow.formats.json import NotJson
+
+EXPIRED_TOKEN = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+    "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
+    "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
+    "modified, or deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """Where the next page starts (`key`, relative to the collection) and the revision all pages show."""
+
+    rev: int
+    key: str
+
+    def render(self) -> str:
+        raw = {"v": "meta.k8s.io/v1", "rv": self.rev, "start": self.key + "\u0000"}
+        return base64.urlsafe_b64encode(dumps(raw)).decode().rstrip("=")
+
+
+def parse_token(text: str) -> Token:
+    try:
+        raw = loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        if (
+            raw["v"] != "meta.k8s.io/v1"
+            or not isinstance(raw["rv"], int)
+            or not isinstance(raw["start"], str)
+        ):
+            raise ValueError(text)
+    except (ValueError, KeyError, TypeError, NotJson) as error:
+        raise statuses.bad_request(f"continue key is not valid: {error}") from error
+    return Token(raw["rv"], raw["start"].rstrip("\u0000"))
+
+
+def _invalid_options(field: str, text: str) -> Exception:
+    cause = Cause(field, "FieldValueForbidden", f"Forbidden: {text}")
+    return statuses.fail(
+        422,
+        f'ListOptions.meta.k8s.io "" is invalid: {cause}',
+        details={"group": "meta.k8s.io", "kind": "ListOptions", "causes": [cause.raw()]},
+    )
+
+
+def check_options(options: Mapping[str, str]) -> None:
+    """The combinations that a real server refuses with 422."""
+    match, version = options.get("resourceVersionMatch", ""), options.get("resourceVersion", "")
+    if "sendInitialEvents" in options:
+        raise _invalid_options("sendInitialEvents", "sendInitialEvents is forbidden for list")
+    if not match:
+        return
+    if not version:
+        raise _invalid_options(
+            "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        )
+    if options.get("continue"):
+        raise _invalid_options(
+            "resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"
+        )
+    if match not in ("Exact", "NotOlderThan"):
+        cause = Cause(
+            "resourceVersionMatch",
+            "FieldValueNotSupported",
+            f'Unsupported value: {statuses.shown(match)}: supported values: "Exact", "NotOlderThan", ""',
+        )
+        raise statuses.fail(
+            422, f'ListOptions.meta.k8s.io "" is invalid: {cause}', details={"causes": [cause.raw()]}
+        )
+    if match == "Exact" and version == "0":
+        raise _invalid_options(
+            "resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        )
+
+
+def read_version(options: Mapping[str, str]) -> int | None:
+    """The resourceVersion asked for; None when not given. 400 for what is no number."""
+    text = options.get("resourceVersion", "")
+    if not text:
+        return None
+    if not text.isdigit():
+        raise statuses.bad_request(
+            f'invalid resource version "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        )
+    return int(text)
+
+
+async def list_(core: Core, type: Type, call: Call) -> Listing:
+    options = call.options
+    check_options(options)
+    selection = read_selection(type, options)
+    limit_text = options.get("limit") or "0"
+    limit = int(limit_text) if limit_text.isdigit() else 0
+    version = read_version(options)
+    prefix = type.prefix(call.target.namespace)
+    start, at = "", None
+    if options.get("continue"):
+        if version:
+            raise statuses.bad_request("specifying resource version is not allowed when using continue")
+        token = parse_token(options["continue"])
+        start, at = prefix + token.key + "\u0000", token.rev if token.rev > 0 else None
+    elif version:
+        if version > core.store.rev:
+            raise statuses.too_large_version(version, core.store.rev)
+        if options.get("resourceVersionMatch") == "Exact" or (
+            limit and not options.get("resourceVersionMatch")
+        ):
+            at = version
+    elif version == 0:
+        limit = 0  # a read from the cache ignores the limit
+    matches = selection.matcher()
+    keyed = f"/{selection.name}" if selection.name else ""
+    try:
+        page = await core.store.range(prefix, at, limit if matches is None else 0, start=start, keyed=keyed)
+    except Compacted as error:
+        if options.get("continue"):
+            fresh = Token(-1, parse_token(options["continue"]).key).render()
+            raise _expired_token(fresh) from error
+        raise statuses.expired(error.asked, error.oldest) from error
+    entries = page.entries
+    remaining: int | None = page.remaining
+    if matches is not None:
+        found = [entry for entry in (served(type, one) for one in entries) if matches(entry.raw)]
+        entries, more = (found[:limit], len(found) > limit) if limit else (found, False)
+        remaining = None
+        return Listing(type, entries, page.rev, _next(prefix, entries, page) if more else "", remaining)
+    if type.kind != type.home or type.read is not None:
+        token_text = _next(prefix, entries, page) if page.remaining else ""
+        return Listing(type, [served(type, one) for one in entries], page.rev, token_text, remaining)
+    return Listing(type, entries, page.rev, _next(prefix, entries, page) if page.remaining else "", remaining)
+
+
+def _next(prefix: str, entries: list[Entry], page: Page) -> str:
+    return Token(page.rev, entries[-1].key[len(prefix) :]).render() if entries else ""
+
+
+def _expired_token(fresh: str) -> Exception:
+    error = statuses.fail(410, EXPIRED_TOKEN, reason="Expired")
+    error.details["continue"] = fresh  # moved to the Status's metadata when it is written
+    return error

@@ -1,0 +1,202 @@
+"""GET with `watch`: the changes after a version, as they happen (reference/05 §7.9)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+from windrow.apiserver import statuses
+from windrow.apiserver.calls import Call, is_truthy
+from windrow.apiserver.core import Core, served
+from windrow.apiserver.selection import Selection, read_selection
+from windrow.apiserver.store import Change, Compacted, Entry, Feed, Overflow
+from windrow.apiserver.types import Type
+from windrow.apiserver.verbs.list import read_version
+from windrow.kube.errors import KubeError
+from windrow.kube.requests import Event
+
+INITIAL_END = "k8s.io/initial-events-end"
+
+
+class EntryEvent(Event):
+    """An event whose object stays encoded until somebody reads it: a socket never does."""
+
+    __slots__ = ("_decoded", "entry")
+    entry: Entry
+    _decoded: dict[str, Any] | None
+
+    def __init__(self, type: Any, entry: Entry) -> None:
+        object.__setattr__(self, "type", type)
+        object.__setattr__(self, "entry", entry)
+        object.__setattr__(self, "_decoded", None)
+
+    @property
+    def object(self) -> dict[str, Any]:
+        decoded = self._decoded
+        if decoded is None:
+            decoded = self.entry.copy()
+            object.__setattr__(self, "_decoded", decoded)
+        return decoded
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Event) and (self.type, self.object) == (other.type, other.object)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Event({self.type}, {self.entry!r})"
+
+
+def event_of(type: Type, selection: Selection, change: Change) -> EntryEvent | None:
+    """What a watcher with `selection` sees of `change`; entering and leaving the selection count."""
+    before = change.before is not None and (
+        selection.is_all or selection.matches(served(type, change.before).raw)
+    )
+    after = change.after is not None and (
+        selection.is_all or selection.matches(served(type, change.after).raw)
+    )
+    match (before, after):
+        case (False, True):
+            return EntryEvent("ADDED", served(type, change.last))
+        case (True, True):
+            return EntryEvent("MODIFIED", served(type, change.last))
+        case (True, False):
+            if change.after is None:
+                return EntryEvent("DELETED", served(type, change.last))
+            # It left the selection: watchers get the last state that they knew, with the new version.
+            assert change.before is not None
+            raw = {**change.before.raw}
+            raw["metadata"] = {**raw["metadata"], "resourceVersion": str(change.rev)}
+            return EntryEvent("DELETED", served(type, Entry(change.key, change.rev, raw)))
+        case _:
+            return None
+
+
+def bookmark(type: Type, rev: int, *, initial_end: bool = False) -> Event:
+    head: dict[str, Any] = {"resourceVersion": str(rev), "creationTimestamp": None}
+    if initial_end:
+        head["annotations"] = {INITIAL_END: "true"}
+    return Event("BOOKMARK", {"kind": type.kind.kind, "apiVersion": type.kind.api_version, "metadata": head})
+
+
+def failure(error: KubeError) -> Event:
+    return Event("ERROR", statuses.status_of(error))
+
+
+def _check_initial(call: Call) -> bool:
+    """Whether the watch starts with the current state and says where that ends. 422 for odd combinations."""
+    if "sendInitialEvents" not in call.options:
+        if call.options.get("resourceVersionMatch"):
+            raise _refused("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+        return False
+    if call.options.get("resourceVersionMatch") != "NotOlderThan":
+        raise _refused(
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            field="resourceVersionMatch",
+        )
+    return is_truthy(call.options, "sendInitialEvents")
+
+
+def _refused(text: str, field: str = "resourceVersionMatch") -> KubeError:
+    cause = statuses.forbidden_value(field, text)
+    return statuses.fail(
+        422,
+        f'ListOptions.meta.k8s.io "" is invalid: {cause}',
+        details={"kind": "ListOptions", "causes": [cause.raw()]},
+    )
+
+
+@asynccontextmanager
+async def watch(core: Core, type: Type, call: Call) -> AsyncIterator[AsyncIterator[Event]]:
+    """Listening starts on entry: no change after that is missed. Ends when the time asked for is over."""
+    selection = read_selection(type, call.options)
+    version = read_version(call.options)
+    initial_end = _check_initial(call)
+    if version is not None and version > core.store.rev:
+        raise statuses.too_large_version(version, core.store.rev)
+    prefix = type.prefix(call.target.namespace)
+    first: list[Event] = []
+    feed: Feed | None = None
+    rev = version or core.store.rev
+    if not version or initial_end:
+        page = await core.store.range(prefix, keyed=f"/{selection.name}" if selection.name else "")
+        entries = [served(type, entry) for entry in page.entries]
+        first = [EntryEvent("ADDED", entry) for entry in entries if selection.matches(entry.raw)]
+        rev = page.rev
+        if initial_end and is_truthy(call.options, "allowWatchBookmarks"):
+            first.append(bookmark(type, rev, initial_end=True))
+    try:
+        feed = core.store.changes(prefix, rev)
+    except Compacted as error:
+        first = [failure(statuses.expired(error.asked, error.oldest))]
+    if feed is None:
+        yield _only(first)
+        return
+    pacer = _Pacer(core, call, feed)
+    timer = asyncio.create_task(pacer.run())
+    try:
+        yield _events(type, selection, first, feed, pacer, rev)
+    finally:
+        feed.close()
+        timer.cancel()
+        with suppress(asyncio.CancelledError):
+            await timer
+
+
+async def _only(events: list[Event]) -> AsyncIterator[Event]:
+    for event in events:
+        yield event
+
+
+class _Pacer:
+    """Wakes a watch for its bookmarks and for its end."""
+
+    def __init__(self, core: Core, call: Call, feed: Feed) -> None:
+        asked = call.options.get("timeoutSeconds", "")
+        span = float(asked) if asked.isdigit() and int(asked) else core.chance.between(1800, 3600)
+        self._core, self._feed = core, feed
+        self.bookmarks = is_truthy(call.options, "allowWatchBookmarks")
+        self.end: datetime = core.clock.now() + timedelta(seconds=span)
+        self.revs: deque[int] = (
+            deque()
+        )  # the store's revision at each nudge: all before it is in the feed already
+
+    @property
+    def is_over(self) -> bool:
+        return self._core.clock.now() >= self.end
+
+    async def run(self) -> None:
+        clock = self._core.clock
+        every = timedelta(seconds=self._core.bookmark_every_s)
+        while not self.is_over:
+            await clock.until(min(clock.now() + every, self.end) if self.bookmarks else self.end)
+            self.revs.append(self._core.store.rev)
+            self._feed.nudge()
+
+
+async def _events(
+    type: Type, selection: Selection, first: list[Event], feed: Feed, pacer: _Pacer, rev: int
+) -> AsyncIterator[Event]:
+    for event in first:
+        yield event
+    first.clear()
+    while True:
+        try:
+            change = await feed.next()
+        except (Overflow, StopAsyncIteration):
+            return
+        if change is None:
+            rev = max(rev, pacer.revs.popleft())
+            if pacer.bookmarks:
+                yield bookmark(type, rev)
+            if pacer.is_over:
+                return
+            continue
+        rev = change.rev
+        seen = event_of(type, selection, change)
+        if seen is not None:
+            yield seen

@@ -1,0 +1,150 @@
+"""What creating and changing an object have in common: cleaning, defaults, admission, rules."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from windrow.apiserver import metadata, schema, statuses
+from windrow.apiserver.admission import Operation, admit
+from windrow.apiserver.builtins import fold_string_data
+from windrow.apiserver.calls import Call
+from windrow.apiserver.core import Core, kept
+from windrow.apiserver.store import Entry, Raw, Stale
+from windrow.apiserver.types import Type
+from windrow.kube.refs import SECRET
+
+ATTEMPTS = 16  # how often an unconditional write meets a newer version before it gives up
+
+
+def clean(type: Type, raw: Raw, call: Call) -> Raw:
+    """`raw` shaped, pruned and defaulted by its schema; unknown fields warn or fail as the caller asked."""
+    raw = metadata.shaped(raw, type)
+    if type.kind == SECRET:
+        fold_string_data(raw)
+    unknown = schema.prune(type.schema, raw)
+    mode = call.options.get("fieldValidation") or "Warn"
+    if unknown and mode == "Strict":
+        listed = ", ".join(f'unknown field "{path}"' for path in unknown)
+        raise statuses.bad_request(
+            f'{type.kind.kind} in version "{type.kind.version}" cannot be handled as a {type.kind.kind}: '
+            f"strict decoding error: {listed}"
+        )
+    if unknown and mode == "Warn":
+        call.warnings += [f'unknown field "{path}"' for path in unknown]
+    schema.default(type.schema, raw)
+    return raw
+
+
+def check(type: Type, raw: Raw, old: Raw | None) -> None:
+    """Raises the 422 that names every broken rule of `raw`."""
+    causes = metadata.faults(raw, type, created=old is None)
+    if old is not None:
+        causes += metadata.new_finalizer_faults(raw, old)
+    causes += schema.validate(type.schema, raw)
+    if type.check is not None:
+        causes += type.check(raw, old)
+    if causes:
+        raise statuses.invalid(type.kind, raw["metadata"].get("name", ""), causes)
+
+
+async def ask(
+    core: Core,
+    type: Type,
+    call: Call,
+    verb: Literal["create", "update", "delete"],
+    raw: Raw | None,
+    old: Entry | None,
+) -> Raw | None:
+    """Pass the write by every admission hook."""
+    if not core.hooks:
+        return raw
+    seen = raw if raw is not None else (old.raw if old else {})
+    operation = Operation(
+        verb=verb,
+        kind=type.kind,
+        namespace=seen.get("metadata", {}).get("namespace", "") or call.target.namespace,
+        name=seen.get("metadata", {}).get("name", "") or call.target.name,
+        subresource=call.target.subresource,
+        object=raw,
+        old=old.copy() if old else None,
+        caller=call.caller,
+        dry_run=call.dry_run,
+    )
+    return await admit(core.hooks, operation)
+
+
+def _split_status(type: Type, new: Raw, old: Raw, subresource: str) -> Raw:
+    """Keep of `new` what this URL may change: all but status, or status alone."""
+    if subresource == "status":
+        made = {**old, "metadata": dict(old["metadata"])}
+        if not type.custom:
+            for name in ("labels", "annotations", "finalizers"):
+                made["metadata"].pop(name, None)
+                if name in new["metadata"]:
+                    made["metadata"][name] = new["metadata"][name]
+        made.pop("status", None)
+    else:
+        made = {name: value for name, value in new.items() if name != "status"}
+    source = new if subresource == "status" else old
+    if "status" in source:
+        made["status"] = source["status"]
+    return made
+
+
+_NOT_SPEC = frozenset({"apiVersion", "kind", "metadata"})
+
+
+def _counted(type: Type, new: Raw, old: Raw) -> None:
+    """Raise the generation when what the user wants has changed."""
+    if "generation" not in old["metadata"]:
+        return
+    ignored = _NOT_SPEC | {"status"} if type.has_status else _NOT_SPEC
+    wanted = {name: value for name, value in new.items() if name not in ignored}
+    before = {name: value for name, value in old.items() if name not in ignored}
+    if wanted != before:
+        new["metadata"]["generation"] = old["metadata"]["generation"] + 1
+
+
+def _without_version(raw: Raw) -> Raw:
+    return {
+        **raw,
+        "metadata": {name: value for name, value in raw["metadata"].items() if name != "resourceVersion"},
+    }
+
+
+async def rewrite(core: Core, type: Type, call: Call, old: Entry, was: Entry, new: Raw) -> Entry:
+    """Carry out the change of `old` (as stored in `was`) into `new`, the caller's own dict. May raise Stale.
+
+    `old` is in the form of `type`, `was` in stored form; they differ only where versions do.
+    """
+    new = clean(type, new, call)
+    metadata.place(new, type, old.raw["metadata"].get("namespace", ""))
+    metadata.carry_over(new, old.raw, type)
+    if type.has_status:
+        new = _split_status(type, new, old.raw, call.target.subresource)
+    call.warnings += metadata.tidy_owners(new)
+    _counted(type, new, old.raw)
+    asked = await ask(core, type, call, "update", new, old)
+    assert asked is not None
+    new = asked
+    schema.default(type.schema, new)
+    check(type, new, old.raw)
+    stored = kept(type, new)
+    if _without_version(stored) == _without_version(was.raw):
+        return was
+    if call.dry_run:
+        return Entry(was.key, was.rev, stored)
+    leaving = new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers")
+    if leaving and not _holds_back(type, new):
+        # The last finalizer is gone: keep its removal as the final state that watchers see.
+        kept_last = await core.store.commit(was.key, stored, was.rev)
+        return await core.store.commit(was.key, None, kept_last.rev)
+    return await core.store.commit(was.key, stored, was.rev)
+
+
+def _holds_back(type: Type, raw: Raw) -> bool:
+    """Namespaces stay until their own finalizers, in spec, are gone."""
+    return type.kind.plural == "namespaces" and bool((raw.get("spec") or {}).get("finalizers"))
+
+
+__all__ = ["ATTEMPTS", "Stale", "ask", "check", "clean", "rewrite"]
