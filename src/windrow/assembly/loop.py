@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -38,14 +39,11 @@ async def _until_terminated(main: Coroutine[Any, Any, T]) -> T:
         task.cancel()
 
     loop = asyncio.get_running_loop()
-    try:
+    with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows, or not in the main thread
         loop.add_signal_handler(signal.SIGTERM, terminate)
-    except (NotImplementedError, ValueError, RuntimeError):  # Windows, or not in the main thread
-        pass
     try:
         return await task
     except asyncio.CancelledError:
-        task.cancel()
         if terminated:
             raise KeyboardInterrupt from None
         raise

@@ -1,0 +1,82 @@
+"""Where demo, emulate and serve speak: plain lines, or a live view on a terminal. Implements assembly's `Out`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from windrow.cli.edge import Edge
+from windrow.cli.picture import read_picture
+from windrow.cli.screens import timeline
+from windrow.cli.screens.lines import Line, line
+from windrow.cli.screens.paint import Board, live_board, say_lines
+from windrow.cli.screens.tree import render_tree
+
+if TYPE_CHECKING:
+    from windrow.assembly.options import Raw
+    from windrow.assembly.report import Check, Moment
+
+# More pictures a second than this only cost; eyes do not see them.
+FRAME_S = 0.1
+
+
+class PlainOut:
+    """Plain lines, one after the other."""
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+
+    def say(self, line: str = "") -> None:
+        self._edge.say(line)
+
+    def moment(self, moment: Moment) -> None:
+        self._lines(timeline.render_moment(moment.at, moment.what, self._edge.width))
+
+    def check(self, check: Check) -> None:
+        self._lines(timeline.render_check(check.name, check.ok, check.detail, self._edge.width))
+
+    def show(self, clusters: Iterable[Raw], machines: Iterable[Raw]) -> None:
+        """A log does not stand still; the moments tell the same."""
+
+    def _lines(self, lines: Iterable[Line]) -> None:
+        say_lines(self._edge, lines)
+
+
+class LiveOut(PlainOut):
+    """What happens scrolls by; below it the clusters stand and change."""
+
+    def __init__(self, edge: Edge, board: Board, monotonic: Callable[[], float]) -> None:
+        super().__init__(edge)
+        self._board, self._monotonic = board, monotonic
+        self._drawn = float("-inf")
+
+    def say(self, line: str = "") -> None:
+        self._lines([_text(line)])
+
+    def show(self, clusters: Iterable[Raw], machines: Iterable[Raw]) -> None:
+        if self._monotonic() - self._drawn < FRAME_S:
+            return
+        self._drawn = self._monotonic()
+        picture = read_picture(clusters, machines)
+        tree = render_tree(picture, self._edge.now(), self._edge.width)
+        self._board.draw([line(("─" * min(self._edge.width, 80), "quiet")), *tree])
+
+    def _lines(self, lines: Iterable[Line]) -> None:
+        for one in lines:
+            self._board.above(one)
+
+
+def _text(text: str) -> Line:
+    return line(text)
+
+
+@contextmanager
+def out_for(edge: Edge, *, plain: bool) -> Iterator[PlainOut]:
+    """The one that fits: live on a terminal, plain lines else."""
+    if plain or not edge.terminal:
+        yield PlainOut(edge)
+        return
+    with live_board(edge) as board:
+        yield LiveOut(edge, board, time.monotonic)

@@ -1,0 +1,58 @@
+"""A line of a screen: pieces of text, each with what it means, so that colour stays out of the content."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Tone = Literal["", "good", "bad", "busy", "quiet", "strong"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    text: str
+    tone: Tone = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    spans: tuple[Span, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return "".join(span.text for span in self.spans).rstrip()
+
+    def __add__(self, other: Line) -> Line:
+        return Line(self.spans + other.spans)
+
+
+def line(*parts: str | tuple[str, Tone]) -> Line:
+    """A line of plain texts and (text, tone) pairs."""
+    return Line(tuple(Span(part) if isinstance(part, str) else Span(*part) for part in parts))
+
+
+def plain(lines: Iterable[Line]) -> list[str]:
+    """The lines as text alone."""
+    return [one.text for one in lines]
+
+
+def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """`text` broken between words so that no line is wider; a longer word keeps its line to itself."""
+    lines, here = [], first
+    empty = True
+    for word in text.split():
+        if not empty and len(here) + 1 + len(word) > width:
+            lines.append(here)
+            here, empty = rest, True
+        here += word if empty else f" {word}"
+        empty = False
+    return [*lines, here] if not empty or first else lines
+
+
+def shorten(text: str, width: int) -> str:
+    """`text`, cut in the middle where it is too wide: both ends of a name tell something."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"

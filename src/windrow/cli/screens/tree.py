@@ -1,0 +1,148 @@
+"""The tree of `windrow status`: cluster → pools → machines, and under each what it waits for.
+
+fleet-default/orchard  v1.34.7+rke2r1  coming up, 1 min 12 s old
+│ waits for the API of the first server, since 35 s; then the other servers join
+├─ servers  1 of 3 ready  etcd, control plane
+│  ├─ orchard-servers-x5x7z-9k2lp  ready  10.50.0.11
+…
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from windrow.cli.picture import ClusterView, MachineView, PoolView, Wait
+from windrow.cli.screens.lines import Line, Tone, line, shorten, wrap
+from windrow.cli.screens.spans import say_age
+
+_TONES: dict[str, Tone] = {
+    "ready": "good",
+    "running": "busy",
+    "failed": "bad",
+    "stopped": "bad",
+    "missing": "bad",
+    "deleting": "quiet",
+}
+
+
+def say_wait(wait: Wait, now: datetime) -> str:
+    """One sentence: what for, since when, what comes next."""
+    sentence = f"waits for {wait.what}"
+    if wait.since is not None:
+        sentence += f", since {say_age(wait.since, now)}"
+    return f"{sentence}; then {wait.then}" if wait.then else sentence
+
+
+def _state_of_machine(machine: MachineView) -> str:
+    if machine.deleting:
+        return "deleting"
+    if machine.ready:
+        return "ready"
+    return machine.phase.lower() or "ordered"
+
+
+def _state_of_cluster(cluster: ClusterView) -> tuple[str, Tone]:
+    if cluster.deleting:
+        return "deleting", "quiet"
+    if cluster.ready:
+        return "ready", "good"
+    return cluster.phase.lower() or "new", "busy"
+
+
+def _paragraph(text: str, indent: str, width: int, tone: Tone) -> list[Line]:
+    """`text` under its heading, wrapped, each line behind the tree's own strokes."""
+    return [line((indent, "quiet"), (part, tone)) for part in wrap(text, width - len(indent))]
+
+
+def _explained(wait: Wait | None, problem: str, indent: str, now: datetime, width: int) -> list[Line]:
+    lines: list[Line] = []
+    if problem:
+        lines += _paragraph(problem, indent, width, "bad")
+    if wait is not None:
+        lines += _paragraph(say_wait(wait, now), indent, width, "")
+    return lines
+
+
+def _machine(machine: MachineView, last: bool, stem: str, now: datetime, width: int) -> list[Line]:
+    state = _state_of_machine(machine)
+    branch, under = ("└─ ", "     ") if last else ("├─ ", "│    ")
+    where = f"  {machine.address}" if machine.address else ""
+    room = width - len(stem) - len(branch) - len(state) - len(where) - 2
+    head = line(
+        (stem + branch, "quiet"),
+        f"{shorten(machine.name, max(room, 20))}  ",
+        (state, _TONES.get(state, "busy")),
+        (where, "quiet"),
+    )
+    quiet = machine.ready and not machine.deleting
+    why = [] if quiet else _explained(machine.wait, machine.problem, stem + under, now, width)
+    return [head, *why]
+
+
+def _pool(pool: PoolView, last: bool, now: datetime, width: int) -> list[Line]:
+    branch, stem = ("└─ ", "   ") if last else ("├─ ", "│  ")
+    full = pool.ready >= pool.wanted
+    count = f"{pool.ready} of {pool.wanted} ready" if pool.wanted else "no machines wanted"
+    head = line(
+        (branch, "quiet"),
+        (pool.name, "strong"),
+        "  ",
+        (count, "good" if full else "busy"),
+        ("  paused" if pool.paused else "", "busy"),
+        (f"  {', '.join(pool.roles)}" if pool.roles else "", "quiet"),
+    )
+    lines = [head]
+    for place, machine in enumerate(pool.machines):
+        lines += _machine(machine, place == len(pool.machines) - 1, stem, now, width)
+    return lines
+
+
+def render_cluster(cluster: ClusterView, now: datetime, width: int = 80) -> list[Line]:
+    """One cluster's tree."""
+    state, tone = _state_of_cluster(cluster)
+    age = say_age(cluster.created, now)
+    head = line(
+        (f"{cluster.namespace}/{cluster.name}", "strong"),
+        (f"  {cluster.version}" if cluster.version else "", "quiet"),
+        "  ",
+        (state, tone),
+        (f", {age} old" if age else "", "quiet"),
+    )
+    stem = "│ " if cluster.pools else "  "
+    lines = [head]
+    if not cluster.ready or cluster.deleting or cluster.wait is not None:
+        lines += _explained(cluster.wait, cluster.problem, stem, now, width)
+    for warning in cluster.warnings:
+        lines += _paragraph(f"warning: {warning}", stem, width, "busy")
+    for place, pool in enumerate(cluster.pools):
+        lines += _pool(pool, place == len(cluster.pools) - 1, now, width)
+    return lines
+
+
+def render_tree(clusters: Sequence[ClusterView], now: datetime, width: int = 80) -> list[Line]:
+    """Every cluster's tree, with an empty line between."""
+    lines: list[Line] = []
+    for place, cluster in enumerate(clusters):
+        lines += [line()] if place else []
+        lines += render_cluster(cluster, now, width)
+    return lines
+
+
+def as_data(clusters: Iterable[ClusterView]) -> list[dict[str, object]]:
+    """The same picture for programs (`-o json|yaml`)."""
+    from dataclasses import asdict
+
+    def clean(value: object) -> object:
+        if isinstance(value, dict):
+            return {_camel(key): clean(inner) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [clean(inner) for inner in value]
+        return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value
+
+    return [clean(asdict(cluster)) for cluster in clusters]  # type: ignore[misc]
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)

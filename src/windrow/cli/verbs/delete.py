@@ -1,0 +1,58 @@
+"""Delete a cluster: its machines, their disks, and everything else that was made for it. Nothing else.
+
+At a terminal it asks first. It stays until all is gone and says what it waits for; --no-wait returns at once.
+
+Examples:
+  windrow delete prod
+  windrow delete fleet-default/prod --yes --no-wait
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from windrow.cli import exits, reach, waiting
+from windrow.cli.complaints import Complaint
+from windrow.cli.edge import Edge
+from windrow.cli.picture import read_machine
+from windrow.cli.reach import Reached
+from windrow.clusters.kinds import CLUSTER
+from windrow.kube.objects import Raw, uid_of
+from windrow.kube.refs import ref_of
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    parser.add_argument("--no-wait", action="store_true", help="return when it is ordered")
+    waiting.add_timeout(parser)
+    reach.add_options(parser)
+
+
+def run(given: argparse.Namespace, edge: Edge) -> int:
+    return reach.with_manager(given, edge, lambda manager: _delete(given, edge, manager))
+
+
+async def _delete(given: argparse.Namespace, edge: Edge, manager: Reached) -> int:
+    cluster = await reach.get_cluster(manager, given.name, given.namespace or "")
+    if edge.terminal and edge.stdin.isatty() and not given.yes:
+        await _ask(cluster, edge, manager)
+    ref, uid = ref_of(CLUSTER, cluster), uid_of(cluster)
+    await manager.client.delete(ref, uid=uid)
+    edge.say(f"{ref} is being deleted")
+    if given.no_wait:
+        return exits.OK
+    return await waiting.wait_for_gone(manager, ref, uid, given.timeout, edge)
+
+
+async def _ask(cluster: Raw, edge: Edge, manager: Reached) -> None:
+    name = cluster["metadata"]["name"]
+    views = [read_machine(raw) for raw in await reach.machines_of(manager, [cluster])]
+    count = sum(one.cluster == name for one in views)
+    edge.out.write(
+        f"This deletes {reach.named(cluster)}: {count} machine{'s' * (count != 1)}, with their disks.\n"
+        f"Type its name to go on: "
+    )
+    edge.out.flush()
+    if edge.stdin.readline().strip() not in (name, reach.named(cluster)):
+        raise Complaint("Nothing was deleted.", "Type the cluster's name, or give --yes.", exits.FAILED)

@@ -1,0 +1,60 @@
+"""Watch a cluster come up, lose machines and heal. Needs nothing but this computer.
+
+An embedded Harvester and a cluster manager run in this process; the machines' delays are real ones, divided by
+--speed. Then, as far as the cluster's shape allows: a worker is lost and replaced, a machine stopped and started,
+an etcd member lost and replaced, a pool scaled, the cluster deleted, and Harvester's inventory compared with before.
+Exit code 0 means that every check held; docs/reference/demo.md lists them.
+
+Examples:
+  windrow demo
+  windrow demo --manifest cluster.yaml --report report.json
+  windrow demo --keep
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from windrow.cli.edge import Edge
+from windrow.cli.verbs.emulate import add_speed
+
+SPEED = 20.0
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--manifest",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="a cluster of yours (default: 3 servers, 2 workers); may be repeated",
+    )
+    add_speed(parser, SPEED)
+    parser.add_argument(
+        "--keep", action="store_true", help="leave everything running at the end, until Ctrl-C"
+    )
+    parser.add_argument("--plain", action="store_true", help="plain lines, also at a terminal")
+    parser.add_argument(
+        "--report", metavar="FILE", help="write checks, timeline and call counts there, as JSON"
+    )
+    parser.add_argument(
+        "--state", metavar="DIR", help="keep the state there (default: a directory that goes away)"
+    )
+
+
+def run(given: argparse.Namespace, edge: Edge) -> int:
+    from windrow.assembly import demo
+    from windrow.assembly.loop import run_service
+    from windrow.assembly.options import DemoOptions
+    from windrow.cli.out import out_for
+
+    options = DemoOptions(
+        manifests=tuple(edge.cwd / name for name in given.manifest),
+        speed=given.speed,
+        keep=given.keep,
+        plain=given.plain or not edge.terminal,
+        report=edge.cwd / given.report if given.report else None,
+        state=edge.cwd / given.state if given.state else None,
+    )
+    with out_for(edge, plain=options.plain) as out:
+        return run_service(demo.run(options, out))

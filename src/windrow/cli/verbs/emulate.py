@@ -1,0 +1,127 @@
+"""Run an embedded Harvester on this computer, until Ctrl-C. Its machines act on the cloud-init they are given.
+
+It keeps its state in DIR and its kubeconfig in DIR/harvester.yaml. --stock puts the images, networks, storage
+classes, key pairs and namespaces that manifests name onto its shelves.
+`windrow emulate console NAMESPACE/NAME` prints what a machine of a running emulator wrote on its console.
+
+Examples:
+  windrow emulate --stock cluster.yaml --speed 10
+  windrow emulate console default/prod-servers-x5x7z-9k2lp
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from windrow.cli import exits
+from windrow.cli.complaints import Complaint
+from windrow.cli.edge import Edge
+
+
+def _speed(text: str) -> float:
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a speed; 1 is real time, 10 ten times as fast")
+    return speed
+
+
+def add_speed(parser: argparse.ArgumentParser, default: float) -> None:
+    parser.add_argument(
+        "--speed",
+        type=_speed,
+        default=default,
+        metavar="N",
+        help=f"divide the machines' stated delays by N (default: {default:g})",
+    )
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action", nargs="*", metavar="console NAMESPACE/NAME", help="print a machine's console instead"
+    )
+    parser.add_argument(
+        "--state", metavar="DIR", default=".windrow", help="where state is kept (default: .windrow)"
+    )
+    parser.add_argument(
+        "--stock",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="a manifest whose needs shall be in stock",
+    )
+    parser.add_argument(
+        "--port", type=int, default=0, metavar="PORT", help="of the API (default: one that is free)"
+    )
+    parser.add_argument("--plain", action="store_true", help="plain lines, also at a terminal")
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="for console: the emulator's (default: DIR/harvester.yaml)"
+    )
+    add_speed(parser, 1.0)
+
+
+def run(given: argparse.Namespace, edge: Edge) -> int:
+    match given.action:
+        case []:
+            return _emulate(given, edge)
+        case ["console", machine] if machine.count("/") == 1 and all(machine.split("/")):
+            return _console(machine, given, edge)
+    raise Complaint(
+        f"windrow emulate does not understand {' '.join(given.action)!r}.",
+        "It takes nothing, or: console NAMESPACE/NAME",
+        exits.USAGE,
+    )
+
+
+def _emulate(given: argparse.Namespace, edge: Edge) -> int:
+    from windrow.assembly import emulate
+    from windrow.assembly.loop import run_service
+    from windrow.assembly.options import EmulateOptions
+    from windrow.cli.out import PlainOut
+
+    options = EmulateOptions(
+        state=edge.cwd / given.state,
+        stock=tuple(edge.cwd / name for name in given.stock),
+        speed=given.speed,
+        port=given.port,
+        plain=given.plain or not edge.terminal,
+    )
+    return run_service(emulate.run(options, PlainOut(edge)))
+
+
+def _console(machine: str, given: argparse.Namespace, edge: Edge) -> int:
+    import asyncio
+
+    from windrow.cli.reach import read_access
+    from windrow.client.sockets import SocketTransport
+    from windrow.kube.errors import error_for
+    from windrow.kube.requests import Request
+
+    path = Path(given.kubeconfig) if given.kubeconfig else edge.cwd / given.state / "harvester.yaml"
+    if not path.exists():
+        raise Complaint(
+            f"There is no kubeconfig of an emulator at {path}.",
+            "Start one with `windrow emulate`, or name its --state directory.",
+            exits.UNREACHABLE,
+        )
+
+    async def read() -> str:
+        from windrow.assembly.clock import SystemClock
+
+        async with SocketTransport(read_access(path), SystemClock(), env=edge.env) as transport:
+            reply = await transport.send(Request("GET", f"/windrow/console/{machine}", accept="text/plain"))
+            if reply.status == 404:
+                raise Complaint(
+                    f"The emulator has no machine {machine}.",
+                    "See which it has: kubectl get vm -A",
+                    exits.NOT_FOUND,
+                )
+            if error := error_for(reply):
+                raise error
+            return reply.body.decode("utf-8", "replace")
+
+    edge.say(asyncio.run(read()).rstrip("\n"))
+    return exits.OK

@@ -1,0 +1,36 @@
+"""Print a manifest without the bookkeeping of the Rancher that it was taken from.
+
+What Rancher (or any Kubernetes) wrote for itself is left out: uid, resource version, managed fields, status,
+finalizers of Rancher's controllers, owner references to objects that are not here. Everything left out is named
+on standard error; the rest goes to standard output, unchanged.
+
+Examples:
+  windrow import cluster.yaml | kubectl apply -f -
+  kubectl get clusters.provisioning.cattle.io prod -o yaml | windrow import -
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from windrow.cli import exits, formats
+from windrow.cli.edge import Edge
+from windrow.cli.manifests import read_documents
+from windrow.clusters.dumps import clean
+from windrow.formats.yaml import dump_all
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="manifests; - reads standard input")
+    formats.add_option(parser)
+
+
+def run(given: argparse.Namespace, edge: Edge) -> int:
+    documents, notes = clean(read_documents(given.files, edge))
+    for note in notes:
+        edge.note(note)
+    if given.output == "json":
+        edge.say(formats.render({"apiVersion": "v1", "kind": "List", "items": documents}, "json"))
+    else:
+        edge.say(dump_all(documents).rstrip("\n"))
+    return exits.OK

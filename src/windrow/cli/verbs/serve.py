@@ -1,0 +1,49 @@
+"""Run the management API and the cluster manager, until Ctrl-C.
+
+The API keeps its state in DIR and its kubeconfig in DIR/manager.yaml; kubectl and the other verbs use that. With
+--kubeconfig the state is kept in a Kubernetes cluster of yours instead.
+
+Examples:
+  windrow serve
+  windrow serve --state /var/lib/windrow --port 6443
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from windrow.cli.edge import Edge
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--state", metavar="DIR", default=".windrow", help="where state is kept (default: .windrow)"
+    )
+    parser.add_argument(
+        "--port", type=int, default=0, metavar="PORT", help="of the API (default: one that is free)"
+    )
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="keep the state in this Kubernetes cluster instead"
+    )
+    parser.add_argument(
+        "--proxy",
+        metavar="URL",
+        default="",
+        help="HTTP proxy to Harvesters and guests whose kubeconfig names none",
+    )
+
+
+def run(given: argparse.Namespace, edge: Edge) -> int:
+    from windrow.assembly import serve
+    from windrow.assembly.loop import run_service
+    from windrow.assembly.options import ServeOptions
+    from windrow.cli.out import PlainOut
+
+    options = ServeOptions(
+        state=edge.cwd / given.state,
+        port=given.port,
+        kubeconfig=Path(edge.cwd / given.kubeconfig) if given.kubeconfig else None,
+        proxy=given.proxy,
+    )
+    return run_service(serve.run(options, PlainOut(edge)))

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.cli.screens.lines import shorten, wrap
+from windrow.cli.screens.spans import say_span
+from windrow.cli.screens.tables import render_table
+from windrow.cli.screens.timeline import render_check, render_moment
+
+
+@pytest.mark.parametrize(
+    ("span", "said"),
+    [
+        (timedelta(seconds=-3), "0 s"),
+        (timedelta(seconds=59), "59 s"),
+        (timedelta(minutes=3), "3 min"),
+        (timedelta(minutes=3, seconds=20), "3 min 20 s"),
+        (timedelta(minutes=35, seconds=20), "35 min"),
+        (timedelta(hours=2, minutes=5), "2 h 5 min"),
+        (timedelta(days=4, hours=5), "4 days"),
+    ],
+)
+def test_spans_are_said_with_two_units_at_most(span: timedelta, said: str):
+    assert say_span(span) == said
+
+
+@given(st.text(st.characters(codec="ascii", categories=["L", "Zs"]), max_size=200), st.integers(10, 80))
+def test_wrapping_loses_no_word_and_breaks_only_between_words(text: str, width: int):
+    lines = wrap(text, width)
+
+    assert " ".join(lines).split() == text.split()
+    assert all(len(line) <= width or " " not in line for line in lines)
+
+
+def test_a_name_that_is_cut_keeps_both_ends():
+    assert shorten("orchard-servers-x5x7z-9k2lp", 15) == "orchard…z-9k2lp"
+
+
+def test_the_last_column_gives_way_when_the_table_is_too_wide():
+    assert (
+        render_table(("NAME", "WAITS FOR"), [("m-1", "x" * 100)], width=30)[1]
+        == f"m-1   {'x' * 11}…{'x' * 12}"
+    )
+
+
+def test_a_moment_hangs_under_its_time():
+    lines = [
+        line.text for line in render_moment(72.34, "the first server answers, and others join", width=40)
+    ]
+
+    assert lines == [" 1:12.3  the first server answers, and", "         others join"]
+
+
+@pytest.mark.parametrize(("ok", "head"), [(True, "   ok    "), (False, "   FAILED ")])
+def test_a_check_says_its_name_and_how_it_went(ok: bool, head: str):
+    assert render_check("nodes-ready", ok, "5 of 5")[0].text == f"{head}nodes-ready: 5 of 5"

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windrow.cli import exits
+from windrow.cli.complaints import Complaint, complaint_about, render_complaint
+from windrow.cli.main import VERBS
+from windrow.kube import errors
+from windrow.kube.kubeconfig import BadKubeconfig
+
+Windrow = Callable[..., Any]
+
+
+def test_help_names_every_verb_and_fits_80_columns(windrow: Windrow):
+    answer = windrow("--help")
+
+    assert answer.code == exits.OK
+    assert all(f"  {verb} " in answer.out for verb in VERBS)
+    assert max(len(line) for line in answer.out.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_s_help_has_an_example_and_fits_80_columns(windrow: Windrow, verb: str):
+    answer = windrow(verb, "--help")
+
+    assert answer.code == exits.OK
+    assert f"  windrow {verb}" in answer.out or verb == "version"
+    assert max(len(line) for line in answer.out.splitlines()) <= 80
+
+
+def test_no_words_at_all_means_help(windrow: Windrow):
+    assert windrow().out == windrow("help").out == windrow("--help").out
+
+
+def test_a_misspelt_verb_is_answered_with_the_nearest(windrow: Windrow):
+    answer = windrow("aply")
+
+    assert answer.code == exits.USAGE
+    assert "windrow apply" in answer.err
+
+
+def test_a_wrong_option_is_told_in_two_lines(windrow: Windrow):
+    answer = windrow("status", "--colour")
+
+    assert answer.code == exits.USAGE
+    assert len(answer.err.splitlines()) == 2
+    assert "--colour" in answer.err
+
+
+@pytest.mark.parametrize("argv", [["scale", "prod", "workers"], ["scale", "prod", "workers=-1"], ["machine"]])
+def test_arguments_that_make_no_sense_are_a_fault_of_usage(windrow: Windrow, argv: list[str]):
+    assert windrow(*argv).code == exits.USAGE
+
+
+def test_without_a_manager_the_cure_is_to_start_one(windrow: Windrow):
+    answer = windrow("status")
+
+    assert answer.code == exits.UNREACHABLE
+    assert "windrow serve" in answer.err
+
+
+def test_a_kubeconfig_that_nobody_answers_names_the_server(windrow: Windrow, tmp_path: Path):
+    (tmp_path / "k.yaml").write_text(
+        "clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\n"
+        "contexts: [{name: a, context: {cluster: a}}]\ncurrent-context: a\n"
+    )
+
+    answer = windrow("status", env={"WINDROW_KUBECONFIG": str(tmp_path / "k.yaml")})
+
+    assert answer.code == exits.UNREACHABLE
+    assert "127.0.0.1:1" in answer.err
+    assert len(answer.err.splitlines()) == 2
+
+
+def test_verbose_shows_the_trace_wherever_it_stands(windrow: Windrow):
+    assert "Traceback" in windrow("status", "--verbose").err
+    assert "Traceback" in windrow("--verbose", "status").err
+    assert "Traceback" not in windrow("status").err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.Unauthorized("no", status=401), exits.UNREACHABLE),
+        (errors.Forbidden("no", status=403), exits.UNREACHABLE),
+        (errors.NotTrusted("no"), exits.UNREACHABLE),
+        (errors.Unreachable("no"), exits.UNREACHABLE),
+        (errors.Unanswered("no"), exits.UNREACHABLE),
+        (errors.ServerFailed("no"), exits.UNREACHABLE),
+        (errors.NotFound("no"), exits.NOT_FOUND),
+        (errors.Denied("no"), exits.REFUSED),
+        (errors.Invalid("no"), exits.REFUSED),
+        (errors.Conflict("no"), exits.FAILED),
+        (BadKubeconfig("no", "yes"), exits.UNREACHABLE),
+        (ZeroDivisionError("no"), exits.FAILED),
+        (ExceptionGroup("two", [errors.NotFound("no")]), exits.NOT_FOUND),
+    ],
+)
+def test_every_error_has_its_exit_code(error: Exception, code: int):
+    assert complaint_about(error).code == code
+
+
+def test_an_error_s_own_cure_is_better_than_a_general_one():
+    error = errors.Unreachable("cannot reach https://a; use another address")
+
+    assert render_complaint(complaint_about(error)) == ["Cannot reach https://a", "→ Use another address"]
+
+
+def test_a_server_s_own_words_stay_whole():
+    error = errors.Denied('admission webhook "x" denied the request: a; b')
+
+    assert render_complaint(complaint_about(error))[0] == 'Admission webhook "x" denied the request: a; b'
+
+
+def test_a_fact_that_begins_with_a_name_keeps_its_spelling():
+    assert render_complaint(Complaint("default/leap is an ISO", "x"))[0] == "default/leap is an ISO"

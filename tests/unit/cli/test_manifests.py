@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windrow.cli import exits
+from windrow.formats.yaml import load_all
+
+Windrow = Callable[..., Any]
+
+CLUSTER = """
+apiVersion: provisioning.cattle.io/v1
+kind: Cluster
+metadata:
+  name: orchard
+  namespace: fleet-default
+  uid: f528e3d3-e723-4214-bc3d-70527584249a
+  resourceVersion: "12"
+  finalizers: [wrangler.cattle.io/provisioning-cluster-remove]
+spec: {kubernetesVersion: v1.34.7+rke2r1}
+status: {ready: true}
+"""
+
+
+def test_import_prints_what_can_be_piped_on_and_says_what_it_left_out(windrow: Windrow, tmp_path: Path):
+    (tmp_path / "c.yaml").write_text(CLUSTER)
+
+    answer = windrow("import", "c.yaml")
+
+    (kept,) = load_all(answer.out)
+    assert kept["metadata"] == {"name": "orchard", "namespace": "fleet-default"}
+    assert kept["spec"] == {"kubernetesVersion": "v1.34.7+rke2r1"}
+    assert "status" not in kept
+    assert "finalizer" in answer.err
+
+
+def test_import_reads_standard_input_and_takes_lists_apart(windrow: Windrow):
+    body = "\n".join(f"  {line}" for line in CLUSTER.strip().splitlines()).replace(
+        "  apiVersion", "- apiVersion", 1
+    )
+    listed = f"apiVersion: v1\nkind: List\nitems:\n{body}\n"
+
+    assert [raw["kind"] for raw in load_all(windrow("import", "-", stdin=listed).out)] == ["Cluster"]
+
+
+@pytest.mark.parametrize("text", ["", "just a word", "a: [", "kind: Cluster\nmetadata: {name: x}", "[1, 2]"])
+def test_what_is_no_object_is_refused_with_its_place(windrow: Windrow, text: str):
+    answer = windrow("import", "-", stdin=text)
+
+    assert answer.code == exits.REFUSED
+    assert "standard input" in answer.err
+
+
+def test_a_kind_that_the_manager_does_not_know_is_refused_before_anything_is_sent(windrow: Windrow):
+    answer = windrow("apply", "-", stdin="apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}")
+
+    assert answer.code == exits.REFUSED
+    assert "Deployment x" in answer.err

@@ -1,0 +1,166 @@
+"""The tree of `windrow status`, read at 80 columns as a new user would."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from windrow.cli.picture import ClusterView, Wait, read_picture
+from windrow.cli.screens.lines import plain
+from windrow.cli.screens.tree import as_data, render_tree, say_wait
+
+NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+
+
+def ago(seconds: float) -> str:
+    return (NOON - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def a_cluster(name: str = "orchard", *, pools: list[dict[str, Any]], **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "fleet-default", "creationTimestamp": ago(72)},
+        "spec": {"kubernetesVersion": "v1.34.7+rke2r1", "rkeConfig": {"machinePools": pools}},
+        "status": status,
+    }
+
+
+def a_machine(
+    name: str, pool: str, *, cluster: str = "orchard", age: float = 60, **status: Any
+) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "fleet-default", "creationTimestamp": ago(age)},
+        "spec": {"clusterName": cluster, "pool": pool, "roles": ["etcd", "control-plane"]},
+        "status": status,
+    }
+
+
+def ready(text: str = "True", message: str = "") -> list[dict[str, str]]:
+    return [{"type": "Ready", "status": text, "message": message}]
+
+
+SERVERS = {"name": "servers", "quantity": 3, "etcdRole": True, "controlPlaneRole": True}
+WORKERS = {"name": "workers", "quantity": 2, "workerRole": True}
+
+
+def drawn(clusters: list[dict[str, Any]], machines: list[dict[str, Any]], width: int = 80) -> str:
+    return "\n".join(plain(render_tree(read_picture(clusters, machines), NOON, width)))
+
+
+def test_a_cluster_that_comes_up_says_at_each_level_what_it_waits_for():
+    cluster = a_cluster(
+        pools=[SERVERS, WORKERS],
+        phase="Provisioning",
+        waiting={
+            "for": "the Kubernetes API of the first server to answer",
+            "since": ago(35),
+            "next": "the other servers join",
+        },
+    )
+    machines = [
+        a_machine(
+            "orchard-servers-x5x7z-9k2lp",
+            "servers",
+            phase="Running",
+            addresses=["10.50.0.11"],
+            waiting={"for": "RKE2 to start", "since": ago(35), "next": "its node registers"},
+        ),
+        a_machine("orchard-servers-x5x7z-b7c2d", "servers", age=10, phase="Planned"),
+    ]
+
+    assert drawn([cluster], machines) == (
+        "fleet-default/orchard  v1.34.7+rke2r1  provisioning, 1 min 12 s old\n"
+        "│ waits for the Kubernetes API of the first server to answer, since 35 s; then\n"
+        "│ the other servers join\n"
+        "├─ servers  0 of 3 ready  etcd, control plane\n"
+        "│  ├─ orchard-servers-x5x7z-9k2lp  running  10.50.0.11\n"
+        "│  │    waits for RKE2 to start, since 35 s; then its node registers\n"
+        "│  └─ orchard-servers-x5x7z-b7c2d  planned\n"
+        "└─ workers  0 of 2 ready  worker"
+    )
+
+
+def test_a_cluster_that_is_ready_takes_one_line_for_each_machine():
+    cluster = a_cluster(pools=[{**SERVERS, "quantity": 1}], conditions=ready())
+    machines = [
+        a_machine("orchard-servers-x5x7z-9k2lp", "servers", addresses=["10.50.0.11"], conditions=ready())
+    ]
+
+    assert drawn([cluster], machines) == (
+        "fleet-default/orchard  v1.34.7+rke2r1  ready, 1 min 12 s old\n"
+        "└─ servers  1 of 1 ready  etcd, control plane\n"
+        "   └─ orchard-servers-x5x7z-9k2lp  ready  10.50.0.11"
+    )
+
+
+def test_what_is_wrong_is_said_once_though_condition_and_wait_both_carry_it():
+    cluster = a_cluster(
+        pools=[],
+        waiting={"for": "Harvester to answer", "since": ago(5)},
+        conditions=ready("False", "waiting for Harvester to answer"),
+    )
+
+    assert drawn([cluster], []).count("Harvester to answer") == 1
+
+
+def test_a_refusal_is_told_in_the_words_of_the_condition():
+    cluster = a_cluster(
+        pools=[],
+        phase="Refused",
+        conditions=ready("False", "image default/leap is an ISO; name a cloud image instead"),
+    )
+
+    assert "  image default/leap is an ISO; name a cloud image instead" in drawn([cluster], [])
+
+
+def test_warnings_are_shown_also_when_the_cluster_is_ready():
+    cluster = a_cluster(
+        pools=[], conditions=ready(), warnings=["two etcd members survive no loss; use one or three"]
+    )
+
+    assert "  warning: two etcd members survive no loss; use one or three" in drawn([cluster], [])
+
+
+def test_a_pool_that_left_the_manifest_stays_in_sight_until_its_machines_are_gone():
+    leaving = a_machine("orchard-old-x5x7z-9k2lp", "old", conditions=ready())
+    leaving["metadata"]["deletionTimestamp"] = ago(3)
+
+    text = drawn([a_cluster(pools=[])], [leaving])
+
+    assert "old  no machines wanted" in text
+    assert "orchard-old-x5x7z-9k2lp  deleting" in text
+
+
+def test_machines_of_a_cluster_with_the_same_name_elsewhere_are_not_mixed_in():
+    stranger = a_machine("orchard-servers-x5x7z-9k2lp", "servers")
+    stranger["metadata"]["namespace"] = "elsewhere"
+
+    assert "9k2lp" not in drawn([a_cluster(pools=[SERVERS])], [stranger])
+
+
+def test_no_line_is_wider_than_asked_for_even_with_the_longest_names():
+    name = "a-cluster-with-quite-a-long-name-servers-x5x7z-9k2lp-and-more-63"
+    wait = {"for": "the guest agent to report an address " * 4, "since": ago(4000), "next": "it joins " * 9}
+    cluster = a_cluster(pools=[SERVERS], waiting=wait)
+
+    text = drawn(
+        [cluster], [a_machine(name, "servers", phase="Running", addresses=["10.50.100.111"], waiting=wait)]
+    )
+
+    assert max(len(line) for line in text.splitlines()) <= 80
+
+
+def test_an_object_without_status_is_drawn_not_refused():
+    bare = {"metadata": {"name": "bare", "namespace": "default"}, "spec": {}}
+
+    assert drawn([bare], []) == "default/bare  new"
+
+
+def test_a_wait_without_a_date_or_a_next_step_is_still_a_sentence():
+    assert say_wait(Wait("an address"), NOON) == "waits for an address"
+
+
+def test_the_picture_for_programs_has_times_and_camel_case():
+    (data,) = as_data([ClusterView("orchard", "fleet-default", created=NOON)])
+
+    assert data["created"] == "2026-01-01T12:00:00Z"
+    assert data["name"] == "orchard"
