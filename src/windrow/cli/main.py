@@ -28,7 +28,7 @@ class Verb:
 
 
 GROUPS: dict[str, tuple[Verb, ...]] = {
-    "Try it": (Verb("demo", "demo", "watch a cluster come up, lose machines and heal; needs nothing else"),),
+    "Try it": (Verb("demo", "demo", "watch a cluster come up, lose machines and heal"),),
     "Run it": (
         Verb("emulate", "emulate", "run an embedded Harvester on this computer"),
         Verb("serve", "serve", "run the management API and the cluster manager"),

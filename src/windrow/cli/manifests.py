@@ -8,6 +8,7 @@ from pathlib import Path
 from windrow.cli import exits
 from windrow.cli.complaints import Complaint
 from windrow.cli.edge import Edge
+from windrow.cli.screens.lines import wrap
 from windrow.formats.yaml import NotYaml, load_all
 from windrow.kube.objects import Raw
 
@@ -23,7 +24,8 @@ def _documents(name: str, edge: Edge) -> list[Raw]:
     try:
         found = load_all(text)
     except NotYaml as error:
-        raise Complaint(f"{said} is not YAML: {error}", "Correct it there.", exits.REFUSED) from error
+        where = " ".join(str(error).replace('in "<unicode string>",', "at").split())
+        raise Complaint(f"{said} is not YAML: {where}", "Correct it there.", exits.REFUSED) from error
     flat: list[object] = []
     for document in found:
         items = document.get("items") if isinstance(document, dict) else None
@@ -45,3 +47,10 @@ def _object(document: object, place: int, said: str) -> Raw:
         "Complete it, or take it out.",
         exits.REFUSED,
     )
+
+
+def say_notes(notes: Sequence[str], edge: Edge) -> None:
+    """What was left out or is worth knowing, beside the answer."""
+    for note in notes:
+        for part in wrap(note, edge.width, rest="  "):
+            edge.note(part)

@@ -59,9 +59,9 @@ class LiveOut(PlainOut):
         if self._monotonic() - self._drawn < FRAME_S:
             return
         self._drawn = self._monotonic()
-        picture = read_picture(clusters, machines)
-        tree = render_tree(picture, self._edge.now(), self._edge.width)
-        self._board.draw([line(("─" * min(self._edge.width, 80), "quiet")), *tree])
+        tree = render_tree(read_picture(clusters, machines), self._edge.now(), self._edge.width)
+        rule = [line(("─" * min(self._edge.width, 80), "quiet"))] if tree else []
+        self._board.draw([*rule, *tree])
 
     def _lines(self, lines: Iterable[Line]) -> None:
         for one in lines:

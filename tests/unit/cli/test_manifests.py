@@ -51,7 +51,8 @@ def test_what_is_no_object_is_refused_with_its_place(windrow: Windrow, text: str
     answer = windrow("import", "-", stdin=text)
 
     assert answer.code == exits.REFUSED
-    assert "standard input" in answer.err
+    assert "tandard input" in answer.err
+    assert len(answer.err.splitlines()) == 2
 
 
 def test_a_kind_that_the_manager_does_not_know_is_refused_before_anything_is_sent(windrow: Windrow):

@@ -17,7 +17,7 @@ from typing import Any
 from windrow.cli import exits, reach, waiting
 from windrow.cli.complaints import Complaint
 from windrow.cli.edge import Edge
-from windrow.cli.manifests import read_documents
+from windrow.cli.manifests import read_documents, say_notes
 from windrow.cli.reach import Reached
 from windrow.clusters.dumps import clean
 from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG
@@ -74,8 +74,7 @@ async def _ensure(manager: Reached, ref: Ref, raw: Raw) -> str:
 def run(given: argparse.Namespace, edge: Edge) -> int:
     documents, notes = clean(read_documents(given.files, edge))
     placed = _in_order(documents)
-    for note in notes:
-        edge.note(note)
+    say_notes(notes, edge)
 
     async def work(manager: Reached) -> int:
         clusters = []

@@ -15,7 +15,7 @@ import argparse
 
 from windrow.cli import exits, formats
 from windrow.cli.edge import Edge
-from windrow.cli.manifests import read_documents
+from windrow.cli.manifests import read_documents, say_notes
 from windrow.clusters.dumps import clean
 from windrow.formats.yaml import dump_all
 
@@ -27,8 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, edge: Edge) -> int:
     documents, notes = clean(read_documents(given.files, edge))
-    for note in notes:
-        edge.note(note)
+    say_notes(notes, edge)
     if given.output == "json":
         edge.say(formats.render({"apiVersion": "v1", "kind": "List", "items": documents}, "json"))
     else:

@@ -1,0 +1,50 @@
+"""What `windrow check` found: each problem as a fact and a cure, errors first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from windrow.cli.screens.lines import Line, Tone, line, wrap
+
+
+class Problem(Protocol):
+    """What this screen needs of a problem, whoever found it."""
+
+    @property
+    def fact(self) -> str: ...
+    @property
+    def cure(self) -> str: ...
+    @property
+    def severity(self) -> str: ...
+
+
+_HEADS: dict[str, tuple[str, Tone]] = {"error": ("error    ", "bad"), "warning": ("warning  ", "busy")}
+
+
+def _problem(problem: Problem, width: int) -> list[Line]:
+    head, tone = _HEADS[problem.severity]
+    room = width - len(head)
+    facts = wrap(problem.fact, room)
+    cures = wrap(problem.cure, room, first="→ ", rest="  ")
+    indent = " " * len(head)
+    first = [line((head, tone), facts[0])] if facts else []
+    return [*first, *(line(indent, part) for part in [*facts[1:], *cures])]
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def render_verdict(name: str, problems: Sequence[Problem], unasked: str = "", width: int = 80) -> list[Line]:
+    """One cluster's problems under its name, and the sum of them."""
+    errors = [one for one in problems if one.severity == "error"]
+    warnings = [one for one in problems if one.severity == "warning"]
+    said = (
+        f"{_count(len(errors), 'error')}, {_count(len(warnings), 'warning')}" if problems else "nothing wrong"
+    )
+    head = line((name, "strong"), f"  {said}")
+    lines = [head, *(part for problem in [*errors, *warnings] for part in _problem(problem, width))]
+    if unasked:
+        lines += [line((part, "quiet")) for part in wrap(f"Harvester was not asked: {unasked}.", width)]
+    return lines

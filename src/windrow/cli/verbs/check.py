@@ -1,0 +1,74 @@
+"""Say what is wrong with a manifest, all at once; change nothing.
+
+The manifest is read as the cluster manager reads it. Then Harvester is asked whether its machines could be made:
+image, networks, storage class, key pair, names. The credential comes from the management API, where one is known,
+or from --harvester. With neither, only the manifest is judged. Exit code 3 means that something is wrong.
+
+Examples:
+  windrow check cluster.yaml
+  windrow check cluster.yaml --harvester harvester.yaml
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from typing import TYPE_CHECKING
+
+from windrow.cli import exits, formats, reach
+from windrow.cli.complaints import Complaint
+from windrow.cli.edge import Edge
+from windrow.cli.manifests import read_documents, say_notes
+from windrow.cli.screens.paint import say_lines
+from windrow.cli.screens.verdicts import render_verdict
+from windrow.clusters.dumps import clean
+from windrow.kube.objects import Raw
+
+if TYPE_CHECKING:
+    from windrow.assembly.check import Verdict
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="manifests; - reads standard input")
+    parser.add_argument("--harvester", metavar="FILE", help="kubeconfig of the Harvester to ask")
+    formats.add_option(parser)
+    reach.add_options(parser)
+
+
+def run(given: argparse.Namespace, edge: Edge) -> int:
+    documents, notes = clean(read_documents(given.files, edge))
+    say_notes(notes, edge)
+    verdicts = asyncio.run(_check(documents, given, edge))
+    if not verdicts:
+        raise Complaint("There is no Cluster in the manifest.", "Name the file that holds it.", exits.REFUSED)
+    if given.output:
+        edge.say(formats.render({"clusters": [_data(one) for one in verdicts]}, given.output))
+    for one in () if given.output else verdicts:
+        say_lines(edge, render_verdict(f"{one.namespace}/{one.name}", one.problems, one.unasked, edge.width))
+    return exits.REFUSED if any(one.errors for one in verdicts) else exits.OK
+
+
+async def _check(documents: list[Raw], given: argparse.Namespace, edge: Edge) -> list[Verdict]:
+    """Ask as much as can be asked with what was given."""
+    from windrow.assembly import check
+
+    try:
+        manager = reach.read_access(reach.find_kubeconfig(given, edge))
+    except Complaint:  # no management API is known: the manifest can still be judged
+        manager = None
+    harvester = (edge.cwd / given.harvester).read_text() if given.harvester else ""
+    return await check.run(documents, manager, harvester)
+
+
+def _data(verdict: Verdict) -> dict[str, object]:
+    problems = [
+        {"severity": one.severity, "field": one.field, "fact": one.fact, "cure": one.cure}
+        for one in verdict.problems
+    ]
+    return {
+        "namespace": verdict.namespace,
+        "name": verdict.name,
+        "ok": not verdict.errors,
+        "problems": problems,
+        "harvesterAsked": not verdict.unasked,
+    }
