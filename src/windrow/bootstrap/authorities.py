@@ -13,6 +13,7 @@ from __future__ import annotations
 import secrets as operating_system
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from typing import Any
 
 from windrow.bootstrap.document import File
 from windrow.bootstrap.intent import ClusterSecrets, Signer
@@ -70,11 +71,12 @@ def render_secrets(cluster: ClusterSecrets) -> dict[str, str]:
 
 def read_secrets(data: Mapping[str, str]) -> ClusterSecrets:
     """The reverse of `render_secrets`, from decoded data. Raises KeyError, naming the key that is missing."""
-    signers = {
+    fields: dict[str, Any] = {
         field: Signer(data[f"{_key(name)}.crt"], data[f"{_key(name)}.key"])
         for name, field in _SIGNERS.items()
     }
-    return ClusterSecrets(**signers, **{field: data[key] for key, field in _OTHERS.items()})
+    fields |= {field: data[key] for key, field in _OTHERS.items()}
+    return ClusterSecrets(**fields)
 
 
 def _key(name: str) -> str:

@@ -262,9 +262,9 @@ def _list_files(intent: NodeIntent) -> Iterator[File]:
     yield File(CONFIG_FILE, yaml.dump(render_config(intent)))
     if intent.first:
         yield from list_authority_files(intent.secrets, f"{data}/server/tls")
-    if authority := (intent.etcd.get("s3") or {}).get("endpointCA"):
-        if Role.ETCD in intent.roles:
-            yield File(S3_AUTHORITY_FILE, authority)
+    authority = (intent.etcd.get("s3") or {}).get("endpointCA")
+    if authority and Role.ETCD in intent.roles:
+        yield File(S3_AUTHORITY_FILE, authority)
     yield from render_registries(intent.registries, CONFIG_DIRECTORY)
     if credential := _credential_text(intent, user):
         yield File(credential_file(intent), credential)
