@@ -12,18 +12,15 @@ from windrow.kube.errors import Forbidden, Unauthorized, error_for
 from windrow.kube.kubeconfig import Access
 from windrow.kube.requests import Reply
 
-_EXPIRED = "certificate has expired"
+_OTHER_NAME = "use a name or address that the certificate is for, or set tls-server-name in the kubeconfig to one of them"
+# What OpenSSL, and `formats.x509`, say; first match wins.
 _CURES = (
-    (_EXPIRED, "renew the server's certificate, or correct the clock of this machine"),
+    ("expired", "renew the server's certificate, or correct the clock of this machine"),
     ("not yet valid", "correct the clock of this machine or of the server"),
-    (
-        "mismatch",
-        "use a name or address that the certificate is for, or set tls-server-name in the kubeconfig",
-    ),
-    (
-        "not valid for",
-        "use a name or address that the certificate is for, or set tls-server-name in the kubeconfig",
-    ),
+    ("not valid before", "correct the clock of this machine or of the server"),
+    ("mismatch", _OTHER_NAME),
+    ("not valid for", _OTHER_NAME),
+    ("not for", _OTHER_NAME),
 )
 _WRONG_CA = "put the CA that signed it into certificate-authority-data of the kubeconfig"
 

@@ -2,8 +2,8 @@
 
 What is promised beyond the port `Transport`:
 
-* A request is written at most once here. aiohttp would repeat PUT and DELETE on a connection that broke while idle;
-  that is switched off for writes, because a repeated DELETE answers 404 for a deletion that succeeded.
+* A request is written at most once here. aiohttp by itself repeats GET, PUT and DELETE when the connection breaks;
+  that is switched off, because a repeated DELETE answers 404 for a deletion that succeeded.
 * Every error of aiohttp, of OpenSSL and of the operating system becomes Unreachable or Unanswered, by one rule:
   were the request's headers written or not?
 * Redirects are not followed, cookies not kept, proxies of the environment not used.
@@ -226,9 +226,8 @@ class SocketTransport:
             "allow_redirects": False,
             # Without this aiohttp would call every body a stream of octets.
             "skip_auto_headers": ("Content-Type",),
+            "middlewares": (_once(),),
         }
-        if not request.is_read:
-            options["middlewares"] = (_once(),)
         if self.access.proxy_url:
             options["proxy"] = self.access.proxy_url
         if self.access.server.startswith("https"):
@@ -295,7 +294,10 @@ class SocketTransport:
         if refusal:
             return Unauthorized(sentences.certificate_refused(self.access, refusal), status=401)
         if sent:
-            return self._unanswered(request, _reason(error))
+            why = _reason(error)
+            if self.access.certificate and isinstance(error, aiohttp.ServerDisconnectedError):
+                why += " (where this happens each time, the server may not accept the client certificate)"
+            return self._unanswered(request, why)
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return NotTrusted(sentences.not_trusted(self.access, _reason(error)))
         for kind, why, cure in _EXPLANATIONS:
@@ -318,7 +320,7 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     if isinstance(error, ssl.SSLError):
-        return str(error.reason or error).replace("_", " ").lower()
+        return str(getattr(error, "reason", None) or error).replace("_", " ").lower()
     if isinstance(error, aiohttp.ClientPayloadError):
         return "the connection broke in the middle of the answer"
     if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError | BrokenPipeError):
@@ -335,11 +337,10 @@ def _alert(error: BaseException) -> str:
     cause: BaseException | None = error
     while cause is not None:
         # With TLS 1.3 this comes after the request was written, but before anybody read it.
-        if isinstance(cause, ssl.SSLError) and "ALERT" in str(cause.reason) and "CERT" in f"{cause.reason}":
+        said = str(getattr(cause, "reason", ""))
+        if isinstance(cause, ssl.SSLError) and "ALERT" in said and ("CERT" in said or "UNKNOWN_CA" in said):
             return _reason(cause)
-        if isinstance(cause, ssl.SSLError) and str(cause.reason).endswith("ALERT_UNKNOWN_CA"):
-            return _reason(cause)
-        cause = cause.os_error if isinstance(cause, aiohttp.ClientConnectorError) else cause.__cause__
+        cause = cause.__cause__
     return ""
 
 

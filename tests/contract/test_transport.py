@@ -1,0 +1,263 @@
+"""The port Transport, on both implementations, against our own API server behind TLS."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import pytest
+
+from windrow.apiserver.doors import Identity
+from windrow.apiserver.http import Listener
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.stores import MemoryStore
+from windrow.assembly.clock import SystemClock
+from windrow.client.client import Client
+from windrow.client.in_process import InProcessTransport
+from windrow.client.sockets import SocketTransport
+from windrow.client.watching import WatchedCache
+from windrow.formats import x509
+from windrow.kube import requests
+from windrow.kube.errors import Exists, Forbidden, NotFound, NotTrusted, Unauthorized, Unreachable
+from windrow.kube.kubeconfig import Access, parse_kubeconfig, render_kubeconfig
+from windrow.kube.objects import new_object
+from windrow.kube.refs import CONFIG_MAP, NAMESPACE, NODE
+from windrow.values.chance import Chance
+
+HOUR = timedelta(hours=1)
+CLOCK = SystemClock()
+CA = x509.new_authority("servers", CLOCK.now(), 1)
+CLIENT_CA = x509.new_authority("clients", CLOCK.now(), 1)
+OTHER_CA = x509.new_authority("strangers", CLOCK.now(), 1)
+
+
+def issued(authority, **what):
+    return x509.issue(*authority, now=CLOCK.now(), lifetime=HOUR, **what)
+
+
+@dataclass
+class World:
+    """One API server, the access to it as its administrator, and the way to dial."""
+
+    server: ApiServer
+    access: Access
+    dial: object
+
+    def client(self, **differing):
+        return Client(self.dial(replace(self.access, **differing)))
+
+
+async def only_reads_for_guests(caller, verb, target):
+    return caller.user != "guest" or verb in ("get", "list", "watch")
+
+
+def new_server():
+    chain, key = issued(CA, common_name="server", server=True, ips=["127.0.0.1"], dns=["kubernetes"])
+    server = ApiServer(
+        MemoryStore(),
+        CLOCK,
+        Chance(1),
+        name="test",
+        tls=Identity(chain, key, CLIENT_CA[0]),
+        authorize=only_reads_for_guests,
+    )
+    server.tokens["admin-token"] = ("admin", ("system:masters",), None)
+    server.tokens["guest-token"] = ("guest", (), None)
+    return server
+
+
+@asynccontextmanager
+async def over_sockets(server):
+    async with Listener(server) as listener:
+        opened = []
+
+        def dial(access):
+            opened.append(SocketTransport(access, CLOCK))
+            return opened[-1]
+
+        yield f"https://127.0.0.1:{listener.port}", dial
+        for transport in opened:
+            await transport.aclose()
+
+
+@asynccontextmanager
+async def in_process(server):
+    def find(host, port):
+        return server if port == 6443 else None
+
+    yield "https://127.0.0.1:6443", lambda access: InProcessTransport(access, find, CLOCK)
+
+
+@pytest.fixture(params=[over_sockets, in_process], ids=["sockets", "in process"])
+async def world(request):
+    server = new_server()
+    async with request.param(server) as (address, dial):
+        access = Access(address, ca=CA[0], token="admin-token", user="admin")
+        yield World(server, access, dial)
+
+
+def config_map(name, **data):
+    return new_object(CONFIG_MAP, name, "default", data=data)
+
+
+REF = CONFIG_MAP.ref("a", "default")
+
+
+async def test_what_is_created_can_be_read_changed_and_deleted(world):
+    client = world.client()
+    await client.create(CONFIG_MAP, config_map("a", x="1"))
+    await client.patch(REF, {"data": {"y": "2"}})
+    read = await client.get(REF)
+    await client.delete(REF, uid=read["metadata"]["uid"])
+
+    assert read["data"] == {"x": "1", "y": "2"}
+    assert await client.find(REF) is None
+
+
+async def test_refusals_are_the_errors_they_stand_for(world):
+    client = world.client()
+    await client.create(CONFIG_MAP, config_map("a"))
+
+    with pytest.raises(Exists):
+        await client.create(CONFIG_MAP, config_map("a"))
+    with pytest.raises(NotFound):
+        await client.get(CONFIG_MAP.ref("b", "default"))
+
+
+async def test_find_does_not_take_an_unknown_kind_for_a_missing_object(world):
+    unknown = replace(CONFIG_MAP, plural="confusionmaps")
+
+    with pytest.raises(NotFound):
+        await world.client().find(unknown.ref("a", "default"))
+
+
+async def test_a_long_list_comes_whole(world):
+    client = world.client()
+    for number in range(1100):
+        await client.create(CONFIG_MAP, config_map(f"m{number}"))
+
+    found = await client.list(CONFIG_MAP, "default")
+
+    assert {f"m{number}" for number in range(1100)} <= {raw["metadata"]["name"] for raw in found}
+    assert {(raw["kind"], raw["apiVersion"]) for raw in found} == {("ConfigMap", "v1")}
+
+
+async def test_a_watch_tells_what_happens_after_its_version(world):
+    client = world.client()
+    listing = await client.listing(CONFIG_MAP, "default")
+    await client.create(CONFIG_MAP, config_map("a"))
+    await client.delete(REF)
+
+    request = requests.watch(CONFIG_MAP, "default", version=listing.version)
+    async with world.client().transport.stream(request) as events:
+        seen = [await anext(events), await anext(events)]
+
+    assert [(event.type, event.object["metadata"]["name"]) for event in seen] == [
+        ("ADDED", "a"),
+        ("DELETED", "a"),
+    ]
+
+
+async def test_a_watch_ends_cleanly_when_its_time_is_over(world):
+    listing = await world.client().listing(CONFIG_MAP, "default")
+    request = requests.watch(CONFIG_MAP, "default", version=listing.version, timeout_s=1)
+
+    async with asyncio.timeout(10):
+        async with world.client().transport.stream(request) as events:
+            left = [event.type async for event in events]
+
+    assert set(left) <= {"BOOKMARK"}
+
+
+@pytest.mark.parametrize("verb", ["send", "stream"])
+async def test_a_credential_that_is_not_accepted_is_named(world, verb):
+    with pytest.raises(Unauthorized) as caught:
+        await attempt(world.client(token="stale", user="someone"), verb)
+
+    message = str(caught.value)
+    assert world.access.server in message
+    assert "the token of user 'someone'" in message
+    assert "ask for a new kubeconfig" in message
+
+
+async def test_a_missing_right_is_forbidden_not_unauthorized(world):
+    with pytest.raises(Forbidden):
+        await world.client(token="guest-token").create(CONFIG_MAP, config_map("a"))
+
+
+@pytest.mark.parametrize("verb", ["send", "stream"])
+async def test_a_server_of_another_ca_is_not_trusted(world, verb):
+    with pytest.raises(NotTrusted, match="certificate-authority-data"):
+        await attempt(world.client(ca=OTHER_CA[0]), verb)
+
+
+async def test_a_certificate_is_checked_for_the_name_the_kubeconfig_gives(world):
+    assert await world.client(tls_server_name="kubernetes").list(NAMESPACE)
+    with pytest.raises(NotTrusted):
+        await world.client(tls_server_name="elsewhere").list(NAMESPACE)
+
+
+async def test_only_an_order_turns_verification_off(world):
+    assert await world.client(ca=OTHER_CA[0], insecure=True).list(NAMESPACE)
+
+
+@pytest.mark.parametrize("verb", ["send", "stream"])
+async def test_where_nobody_listens_the_connection_is_refused(world, verb):
+    with pytest.raises(Unreachable, match="connection refused"):
+        await attempt(world.client(server="https://127.0.0.1:1"), verb)
+
+
+async def test_a_client_certificate_is_an_identity(world):
+    certificate, key = issued(CLIENT_CA, common_name="me", organizations=["system:masters"], client=True)
+
+    assert await world.client(token="", certificate=certificate, key=key).list(NAMESPACE)
+
+
+async def test_a_client_certificate_of_strangers_opens_nothing(world):
+    certificate, key = issued(OTHER_CA, common_name="me", organizations=["system:masters"], client=True)
+
+    # Over sockets Python's TLS hangs up without a word; in process the refusal can be told.
+    with pytest.raises(Exception, match="client certificate"):
+        await world.client(token="", certificate=certificate, key=key).list(NAMESPACE)
+
+
+async def test_without_a_credential_there_is_no_way_in(world):
+    with pytest.raises(Unauthorized, match="no credential"):
+        await world.client(token="").list(NAMESPACE)
+
+
+async def test_a_rendered_kubeconfig_leads_to_the_same_server(world):
+    access = parse_kubeconfig(render_kubeconfig(world.access, "test"))
+
+    assert await Client(world.dial(access)).list(NAMESPACE)
+
+
+async def test_a_cache_follows_the_server(world):
+    client = world.client()
+    cache = WatchedCache(
+        client.transport, CONFIG_MAP, "default", lambda raw: raw["data"]["x"], CLOCK, Chance(1)
+    )
+    running = asyncio.create_task(cache.run())
+    try:
+        async with asyncio.timeout(10):
+            changes = cache.changes()
+            await cache.synced()
+            await client.create(CONFIG_MAP, config_map("a", x="1"))
+            seen = [await anext(changes)]
+            await client.patch(REF, {"data": {"x": "2"}})
+            seen.append(await anext(changes))
+            await client.delete(REF)
+            seen.append(await anext(changes))
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    assert seen == [(None, "1"), ("1", "2"), ("2", None)]
+
+
+async def attempt(client, verb):
+    if verb == "send":
+        await client.list(NODE)
+        return
+    async with client.transport.stream(requests.watch(NODE)):
+        pass
