@@ -1,0 +1,197 @@
+"""What the manager may do, as values. Each knows its reason; log line, event and test use the same value.
+
+`subject` is the name of the Machine it is about, "" for the Cluster. Actions of one subject are carried out in the
+order of the plan; those of different machines side by side, after those of the cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    because: str
+
+    @property
+    def subject(self) -> str:
+        return str(getattr(self, "machine", ""))
+
+    @property
+    def reason(self) -> str:
+        """The CamelCase word that events carry."""
+        return type(self).__name__
+
+    def __str__(self) -> str:
+        return f"{self.reason}{' ' + self.subject if self.subject else ''}: {self.because}"
+
+
+# -- about the cluster -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Claim(Action):
+    """Put our finalizer on the Cluster and record the version it is born with."""
+
+
+@dataclass(frozen=True, slots=True)
+class MakeSecrets(Action):
+    """Make the authorities and tokens of the cluster, once, into one Secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordAccount(Action):
+    """Write down which account on Harvester is going to be made for the guest."""
+
+    namespace: str
+    account: str
+    credential: str
+
+
+@dataclass(frozen=True, slots=True)
+class GrantAccess(Action):
+    """Make the account for the guest on Harvester, and keep its credential."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enlist(Action):
+    """Record a machine that shall be made."""
+
+    pool: str
+    server: str = ""
+    first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Elect(Action):
+    """Make this machine the one that starts the cluster; at most one ever is, by compare-and-swap."""
+
+    machine: str
+    uid: str
+    instead_of: str = ""  # uid of the machine that held the place
+
+
+@dataclass(frozen=True, slots=True)
+class Initialize(Action):
+    """Record that the guest API has answered: from now on nobody may start the cluster anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publish(Action):
+    """Write the kubeconfig for people."""
+
+    server: str
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeAccess(Action):
+    """Remove the account on Harvester."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetSecrets(Action):
+    """Remove the Secrets of the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo(Action):
+    """Take our finalizer off the Cluster."""
+
+
+# -- about one machine -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Order(Action):
+    """Have the machine made."""
+
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start(Action):
+    """Start a machine that stands still."""
+
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Label(Action):
+    """Give a node what kubelet may not give itself."""
+
+    machine: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scrub(Action):
+    """Take the secrets out of what the machine reads at its next start."""
+
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retire(Action):
+    """Give the machine up; its removal follows in steps."""
+
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cordon(Action):
+    """Let no further pods come to the node."""
+
+    machine: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evict(Action):
+    """Ask pods to leave the node, as their disruption budgets allow."""
+
+    machine: str
+    pods: tuple[tuple[str, str], ...]  # (namespace, name)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveEtcd(Action):
+    """Have the servers drop the machine's etcd member."""
+
+    machine: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove(Action):
+    """Have the machine removed from Harvester, with the disks it came with."""
+
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetNode(Action):
+    """Remove the Node and its password from the guest."""
+
+    machine: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release(Action):
+    """Take our finalizer off the Machine: nothing of it is left outside."""
+
+    machine: str
+
+
+# -- what is not done --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What is being waited for, and what happens then. `machine` is "" for the cluster; `until` brings us back."""
+
+    what: str
+    then: str
+    machine: str = ""
+    until: datetime | None = None

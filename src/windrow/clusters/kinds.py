@@ -1,0 +1,20 @@
+"""The kinds of the management API, and the CustomResourceDefinitions of those that are ours to define."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+from windrow.formats import yaml
+from windrow.kube.refs import Kind
+
+CLUSTER = Kind("provisioning.cattle.io", "v1", "Cluster", "clusters")
+MACHINE = Kind("windrow.io", "v1alpha1", "Machine", "machines")
+# Its definition comes from the option table of the node driver, not from here.
+HARVESTER_CONFIG = Kind("rke-machine-config.cattle.io", "v1", "HarvesterConfig", "harvesterconfigs")
+
+
+def crds() -> list[dict[str, Any]]:
+    """The definitions of Cluster and Machine, as an API server takes them."""
+    room = files("windrow.clusters") / "crds"
+    return [yaml.load((room / name).read_text("utf-8")) for name in ("cluster.yaml", "machine.yaml")]

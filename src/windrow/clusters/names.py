@@ -1,0 +1,58 @@
+"""Names on the wire that the cluster manager reads or writes, with where each comes from.
+
+`windrow.io/cluster-uid` and `windrow.io/machine-uid`, which say whose an outside object is, live in
+`harvester.names`, because the node driver writes them too.
+"""
+
+from __future__ import annotations
+
+# Ours, on Cluster and Machine.
+CLUSTER_FINALIZER = "windrow.io/cluster"
+MACHINE_FINALIZER = "windrow.io/machine"
+REPAIR = "windrow.io/repair"  # annotation on a Cluster; "off" turns repair off
+
+# Ours, on guest Nodes.
+APPLIED_REVISION = "windrow.io/applied-revision"
+
+# Cluster API's and Rancher's, kept so that their users' habits work (reference/04 §1.4, §1.9).
+DELETE_FIRST = "cluster.x-k8s.io/delete-machine"
+REPLACE_NOW = "cluster.x-k8s.io/remediate-machine"
+CLUSTER_NAME = "cluster.x-k8s.io/cluster-name"
+RKE_CLUSTER_NAME = "rke.cattle.io/cluster-name"
+POOL_NAME = "rke.cattle.io/rke-machine-pool-name"
+ETCD_ROLE = "rke.cattle.io/etcd-role"
+CONTROL_PLANE_ROLE = "rke.cattle.io/control-plane-role"
+WORKER_ROLE = "rke.cattle.io/worker-role"
+NODE_OS = "cattle.io/os"
+# On guest Nodes: the uid of the Machine that this node is. Set by kubelet from the bootstrap's node-label.
+NODE_MACHINE = "rke.cattle.io/machine"
+
+# Kubernetes'. kubelet may not set the role label on itself, so the manager does.
+NODE_ROLE_WORKER = "node-role.kubernetes.io/worker"
+UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
+MIRROR_POD = "kubernetes.io/config.mirror"
+
+# RKE2's: setting the first on a Node makes its servers drop the etcd member, and answer with the second.
+ETCD_REMOVE = "etcd.rke2.cattle.io/remove"
+ETCD_REMOVED = "etcd.rke2.cattle.io/removed-node-name"
+ETCD_VOTER = "EtcdIsVoter"  # a Node condition
+
+# Keys of Secrets that users write.
+CREDENTIAL_KEY = "harvestercredentialConfig-kubeconfigContent"
+GUEST_CREDENTIAL_KEY = "credential"  # in the Secret that `cloud-provider-config: secret://…` names
+KUBECONFIG_KEY = "value"
+
+
+def secrets_name(cluster: str) -> str:
+    """The Secret with everything secret that a cluster is born with."""
+    return f"{cluster}-windrow-secrets"
+
+
+def kubeconfig_name(cluster: str) -> str:
+    """The Secret with the kubeconfig for people, where Rancher and Cluster API put it too."""
+    return f"{cluster}-kubeconfig"
+
+
+def password_secret(node: str) -> str:
+    """The Secret in the guest's kube-system that binds a node name to one machine."""
+    return f"{node}.node-password.rke2"

@@ -1,0 +1,65 @@
+"""What a room hands to the plan: harmless actions, disruptions it asks for, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from windrow.clusters.actions import Action, Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Disruption:
+    """An action that takes something away from a living cluster. Rooms ask; `admission.admit` alone decides.
+
+    * `replace` — give up a machine that is judged lost,
+    * `shrink` — give up a machine because fewer are wanted,
+    * `leave` — drop the etcd member of a machine that was given up.
+    """
+
+    kind: Literal["replace", "shrink", "leave"]
+    machine: str
+    action: Action
+
+    @property
+    def because(self) -> str:
+        return self.action.because
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A disruption that was not admitted, and why."""
+
+    disruption: Disruption
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One room's share of the plan."""
+
+    actions: tuple[Action, ...] = ()
+    asked: tuple[Disruption, ...] = ()
+    waits: tuple[Wait, ...] = ()
+
+
+@dataclass(slots=True)
+class Sheet:
+    """A part being written."""
+
+    actions: list[Action] = field(default_factory=list)
+    asked: list[Disruption] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+
+    def part(self) -> Part:
+        return Part(tuple(self.actions), tuple(self.asked), tuple(self.waits))
+
+
+def joined(parts: Iterable[Part]) -> Part:
+    sheet = Sheet()
+    for part in parts:
+        sheet.actions += part.actions
+        sheet.asked += part.asked
+        sheet.waits += part.waits
+    return sheet.part()

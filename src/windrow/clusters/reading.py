@@ -1,0 +1,507 @@
+"""What the user asks for: a Cluster and its HarvesterConfigs as frozen views, with all faults at once.
+
+A reading always succeeds: what cannot be understood is named in `problems` and read as unset, because a faulty
+Cluster must still be shown, and must still be deletable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from windrow.bootstrap.intent import Role
+from windrow.clusters import names
+from windrow.clusters.fields import Faults, Fields, is_dns_label
+from windrow.clusters.standing import Standing, read_standing
+from windrow.kube.objects import annotations_of, dig, finalizers_of, name_of, namespace_of, uid_of, version_of
+from windrow.machines.port import Problem
+from windrow.values.clock import read_stamp
+from windrow.values.version import NotVersion, Version
+
+DEFAULT_VM_NAMESPACE = "default"
+UNHEALTHY_AFTER = timedelta(minutes=5)
+STARTUP_WITHIN = timedelta(minutes=10)
+DRAIN_WITHIN = timedelta(minutes=5)
+# `<cluster>-<pool>-<5>-<5>` is a VM name, a host name and a label value: 63 at most (reference/04 §7.12).
+LONGEST_NAMES = 50
+DISTRIBUTIONS = ("rke2",)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many of a pool: a number, or a percentage of it. `least` is for ranges."""
+
+    percent: int | None = 40
+    count: int = 0
+    least: int = 0
+
+    def of(self, total: int) -> int:
+        """The number it means for `total` machines, rounded down, but at least one for a percentage."""
+        if self.percent is None:
+            return self.count
+        return max(1, total * self.percent // 100)
+
+    def __str__(self) -> str:
+        return f"{self.percent} %" if self.percent is not None else str(self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One machine pool as asked for. `options` is None while its HarvesterConfig is absent."""
+
+    name: str
+    quantity: int = 1
+    roles: frozenset[Role] = frozenset({Role.WORKER})
+    config: str = ""
+    options: Mapping[str, Any] | None = None
+    credential: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[str, ...] = ()
+    machine_labels: Mapping[str, str] = field(default_factory=dict)
+    drain: bool = False
+    drain_within: timedelta = DRAIN_WITHIN
+    unhealthy_after: timedelta = UNHEALTHY_AFTER
+    startup_within: timedelta | None = STARTUP_WITHIN
+    max_unhealthy: Share = field(default_factory=Share)
+    paused: bool = False
+
+    @property
+    def is_etcd(self) -> bool:
+        return Role.ETCD in self.roles
+
+    @property
+    def is_server(self) -> bool:
+        return bool(self.roles & {Role.ETCD, Role.CONTROL_PLANE})
+
+    @property
+    def vm_namespace(self) -> str:
+        return str((self.options or {}).get("vmNamespace") or DEFAULT_VM_NAMESPACE)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A Cluster as asked for, and where it stands."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    generation: int = 0
+    deleting: datetime | None = None
+    claimed: bool = False  # our finalizer stands on it
+    version: str = ""
+    credential: str = ""
+    pools: tuple[Pool, ...] = ()
+    repair: bool = True
+    global_config: Mapping[str, Any] = field(default_factory=dict)
+    selector_config: tuple[Mapping[str, Any], ...] = ()
+    chart_values: Mapping[str, Any] = field(default_factory=dict)
+    additional_manifest: str = ""
+    registries: Mapping[str, Any] = field(default_factory=dict)
+    etcd: Mapping[str, Any] = field(default_factory=dict)
+    data_directory: str = ""
+    cloud_provider: str = ""
+    cloud_config_secret: str = ""  # "namespace:name" of a secret:// reference
+    standing: Standing = field(default_factory=Standing)
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def find_pool(self, name: str) -> Pool | None:
+        return next((pool for pool in self.pools if pool.name == name), None)
+
+    @property
+    def vm_namespace(self) -> str:
+        """All machines of a cluster share one, because CCM and CSI look in one only."""
+        return next(
+            (pool.vm_namespace for pool in self.pools if pool.options is not None), DEFAULT_VM_NAMESPACE
+        )
+
+    @property
+    def resource_version(self) -> str:
+        return version_of(self.raw) if self.raw else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    cluster: Cluster
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.problems if problem.severity == "error")
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.problems if problem.severity == "warning")
+
+
+# -- HarvesterConfig ---------------------------------------------------------------------------------------------
+
+# Filled in by whoever creates the machine, never by the user (reference/04 §1.6).
+_NOT_THE_USERS = frozenset(
+    {"apiVersion", "kind", "metadata", "status", "cloudConfig", "clusterId", "clusterName", "clusterType"}
+    | {"kubeconfigContent", "common"}
+)
+
+
+def read_options(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The user's own fields of a HarvesterConfig. Rancher writes every field it knows, so empty ones are unset."""
+    return {
+        key: value
+        for key, value in sorted(raw.items())
+        if key not in _NOT_THE_USERS and value is not None and value != ""
+    }
+
+
+# -- Cluster -----------------------------------------------------------------------------------------------------
+
+_RANCHER = "it is for Rancher's own agents"
+_LATER = "this release does not act on it yet"
+
+_SPEC = frozenset({"cloudCredentialSecretName", "kubernetesVersion", "rkeConfig"})
+_SPEC_IGNORED = {
+    "localClusterAuthEndpoint": "it is about Rancher's authentication",
+    "agentEnvVars": _RANCHER,
+    "clusterAgentDeploymentCustomization": _RANCHER,
+    "fleetAgentDeploymentCustomization": _RANCHER,
+    "webhookDeploymentCustomization": _RANCHER,
+    "redeploySystemAgentGeneration": _RANCHER,
+    "clusterAPIConfig": "there is no Cluster API here",
+    "defaultClusterRoleForProjectMembers": "projects are Rancher's",
+    "enableNetworkPolicy": "projects are Rancher's",
+    "defaultPodSecurityAdmissionConfigurationTemplateName": _LATER,
+}
+_RKE = frozenset(
+    {
+        "additionalManifest",
+        "chartValues",
+        "dataDirectories",
+        "etcd",
+        "machineGlobalConfig",
+        "machineSelectorConfig",
+    }
+    | {"machinePools", "machinePoolDefaults", "networking", "registries", "upgradeStrategy"}
+)
+_RKE_IGNORED = {
+    "machineSelectorFiles": _LATER,
+    "etcdSnapshotCreate": _LATER,
+    "etcdSnapshotRestore": _LATER,
+    "rotateCertificates": _LATER,
+    "rotateEncryptionKeys": _LATER,
+    "provisionGeneration": _LATER,
+    "infrastructureRef": "machines come from Harvester only",
+}
+_POOL = frozenset(
+    {
+        "name",
+        "displayName",
+        "quantity",
+        "etcdRole",
+        "controlPlaneRole",
+        "workerRole",
+        "machineConfigRef",
+        "paused",
+    }
+    | {
+        "cloudCredentialSecretName",
+        "labels",
+        "taints",
+        "machineDeploymentLabels",
+        "machineDeploymentAnnotations",
+    }
+    | {"machineOS", "rollingUpdate", "drainBeforeDelete", "drainBeforeDeleteTimeout", "nodeStartupTimeout"}
+    | {"unhealthyNodeTimeout", "maxUnhealthy", "unhealthyRange", "dynamicSchemaSpec"}
+)
+_POOL_IGNORED = {
+    "autoscalingMinSize": _LATER,
+    "autoscalingMaxSize": _LATER,
+    "hostnameLengthLimit": _LATER,
+    "userdata": "it is for foreign infrastructure; HarvesterConfig has userData",
+}
+
+
+def read_cluster(raw: Mapping[str, Any], configs: Iterable[Mapping[str, Any]]) -> Reading:
+    """What `raw` asks for, with `configs` the HarvesterConfigs of its namespace (others are ignored)."""
+    faults = Faults()
+    options = {
+        name_of(config): read_options(config)
+        for config in configs
+        if namespace_of(config) == namespace_of(raw)
+    }
+    spec = Fields(dig(raw, "spec", default={}), "spec", faults)
+    spec.warn_of(_SPEC, _SPEC_IGNORED)
+    rke = spec.inner("rkeConfig")
+    rke.warn_of(_RKE, _RKE_IGNORED)
+    if not rke.raw:
+        faults.add(
+            "spec.rkeConfig",
+            "spec.rkeConfig is absent, so there is nothing to build",
+            "describe machinePools in it",
+        )
+    credential = spec.text("cloudCredentialSecretName")
+    pools = tuple(_read_pool(fields, credential, options) for fields in rke.items("machinePools"))
+    selectors = tuple(entry.raw for entry in rke.items("machineSelectorConfig"))
+    merged = _cluster_wide(rke.mapping("machineGlobalConfig"), selectors)
+    deleted = dig(raw, "metadata", "deletionTimestamp")
+    cluster = Cluster(
+        namespace=namespace_of(raw),
+        name=name_of(raw),
+        uid=uid_of(raw),
+        generation=int(dig(raw, "metadata", "generation", default=0)),
+        deleting=read_stamp(deleted) if deleted else None,
+        claimed=names.CLUSTER_FINALIZER in finalizers_of(raw),
+        version=spec.text("kubernetesVersion"),
+        credential=credential,
+        pools=pools,
+        repair=str(annotations_of(raw).get(names.REPAIR, "")).lower() not in ("off", "false"),
+        global_config=rke.mapping("machineGlobalConfig"),
+        selector_config=selectors,
+        chart_values=rke.mapping("chartValues"),
+        additional_manifest=rke.text("additionalManifest"),
+        registries=rke.mapping("registries"),
+        etcd=rke.mapping("etcd"),
+        data_directory=rke.inner("dataDirectories").text("k8sDistro"),
+        cloud_provider=str(merged.get("cloud-provider-name") or ""),
+        cloud_config_secret=_secret_reference(merged.get("cloud-provider-config"), faults),
+        standing=read_standing(raw.get("status") or {}),
+        raw=raw,
+    )
+    _judge(cluster, faults)
+    return Reading(cluster, tuple(faults.found))
+
+
+def _cluster_wide(global_config: Mapping[str, Any], selectors: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The keys that hold for every machine, in Rancher's merge order."""
+    merged = dict(global_config)
+    for entry in selectors:
+        if not entry.get("machineLabelSelector"):
+            merged.update(entry.get("config") or {})
+    return merged
+
+
+def _secret_reference(value: Any, faults: Faults) -> str:
+    """The `namespace:name` of `secret://namespace:name`, "" for configuration text."""
+    if not isinstance(value, str) or not value.startswith("secret://"):
+        return ""
+    namespace, colon, name = value.removeprefix("secret://").partition(":")
+    if not (namespace and colon and name):
+        faults.add(
+            "spec.rkeConfig.machineSelectorConfig",
+            f"cloud-provider-config is {value!r}, which names no Secret",
+            "write secret://namespace:name",
+        )
+        return ""
+    return f"{namespace}:{name}"
+
+
+_ROLES = (("etcdRole", Role.ETCD), ("controlPlaneRole", Role.CONTROL_PLANE), ("workerRole", Role.WORKER))
+
+
+def _read_pool(fields: Fields, credential: str, configs: Mapping[str, Mapping[str, Any]]) -> Pool:
+    fields.warn_of(_POOL, _POOL_IGNORED)
+    reference = fields.inner("machineConfigRef")
+    config = reference.text("name")
+    kind = reference.text("kind") or "HarvesterConfig"
+    if kind != "HarvesterConfig":
+        fields.faults.add(
+            reference.at("kind"),
+            f"{reference.at('kind')} is {kind}",
+            "only HarvesterConfig makes machines here",
+        )
+    elif not config:
+        fields.faults.add(
+            reference.path, f"{fields.path} names no machine config", "write the name of a HarvesterConfig"
+        )
+    elif config not in configs:
+        fields.faults.add(
+            reference.path,
+            f"{fields.path} names HarvesterConfig {config!r}, which does not exist in the cluster's namespace",
+            "create it, or correct the name",
+        )
+    if (system := fields.text("machineOS") or "linux") != "linux":
+        where = fields.at("machineOS")
+        fields.faults.add(where, f"{where} is {system}", "only linux machines are made here")
+    startup = (
+        fields.span("nodeStartupTimeout", None) if fields.raw.get("nodeStartupTimeout") else STARTUP_WITHIN
+    )
+    return Pool(
+        name=fields.text("name"),
+        quantity=fields.count("quantity", 1),
+        roles=frozenset(role for key, role in _ROLES if fields.flag(key)),
+        config=config,
+        options=configs.get(config),
+        credential=fields.text("cloudCredentialSecretName") or credential,
+        labels=fields.strings("labels"),
+        taints=tuple(_taint(taint) for taint in fields.items("taints")),
+        machine_labels=fields.strings("machineDeploymentLabels"),
+        drain=fields.flag("drainBeforeDelete"),
+        drain_within=fields.span("drainBeforeDeleteTimeout", DRAIN_WITHIN) or DRAIN_WITHIN,
+        unhealthy_after=fields.span("unhealthyNodeTimeout", UNHEALTHY_AFTER) or UNHEALTHY_AFTER,
+        startup_within=startup,
+        max_unhealthy=_read_share(fields),
+        paused=fields.flag("paused"),
+    )
+
+
+def _taint(fields: Fields) -> str:
+    key, value, effect = fields.text("key"), fields.text("value"), fields.text("effect") or "NoSchedule"
+    if not key:
+        fields.faults.add(fields.path, f"{fields.path} has no key", "write the taint's key")
+    return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
+
+
+_SHARE = re.compile(r"(\d{1,3})\s*%|(\d+)")
+_RANGE = re.compile(r"\[(\d+)-(\d+)\]")
+
+
+def _read_share(fields: Fields) -> Share:
+    if text := fields.text("unhealthyRange"):
+        if found := _RANGE.fullmatch(text):
+            return Share(None, int(found[2]), int(found[1]))
+        fields.faults.add(
+            fields.at("unhealthyRange"), f"{fields.at('unhealthyRange')} is {text!r}", "write it as [1-3]"
+        )
+    text = fields.text("maxUnhealthy")
+    if not text:
+        return Share()
+    found = _SHARE.fullmatch(text)
+    if found is None:
+        fields.faults.add(
+            fields.at("maxUnhealthy"),
+            f"{fields.at('maxUnhealthy')} is {text!r}",
+            "write a number or a percentage, such as 40%",
+        )
+        return Share()
+    return Share(int(found[1])) if found[1] else Share(None, int(found[2]))
+
+
+# -- What is wrong with the whole --------------------------------------------------------------------------------
+
+
+def _judge(cluster: Cluster, faults: Faults) -> None:
+    for judge in (_judge_names, _judge_credentials, _judge_version, _judge_roles, _judge_namespaces):
+        judge(cluster, faults)
+
+
+def _judge_names(cluster: Cluster, faults: Faults) -> None:
+    if not is_dns_label(cluster.name):
+        faults.add(
+            "metadata.name",
+            f"the name {cluster.name!r} cannot be part of a host name",
+            "use small letters, digits and inner dashes",
+        )
+    elif not cluster.name[0].isalpha():
+        faults.add(
+            "metadata.name",
+            f"the name {cluster.name!r} does not begin with a letter",
+            "it works, but names of load balancers will begin with an added letter",
+            "warning",
+        )
+    seen: set[str] = set()
+    for place, pool in enumerate(cluster.pools):
+        where = f"spec.rkeConfig.machinePools[{place}].name"
+        if not is_dns_label(pool.name):
+            faults.add(
+                where,
+                f"the pool name {pool.name!r} cannot be part of a host name",
+                "use small letters, digits and inner dashes",
+            )
+        if pool.name in seen:
+            faults.add(where, f"two pools are called {pool.name!r}", "give every pool its own name")
+        seen.add(pool.name)
+        length = len(cluster.name) + len(pool.name)
+        if length > LONGEST_NAMES:
+            faults.add(
+                where,
+                f"the names {cluster.name!r} and {pool.name!r} have {length} characters together",
+                f"shorten them to {LONGEST_NAMES}, so that machine names fit into 63",
+            )
+
+
+def _judge_credentials(cluster: Cluster, faults: Faults) -> None:
+    wanted = {"spec.cloudCredentialSecretName": cluster.credential}
+    for place, pool in enumerate(cluster.pools):
+        if pool.credential != cluster.credential:
+            wanted[f"spec.rkeConfig.machinePools[{place}].cloudCredentialSecretName"] = pool.credential
+    for where, credential in wanted.items():
+        namespace, colon, name = credential.partition(":")
+        if not credential and any(not pool.credential for pool in cluster.pools):
+            faults.add(where, f"{where} is not set", "set it to namespace:name of the credential Secret")
+        elif credential and not (namespace and colon and name):
+            faults.add(where, f"{where} is {credential!r}", "write namespace:name of the credential Secret")
+
+
+def _judge_version(cluster: Cluster, faults: Faults) -> None:
+    where = "spec.kubernetesVersion"
+    example = "write for example v1.35.1+rke2r1"
+    try:
+        wanted = Version.parse(cluster.version)
+    except NotVersion:
+        faults.add(
+            where, f"{where} is {cluster.version!r}, which is not a version in Rancher's form", example
+        )
+        return
+    if not cluster.version.startswith("v") or not wanted.distribution:
+        faults.add(
+            where, f"{where} is {cluster.version!r}, which is not a version in Rancher's form", example
+        )
+        return
+    if wanted.distribution not in DISTRIBUTIONS:
+        faults.add(
+            where,
+            f"{where} asks for {wanted.distribution}, which this release cannot build",
+            "use an RKE2 version",
+        )
+        return
+    if not cluster.standing.version:
+        return
+    if wanted < Version.parse(cluster.standing.version):
+        faults.add(
+            where,
+            f"{where} is {cluster.version}, lower than {cluster.standing.version}, which the cluster runs",
+            "Kubernetes cannot go back; set it to what the cluster runs, or to a later version",
+        )
+
+
+def _judge_roles(cluster: Cluster, faults: Faults) -> None:
+    where = "spec.rkeConfig.machinePools"
+    if not cluster.pools:
+        faults.add(where, "there are no machine pools", "describe at least one, with all three roles")
+        return
+    for place, pool in enumerate(cluster.pools):
+        if not pool.roles:
+            faults.add(
+                f"{where}[{place}]",
+                f"pool {pool.name!r} has no role",
+                "set etcdRole, controlPlaneRole or workerRole to true",
+            )
+    etcd = _machines_with(cluster, Role.ETCD)
+    if etcd == 0:
+        faults.add(where, "no machine has the etcd role", "give it to one pool of 1, 3 or 5 machines")
+    elif etcd % 2 == 0:
+        faults.add(
+            where,
+            f"{etcd} machines have the etcd role; an even number survives no more losses than {etcd - 1}",
+            f"use {etcd - 1} or {etcd + 1}",
+            "warning",
+        )
+    if _machines_with(cluster, Role.CONTROL_PLANE) == 0:
+        faults.add(
+            where, "no machine has the control plane role", "set controlPlaneRole on a pool with machines"
+        )
+
+
+def _machines_with(cluster: Cluster, role: Role) -> int:
+    return sum(pool.quantity for pool in cluster.pools if role in pool.roles)
+
+
+def _judge_namespaces(cluster: Cluster, faults: Faults) -> None:
+    spaces = {pool.vm_namespace: pool.name for pool in cluster.pools if pool.options is not None}
+    if len(spaces) > 1:
+        listed = ", ".join(f"{space!r} (pool {name!r})" for space, name in sorted(spaces.items()))
+        faults.add(
+            "spec.rkeConfig.machinePools",
+            f"the machine configs name different VM namespaces: {listed}",
+            "use one vmNamespace for all pools; the cloud provider looks in one only",
+        )

@@ -1,0 +1,242 @@
+"""Repair: judge each machine by two witnesses, the guest's Node and Harvester's VM, and ask to replace what is lost.
+
+| Node      | VM                      | Host  | verdict                                                     |
+|-----------|-------------------------|-------|-------------------------------------------------------------|
+| Ready     | any                     | any   | well                                                        |
+| not Ready | unknown                 | —     | wait: unknown is not gone                                   |
+| not Ready | missing                 | —     | lost, at once                                               |
+| not Ready | stopped or failed       | any   | start it; lost if it stands still again, or does not return |
+| not Ready | on its way up or moving | any   | wait                                                        |
+| not Ready | running                 | fails | wait for Harvester to move it; lost after a longer time     |
+| not Ready | running                 | fine  | lost after the pool's unhealthyNodeTimeout                  |
+| none yet  | running                 | —     | lost after the pool's nodeStartupTimeout                    |
+
+"Not Ready" needs the guest API: while it is silent nothing is judged but what may always be started again. Only the
+times are ours: since when a node is not Ready stands in our own record, so that a guest with a wrong clock, or a
+restart of the manager, changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from windrow.clusters.actions import Retire, Start, Wait
+from windrow.clusters.parts import Disruption, Part, Sheet
+from windrow.clusters.reading import Pool
+from windrow.clusters.seen import MachineSeen, Seen, silent_about
+from windrow.kube.conditions import is_true
+
+HOST_WITHIN = timedelta(minutes=15)
+START_WITHIN = timedelta(minutes=2)
+_STANDING = frozenset({"stopped", "failed"})
+_MOVING = frozenset({"provisioning", "starting", "stopping", "migrating", "deleting"})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to be done about one machine. `until` is when a wait ends by itself."""
+
+    kind: Literal["well", "wait", "start", "lost"]
+    because: str = ""
+    then: str = ""
+    until: datetime | None = None
+
+
+WELL = Verdict("well")
+
+
+def plan(seen: Seen) -> Part:
+    sheet = Sheet()
+    for machine in seen.staying:
+        pool = seen.cluster.find_pool(machine.pool)
+        if pool is None or not machine.record.was_made:
+            continue
+        verdict = judge(machine, pool, seen)
+        if verdict.kind in ("start", "lost") and (held := _switched_off(pool, seen)):
+            verdict = Verdict("wait", f"{verdict.because}; {held}", "it is repaired once that is changed")
+        match verdict.kind:
+            case "well":
+                pass
+            case "wait":
+                sheet.waits.append(Wait(verdict.because, verdict.then, machine.name, verdict.until))
+            case "start":
+                sheet.actions.append(Start(verdict.because, machine.name))
+                if _is_last_member(machine, seen):
+                    # Asked although the answer is known, so that the status says what is not going to happen.
+                    sheet.asked.append(_replace(machine, verdict.because))
+            case "lost":
+                sheet.asked.append(_replace(machine, verdict.because))
+    return sheet.part()
+
+
+def _replace(machine: MachineSeen, because: str) -> Disruption:
+    return Disruption("replace", machine.name, Retire(because, machine.name))
+
+
+def _switched_off(pool: Pool, seen: Seen) -> str:
+    if not seen.cluster.repair:
+        return "repair is turned off by annotation"
+    return f"pool {pool.name} is paused" if pool.paused else ""
+
+
+def _is_last_member(machine: MachineSeen, seen: Seen) -> bool:
+    return machine.is_etcd and [member.name for member in seen.members] == [machine.name]
+
+
+def judge(machine: MachineSeen, pool: Pool, seen: Seen) -> Verdict:
+    """The verdict on one machine that stays and was ordered."""
+    if machine.is_ready and seen.guest.answers:
+        return _judge_wish(machine)
+    sighting = machine.sighting
+    if sighting is None or sighting.presence == "unknown":
+        why = sighting.because if sighting else "it has not been looked at yet"
+        return Verdict(
+            "wait", f"Harvester to show {machine.name} ({why})", "it is judged; unknown is not gone"
+        )
+    if sighting.presence == "missing":
+        return _judge_missing(machine, seen)
+    if sighting.state in _STANDING:
+        return _judge_standing(machine, pool, seen)
+    if sighting.state in _MOVING:
+        return Verdict(
+            "wait",
+            f"{machine.name}, which is {sighting.state} on Harvester{_words(sighting.because)}",
+            "it is judged again",
+        )
+    return _judge_running(machine, pool, seen)
+
+
+def _words(because: str) -> str:
+    return f" ({because})" if because else ""
+
+
+def _judge_wish(machine: MachineSeen) -> Verdict:
+    if machine.record.replace_now:
+        return Verdict("lost", "its annotation asks for a replacement")
+    return WELL
+
+
+def _judge_missing(machine: MachineSeen, seen: Seen) -> Verdict:
+    if seen.guest.answers or not seen.standing.initialized:
+        return Verdict("lost", "its VM is gone from Harvester")
+    return Verdict(
+        "wait",
+        f"the guest API, to judge {machine.name}, whose VM is gone from Harvester ({silent_about(seen.guest)})",
+        "the machine is replaced",
+    )
+
+
+def _judge_standing(machine: MachineSeen, pool: Pool, seen: Seen) -> Verdict:
+    record, state = machine.record, machine.sighting.state if machine.sighting else ""
+    if record.last_start is None or record.starts == 0:
+        return Verdict("start", f"its VM is {state}; starting is quicker than replacing")
+    until = record.last_start + START_WITHIN
+    if seen.now < until:
+        return Verdict(
+            "wait", f"{machine.name} to start, as was ordered", "it is replaced if it stands still", until
+        )
+    why = f"its VM is {state} again after it was started"
+    if _is_last_member(machine, seen):
+        return Verdict("start", why)
+    if seen.guest.answers or not seen.standing.initialized:
+        return Verdict("lost", why)
+    return Verdict("wait", f"the guest API ({silent_about(seen.guest)})", f"{machine.name} is judged: {why}")
+
+
+def _judge_running(machine: MachineSeen, pool: Pool, seen: Seen) -> Verdict:
+    if not seen.standing.initialized:
+        return _judge_first(machine, pool, seen)
+    if not seen.guest.answers:
+        return Verdict("wait", f"the guest API ({silent_about(seen.guest)})", f"{machine.name} is judged")
+    if not machine.record.has_joined and machine.node is None:
+        return _judge_newcomer(machine, pool, seen)
+    sighting = machine.sighting
+    if sighting is not None and sighting.host_ready is False:
+        until = _unready_since(machine, seen) + max(HOST_WITHIN, pool.unhealthy_after)
+        what = f"Harvester to move {machine.name} off host {sighting.host}, which fails"
+        why = f"not Ready since its host {sighting.host} failed"
+    else:
+        until = _unready_since(machine, seen) + pool.unhealthy_after
+        reason = machine.node.because if machine.node else "its Node was deleted"
+        what = f"node {machine.name} to be Ready again{_words(reason)}"
+        why = f"its node has not been Ready for {_minutes(pool.unhealthy_after)}{_words(reason)}"
+    if seen.now >= until:
+        return Verdict("lost", why)
+    return Verdict("wait", what, "the machine is replaced", until)
+
+
+def _judge_first(machine: MachineSeen, pool: Pool, seen: Seen) -> Verdict:
+    """Before the cluster has started, only the first server can be late; the others wait for it."""
+    first = seen.first
+    if first is None or machine.name != first.name:
+        return Verdict(
+            "wait",
+            f"the first server {seen.standing.first_name} to start the cluster",
+            f"{machine.name} joins",
+        )
+    return _judge_startup(machine, pool, seen, f"{machine.name} to start the cluster", machine.record.created)
+
+
+def _judge_newcomer(machine: MachineSeen, pool: Pool, seen: Seen) -> Verdict:
+    started = next(
+        (
+            c.get("lastTransitionTime")
+            for c in seen.standing.raw.get("conditions") or ()
+            if c.get("type") == "Initialized"
+        ),
+        None,
+    )
+    since = (
+        max(machine.record.created, datetime.fromisoformat(started)) if started else machine.record.created
+    )
+    return _judge_startup(machine, pool, seen, f"{machine.name} to join as a node", since)
+
+
+def _judge_startup(machine: MachineSeen, pool: Pool, seen: Seen, what: str, since: datetime) -> Verdict:
+    if pool.startup_within is None:
+        return Verdict("wait", what, "it goes on")
+    if machine.record.last_start is not None:
+        since = max(since, machine.record.last_start)
+    until = since + pool.startup_within
+    if seen.now >= until:
+        return Verdict("lost", f"it did not become a node within {_minutes(pool.startup_within)}")
+    return Verdict(
+        "wait",
+        what,
+        f"the machine is replaced if that takes longer than {_minutes(pool.startup_within)}",
+        until,
+    )
+
+
+def _unready_since(machine: MachineSeen, seen: Seen) -> datetime:
+    """When we first saw that its node is not Ready, or started it again since."""
+    found = machine.record.find_condition("Ready")
+    since = seen.now
+    if found is not None and found.status == "False" and found.since:
+        since = datetime.fromisoformat(found.since)
+    return max(since, machine.record.last_start) if machine.record.last_start else since
+
+
+def is_unhealthy(machine: MachineSeen, seen: Seen) -> bool:
+    """For the breaker: was a node, and is not Ready now; or its VM is missing, node or not."""
+    if machine.presence == "missing" and not machine.is_ready:
+        return True
+    return machine.record.has_joined and seen.guest.answers and not machine.is_ready
+
+
+def needs_reset(machine: MachineSeen) -> bool:
+    """Whether earlier starts are forgiven, because it came back."""
+    return machine.is_ready and machine.record.starts > 0
+
+
+def was_scrubbed(machine: MachineSeen) -> bool:
+    return is_true(machine.record.conditions, "Scrubbed")
+
+
+def _minutes(span: timedelta) -> str:
+    seconds = int(span.total_seconds())
+    if seconds % 60 or seconds == 0:
+        return f"{seconds} s"
+    return f"{seconds // 60} min"

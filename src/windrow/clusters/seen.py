@@ -1,0 +1,234 @@
+"""Everything the manager looked at before it decides: one frozen snapshot per Cluster, with its own `now`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Literal
+
+from windrow.bootstrap.intent import ClusterSecrets, GuestCredential, Role
+from windrow.clusters import names
+from windrow.clusters.reading import Cluster, Pool
+from windrow.clusters.records import Machine
+from windrow.clusters.standing import Standing
+from windrow.kube.conditions import find_condition
+from windrow.kube.objects import annotations_of, dig, labels_of, name_of, uid_of
+from windrow.machines.port import Problem, Sighting
+from windrow.values.clock import read_stamp
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A guest Node as the guest API shows it."""
+
+    name: str
+    uid: str = ""
+    machine_uid: str = ""
+    ready: bool = False
+    because: str = ""  # kubelet's words, or the node controller's
+    since: datetime | None = None
+    provider_id: str = ""
+    addresses: tuple[str, ...] = ()
+    uninitialized: bool = False
+    voter: bool | None = None  # None: not said (not an etcd node, or too early)
+    unschedulable: bool = False
+    is_worker: bool = False  # carries the worker role label
+    revision: str = ""
+    leaving_etcd: bool = False
+    left_etcd: bool = False
+
+
+def read_node(raw: Mapping[str, Any]) -> Node:
+    status = raw.get("status") or {}
+    ready = find_condition(status.get("conditions"), "Ready")
+    voter = find_condition(status.get("conditions"), names.ETCD_VOTER)
+    annotations, labels = annotations_of(raw), labels_of(raw)
+    taints = dig(raw, "spec", "taints", default=())
+    return Node(
+        name=name_of(raw),
+        uid=uid_of(raw),
+        machine_uid=labels.get(names.NODE_MACHINE, ""),
+        ready=ready is not None and ready.status == "True",
+        because=(ready.message or ready.reason) if ready else "kubelet has not reported yet",
+        since=read_stamp(ready.since) if ready and ready.since else None,
+        provider_id=dig(raw, "spec", "providerID", default=""),
+        addresses=tuple(
+            entry["address"] for entry in status.get("addresses") or () if entry.get("type") == "InternalIP"
+        ),
+        uninitialized=any(taint.get("key") == names.UNINITIALIZED for taint in taints),
+        voter=None if voter is None else voter.status == "True",
+        unschedulable=dig(raw, "spec", "unschedulable", default=False),
+        is_worker=names.NODE_ROLE_WORKER in labels,
+        revision=annotations.get(names.APPLIED_REVISION, ""),
+        leaving_etcd=annotations.get(names.ETCD_REMOVE) == "true",
+        left_etcd=bool(annotations.get(names.ETCD_REMOVED)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """What the guest API says. `silent` is not gone: it only means that nothing is known."""
+
+    state: Literal["unasked", "silent", "answers"] = "unasked"
+    because: str = ""
+    nodes: tuple[Node, ...] = ()
+    published: str = ""  # the server in the kubeconfig for people, "" when there is none yet
+
+    @property
+    def answers(self) -> bool:
+        return self.state == "answers"
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod that stands in the way of emptying a node."""
+
+    namespace: str
+    name: str
+    leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why the last attempt for a machine, or for the cluster, broke."""
+
+    fact: str
+    cure: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSeen:
+    """One machine from all sides: its record, what Harvester shows, what the guest shows."""
+
+    record: Machine
+    sighting: Sighting | None = None
+    node: Node | None = None
+    pods: tuple[Pod, ...] = ()
+    removal_ordered: datetime | None = None
+    trouble: Trouble | None = None
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def pool(self) -> str:
+        return self.record.pool
+
+    @property
+    def is_etcd(self) -> bool:
+        return self.record.is_etcd
+
+    @property
+    def is_leaving(self) -> bool:
+        return self.record.deleting is not None
+
+    @property
+    def presence(self) -> Literal["present", "missing", "unknown"]:
+        return self.sighting.presence if self.sighting else "unknown"
+
+    @property
+    def is_ready(self) -> bool:
+        return self.node is not None and self.node.ready
+
+    @property
+    def address(self) -> str:
+        """The address under which others reach it: what Harvester shows, IPv4 first, else what the node says."""
+        shown = self.sighting.addresses if self.sighting else ()
+        known = (*shown, *(self.node.addresses if self.node else ()))
+        return next((text for text in known if ":" not in text), known[0] if known else "")
+
+    @property
+    def was_ready(self) -> bool:
+        return self.record.has_joined
+
+
+@dataclass(frozen=True, slots=True)
+class GuestAccess:
+    """Whether the guest has a credential for Harvester."""
+
+    state: Literal["unneeded", "missing", "ordered", "ready", "taken"] = "unneeded"
+    because: str = ""
+    credential: GuestCredential | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One look at one Cluster."""
+
+    now: datetime
+    cluster: Cluster
+    problems: tuple[Problem, ...] = ()
+    machines: tuple[MachineSeen, ...] = ()
+    guest: Guest = field(default_factory=Guest)
+    secrets: ClusterSecrets | None = field(default=None, repr=False)
+    access: GuestAccess = field(default_factory=GuestAccess)
+    # None: not asked, because it passed before. Empty: all well.
+    preflight: tuple[Problem, ...] | None = None
+    trouble: Trouble | None = None
+
+    @property
+    def standing(self) -> Standing:
+        return self.cluster.standing
+
+    @property
+    def has_failed_preflight(self) -> bool:
+        return any(problem.severity == "error" for problem in self.preflight or ())
+
+    @cached_property
+    def staying(self) -> tuple[MachineSeen, ...]:
+        return tuple(machine for machine in self.machines if not machine.is_leaving)
+
+    @cached_property
+    def leaving(self) -> tuple[MachineSeen, ...]:
+        return tuple(machine for machine in self.machines if machine.is_leaving)
+
+    @cached_property
+    def first(self) -> MachineSeen | None:
+        """The machine elected to start the cluster, while its record is there."""
+        uid = self.cluster.standing.first_uid
+        return next((machine for machine in self.machines if uid and machine.record.uid == uid), None)
+
+    @cached_property
+    def members(self) -> tuple[MachineSeen, ...]:
+        """The machines that are, as far as is known, members of etcd, leaving ones included until they have left."""
+        return tuple(machine for machine in self.machines if self.is_member(machine))
+
+    def is_member(self, machine: MachineSeen) -> bool:
+        if not machine.is_etcd or (not machine.record.has_joined and machine.node is None):
+            return False
+        if machine.node is None:
+            # RKE2 drops the member of a Node that is deleted; silence proves nothing.
+            return not self.guest.answers
+        return not machine.node.left_etcd
+
+    def is_healthy_member(self, machine: MachineSeen) -> bool:
+        """Ready, and a voter as far as the node says."""
+        return (
+            self.is_member(machine)
+            and machine.is_ready
+            and machine.node is not None
+            and machine.node.voter is not False
+        )
+
+    def of_pool(self, pool: Pool) -> tuple[MachineSeen, ...]:
+        return tuple(machine for machine in self.staying if machine.pool == pool.name)
+
+    def needs_cloud_provider(self) -> bool:
+        return self.cluster.cloud_provider == "harvester"
+
+    def is_complete(self, machine: MachineSeen) -> bool:
+        """Ready, and everything that makes a node whole has been done."""
+        node = machine.node
+        if node is None or not node.ready:
+            return False
+        if self.needs_cloud_provider() and (not node.provider_id or node.uninitialized):
+            return False
+        return Role.WORKER not in machine.record.roles or node.is_worker
+
+
+def silent_about(guest: Guest) -> str:
+    return guest.because or "the guest API does not answer"

@@ -1,0 +1,52 @@
+"""Where a cluster stands: what the manager itself recorded in the status of a Cluster, read back.
+
+The ledger fields (`firstServer`, `initialized`, `guestAccess`, `version`) have one writer each: the action that
+records them. The rest of the status is derived anew after every look (`status.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from windrow.kube.conditions import is_true
+from windrow.kube.objects import dig
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The account on Harvester made for the guest: where it is, and which credential may remove it again."""
+
+    namespace: str
+    name: str
+    credential: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    first_name: str = ""
+    first_uid: str = ""
+    initialized: bool = False
+    account: Account | None = None
+    version: str = ""
+    checked: bool = False
+    born: bool = False
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+
+def read_standing(status: Mapping[str, Any]) -> Standing:
+    """The ledger in a Cluster's status. A status pasted from Rancher reads as that of a new cluster."""
+    account = status.get("guestAccess")
+    return Standing(
+        first_name=dig(status, "firstServer", "name", default=""),
+        first_uid=dig(status, "firstServer", "uid", default=""),
+        initialized=status.get("initialized") is True,
+        account=Account(account["namespace"], account["serviceAccount"], account["credential"])
+        if account
+        else None,
+        version=str(status.get("version") or ""),
+        checked=is_true(status.get("conditions"), "Checked"),
+        born=is_true(status.get("conditions"), "Provisioned"),
+        raw=status,
+    )

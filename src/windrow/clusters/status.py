@@ -1,0 +1,342 @@
+"""Status: derived once, at the end, from everything that was seen and decided.
+
+Conditions, events, CLI and dashboard print the same sentences, and all of them are made here or come from the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.clusters import names
+from windrow.clusters.actions import Start, Wait
+from windrow.clusters.admission import LAST_MEMBER
+from windrow.clusters.endpoint import MODE, find_apis, find_server
+from windrow.clusters.parts import Held
+from windrow.clusters.plan import Plan
+from windrow.clusters.reading import Pool
+from windrow.clusters.records import roles_word
+from windrow.clusters.rollout import find_changes
+from windrow.clusters.seen import MachineSeen, Seen, Trouble, silent_about
+from windrow.kube.conditions import Condition, Truth, set_condition
+from windrow.values.clock import stamp
+
+Troubles = Mapping[str, Trouble]  # by machine name; "" is the cluster's own
+
+_PHASES = {
+    "provisioning": "Provisioning",
+    "starting": "Starting",
+    "stopping": "Stopping",
+    "stopped": "Stopped",
+    "failed": "Failed",
+    "migrating": "Migrating",
+    "deleting": "Vanishing",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far one machine is, and what it waits for."""
+
+    phase: str
+    what: str = ""
+    then: str = ""
+
+
+def find_progress(machine: MachineSeen, seen: Seen, trouble: Trouble | None = None) -> Progress:
+    """How far the machine is by what was seen, the plan left aside."""
+    name = machine.name
+    if machine.is_leaving:
+        return Progress("Removing", f"{name} to be removed", "its record goes")
+    if seen.is_complete(machine):
+        return Progress("Ready")
+    if not machine.record.was_made:
+        words = f" ({trouble.fact}; {trouble.cure})" if trouble else ""
+        return Progress("Pending", f"Harvester to take the order of {name}{words}", "it boots and joins")
+    sighting = machine.sighting
+    if sighting is None or sighting.presence == "unknown":
+        because = sighting.because if sighting else "it has not been looked at yet"
+        return Progress("Unknown", f"Harvester to show {name} ({because})", "it is judged")
+    if sighting.presence == "missing":
+        return Progress("Lost", f"a decision about {name}, whose VM is gone from Harvester", "it is replaced")
+    words = f" ({sighting.because})" if sighting.because else ""
+    if sighting.state in _PHASES and not machine.is_ready:
+        return Progress(
+            _PHASES[sighting.state], f"{name}, which is {sighting.state}{words}", "it runs and joins"
+        )
+    return _running(machine, seen, words)
+
+
+def _running(machine: MachineSeen, seen: Seen, words: str) -> Progress:
+    name, node = machine.name, machine.node
+    if not machine.address:
+        agent = (
+            ""
+            if machine.sighting and machine.sighting.agent_connected
+            else "; its guest agent is not connected"
+        )
+        return Progress("Booting", f"{name} to report its address{words}{agent}", "it joins the cluster")
+    if node is None and machine.record.has_joined:
+        if not seen.guest.answers:
+            return Progress("Unknown", f"the guest API ({silent_about(seen.guest)})", f"{name} is judged")
+        return Progress("NotReady", f"Node {name} to come back", "it is judged")
+    if node is None:
+        what = f"{name} at {machine.address} to join as a node"
+        return Progress("Joining", what, "it becomes Ready")
+    if not node.ready:
+        phase = "NotReady" if machine.record.has_joined and seen.standing.born else "Joining"
+        return Progress(phase, f"node {name} to be Ready ({node.because})", "it takes workloads")
+    if node.uninitialized or not node.provider_id:
+        return Progress("Initializing", f"the cloud provider to initialise node {name}", "it takes workloads")
+    return Progress("Initializing", f"node {name} to get its role label", "it is complete")
+
+
+# -- one machine -------------------------------------------------------------------------------------------------
+
+
+def derive_machine(machine: MachineSeen, seen: Seen, plan: Plan, troubles: Troubles) -> dict[str, Any]:
+    """The derived fields of a Machine's status. `memory`, `starts` and `lastStart` belong to actions."""
+    before = machine.record.status
+    trouble = troubles.get(machine.name)
+    progress = find_progress(machine, seen, trouble)
+    wait = _machine_wait(machine, seen, plan, progress, trouble)
+    status: dict[str, Any] = {
+        "phase": progress.phase,
+        "roles": roles_word(machine.record.roles),
+        "conditions": set_condition(
+            machine.record.conditions, _machine_ready(progress, wait, machine, seen), seen.now
+        ),
+        "waiting": _dated(wait, before, seen),
+    }
+    sighting, node = machine.sighting, machine.node
+    if sighting is not None and sighting.presence == "present":
+        # An address that is not reported for a while (no agent) is still the last one known.
+        status["addresses"] = list(sighting.addresses) or before.get("addresses") or []
+        status["host"] = sighting.host
+    if node is not None:
+        status["nodeRef"] = {"name": node.name, "uid": node.uid}
+        status["providerID"] = node.provider_id
+    if machine.is_ready and machine.record.starts:
+        status["starts"] = 0
+    return status
+
+
+def _machine_ready(progress: Progress, wait: Wait | None, machine: MachineSeen, seen: Seen) -> Condition:
+    if progress.phase == "Ready":
+        return Condition("Ready", "True", "Ready", "")
+    truth: Truth = "False"
+    if progress.phase == "Unknown" or (machine.record.has_joined and not seen.guest.answers):
+        truth = "Unknown"
+    return Condition("Ready", truth, progress.phase, f"waiting for {wait.what}" if wait else "")
+
+
+def _machine_wait(
+    machine: MachineSeen, seen: Seen, plan: Plan, progress: Progress, trouble: Trouble | None
+) -> Wait | None:
+    if progress.phase == "Ready":
+        return None
+    if trouble is not None and machine.record.was_made:
+        return Wait(f"another attempt ({trouble.fact}; {trouble.cure})", progress.then, machine.name)
+    held = next((held for held in plan.held if held.disruption.machine == machine.name), None)
+    starting = any(isinstance(action, Start) and action.machine == machine.name for action in plan.actions)
+    if starting:
+        note = f" ({held.because})" if held else ""
+        return Wait(f"{machine.name} to start{note}", "it becomes Ready again", machine.name)
+    if held is not None:
+        return Wait(_held_sentence(held), _next_of(held), machine.name)
+    planned = next((wait for wait in plan.waits if wait.machine == machine.name), None)
+    if planned is not None and (machine.is_leaving or machine.record.has_joined or not progress.what):
+        return planned
+    return Wait(progress.what, planned.then if planned else progress.then, machine.name)
+
+
+def _held_sentence(held: Held) -> str:
+    if held.because == LAST_MEMBER:
+        return f"{held.disruption.machine} to come back by itself or by hand ({LAST_MEMBER})"
+    return f"leave to remove {held.disruption.machine}: {held.because}"
+
+
+def _next_of(held: Held) -> str:
+    return {
+        "replace": "it is replaced" if held.because != LAST_MEMBER else "it becomes Ready again",
+        "shrink": "it is removed",
+        "leave": "its etcd member is dropped",
+    }[held.disruption.kind]
+
+
+def _dated(wait: Wait | None, before: Mapping[str, Any], seen: Seen) -> dict[str, Any] | None:
+    """The wait as the status has it; its date stays while the same thing is waited for."""
+    if wait is None:
+        return None
+    old = before.get("waiting") or {}
+    since = old.get("since") if old.get("for") == wait.what else None
+    return {"for": wait.what, "since": since or stamp(seen.now), "next": wait.then}
+
+
+# -- the cluster -------------------------------------------------------------------------------------------------
+
+
+def derive_cluster(seen: Seen, plan: Plan, troubles: Troubles) -> dict[str, Any]:
+    """The derived fields of a Cluster's status. The ledger fields (`standing.py`) belong to actions."""
+    before = seen.standing.raw
+    wait = find_wait(seen, plan, troubles)
+    ready = _ready(seen, plan, wait)
+    conditions = before.get("conditions")
+    for condition in _conditions(seen, plan, ready):
+        conditions = set_condition(conditions, condition, seen.now)
+    apis = find_apis(seen)
+    return {
+        "observedGeneration": seen.cluster.generation,
+        "ready": ready.status == "True",
+        "phase": _phase(seen, plan, ready),
+        "servers": _tally(seen, servers=True),
+        "workers": _tally(seen, servers=False),
+        "pools": [_pool_summary(pool, seen) for pool in seen.cluster.pools],
+        "endpoint": {
+            "mode": MODE,
+            "server": find_server(seen) or None,
+            "api": seen.guest.published or (apis[0] if apis else None),
+        },
+        "clientSecretName": names.kubeconfig_name(seen.cluster.name) if seen.guest.published else None,
+        "warnings": [str(problem) for problem in seen.problems if problem.severity == "warning"] or None,
+        "waiting": _dated(wait, before, seen),
+        "conditions": conditions,
+    }
+
+
+def find_wait(seen: Seen, plan: Plan, troubles: Troubles) -> Wait | None:
+    """The one thing that the cluster waits for now: the most general first, then its servers, then its workers."""
+    if plan.refused:
+        fact = plan.refused[0]
+        more = f" (and {len(plan.refused) - 1} more)" if len(plan.refused) > 1 else ""
+        return Wait(f"you to change this: {fact}{more}", "the cluster is built")
+    if trouble := troubles.get(""):
+        return Wait(f"another attempt ({trouble.fact}; {trouble.cure})", "it goes on")
+    waits = [wait for machine in _by_weight(seen) if (wait := _shown_wait(machine, seen, plan, troubles))]
+    general = [wait for wait in plan.waits if not wait.machine]
+    # While machines are on their way, they say more than "the pools to fill".
+    if general and not (waits and seen.standing.first_uid and seen.cluster.deleting is None):
+        return general[0]
+    if waits:
+        more = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
+        return Wait(f"{waits[0].what}{more}", waits[0].then)
+    return general[0] if general else None
+
+
+def _shown_wait(machine: MachineSeen, seen: Seen, plan: Plan, troubles: Troubles) -> Wait | None:
+    trouble = troubles.get(machine.name)
+    return _machine_wait(machine, seen, plan, find_progress(machine, seen, trouble), trouble)
+
+
+def _by_weight(seen: Seen) -> list[MachineSeen]:
+    first = seen.standing.first_uid
+    return sorted(
+        seen.machines,
+        key=lambda m: (m.record.uid != first, not m.record.is_server, m.is_leaving, m.record.created, m.name),
+    )
+
+
+def _conditions(seen: Seen, plan: Plan, ready: Condition) -> list[Condition]:
+    errors = [problem for problem in seen.problems if problem.severity == "error"]
+    accepted = Condition("Accepted", "True", "Understood")
+    if errors:
+        accepted = Condition("Accepted", "False", "Invalid", "; ".join(f"{error}" for error in errors))
+    made = [accepted]
+    if checked := _checked(seen):
+        made.append(checked)
+    made.append(
+        Condition("Initialized", "True", "Answered", "the guest API has answered")
+        if seen.standing.initialized
+        else Condition("Initialized", "False", "Waiting", "the guest API has not answered yet")
+    )
+    if seen.standing.born or ready.status == "True":
+        made.append(Condition("Provisioned", "True", "Complete", "every machine has been Ready"))
+    else:
+        made.append(Condition("Provisioned", "False", "InProgress", ready.message))
+    made += [_updated(seen), _repair_allowed(seen, plan), ready]
+    return made
+
+
+def _checked(seen: Seen) -> Condition | None:
+    if seen.preflight is None:
+        return None  # as it stands
+    if seen.preflight:
+        sentences = "; ".join(str(problem) for problem in seen.preflight)
+        if any(problem.severity == "error" for problem in seen.preflight):
+            return Condition("Checked", "False", "Problems", sentences)
+        return Condition("Checked", "True", "Warnings", sentences)
+    return Condition("Checked", "True", "Passed", "Harvester has what the machines need")
+
+
+def _updated(seen: Seen) -> Condition:
+    changes = find_changes(seen)
+    if not changes:
+        return Condition("Updated", "True", "AsAsked")
+    sentences = "; ".join(changes)
+    return Condition(
+        "Updated", "False", "NotYet", f"not yet: {sentences}; existing machines change in a later release"
+    )
+
+
+def _repair_allowed(seen: Seen, plan: Plan) -> Condition:
+    if not seen.cluster.repair:
+        return Condition("RepairAllowed", "False", "TurnedOff", f"annotation {names.REPAIR} turns repair off")
+    held = [held for held in plan.held if held.disruption.kind == "replace"]
+    if not held:
+        return Condition("RepairAllowed", "True", "Free")
+    reason = "LastEtcdMember" if held[0].because == LAST_MEMBER else "Held"
+    sentences = "; ".join(f"{h.disruption.machine}: {h.because}" for h in held)
+    return Condition("RepairAllowed", "False", reason, sentences)
+
+
+def _ready(seen: Seen, plan: Plan, wait: Wait | None) -> Condition:
+    sentence = f"waiting for {wait.what}" if wait else ""
+    if seen.cluster.deleting is not None:
+        return Condition("Ready", "False", "Deleting", sentence)
+    if plan.refused and not seen.standing.initialized:
+        return Condition("Ready", "False", "Refused", "; ".join(str(problem) for problem in plan.refused))
+    if seen.standing.initialized and not seen.guest.answers:
+        return Condition("Ready", "Unknown", "ApiSilent", silent_about(seen.guest))
+    if seen.standing.initialized and is_whole(seen):
+        return Condition("Ready", "True", "AllReady", "every machine is Ready")
+    return Condition("Ready", "False", "Degraded" if seen.standing.born else "InProgress", sentence)
+
+
+def is_whole(seen: Seen) -> bool:
+    """Whether every pool has all the machines it asks for, each of them complete."""
+    return bool(seen.cluster.pools) and all(
+        _complete(pool, seen) >= pool.quantity for pool in seen.cluster.pools
+    )
+
+
+def _complete(pool: Pool, seen: Seen) -> int:
+    return sum(1 for machine in seen.of_pool(pool) if seen.is_complete(machine))
+
+
+def _phase(seen: Seen, plan: Plan, ready: Condition) -> str:
+    if seen.cluster.deleting is not None:
+        return "Deleting"
+    if plan.refused:
+        return "Refused"
+    if ready.status == "True":
+        return "Ready"
+    if seen.standing.born:
+        return "Degraded"
+    if seen.standing.initialized:
+        return "Joining"
+    return "Starting" if seen.standing.first_uid else "Preparing"
+
+
+def _tally(seen: Seen, *, servers: bool) -> str:
+    pools = [pool for pool in seen.cluster.pools if pool.is_server is servers]
+    return f"{sum(_complete(pool, seen) for pool in pools)}/{sum(pool.quantity for pool in pools)}"
+
+
+def _pool_summary(pool: Pool, seen: Seen) -> dict[str, Any]:
+    return {
+        "name": pool.name,
+        "wanted": pool.quantity,
+        "machines": len(seen.of_pool(pool)),
+        "ready": _complete(pool, seen),
+    }

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.unit.clusters.worlds import (
+    ALL_ROLES,
+    NOON,
+    SERVER,
+    a_cluster,
+    a_machine,
+    a_newborn,
+    a_pool,
+    leaving,
+    look,
+    missing,
+    nodeless,
+    of_kind,
+    planned,
+    record_of,
+    sighted,
+    silent,
+    subjects,
+    unordered,
+)
+
+from windrow.clusters.actions import (
+    Claim,
+    Elect,
+    Enlist,
+    GrantAccess,
+    Initialize,
+    Label,
+    MakeSecrets,
+    Order,
+    Publish,
+    RecordAccount,
+    Retire,
+    Scrub,
+)
+from windrow.clusters.birth import is_prepared
+from windrow.clusters.seen import Guest, GuestAccess, MachineSeen
+from windrow.clusters.standing import Standing
+from windrow.machines.port import Problem
+
+SERVERS = a_pool("servers", 3, SERVER)
+WORKERS = a_pool("workers", 2)
+UNASKED = Guest()
+
+
+def a_first(**rest: object) -> MachineSeen:
+    return record_of(nodeless(a_machine("s1", SERVERS)), first=True, server="", **rest)
+
+
+def test_a_new_cluster_is_claimed_and_given_secrets_before_any_machine_is_recorded():
+    plan = planned(replace(a_newborn(SERVERS), claimed=False), secrets=None, preflight=(), guest=UNASKED)
+
+    assert [type(action) for action in plan.actions] == [Claim, MakeSecrets]
+
+
+def test_nothing_at_all_is_made_while_the_preflight_finds_an_error():
+    wrong = Problem("image default/image-1 is an ISO", "use a cloud image")
+
+    plan = planned(
+        replace(a_newborn(SERVERS), claimed=False), secrets=None, preflight=(wrong,), guest=UNASKED
+    )
+
+    assert plan.actions == ()
+    assert plan.refused == (wrong,)
+
+
+def test_a_warning_of_the_preflight_stops_nothing():
+    odd = Problem("agent not asked for", "add it", severity="warning")
+
+    plan = planned(a_newborn(SERVERS), preflight=(odd,), guest=UNASKED)
+
+    assert of_kind(plan, Enlist)
+
+
+def test_the_account_for_the_guest_is_recorded_before_it_is_made():
+    cluster = a_newborn(SERVERS, cloud_provider="harvester")
+
+    plan = planned(cluster, access=GuestAccess("missing"), guest=UNASKED)
+
+    assert [type(action) for action in plan.actions] == [RecordAccount, GrantAccess]
+    assert (plan.actions[0].namespace, plan.actions[0].account) == ("default", "prod")
+
+
+def test_an_account_that_belongs_to_another_cluster_stops_the_birth_with_a_reason():
+    plan = planned(
+        a_newborn(SERVERS),
+        access=GuestAccess("taken", "account default/prod is another cluster's"),
+        guest=UNASKED,
+    )
+
+    assert plan.actions == ()
+    assert plan.waits[0].what == "account default/prod is another cluster's"
+
+
+def test_one_first_server_is_recorded_and_nothing_else():
+    plan = planned(a_newborn(SERVERS, WORKERS), guest=UNASKED)
+
+    assert plan.actions == (Enlist("one machine starts the cluster", "servers", first=True),)
+
+
+def test_the_first_server_comes_from_the_pool_with_etcd_even_when_it_is_not_the_first_pool():
+    plan = planned(a_newborn(WORKERS, SERVERS), guest=UNASKED)
+
+    assert [action.pool for action in of_kind(plan, Enlist)] == ["servers"]
+
+
+def test_a_recorded_candidate_is_elected_before_it_is_ordered():
+    plan = planned(a_newborn(SERVERS), [unordered(a_first())], guest=UNASKED)
+
+    assert plan.actions == (Elect("one machine starts the cluster", "s1", "uid-s1"),)
+
+
+def test_of_two_candidates_one_is_elected_and_neither_is_ordered():
+    two = [unordered(a_first()), unordered(record_of(a_machine("s2", SERVERS), first=True, server=""))]
+
+    plan = planned(a_newborn(SERVERS), two, guest=UNASKED)
+
+    assert subjects(plan, Elect) == ["s1"]
+    assert not of_kind(plan, Order, Enlist)
+
+
+def elected(**rest: object) -> Standing:
+    return Standing(first_uid="uid-s1", first_name="s1", version="v1.35.1+rke2r1", **rest)  # type: ignore[arg-type]
+
+
+def test_the_elected_machine_is_ordered():
+    cluster = replace(a_newborn(SERVERS), standing=elected())
+
+    plan = planned(cluster, [unordered(a_first())], guest=UNASKED)
+
+    assert plan.actions == (Order("it was elected to start the cluster", "s1"),)
+
+
+def test_a_candidate_that_lost_the_election_is_given_up_and_never_ordered():
+    cluster = replace(a_newborn(SERVERS), standing=elected())
+    two = [unordered(a_first()), unordered(record_of(a_machine("s2", SERVERS), first=True, server=""))]
+
+    plan = planned(cluster, two, guest=UNASKED)
+
+    assert subjects(plan, Order) == ["s1"]
+    assert subjects(plan, Retire) == ["s2"]
+
+
+def test_joiners_wait_until_the_first_server_reports_its_address():
+    cluster = replace(a_newborn(SERVERS, WORKERS), standing=elected())
+
+    plan = planned(cluster, [sighted(a_first(), addresses=(), state="starting")], guest=UNASKED)
+
+    assert not of_kind(plan, Enlist)
+    assert "first server s1 to report its address" in [wait.what for wait in plan.waits]
+
+
+def test_all_joiners_are_recorded_with_the_first_servers_address_once_it_is_known():
+    cluster = replace(a_newborn(SERVERS, WORKERS), standing=elected())
+
+    plan = planned(cluster, [a_first()], guest=UNASKED)
+
+    assert [(action.pool, action.server, action.first) for action in of_kind(plan, Enlist)] == [
+        ("servers", "https://10.0.0.1:9345", False),
+        ("servers", "https://10.0.0.1:9345", False),
+        ("workers", "https://10.0.0.1:9345", False),
+        ("workers", "https://10.0.0.1:9345", False),
+    ]
+
+
+def test_an_ipv6_address_is_bracketed_in_the_url():
+    cluster = replace(a_newborn(SERVERS), standing=elected())
+
+    plan = planned(cluster, [sighted(a_first(), addresses=("fd00::5",))], guest=UNASKED)
+
+    assert of_kind(plan, Enlist)[0].server == "https://[fd00::5]:9345"
+
+
+def test_an_answering_api_makes_the_cluster_initialized_and_publishes_a_kubeconfig():
+    cluster = replace(a_newborn(a_pool("servers", 1, SERVER)), standing=elected())
+
+    plan = planned(cluster, [a_first()], guest=Guest("answers"))
+
+    assert of_kind(plan, Initialize)
+    assert of_kind(plan, Publish)[0].server == "https://10.0.0.1:6443"
+
+
+def test_a_first_server_lost_before_the_start_is_made_anew_only_when_it_is_gone():
+    cluster = replace(a_newborn(SERVERS), standing=elected())
+
+    lost = planned(cluster, [missing(a_first())], guest=UNASKED)
+    going = planned(cluster, [leaving(missing(a_first()))], guest=UNASKED)
+    gone = planned(cluster, [], guest=UNASKED)
+
+    assert subjects(lost, Retire) == ["s1"]
+    assert not of_kind(going, Enlist)
+    assert of_kind(gone, Enlist)[0].because == "the first server s1 was lost before the cluster had started"
+
+
+def test_the_new_first_server_is_elected_instead_of_the_lost_one():
+    cluster = replace(a_newborn(SERVERS), standing=elected())
+    new = unordered(record_of(a_machine("s4", SERVERS), first=True, server=""))
+
+    plan = planned(cluster, [new], guest=UNASKED)
+
+    assert of_kind(plan, Elect)[0].instead_of == "uid-s1"
+
+
+def test_joiners_of_a_lost_first_server_are_given_up_with_it():
+    cluster = replace(a_newborn(a_pool("servers", 1, SERVER), a_pool("workers", 1)), standing=elected())
+    first = sighted(a_first(), addresses=("10.0.0.7",))
+
+    plan = planned(cluster, [first, nodeless(a_machine("w1", WORKERS))], guest=UNASKED)
+
+    assert subjects(plan, Retire) == ["w1"]
+
+
+def test_a_cluster_that_has_started_never_gets_a_second_first_server():
+    cluster = a_cluster(a_pool("servers", 1, SERVER))
+
+    plan = planned(cluster, [], guest=silent())
+
+    assert not of_kind(plan, Enlist)
+
+
+def test_a_worker_is_labelled_because_kubelet_may_not_do_it_itself():
+    worker = a_machine("w1", WORKERS)
+    assert worker.node is not None
+    plan = planned(
+        a_cluster(a_pool("workers", 1)), [replace(worker, node=replace(worker.node, is_worker=False))]
+    )
+
+    assert of_kind(plan, Label) == [Label("kubelet may not set its own role", "w1", "w1")]
+
+
+def test_secrets_are_scrubbed_once_when_the_node_is_ready():
+    worker = a_machine("w1", WORKERS)
+
+    fresh = planned(a_cluster(a_pool("workers", 1)), [record_of(worker, conditions=())])
+    done = planned(a_cluster(a_pool("workers", 1)), [worker])
+
+    assert subjects(fresh, Scrub) == ["w1"]
+    assert not of_kind(done, Scrub)
+
+
+def test_a_healthy_cluster_needs_nothing():
+    pools = a_pool("servers", 3, ALL_ROLES), WORKERS
+    machines = [a_machine(f"s{n}", pools[0]) for n in (1, 2, 3)] + [
+        a_machine(f"w{n}", WORKERS) for n in (4, 5)
+    ]
+
+    plan = planned(a_cluster(*pools), machines)
+
+    assert (plan.actions, plan.held, plan.waits) == ((), (), ())
+
+
+def test_no_machine_is_recorded_before_the_guest_has_its_credential():
+    assert not is_prepared(look(a_newborn(SERVERS), access=GuestAccess("ordered"), now=NOON))

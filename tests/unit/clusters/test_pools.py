@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.unit.clusters.worlds import (
+    NOON,
+    SERVER,
+    a_cluster,
+    a_machine,
+    a_pool,
+    held,
+    leaving,
+    minutes,
+    missing,
+    nodeless,
+    of_kind,
+    planned,
+    record_of,
+    silent,
+    some,
+    subjects,
+    unready,
+)
+
+from windrow.clusters.actions import Enlist, Retire
+
+SERVERS = a_pool("servers", 3, SERVER)
+WORKERS = a_pool("workers", 2)
+
+
+def with_servers(pool, machines, **rest):
+    return planned(a_cluster(SERVERS, pool), [*some("s", 3, SERVERS), *machines], **rest)
+
+
+def test_a_pool_that_lacks_machines_gets_them():
+    plan = with_servers(a_pool("workers", 3), some("w", 1, WORKERS))
+
+    assert (
+        plan.actions == (Enlist("pool workers asks for 3, 1 there", "workers", "https://10.0.0.1:9345"),) * 2
+    )
+
+
+def test_a_newcomer_joins_through_a_server_that_is_ready():
+    sick = [unready(a_machine("s1", SERVERS)), a_machine("s2", SERVERS), a_machine("s3", SERVERS)]
+
+    plan = planned(a_cluster(SERVERS, a_pool("workers", 1)), sick)
+
+    assert of_kind(plan, Enlist)[0].server == "https://10.0.0.2:9345"
+
+
+def test_without_a_ready_server_a_born_cluster_waits_instead_of_growing():
+    sick = [unready(machine) for machine in some("s", 3, SERVERS)]
+
+    plan = planned(a_cluster(SERVERS, a_pool("workers", 1)), sick, guest=silent())
+
+    assert not of_kind(plan, Enlist)
+    assert "a server to be Ready" in [wait.what for wait in plan.waits]
+
+
+def test_a_lost_worker_is_replaced_while_it_is_still_being_removed():
+    plan = with_servers(WORKERS, [leaving(missing(a_machine("w1", WORKERS))), a_machine("w2", WORKERS)])
+
+    assert len(of_kind(plan, Enlist)) == 1
+
+
+def test_a_lost_etcd_member_is_replaced_only_once_it_has_left_etcd():
+    rest = [a_machine("s2", SERVERS), a_machine("s3", SERVERS)]
+    member = leaving(missing(a_machine("s1", SERVERS)))
+    assert member.node is not None
+    left = replace(member, node=replace(member.node, left_etcd=True))
+
+    assert not of_kind(planned(a_cluster(SERVERS), [member, *rest]), Enlist)
+    assert len(of_kind(planned(a_cluster(SERVERS), [left, *rest]), Enlist)) == 1
+
+
+def test_a_pool_without_its_config_waits_for_it():
+    plan = with_servers(a_pool("workers", 2, options=None), [])
+
+    assert not of_kind(plan, Enlist)
+    assert "HarvesterConfig nc-workers" in [wait.what for wait in plan.waits]
+
+
+def test_the_oldest_surplus_machine_goes():
+    young = record_of(a_machine("w1", WORKERS), created=NOON - minutes(5))
+
+    plan = with_servers(a_pool("workers", 1), [young, a_machine("w2", WORKERS)])
+
+    assert subjects(plan, Retire) == ["w2"]
+
+
+def test_an_unhealthy_surplus_machine_goes_before_an_older_one():
+    sick = record_of(unready(a_machine("w1", WORKERS)), created=NOON - minutes(5))
+
+    plan = with_servers(a_pool("workers", 1), [sick, a_machine("w2", WORKERS)])
+
+    assert subjects(plan, Retire) == ["w1"]
+
+
+def test_a_marked_surplus_machine_goes_before_an_unhealthy_one():
+    marked = record_of(a_machine("w1", WORKERS), delete_first=True, created=NOON - minutes(5))
+
+    plan = with_servers(a_pool("workers", 1), [marked, unready(a_machine("w2", WORKERS))])
+
+    assert subjects(plan, Retire) == ["w1"]
+
+
+def test_machines_already_leaving_are_not_counted_twice():
+    plan = with_servers(a_pool("workers", 1), [leaving(a_machine("w1", WORKERS)), a_machine("w2", WORKERS)])
+
+    assert not of_kind(plan, Retire)
+
+
+def test_a_pool_may_shrink_to_nothing():
+    assert subjects(with_servers(a_pool("workers", 0), some("w", 2, WORKERS)), Retire) == ["w1", "w2"]
+
+
+def test_machines_of_a_pool_that_is_no_longer_asked_for_go():
+    plan = planned(a_cluster(SERVERS), [*some("s", 3, SERVERS), a_machine("w1", WORKERS)])
+
+    assert subjects(plan, Retire) == ["w1"]
+
+
+def test_etcd_shrinks_one_member_at_a_time():
+    plan = planned(a_cluster(a_pool("servers", 1, SERVER)), some("s", 3, SERVERS))
+
+    assert subjects(plan, Retire) == ["s1"]
+    assert held(plan) == {"s2": "one etcd member at a time; s1 is leaving"}
+
+
+def test_etcd_never_shrinks_below_quorum():
+    sick = [a_machine("s1", SERVERS), unready(a_machine("s2", SERVERS)), unready(a_machine("s3", SERVERS))]
+
+    plan = planned(a_cluster(a_pool("servers", 1, SERVER)), sick)
+
+    assert not of_kind(plan, Retire)
+
+
+def test_etcd_shrinks_by_its_sick_member_first():
+    sick = [a_machine("s1", SERVERS), a_machine("s2", SERVERS), unready(a_machine("s3", SERVERS))]
+
+    plan = planned(a_cluster(a_pool("servers", 1, SERVER)), sick)
+
+    assert subjects(plan, Retire) == ["s3"]
+
+
+def test_a_newcomer_that_is_not_wanted_any_more_goes_first():
+    new = nodeless(record_of(a_machine("w1", WORKERS), created=NOON))
+
+    plan = with_servers(a_pool("workers", 1), [new, a_machine("w2", WORKERS)])
+
+    assert subjects(plan, Retire) == ["w1"]
