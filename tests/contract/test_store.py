@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from windrow.apiserver.store import Change, Compacted, Overflow, Stale, Store
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.stores import MemoryStore, SqliteStore
 
 Open = Callable[..., Store]
 
@@ -18,7 +18,11 @@ def memory(path: Path) -> Open:
     return lambda **options: MemoryStore(**options)
 
 
-STORES = {"memory": memory}
+def sqlite(path: Path) -> Open:
+    return lambda **options: SqliteStore(path / "store.db", **options)
+
+
+STORES = {"memory": memory, "sqlite": sqlite}
 
 
 @pytest.fixture(params=STORES)

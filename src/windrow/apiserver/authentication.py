@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from windrow.apiserver import statuses
-from windrow.apiserver.calls import ANONYMOUS, Caller, header, headers
+from windrow.apiserver.calls import ANONYMOUS, Caller, Target, header, headers
 from windrow.apiserver.doors import Peer
 from windrow.formats import x509
 from windrow.kube.requests import Request
@@ -71,6 +71,16 @@ class Authenticator:
             if found is not None:
                 return found
         return None
+
+
+def impersonated(wanted: Caller, groups: list[str]) -> list[Target]:
+    """What the caller must be allowed to `impersonate`."""
+    parts = wanted.user.split(":")
+    if len(parts) == 4 and wanted.user.startswith("system:serviceaccount:"):
+        user = Target("", "", "v1", "serviceaccounts", parts[2], parts[3])
+    else:
+        user = Target("", "", "v1", "users", "", wanted.user)
+    return [user, *(Target("", "", "v1", "groups", "", group) for group in groups)]
 
 
 def read_impersonation(request: Request) -> Caller | None:

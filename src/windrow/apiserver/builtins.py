@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any
 
+from windrow.apiserver import reviews
 from windrow.apiserver.schema import LIST_KEYS, LIST_TYPE, PATCH_KEY, PATCH_STRATEGY, PRESERVE
 from windrow.apiserver.types import VERBS, Column, Type
 from windrow.kube import refs
@@ -404,6 +405,7 @@ BUILTINS: tuple[Type, ...] = (
         counts=True,
         schema=whole(status=thing(conditions=CONDITIONS)),
     ),
+    *reviews.TYPES,
 )
 
 

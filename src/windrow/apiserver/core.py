@@ -25,6 +25,7 @@ class Core:
     chance: Chance
     registry: Registry
     hooks: list[Hook] = field(default_factory=list)
+    guards: list[Hook] = field(default_factory=list)  # the server's own refusals, after every hook
     bookmark_every_s: float = 60.0
 
     def stamp(self) -> str:

@@ -9,36 +9,48 @@ from dataclasses import replace
 from typing import Any
 
 from windrow.apiserver import bodies, crds, discovery, openapi, statuses
-from windrow.apiserver.admission import Hook
-from windrow.apiserver.authentication import Authenticator, Recognise, StaticToken, read_impersonation
+from windrow.apiserver.admission import Hook, Operation
+from windrow.apiserver.authentication import (
+    Authenticator,
+    Recognise,
+    StaticToken,
+    impersonated,
+    read_impersonation,
+)
 from windrow.apiserver.builtins import BUILTINS
 from windrow.apiserver.calls import (
     Call,
     Caller,
     Target,
     header,
+    headers,
     options_of,
     parse_target,
     verb_of,
 )
 from windrow.apiserver.controllers.gc import Collector
 from windrow.apiserver.controllers.namespaces import Namespaces
+from windrow.apiserver.controllers.tokens import TokenSecrets
 from windrow.apiserver.core import Allows, Core, Outcome, Single
 from windrow.apiserver.doors import Identity, Peer
 from windrow.apiserver.local import Local
+from windrow.apiserver.rbac import FIRST_ROLES, Rbac, first_objects, says_no
 from windrow.apiserver.rendering import render
+from windrow.apiserver.reviews import REVIEWS, review
 from windrow.apiserver.store import Store
+from windrow.apiserver.tokens import Tokens
 from windrow.apiserver.types import Registry, Type
 from windrow.apiserver.verbs.create import create
 from windrow.apiserver.verbs.delete import delete, delete_collection
 from windrow.apiserver.verbs.get import get
 from windrow.apiserver.verbs.list import list_
 from windrow.apiserver.verbs.patch import patch
+from windrow.apiserver.verbs.subresources import HANDLERS
 from windrow.apiserver.verbs.update import update
 from windrow.apiserver.verbs.watch import watch
 from windrow.formats.fastjson import dumps, loads
 from windrow.kube.errors import KubeError
-from windrow.kube.refs import CRD, NAMESPACE, Ref
+from windrow.kube.refs import CRD, NAMESPACE, Kind, Ref
 from windrow.kube.requests import Event, Reply, Request
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock
@@ -89,7 +101,15 @@ class ApiServer:
         self.authenticator = Authenticator(clock, anonymous=anonymous)
         if authenticate is not None:
             self.authenticator.recognisers.append(authenticate)
-        self._allows: Allows | None = authorize if callable(authorize) else None
+        self.tokens_of_accounts = Tokens(self.core)
+        self.authenticator.recognisers.append(self.tokens_of_accounts.recognise)
+        self._rbac = Rbac(self.core)
+        self._is_rbac = authorize == "rbac"
+        self._allows: Allows | None = (
+            authorize if callable(authorize) else self._rbac.allows if self._is_rbac else None
+        )
+        if self._is_rbac:
+            self.core.guards.append(self._check_grant)
         self._pending: list[Raw] = []
         self._is_prepared = False
         self._preparing = asyncio.Lock()
@@ -128,9 +148,11 @@ class ApiServer:
         await self.prepare()
         collector = Collector(self.core)
         namespaces = Namespaces(self.core, lambda: self.root_ca)
+        secrets = TokenSecrets(self.core, self.tokens_of_accounts, lambda: self.root_ca)
         async with asyncio.TaskGroup() as group:
             group.create_task(collector.run())
             group.create_task(namespaces.run())
+            group.create_task(secrets.run())
 
     async def prepare(self) -> None:
         """Make the first namespaces and read the definitions in the store. Every request does so on its own."""
@@ -139,6 +161,7 @@ class ApiServer:
         async with self._preparing:
             if not self._is_prepared:
                 await self._first_namespaces()
+                await self._first_roles()
                 await self._load_definitions()
                 self._is_prepared = True
 
@@ -149,6 +172,12 @@ class ApiServer:
         for name in FIRST_NAMESPACES:
             if await self.store.find(type.key("", name)) is None:
                 await self._make(type, {"metadata": {"name": name}})
+
+    async def _first_roles(self) -> None:
+        for kind, raw in first_objects() if self._is_rbac else ():
+            type = self.registry.find_kind(kind)
+            if type and await self.store.find(type.key("", raw["metadata"]["name"])) is None:
+                await self._make(type, loads(dumps(raw)))
 
     async def _make(self, type: Type, raw: Raw) -> None:
         target = Target("", type.kind.group, type.kind.version, type.kind.plural)
@@ -250,6 +279,19 @@ class ApiServer:
             raise statuses.no_such_path()
         if call.verb not in type.verbs and not call.target.subresource:
             raise statuses.not_allowed()
+        if type.kind.qualified in REVIEWS:
+            return await review(self, type, call)
+        if call.target.subresource not in ("", "status", "ephemeralcontainers"):
+            handler = HANDLERS.get((type.kind.qualified, call.target.subresource, call.verb))
+            if handler is None:
+                raise statuses.not_allowed()
+            return await handler(self.core, type, call)
+        if (
+            call.verb in ("create", "delete", "deletecollection")
+            and call.target.name
+            and call.target.subresource
+        ):
+            raise statuses.not_allowed()
         outcome = await VERB_TABLE[call.verb](self.core, type, call)
         if type.kind == CRD and call.verb in ("create", "update", "patch") and isinstance(outcome, Single):
             await self._adopt(outcome.entry.key)
@@ -259,13 +301,32 @@ class ApiServer:
         wanted = read_impersonation(request)
         if wanted is None:
             return caller
-        await self._authorize(caller, "impersonate", Target("", "", "v1", "users", "", wanted.user))
+        for target in impersonated(wanted, headers(request, "Impersonate-Group")):
+            await self._authorize(caller, "impersonate", target)
         return wanted
 
     async def _authorize(self, caller: Caller, verb: str, target: Target) -> None:
-        if self._allows is None or caller.is_master or await self._allows(caller, verb, target):
-            return
-        raise statuses.fail(403, "Forbidden")
+        if not await self.allows(caller, verb, target):
+            raise says_no(caller, verb, target)
+
+    async def allows(self, caller: Caller, verb: str, target: Target) -> bool:
+        """May the caller do this? Everybody known may do everything where no authorizer was given."""
+        return self._allows is None or caller.is_master or await self._allows(caller, verb, target)
+
+    async def rules(self, caller: Caller, namespace: str) -> list[Raw]:
+        """The RBAC rules that hold for the caller."""
+        if caller.is_master or not self._is_rbac:
+            return FIRST_ROLES["cluster-admin"]
+        return await self._rbac.rules(caller, namespace)
+
+    async def by_token(self, token: str) -> Caller | None:
+        return await self.authenticator.by_token(token)
+
+    async def _check_grant(self, operation: Operation) -> None:
+        if operation.object is not None and operation.verb != "delete":
+            if operation.old is not None and _grants(operation.old) == _grants(operation.object):
+                return
+            await self._rbac.check_grant(operation.caller, operation.kind, operation.object)
 
     def _type(self, target: Target) -> Type:
         type = self.registry.find(target.group, target.version, target.plural)
@@ -274,8 +335,6 @@ class ApiServer:
         return type
 
     def _ref(self, target: Target) -> Ref:
-        from windrow.kube.refs import Kind
-
         type = self.registry.find(target.group, target.version, target.plural)
         kind = type.kind if type else Kind(target.group, target.version, "", target.plural)
         return kind.ref(target.name, target.namespace)
@@ -350,6 +409,10 @@ class ApiServer:
             "compiler": "gc",
             "platform": "linux/amd64",
         }
+
+
+def _grants(raw: Raw) -> Any:
+    return raw.get("rules"), raw.get("roleRef"), raw.get("aggregationRule")
 
 
 def _qualified(target: Target) -> str:

@@ -9,6 +9,7 @@ from windrow.apiserver.admission import Operation, admit
 from windrow.apiserver.builtins import fold_string_data
 from windrow.apiserver.calls import Call
 from windrow.apiserver.core import Core, kept
+from windrow.apiserver.ownership import Manager, note_update
 from windrow.apiserver.store import Entry, Raw, Stale
 from windrow.apiserver.types import Type
 from windrow.kube.refs import SECRET
@@ -16,7 +17,7 @@ from windrow.kube.refs import SECRET
 ATTEMPTS = 16  # how often an unconditional write meets a newer version before it gives up
 
 
-def clean(type: Type, raw: Raw, call: Call) -> Raw:
+def clean(type: Type, raw: Raw, call: Call, *, defaults: bool = True) -> Raw:
     """`raw` shaped, pruned and defaulted by its schema; unknown fields warn or fail as the caller asked."""
     raw = metadata.shaped(raw, type)
     if type.kind == SECRET:
@@ -31,7 +32,8 @@ def clean(type: Type, raw: Raw, call: Call) -> Raw:
         )
     if unknown and mode == "Warn":
         call.warnings += [f'unknown field "{path}"' for path in unknown]
-    schema.default(type.schema, raw)
+    if defaults:
+        schema.default(type.schema, raw)
     return raw
 
 
@@ -56,7 +58,7 @@ async def ask(
     old: Entry | None,
 ) -> Raw | None:
     """Pass the write by every admission hook."""
-    if not core.hooks:
+    if not core.hooks and not core.guards:
         return raw
     seen = raw if raw is not None else (old.raw if old else {})
     operation = Operation(
@@ -70,7 +72,7 @@ async def ask(
         caller=call.caller,
         dry_run=call.dry_run,
     )
-    return await admit(core.hooks, operation)
+    return await admit([*core.hooks, *core.guards], operation)
 
 
 def _split_status(type: Type, new: Raw, old: Raw, subresource: str) -> Raw:
@@ -112,10 +114,13 @@ def _without_version(raw: Raw) -> Raw:
     }
 
 
-async def rewrite(core: Core, type: Type, call: Call, old: Entry, was: Entry, new: Raw) -> Entry:
+async def rewrite(
+    core: Core, type: Type, call: Call, old: Entry, was: Entry, new: Raw, *, managed: list[Raw] | None = None
+) -> Entry:
     """Carry out the change of `old` (as stored in `was`) into `new`, the caller's own dict. May raise Stale.
 
     `old` is in the form of `type`, `was` in stored form; they differ only where versions do.
+    `managed` are the field managers after an apply; other writes keep the record on their own.
     """
     new = clean(type, new, call)
     metadata.place(new, type, old.raw["metadata"].get("namespace", ""))
@@ -129,6 +134,7 @@ async def rewrite(core: Core, type: Type, call: Call, old: Entry, was: Entry, ne
     new = asked
     schema.default(type.schema, new)
     check(type, new, old.raw)
+    _record_managers(core, type, call, old.raw, new, managed)
     stored = kept(type, new)
     if _without_version(stored) == _without_version(was.raw):
         return was
@@ -140,6 +146,17 @@ async def rewrite(core: Core, type: Type, call: Call, old: Entry, was: Entry, ne
         kept_last = await core.store.commit(was.key, stored, was.rev)
         return await core.store.commit(was.key, None, kept_last.rev)
     return await core.store.commit(was.key, stored, was.rev)
+
+
+def _record_managers(
+    core: Core, type: Type, call: Call, old: Raw, new: Raw, managed: list[Raw] | None
+) -> None:
+    """Keep the record of who owns what, for objects that have one."""
+    if managed is not None:
+        new["metadata"]["managedFields"] = managed
+    elif "managedFields" in old["metadata"]:
+        writer = Manager(call.manager, "Update", type.kind.api_version, call.target.subresource, core.stamp())
+        note_update(type.schema, old, new, writer)
 
 
 def _holds_back(type: Type, raw: Raw) -> bool:

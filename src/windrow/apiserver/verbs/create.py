@@ -12,8 +12,8 @@ from windrow.apiserver.writing import ask, check, clean
 ATTEMPTS = 8  # how often a generated name may collide
 
 
-async def create(core: Core, type: Type, call: Call) -> Single:
-    """Make the object in `call.body`, which is the server's to keep."""
+async def create(core: Core, type: Type, call: Call, *, managed: list[Raw] | None = None) -> Single:
+    """Make the object in `call.body`, which is the server's to keep. `managed` are its field managers, if recorded."""
     check_dry_run(call)
     raw = clean(type, call.body, call)
     if type.kind.namespaced and not call.target.namespace:
@@ -24,6 +24,8 @@ async def create(core: Core, type: Type, call: Call) -> Single:
     sent_name = raw["metadata"].get("name", "")
     await require_namespace(core, type, call.target.namespace, sent_name)
     call.warnings += metadata.tidy_owners(raw)
+    if managed:
+        raw["metadata"]["managedFields"] = managed
     if type.has_status and not type.keeps_status:
         raw.pop("status", None)
     attempts = 1 if sent_name else ATTEMPTS

@@ -10,11 +10,13 @@ from windrow.apiserver import statuses
 from windrow.apiserver.calls import Call
 from windrow.apiserver.core import Core, Single, check_dry_run, served
 from windrow.apiserver.store import Raw, Stale
+from windrow.apiserver.strategic import apply_strategic_patch
 from windrow.apiserver.types import Type
+from windrow.apiserver.verbs.apply import apply
 from windrow.apiserver.writing import ATTEMPTS, rewrite
 from windrow.formats.fastjson import dumps, loads
 from windrow.kube.patches import PatchFailed, apply_json_patch, apply_merge_patch
-from windrow.kube.requests import JSON_PATCH, MERGE_PATCH
+from windrow.kube.requests import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 MOST_STEPS = 10_000
 
@@ -41,12 +43,20 @@ def _merge(type: Type, before: Raw, patch: Any) -> Any:
     return apply_merge_patch(before, patch)
 
 
-PATCHES: dict[str, Patch] = {JSON_PATCH: _json, MERGE_PATCH: _merge}
+def _strategic(type: Type, before: Raw, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        raise statuses.bad_request("error decoding patch: invalid JSON document")
+    return apply_strategic_patch(type.schema, before, patch)
+
+
+PATCHES: dict[str, Patch] = {JSON_PATCH: _json, MERGE_PATCH: _merge, STRATEGIC_PATCH: _strategic}
 
 
 async def patch(core: Core, type: Type, call: Call) -> Single:
     """Change the object as the patch says, with the rules of an update."""
     check_dry_run(call)
+    if call.media == APPLY_PATCH:
+        return await apply(core, type, call)
     change = PATCHES.get(call.media)
     if change is None:
         raise statuses.unsupported_media(tuple(PATCHES))

@@ -1,0 +1,105 @@
+"""Token Secrets: filled after they are made, gone with their account."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from windrow.apiserver.calls import Call, Caller, Target
+from windrow.apiserver.controllers.gc import split_key
+from windrow.apiserver.controllers.loop import Key, Worker
+from windrow.apiserver.core import Core
+from windrow.apiserver.store import Change, Entry, Stale
+from windrow.apiserver.tokens import Tokens
+from windrow.apiserver.types import Type
+from windrow.apiserver.verbs.delete import delete
+from windrow.kube.errors import NotFound
+from windrow.kube.refs import SECRET, SERVICE_ACCOUNT
+
+Raw = dict[str, Any]
+
+CALLER = Caller("system:kube-controller-manager", ("system:masters", "system:authenticated"))
+TYPE = "kubernetes.io/service-account-token"
+NAME = "kubernetes.io/service-account.name"
+UID = "kubernetes.io/service-account.uid"
+
+
+def _text(text: str) -> str:
+    return b64encode(text.encode()).decode()
+
+
+class TokenSecrets:
+    def __init__(self, core: Core, tokens: Tokens, root_ca: Callable[[], str]) -> None:
+        self._core, self._tokens, self._root_ca = core, tokens, root_ca
+        self.worker = Worker(core, first=self._all, keys=self._touched, work=self._work)
+
+    async def run(self) -> None:
+        await self.worker.run()
+
+    async def _all(self) -> Iterable[Key]:
+        type = self._core.registry.find_kind(SECRET)
+        if type is None:
+            return []
+        page = await self._core.store.range(type.prefix())
+        return [(entry.key,) for entry in page.entries if entry.raw.get("type") == TYPE]
+
+    def _touched(self, change: Change) -> Iterable[Key]:
+        group, plural, namespace, name = split_key(change.key)
+        if (group, plural) == ("", "secrets") and change.after and change.after.raw.get("type") == TYPE:
+            return [(change.key,)]
+        if (group, plural) == ("", "serviceaccounts") and change.after is None:
+            return [("account", namespace, name)]
+        return []
+
+    async def _work(self, key: Key) -> None:
+        type = self._core.registry.find_kind(SECRET)
+        if type is None:
+            return
+        if key[0] == "account":
+            for entry in (await self._core.store.range(type.prefix(key[1]))).entries:
+                annotations = entry.raw["metadata"].get("annotations") or {}
+                if entry.raw.get("type") == TYPE and annotations.get(NAME) == key[2]:
+                    await self._fill(type, entry)
+            return
+        found = await self._core.store.find(key[0])
+        if found is not None:
+            await self._fill(type, found)
+
+    async def _fill(self, type: Type, entry: Entry) -> None:
+        head = entry.raw["metadata"]
+        annotations = head.get("annotations") or {}
+        accounts = self._core.registry.find_kind(SERVICE_ACCOUNT)
+        if accounts is None or head.get("deletionTimestamp") or NAME not in annotations:
+            return
+        account = await self._core.store.find(accounts.key(head["namespace"], annotations[NAME]))
+        uid = account.raw["metadata"]["uid"] if account else ""
+        if account is None or annotations.get(UID, uid) != uid:
+            await self._remove(type, entry)
+            return
+        data = entry.raw.get("data") or {}
+        wanted = {"namespace": _text(head["namespace"])}
+        if self._root_ca():
+            wanted["ca.crt"] = _text(self._root_ca())
+        if not data.get("token"):
+            wanted["token"] = _text(await self._tokens.mint(account.raw, secret=entry.raw))
+        if all(data.get(name) == value for name, value in wanted.items()) and UID in annotations:
+            return
+        filled = {
+            **entry.raw,
+            "metadata": {**head, "annotations": {**annotations, UID: uid}},
+            "data": {**data, **wanted},
+        }
+        try:
+            await self._core.store.commit(entry.key, filled, entry.rev)
+        except Stale:
+            self.worker.again((entry.key,))
+
+    async def _remove(self, type: Type, entry: Entry) -> None:
+        head = entry.raw["metadata"]
+        target = Target("", "", "v1", "secrets", head["namespace"], head["name"])
+        options = {"preconditions": {"uid": head["uid"]}}
+        try:
+            await delete(self._core, type, Call("delete", target, CALLER, body_options=options))
+        except NotFound:
+            return

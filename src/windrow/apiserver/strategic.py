@@ -1,0 +1,103 @@
+"""Strategic merge patch: a merge patch that knows by which key the items of a list are told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from windrow.apiserver import statuses
+from windrow.apiserver.schema import Schema, inside, merge_key, of_items
+
+PATCH, RETAIN = "$patch", "$retainKeys"
+ORDER, UNSET = "$setElementOrder/", "$deleteFromPrimitiveList/"
+
+
+def apply_strategic_patch(schema: Schema, target: Any, patch: Any) -> Any:
+    """`target` with `patch` merged in by the merge keys of `schema`. Inputs are not changed, parts are shared."""
+    return _merge_map(schema, target if isinstance(target, dict) else {}, patch)
+
+
+def _merge_map(schema: Schema, target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    match patch.get(PATCH):
+        case "replace":
+            return {name: value for name, value in patch.items() if name != PATCH}
+        case "delete":
+            return {}
+        case None | "merge":
+            pass
+        case other:
+            raise statuses.bad_request(f"unknown patch type found: {other}")
+    result = dict(target)
+    retain = patch.get(RETAIN)
+    if retain is not None:
+        result = {name: value for name, value in result.items() if name in retain}
+    for name, value in patch.items():
+        if name in (PATCH, RETAIN) or name.startswith(ORDER):
+            continue
+        if name.startswith(UNSET):
+            field = name.removeprefix(UNSET)
+            result[field] = [one for one in result.get(field) or () if one not in value]
+        elif value is None:
+            result.pop(name, None)
+        else:
+            result[name] = _merge_value(inside(schema, name), result.get(name), value)
+    for name, order in patch.items():
+        if name.startswith(ORDER):
+            _reorder(
+                inside(schema, name.removeprefix(ORDER)), result, target, name.removeprefix(ORDER), order
+            )
+    return result
+
+
+def _merge_value(schema: Schema, old: Any, new: Any) -> Any:
+    if isinstance(new, dict):
+        return _merge_map(schema, old if isinstance(old, dict) else {}, new)
+    if isinstance(new, list):
+        return _merge_list(schema, old if isinstance(old, list) else [], new)
+    return new
+
+
+def _merge_list(schema: Schema, old: list[Any], new: list[Any]) -> list[Any]:
+    key = merge_key(schema)
+    replaces = any(isinstance(item, dict) and item.get(PATCH) == "replace" for item in new)
+    if key is None or replaces:
+        return [item for item in new if not (isinstance(item, dict) and PATCH in item)]
+    if key == "" or not all(isinstance(item, dict) for item in new):
+        return [*old, *(item for item in new if item not in old)]
+    result = list(old)
+    for item in new:
+        if key not in item:
+            raise statuses.bad_request(f"map: {item} does not contain declared merge key: {key}")
+        place = next((at for at, one in enumerate(result) if one.get(key) == item[key]), None)
+        if item.get(PATCH) == "delete":
+            result = [one for one in result if one.get(key) != item[key]]
+        elif place is None:
+            result.append(_merge_map(of_items(schema), {}, item))
+        else:
+            result[place] = _merge_map(of_items(schema), result[place], item)
+    return result
+
+
+def _reorder(
+    schema: Schema, result: dict[str, Any], before: dict[str, Any], field: str, order: list[Any]
+) -> None:
+    """Put the items that the patch names in its order; others keep their place relative to those they stood by."""
+    items = result.get(field)
+    if not isinstance(items, list):
+        return
+    key = merge_key(schema) or ""
+    identify: Callable[[Any], Any] = (
+        (lambda item: item.get(key) if isinstance(item, dict) else item) if key else (lambda item: item)
+    )
+    wanted = [identify(one) for one in order]
+    stood = [identify(one) for one in before.get(field) or ()]
+    named = sorted(
+        (one for one in items if identify(one) in wanted), key=lambda one: wanted.index(identify(one))
+    )
+    others = [one for one in items if identify(one) not in wanted]
+    merged: list[Any] = []
+    while named and others:
+        first, second = identify(named[0]), identify(others[0])
+        goes_first = first not in stood or second not in stood or stood.index(first) < stood.index(second)
+        merged.append(named.pop(0) if goes_first else others.pop(0))
+    result[field] = [*merged, *named, *others]
