@@ -13,7 +13,7 @@ RUN := $(VENV)/.windrow-run
 DEV := $(VENV)/.windrow-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format lock setup bench clean
+.PHONY: help demo test check format lock docs setup bench clean
 
 help:  ## list what one can type
 	@grep -E '^[a-z]+:.*  ##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*  ## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -25,12 +25,13 @@ demo: $(RUN)  ## watch a cluster come up, lose machines and heal (ARGS="--keep" 
 test: $(DEV)  ## run the tests (ARGS="tests/unit -k quantity" for some)
 	@$(BIN)/pytest $(ARGS)
 
-check: $(DEV)  ## format, lint, types, walls between packages, lock files
+check: $(DEV)  ## format, lint, types, walls between packages, lock files, reference
 	$(BIN)/ruff format --check --quiet src tests scripts benchmarks
 	$(BIN)/ruff check --quiet src tests scripts benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/lock.py --check
+	$(BIN)/python scripts/reference.py --check
 
 format: $(DEV)  ## write the format, and what lint can repair by itself
 	$(BIN)/ruff check --quiet --fix src tests scripts benchmarks
@@ -41,6 +42,9 @@ bench: $(DEV)  ## measure, and compare with the stated baselines
 
 lock: $(DEV)  ## bring the lock files up to date with the inputs (ARGS="--upgrade" for newer versions)
 	$(BIN)/python scripts/lock.py $(ARGS)
+
+docs: $(DEV)  ## write the reference pages that are made from the code
+	@$(BIN)/python scripts/reference.py
 
 setup: $(DEV)  ## the set-up that the others do when they need it
 

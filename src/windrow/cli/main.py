@@ -51,7 +51,7 @@ GROUPS: dict[str, tuple[Verb, ...]] = {
 VERBS = {verb.name: verb for verbs in GROUPS.values() for verb in verbs}
 
 FIRST_STEPS = """First steps:
-  windrow demo                    a whole cluster on this computer, in two minutes
+  windrow demo                    a whole cluster on this computer
   windrow VERB --help             what a verb takes
   docs/tutorial/first-cluster.md  the same by hand, step by step"""
 

@@ -9,7 +9,6 @@ from windrow.cli import exits
 from windrow.cli.complaints import Complaint
 from windrow.cli.edge import Edge
 from windrow.cli.screens.lines import wrap
-from windrow.formats.yaml import NotYaml, load_all
 from windrow.kube.objects import Raw
 
 
@@ -19,6 +18,8 @@ def read_documents(names: Sequence[str], edge: Edge) -> list[Raw]:
 
 
 def _documents(name: str, edge: Edge) -> list[Raw]:
+    from windrow.formats.yaml import NotYaml, load_all
+
     text = edge.stdin.read() if name == "-" else (edge.cwd / Path(name)).read_text()
     said = "standard input" if name == "-" else name
     try:

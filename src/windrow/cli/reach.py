@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windrow.cli import exits
 from windrow.cli.complaints import Complaint
 from windrow.cli.edge import Edge
-from windrow.client.client import Client
 from windrow.clusters.kinds import CLUSTER, MACHINE
 from windrow.kube.errors import Forbidden
-from windrow.kube.kubeconfig import Access, parse_kubeconfig
 from windrow.kube.objects import Raw
-from windrow.values.clock import Clock
+
+# Asyncio, YAML and sockets are imported when they are used: `--help` needs none of them.
+if TYPE_CHECKING:
+    from windrow.client.client import Client
+    from windrow.kube.kubeconfig import Access
+    from windrow.values.clock import Clock
 
 MANAGER = Path(".windrow") / "manager.yaml"
 
@@ -50,6 +53,9 @@ def find_kubeconfig(given: argparse.Namespace, edge: Edge) -> Path:
 
 
 def read_access(path: Path) -> Access:
+    """The access that the file's current context stands for. Raises BadKubeconfig, OSError."""
+    from windrow.kube.kubeconfig import parse_kubeconfig
+
     return parse_kubeconfig(path.read_text(), read_file=lambda name: (path.parent / name).read_text())
 
 
@@ -57,6 +63,7 @@ def read_access(path: Path) -> Access:
 async def reached(given: argparse.Namespace, edge: Edge) -> AsyncIterator[Reached]:
     """The management API, for as long as the verb needs it."""
     from windrow.assembly.clock import SystemClock
+    from windrow.client.client import Client
     from windrow.client.sockets import SocketTransport
 
     access = read_access(find_kubeconfig(given, edge))
@@ -68,6 +75,7 @@ async def reached(given: argparse.Namespace, edge: Edge) -> AsyncIterator[Reache
 
 def with_manager(given: argparse.Namespace, edge: Edge, work: Callable[[Reached], Awaitable[int]]) -> int:
     """Run `work` with the management API and return its exit code."""
+    import asyncio
 
     async def whole() -> int:
         async with reached(given, edge) as manager:
@@ -115,13 +123,3 @@ async def get_cluster(manager: Reached, name: str, namespace: str = "") -> Raw:
 
 def named(raw: Raw) -> str:
     return f"{raw['metadata'].get('namespace', '')}/{raw['metadata']['name']}"
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of every verb that speaks to the management API."""
-    parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        help="the management API's (default: $WINDROW_KUBECONFIG, else .windrow/manager.yaml)",
-    )
-    parser.add_argument("-n", "--namespace", metavar="NAME", help="look, or put things, there only")

@@ -1,8 +1,7 @@
-"""`--wait` and `--timeout`: stay until it is done, and say on the way what is waited for."""
+"""`--wait`: stay until it is done, and say on the way what is waited for."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
@@ -17,24 +16,6 @@ from windrow.cli.watching import Look, look_until
 from windrow.clusters.kinds import MACHINE
 from windrow.kube.errors import NotFound
 from windrow.kube.refs import Ref
-from windrow.values.duration import NotDuration, parse_duration
-
-
-def _span(text: str) -> timedelta:
-    try:
-        return parse_duration(text)
-    except NotDuration as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def add_timeout(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--timeout",
-        metavar="SPAN",
-        type=_span,
-        default=timedelta(minutes=30),
-        help="how long to wait, as 90s or 20m (default: 30m); passing it is exit code 6",
-    )
 
 
 class _Teller:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import Any
 
-from windrow.formats import yaml
 from windrow.kube.refs import Kind
 
 CLUSTER = Kind("provisioning.cattle.io", "v1", "Cluster", "clusters")
@@ -16,5 +14,10 @@ HARVESTER_CONFIG = Kind("rke-machine-config.cattle.io", "v1", "HarvesterConfig",
 
 def crds() -> list[dict[str, Any]]:
     """The definitions of Cluster and Machine, as an API server takes them."""
+    # Imported here, because the command line needs the kinds above and must start fast.
+    from importlib.resources import files
+
+    from windrow.formats import yaml
+
     room = files("windrow.clusters") / "crds"
     return [yaml.load((room / name).read_text("utf-8")) for name in ("cluster.yaml", "machine.yaml")]

@@ -14,7 +14,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from windrow.cli import exits, reach, waiting
+from windrow.cli import exits, options, reach
 from windrow.cli.complaints import Complaint
 from windrow.cli.edge import Edge
 from windrow.cli.manifests import read_documents, say_notes
@@ -34,8 +34,8 @@ KINDS: tuple[Kind, ...] = (NAMESPACE, SECRET, CONFIG_MAP, HARVESTER_CONFIG, CLUS
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="manifests; - reads standard input")
     parser.add_argument("--wait", action="store_true", help="return when the clusters are ready")
-    waiting.add_timeout(parser)
-    reach.add_options(parser)
+    options.add_timeout(parser)
+    options.add_manager(parser)
 
 
 def _kind_of(raw: Mapping[str, Any]) -> Kind:
@@ -87,6 +87,8 @@ def run(given: argparse.Namespace, edge: Edge) -> int:
             if kind is CLUSTER:
                 clusters.append(ref)
         if given.wait and clusters:
+            from windrow.cli import waiting
+
             return await waiting.wait_for_ready(manager, clusters, given.timeout, edge)
         for ref in clusters:
             edge.note(f"See how it goes: windrow status {ref.namespace}/{ref.name} --watch")

@@ -12,11 +12,11 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import asyncio
 from typing import TYPE_CHECKING
 
-from windrow.cli import exits, formats, reach
+from windrow.cli import exits, options, reach
 from windrow.cli.complaints import Complaint
+from windrow.cli.data import render_data
 from windrow.cli.edge import Edge
 from windrow.cli.manifests import read_documents, say_notes
 from windrow.cli.screens.paint import say_lines
@@ -31,18 +31,20 @@ if TYPE_CHECKING:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="manifests; - reads standard input")
     parser.add_argument("--harvester", metavar="FILE", help="kubeconfig of the Harvester to ask")
-    formats.add_option(parser)
-    reach.add_options(parser)
+    options.add_output(parser)
+    options.add_manager(parser)
 
 
 def run(given: argparse.Namespace, edge: Edge) -> int:
+    import asyncio
+
     documents, notes = clean(read_documents(given.files, edge))
     say_notes(notes, edge)
     verdicts = asyncio.run(_check(documents, given, edge))
     if not verdicts:
         raise Complaint("There is no Cluster in the manifest.", "Name the file that holds it.", exits.REFUSED)
     if given.output:
-        edge.say(formats.render({"clusters": [_data(one) for one in verdicts]}, given.output))
+        edge.say(render_data({"clusters": [_data(one) for one in verdicts]}, given.output))
     for one in () if given.output else verdicts:
         say_lines(edge, render_verdict(f"{one.namespace}/{one.name}", one.problems, one.unasked, edge.width))
     return exits.REFUSED if any(one.errors for one in verdicts) else exits.OK

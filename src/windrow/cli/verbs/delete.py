@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from windrow.cli import exits, reach, waiting
+from windrow.cli import exits, options, reach
 from windrow.cli.complaints import Complaint
 from windrow.cli.edge import Edge
 from windrow.cli.picture import read_machine
@@ -25,8 +25,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     parser.add_argument("--no-wait", action="store_true", help="return when it is ordered")
-    waiting.add_timeout(parser)
-    reach.add_options(parser)
+    options.add_timeout(parser)
+    options.add_manager(parser)
 
 
 def run(given: argparse.Namespace, edge: Edge) -> int:
@@ -42,6 +42,8 @@ async def _delete(given: argparse.Namespace, edge: Edge, manager: Reached) -> in
     edge.say(f"{ref} is being deleted")
     if given.no_wait:
         return exits.OK
+    from windrow.cli import waiting
+
     return await waiting.wait_for_gone(manager, ref, uid, given.timeout, edge)
 
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import argparse
 
+from windrow.cli import options
 from windrow.cli.edge import Edge
-from windrow.cli.verbs.emulate import add_speed
 
 SPEED = 20.0
 
@@ -29,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a cluster of yours (default: 3 servers, 2 workers); may be repeated",
     )
-    add_speed(parser, SPEED)
+    options.add_speed(parser, SPEED)
     parser.add_argument(
         "--keep", action="store_true", help="leave everything running at the end, until Ctrl-C"
     )
@@ -48,7 +48,7 @@ def run(given: argparse.Namespace, edge: Edge) -> int:
     from windrow.assembly.options import DemoOptions
     from windrow.cli.out import out_for
 
-    options = DemoOptions(
+    wanted = DemoOptions(
         manifests=tuple(edge.cwd / name for name in given.manifest),
         speed=given.speed,
         keep=given.keep,
@@ -56,5 +56,5 @@ def run(given: argparse.Namespace, edge: Edge) -> int:
         report=edge.cwd / given.report if given.report else None,
         state=edge.cwd / given.state if given.state else None,
     )
-    with out_for(edge, plain=options.plain) as out:
-        return run_service(demo.run(options, out))
+    with out_for(edge, plain=wanted.plain) as out:
+        return run_service(demo.run(wanted, out))

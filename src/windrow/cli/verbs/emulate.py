@@ -14,29 +14,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from windrow.cli import exits
+from windrow.cli import exits, options
 from windrow.cli.complaints import Complaint
 from windrow.cli.edge import Edge
-
-
-def _speed(text: str) -> float:
-    try:
-        speed = float(text)
-    except ValueError:
-        speed = 0.0
-    if not 0 < speed <= 10_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a speed; 1 is real time, 10 ten times as fast")
-    return speed
-
-
-def add_speed(parser: argparse.ArgumentParser, default: float) -> None:
-    parser.add_argument(
-        "--speed",
-        type=_speed,
-        default=default,
-        metavar="N",
-        help=f"divide the machines' stated delays by N (default: {default:g})",
-    )
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kubeconfig", metavar="FILE", help="for console: the emulator's (default: DIR/harvester.yaml)"
     )
-    add_speed(parser, 1.0)
+    options.add_speed(parser, 1.0)
 
 
 def run(given: argparse.Namespace, edge: Edge) -> int:
@@ -82,14 +62,14 @@ def _emulate(given: argparse.Namespace, edge: Edge) -> int:
     from windrow.assembly.options import EmulateOptions
     from windrow.cli.out import PlainOut
 
-    options = EmulateOptions(
+    wanted = EmulateOptions(
         state=edge.cwd / given.state,
         stock=tuple(edge.cwd / name for name in given.stock),
         speed=given.speed,
         port=given.port,
         plain=given.plain or not edge.terminal,
     )
-    return run_service(emulate.run(options, PlainOut(edge)))
+    return run_service(emulate.run(wanted, PlainOut(edge)))
 
 
 def _console(machine: str, given: argparse.Namespace, edge: Edge) -> int:

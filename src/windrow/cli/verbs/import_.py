@@ -13,23 +13,25 @@ from __future__ import annotations
 
 import argparse
 
-from windrow.cli import exits, formats
+from windrow.cli import exits, options
+from windrow.cli.data import render_data
 from windrow.cli.edge import Edge
 from windrow.cli.manifests import read_documents, say_notes
 from windrow.clusters.dumps import clean
-from windrow.formats.yaml import dump_all
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="manifests; - reads standard input")
-    formats.add_option(parser)
+    options.add_output(parser)
 
 
 def run(given: argparse.Namespace, edge: Edge) -> int:
+    from windrow.formats.yaml import dump_all
+
     documents, notes = clean(read_documents(given.files, edge))
     say_notes(notes, edge)
     if given.output == "json":
-        edge.say(formats.render({"apiVersion": "v1", "kind": "List", "items": documents}, "json"))
+        edge.say(render_data({"apiVersion": "v1", "kind": "List", "items": documents}, "json"))
     else:
         edge.say(dump_all(documents).rstrip("\n"))
     return exits.OK

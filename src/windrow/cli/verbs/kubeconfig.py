@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import base64
 
-from windrow.cli import exits, reach
+from windrow.cli import exits, options, reach
 from windrow.cli.complaints import Complaint
 from windrow.cli.edge import Edge
 from windrow.cli.picture import read_cluster
@@ -26,7 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-f", "--file", metavar="FILE", help="write it there, for your eyes only, instead of printing it"
     )
-    reach.add_options(parser)
+    options.add_manager(parser)
 
 
 def run(given: argparse.Namespace, edge: Edge) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 
-from windrow.cli import exits, formats, reach
+from windrow.cli import exits, options, reach
+from windrow.cli.data import render_data
 from windrow.cli.edge import Edge
 from windrow.cli.picture import read_machine
 from windrow.cli.reach import Reached
@@ -20,8 +21,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     listing = verbs.add_parser("list", help="list machines")
     listing.add_argument("name", nargs="?", default="", metavar="CLUSTER", help="of this cluster only")
-    formats.add_option(listing)
-    reach.add_options(listing)
+    options.add_output(listing)
+    options.add_manager(listing)
 
 
 def run(given: argparse.Namespace, edge: Edge) -> int:
@@ -37,7 +38,7 @@ async def _list(given: argparse.Namespace, edge: Edge, manager: Reached) -> int:
     raws = await reach.machines_of(manager, clusters)
     raws = [raw for raw in raws if (raw["metadata"]["namespace"], raw["spec"].get("clusterName")) in places]
     if given.output:
-        edge.say(formats.render({"apiVersion": "v1", "kind": "List", "items": raws}, given.output))
+        edge.say(render_data({"apiVersion": "v1", "kind": "List", "items": raws}, given.output))
         return exits.OK
     lines = render_machines([read_machine(raw) for raw in raws], edge.now(), edge.width)
     for one in lines or ["There are no machines."]:

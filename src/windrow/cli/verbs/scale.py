@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from windrow.cli import exits, reach, waiting
+from windrow.cli import exits, options, reach
 from windrow.cli.complaints import Complaint
 from windrow.cli.edge import Edge
 from windrow.cli.reach import Reached
@@ -35,8 +35,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "sizes", nargs="+", type=_size, metavar="POOL=NUMBER", help="the size that the pool shall have"
     )
     parser.add_argument("--wait", action="store_true", help="return when the cluster is ready again")
-    waiting.add_timeout(parser)
-    reach.add_options(parser)
+    options.add_timeout(parser)
+    options.add_manager(parser)
 
 
 def run(given: argparse.Namespace, edge: Edge) -> int:
@@ -53,6 +53,8 @@ async def _scale(given: argparse.Namespace, edge: Edge, manager: Reached) -> int
         if pool["name"] in dict(given.sizes):
             edge.say(_said(pool, dict(given.sizes)[pool["name"]]))
     if given.wait and steps:
+        from windrow.cli import waiting
+
         return await waiting.wait_for_settled(manager, ref, given.timeout, edge)
     return exits.OK
 

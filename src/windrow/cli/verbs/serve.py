@@ -40,10 +40,10 @@ def run(given: argparse.Namespace, edge: Edge) -> int:
     from windrow.assembly.options import ServeOptions
     from windrow.cli.out import PlainOut
 
-    options = ServeOptions(
+    wanted = ServeOptions(
         state=edge.cwd / given.state,
         port=given.port,
         kubeconfig=Path(edge.cwd / given.kubeconfig) if given.kubeconfig else None,
         proxy=given.proxy,
     )
-    return run_service(serve.run(options, PlainOut(edge)))
+    return run_service(serve.run(wanted, PlainOut(edge)))

@@ -12,23 +12,24 @@ Examples:
 from __future__ import annotations
 
 import argparse
+from collections.abc import Awaitable, Callable
 
-from windrow.cli import exits, formats, reach
+from windrow.cli import exits, options, reach
+from windrow.cli.data import render_data
 from windrow.cli.edge import Edge
 from windrow.cli.picture import ClusterView, read_picture
 from windrow.cli.reach import Reached
 from windrow.cli.screens.lines import Line, line
 from windrow.cli.screens.paint import live_board, say_lines
 from windrow.cli.screens.tree import as_data, render_tree
-from windrow.cli.watching import Look, look_until
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", default="", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="look in every namespace")
     parser.add_argument("-w", "--watch", action="store_true", help="keep looking, until Ctrl-C")
-    formats.add_option(parser)
-    reach.add_options(parser)
+    options.add_output(parser)
+    options.add_manager(parser)
 
 
 def run(given: argparse.Namespace, edge: Edge) -> int:
@@ -42,7 +43,7 @@ async def _show(given: argparse.Namespace, edge: Edge, manager: Reached) -> int:
         return await _watch(given, edge, manager)
     picture = await _picture(given, manager)
     if given.output:
-        edge.say(formats.render({"clusters": as_data(picture)}, given.output))
+        edge.say(render_data({"clusters": as_data(picture)}, given.output))
     else:
         say_lines(edge, _lines(picture, edge))
     return exits.OK
@@ -63,6 +64,8 @@ def _lines(picture: tuple[ClusterView, ...], edge: Edge) -> list[Line]:
 
 
 async def _watch(given: argparse.Namespace, edge: Edge, manager: Reached) -> int:
+    from windrow.cli.watching import look_until
+
     scope = given.namespace or ""
     if not edge.terminal:
         await look_until(_plain_look(given, edge, manager), manager, namespace=scope)
@@ -77,7 +80,7 @@ async def _watch(given: argparse.Namespace, edge: Edge, manager: Reached) -> int
     return exits.OK
 
 
-def _plain_look(given: argparse.Namespace, edge: Edge, manager: Reached) -> Look:
+def _plain_look(given: argparse.Namespace, edge: Edge, manager: Reached) -> Callable[[], Awaitable[bool]]:
     """Prints the whole picture whenever it says something new; ages alone are not new."""
     seen: list[tuple[ClusterView, ...]] = []
 

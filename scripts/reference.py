@@ -1,0 +1,175 @@
+"""Write the pages of docs/reference that are made from the code they describe, or check that they are up to date.
+
+python scripts/reference.py           write them
+python scripts/reference.py --check   exit 1 and name those that differ
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from windrow.cli import exits, main
+from windrow.cli.edge import Edge
+from windrow.clusters.kinds import crds
+from windrow.emulator.delays import Delays
+from windrow.emulator.guests.delays import GuestDelays
+from windrow.nodedriver.options import OPTIONS
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
+MADE = "<!-- Made by `make docs` from the code; change it there. -->\n"
+
+
+def help_of(*words: str) -> str:
+    out = io.StringIO()
+    edge = Edge({}, Path(), io.StringIO(), out, out, lambda: datetime.now(UTC))
+    main.run([*words, "--help"], edge)
+    return out.getvalue().rstrip()
+
+
+def cli() -> str:
+    parts = ["# Command line\n", MADE]
+    parts.append(
+        "`windrow VERB --help` prints the same. Verbs for clusters stand alone; for the rest the noun comes first.\n"
+        "Every verb takes `--verbose`, which shows the trace of an error. Answers go to standard output and notes to\n"
+        "standard error. Colours and live views appear on a terminal only; `NO_COLOR` switches colours off there.\n"
+        "Exit codes: [exit-codes.md](exit-codes.md).\n"
+    )
+    parts.append(f"```text\n{help_of()}\n```\n")
+    for verb in main.VERBS.values():
+        parts.append(f"## windrow {verb.name}\n\n```text\n{help_of(verb.name)}\n```\n")
+        if verb.name == "machine":
+            parts.append(f"### windrow machine list\n\n```text\n{help_of('machine', 'list')}\n```\n")
+    return "\n".join(parts)
+
+
+def exit_codes() -> str:
+    rows = "\n".join(f"| {code} | {meaning} |" for code, meaning in exits.MEANING.items())
+    return (
+        f"# Exit codes\n\n{MADE}\nThe same for every verb. Scripts may rely on them: a code never changes its meaning.\n\n"
+        f"| Code | Meaning |\n|---|---|\n{rows}\n\n"
+        "A failure prints two lines on standard error: the fact, and after an arrow the cure.\n"
+    )
+
+
+def harvester_config() -> str:
+    changes = {
+        "live": "nothing; used from the next look on",
+        "restart": "takes effect at the machine's next start",
+        "roll": "needs a new machine",
+        "new_only": "new machines only",
+    }
+    rows = "\n".join(
+        f"| `{one.field}` | {one.form} | {f'`{one.default}`' if one.default not in ('', None) else ''} | "
+        f"{changes[one.change]} | {one.usage} |"
+        for one in OPTIONS
+    )
+    return (
+        f"# HarvesterConfig\n\n{MADE}\n"
+        "Kind `HarvesterConfig` of `rke-machine-config.cattle.io/v1`: what the machines of a pool are like. The fields\n"
+        "stand at the top level, as Rancher writes them. Every value may be a string; structured values may be JSON in\n"
+        "a string or YAML. The same table gives the node driver its flags: `cpuCount` is `--harvester-cpu-count` and\n"
+        "`HARVESTER_CPU_COUNT`.\n\n"
+        "| Field | Form | Default | A change | What it is |\n|---|---|---|---|---|\n"
+        f"{rows}\n\n"
+        "Forms: *encoded* is text that may be base64; *gib* and *mib* are whole numbers of that unit, or a quantity\n"
+        "such as `4Gi`; *structure* is JSON in a string, or the structure itself; *affinity* is a Kubernetes Affinity,\n"
+        "also in base64.\n"
+    )
+
+
+def _described(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str, str]]:
+    for name, inner in (schema.get("properties") or {}).items():
+        here = f"{path}.{name}" if path else name
+        kind = str(inner.get("type", "any"))
+        of = inner.get("items") or {}
+        if inner.get("description"):
+            yield (
+                here,
+                f"list of {of.get('type', 'object')}" if kind == "array" else kind,
+                str(inner["description"]),
+            )
+        yield from _described(of if kind == "array" else inner, f"{here}[]" if kind == "array" else here)
+
+
+def _kind(crd: Mapping[str, Any]) -> str:
+    spec = crd["spec"]
+    version = spec["versions"][0]
+    schema = version["schema"]["openAPIV3Schema"]
+    rows = "\n".join(f"| `{path}` | {kind} | {words} |" for path, kind, words in _described(schema))
+    columns = version.get("additionalPrinterColumns", ())
+    shown = ", ".join(column["name"] for column in columns if not column.get("priority"))
+    wide = ", ".join(column["name"] for column in columns if column.get("priority"))
+    return (
+        f"## {spec['names']['kind']}\n\n`{spec['group']}/{version['name']}`. {schema.get('description', '').strip()}\n\n"
+        f"`kubectl get {spec['names']['plural']}` shows: {shown}. With `-o wide` also: {wide}.\n\n"
+        f"| Field | Type | What it is |\n|---|---|---|\n{rows}\n"
+    )
+
+
+def kinds() -> str:
+    return "\n".join(
+        [
+            "# Cluster and Machine\n",
+            MADE,
+            "Fields without a line of their own are Rancher's; they are kept, and those that this release does not act\n"
+            "on are named in the Cluster's `status.warnings`. See also [HarvesterConfig](harvester-config.md).\n",
+            *(_kind(crd) for crd in crds()),
+        ]
+    )
+
+
+def delays() -> str:
+    rack = "\n".join(
+        f"| `{name}` | {seconds:g} s | {why} |" for name, (seconds, why) in Delays().reasons().items()
+    )
+    guest = "\n".join(
+        f"| `{one.name}` | {getattr(GuestDelays(), one.name):g} s |" for one in fields(GuestDelays)
+    )
+    return (
+        f"# Stated delays\n\n{MADE}\n"
+        "How long things take in the emulator, as on hardware; `--speed N` divides each by N. “Reference” is the\n"
+        "collection of facts that Windrow was written from.\n\n"
+        f"## Harvester\n\n| Delay | Takes | Why |\n|---|---|---|\n{rack}\n\n"
+        "## Guests\n\nReasons stand beside the numbers in `src/windrow/emulator/guests/delays.py`.\n\n"
+        f"| Delay | Takes |\n|---|---|\n{guest}\n"
+    )
+
+
+PAGES = {
+    "cli.md": cli,
+    "exit-codes.md": exit_codes,
+    "harvester-config.md": harvester_config,
+    "kinds.md": kinds,
+    "delays.md": delays,
+}
+
+
+def run(arguments: list[str]) -> int:
+    if arguments not in ([], ["--check"]):
+        print(__doc__)
+        return 2
+    stale = []
+    for name, page in PAGES.items():
+        path, text = FOLDER / name, page().rstrip() + "\n"
+        if path.exists() and path.read_text() == text:
+            continue
+        stale.append(name)
+        if not arguments:
+            path.write_text(text)
+    said = "differ from the code; run: make docs" if arguments else "written"
+    print(
+        f"docs/reference: {', '.join(stale)} {said}"
+        if stale
+        else f"Reference: {len(PAGES)} pages up to date."
+    )
+    return 1 if stale and arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

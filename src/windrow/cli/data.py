@@ -1,0 +1,16 @@
+"""Answers for programs: `-o json|yaml`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def render_data(value: Any, output: str) -> str:
+    """`value` as JSON or YAML text without a last newline."""
+    if output == "json":
+        from windrow.formats.json import pretty
+
+        return pretty(value)
+    from windrow.formats.yaml import dump
+
+    return dump(value).rstrip("\n")
