@@ -1,0 +1,104 @@
+"""Runs a talk on an event loop: calls go out through a transport, waiting happens on shared caches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from windrow.client.cache import Cache
+from windrow.client.transport import Transport
+from windrow.kube.errors import KubeError
+from windrow.kube.refs import Kind
+from windrow.kube.requests import Request
+from windrow.nodedriver.blocking import answer
+from windrow.nodedriver.steps import Call, Gather, Note, NotInTime, Pending, Seen, Step, Talk, Until
+from windrow.values.clock import Clock
+
+R = TypeVar("R")
+
+
+async def run(
+    talk: Talk[R],
+    transport: Transport,
+    caches: Mapping[Kind, Cache[Any]],
+    clock: Clock,
+    note: Callable[[str], None] = lambda text: None,
+) -> R:
+    """The talk's result; its exceptions come through. `caches` are keyed by Ref and cover what the talk waits for."""
+    runner = _Runner(transport, caches, clock, note)
+    try:
+        step = next(talk)
+        while True:
+            try:
+                result = await runner.take(step)
+            except (KubeError, NotInTime) as error:
+                step = talk.throw(error)
+            else:
+                step = talk.send(result)
+    except StopIteration as end:
+        result_of_talk: R = end.value
+        return result_of_talk
+
+
+class _Runner:
+    def __init__(
+        self,
+        transport: Transport,
+        caches: Mapping[Kind, Cache[Any]],
+        clock: Clock,
+        note: Callable[[str], None],
+    ) -> None:
+        self._transport, self._caches, self._clock, self._note = transport, caches, clock, note
+
+    async def take(self, step: Step) -> Any:
+        match step:
+            case Call(request=request):
+                return answer(await self._transport.send(request))
+            case Gather(requests=asked):
+                return tuple(await asyncio.gather(*(self._answer_or_error(request) for request in asked)))
+            case Until():
+                return await self._wait(step)
+            case Note(text=text):
+                return self._note(text)
+
+    async def _answer_or_error(self, request: Request) -> Any:
+        try:
+            return answer(await self._transport.send(request))
+        except KubeError as error:
+            return error
+
+    async def _wait(self, until: Until[Any]) -> Any:
+        news = asyncio.Event()
+        last = Pending("nothing yet")
+        deadline = self._clock.now() + until.within
+        for kind in {ref.kind for ref in until.of}:
+            await self._caches[kind].synced()
+        async with asyncio.TaskGroup() as group:
+            helpers = [group.create_task(self._ring(kind, news)) for kind in {ref.kind for ref in until.of}]
+            helpers.append(group.create_task(self._ring_at(deadline, news)))
+            try:
+                while True:
+                    news.clear()
+                    verdict = until.judge(self._look(until))
+                    if not isinstance(verdict, Pending):
+                        return verdict
+                    last = verdict
+                    if self._clock.now() >= deadline:
+                        break
+                    await news.wait()
+            finally:
+                for helper in helpers:
+                    helper.cancel()
+        raise NotInTime(until.because, last.what, until.within)
+
+    def _look(self, until: Until[Any]) -> Seen:
+        return {ref: self._caches[ref.kind].get(ref) for ref in until.of}
+
+    async def _ring(self, kind: Kind, news: asyncio.Event) -> None:
+        async for _ in self._caches[kind].changes():
+            news.set()
+
+    async def _ring_at(self, deadline: Any, news: asyncio.Event) -> None:
+        await self._clock.until(deadline)
+        news.set()

@@ -1,0 +1,109 @@
+"""Network data as cloud-init takes it: checked so far that a machine without a way out is noticed early.
+
+The driver's checks and texts, without its crashes: scalars where it wants lists, and the forms of version 1 that it
+does not know (dhcp4, bonds, name servers inside a subnet), are understood.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.formats.yaml import NotYaml, load
+from windrow.nodedriver.problems import Problem
+
+FIELD = "networkData"
+_DHCP = frozenset({"dhcp", "dhcp4", "dhcp6", "ipv6_dhcpv6-stateful", "ipv6_dhcpv6-stateless", "ipv6_slaac"})
+_STATIC = frozenset({"static", "static6"})
+_DEVICES = frozenset({"physical", "bond", "bridge", "vlan", "infiniband"})
+
+
+@dataclass(slots=True)
+class _Ways:
+    """What a version 1 document offers: ways out, and name servers."""
+
+    gateways: int = 0
+    dhcp: int = 0
+    name_servers: int = 0
+
+
+def find_network_problems(text: str) -> list[Problem]:
+    """What is wrong with network data; nothing for empty text and for version 2, which is not looked into."""
+    if not text.strip():
+        return []
+    try:
+        document = load(text)
+    except NotYaml as error:
+        return [
+            _problem(f"networkData is not YAML: {' '.join(str(error).split())}", "correct it at that place")
+        ]
+    if isinstance(document, dict) and "network" in document:
+        document = document["network"]
+    if not isinstance(document, dict):
+        return [_problem("networkData is not a map", "start it with version: 1 or version: 2")]
+    if "version" not in document:
+        return [_missing("version")]
+    if str(document["version"]) != "1":
+        return []
+    if not isinstance(document.get("config"), list):
+        return [_missing("config")]
+    ways = _Ways()
+    problems = [problem for entry in document["config"] for problem in _look_at(entry, ways)]
+    return problems or _judge(ways)
+
+
+def _look_at(entry: Any, ways: _Ways) -> list[Problem]:
+    if not isinstance(entry, dict) or "type" not in entry:
+        return [_missing("type")]
+    if entry["type"] == "nameserver":
+        if "address" not in entry:
+            return [_missing("address")]
+        ways.name_servers += len(_listed(entry["address"]))
+    if entry["type"] not in _DEVICES:
+        return []
+    if entry["type"] == "physical" and not isinstance(entry.get("subnets"), list):
+        return [_missing("subnets")]
+    return [problem for subnet in _listed(entry.get("subnets")) for problem in _look_into(subnet, ways)]
+
+
+def _look_into(subnet: Any, ways: _Ways) -> list[Problem]:
+    if not isinstance(subnet, dict) or "type" not in subnet:
+        return [_missing("type")]
+    if subnet["type"] in _DHCP:
+        ways.dhcp += 1
+        ways.name_servers += 1
+    if subnet["type"] in _STATIC and subnet.get("gateway"):
+        ways.gateways += 1
+    ways.name_servers += len(_listed(subnet.get("dns_nameservers")))
+    return []
+
+
+def _judge(ways: _Ways) -> list[Problem]:
+    if ways.gateways > 1:
+        return [
+            _problem(
+                f"the number of default gateway cannot greater than 1, but get: {ways.gateways}",
+                "leave the gateway to one subnet",
+            )
+        ]
+    if not ways.gateways and not ways.dhcp:
+        return [
+            _problem("static gateway or dhcp is not configured", "give one subnet a gateway, or use dhcp")
+        ]
+    if not ways.name_servers:
+        return [_problem("nameserver is not configured", "add an entry of type nameserver")]
+    return []
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _missing(section: str) -> Problem:
+    return _problem(f"missing section: {section}", f"add {section} to networkData")
+
+
+def _problem(fact: str, cure: str) -> Problem:
+    return Problem(fact, cure, FIELD)

@@ -1,0 +1,286 @@
+"""The driver's 32 options: one table behind flags, environment, HarvesterConfig fields, schema and configuration.
+
+The order is part of the contract: rancher-machine takes the first flag whose name contains `cloud-config` or
+`user-data` for its own file, so new rows go to the end. Names, types and defaults are those of the Go driver; a flag
+that is dropped or renamed would break configurations that are stored in Rancher.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from windrow.formats.json import NotJson, loads
+from windrow.nodedriver.plain_text import plain_text
+from windrow.nodedriver.problems import Problem
+from windrow.values.quantity import NotQuantity, Quantity
+
+# How a value is written, and what parsing makes of it.
+Form = Literal[
+    "text",  # text
+    "encoded",  # text, base64 accepted
+    "count",  # a whole number
+    "gib",  # a size: a bare number is GiB, a quantity is converted
+    "mib",
+    "switch",  # true or false
+    "structure",  # JSON in text, or the structure itself
+    "affinity",  # JSON in text or base64, or the structure itself
+]
+
+# What a change of the option means for machines that exist.
+Change = Literal["live", "restart", "roll", "new_only"]
+
+DRIVER = "harvester"
+GIB, MIB = 2**30, 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One row. `key` is the name in the persisted configuration (config.json)."""
+
+    name: str
+    key: str
+    form: Form
+    default: str | int | bool
+    change: Change
+    usage: str
+    is_secret: bool = False
+
+    @property
+    def flag(self) -> str:
+        """`harvester-enable-efi`"""
+        return f"{DRIVER}-{self.name}"
+
+    @property
+    def env(self) -> str:
+        """`HARVESTER_ENABLE_EFI`"""
+        return self.flag.upper().replace("-", "_")
+
+    @property
+    def field(self) -> str:
+        """`enableEfi`, as Rancher derives it."""
+        return re.sub(r"-(.)", lambda match: match.group(1).upper(), self.name)
+
+    @property
+    def type(self) -> Literal["string", "int", "bool"]:
+        """The type of the create flag."""
+        match self.form:
+            case "count" | "gib" | "mib":
+                return "int"
+            case "switch":
+                return "bool"
+            case _:
+                return "string"
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "kubeconfig-content",
+        "KubeConfigContent",
+        "encoded",
+        "",
+        "live",
+        "contents of kubeconfig file for harvester cluster, base64 is supported",
+        is_secret=True,
+    ),
+    Option("cluster-type", "ClusterType", "text", "", "live", "harvester cluster type"),
+    Option("cluster-id", "ClusterID", "text", "", "live", "harvester cluster id"),
+    Option("cluster-name", "ClusterName", "text", "", "new_only", "harvester cluster name"),
+    Option("vm-namespace", "VMNamespace", "text", "default", "new_only", "harvester vm namespace"),
+    Option("cpu-count", "CPU", "count", 2, "restart", "number of CPUs for machine"),
+    Option("memory-size", "MemorySize", "gib", 4, "restart", "size of memory for machine (in GiB)"),
+    Option("disk-size", "DiskSize", "gib", 0, "roll", "size of disk for machine (in GiB)"),
+    Option("disk-bus", "DiskBus", "text", "", "roll", "bus of disk for machine"),
+    Option("image-name", "ImageName", "text", "", "roll", "harvester image name"),
+    Option("disk-info", "DiskInfo", "structure", "", "roll", "harvester disk info"),
+    Option("ssh-user", "SSHUser", "text", "root", "roll", "SSH username"),
+    Option("ssh-port", "SSHPort", "count", 22, "live", "SSH port"),
+    Option("ssh-password", "SSHPassword", "text", "", "roll", "SSH password", is_secret=True),
+    Option("key-pair-name", "KeyPairName", "text", "", "roll", "harvester key pair name"),
+    Option("ssh-private-key-path", "SSHPrivateKeyPath", "text", "", "live", "SSH private key path"),
+    Option("network-type", "NetworkType", "text", "", "live", "harvester network type"),
+    Option("network-name", "NetworkName", "text", "", "roll", "harvester network name"),
+    Option("network-model", "NetworkModel", "text", "", "roll", "harvester network model"),
+    Option("network-info", "NetworkInfo", "structure", "", "roll", "harvester network info"),
+    Option(
+        "cloud-config",
+        "CloudConfig",
+        "text",
+        "",
+        "live",
+        "just keep it empty, this value will be filled by rancher-machine",
+    ),
+    Option(
+        "user-data",
+        "UserData",
+        "encoded",
+        "",
+        "roll",
+        "userData content of cloud-init for machine, base64 is supported",
+    ),
+    Option(
+        "network-data",
+        "NetworkData",
+        "encoded",
+        "",
+        "roll",
+        "networkData content of cloud-init for machine, base64 is supported",
+    ),
+    Option(
+        "vm-affinity", "VMAffinity", "affinity", "", "restart", "harvester vm affinity, base64 is supported"
+    ),
+    Option("enable-efi", "EnableEFI", "switch", False, "roll", "enable vm efi"),
+    Option(
+        "enable-secure-boot",
+        "EnableSecureBoot",
+        "switch",
+        False,
+        "roll",
+        "enable vm secure boot, only works when enable efi",
+    ),
+    Option("vgpu-info", "VGPUInfo", "structure", "", "roll", "harvester vgpu info"),
+    Option("cpu-pinning", "CPUPinning", "switch", False, "restart", "enable vm cpu pinning"),
+    Option(
+        "isolate-emulator-thread",
+        "IsolateEmulatorThread",
+        "switch",
+        False,
+        "restart",
+        "enable vm isolated emulator thread, only works when enable cpu pinning",
+    ),
+    Option("enable-tpm", "EnableTPM", "switch", False, "roll", "enable vm TPM"),
+    Option(
+        "reserved-memory-size",
+        "ReservedMemorySize",
+        "mib",
+        -1,
+        "restart",
+        "size of reserved memory for machine (in MiB, integer value)",
+    ),
+    Option("cpu-model", "CPUModel", "text", "", "restart", "model of CPU for machine"),
+)
+
+BY_FIELD: Mapping[str, Option] = {option.field: option for option in OPTIONS}
+BY_KEY: Mapping[str, Option] = {option.key: option for option in OPTIONS}
+
+
+class BadValue(ValueError):
+    """The value does not have the form of its option; the message is the fact, `cure` the rest."""
+
+    def __init__(self, fact: str, cure: str) -> None:
+        super().__init__(fact)
+        self.cure = cure
+
+
+def read_value(option: Option, value: Any) -> Any:
+    """`value` in the option's own type: text, number, truth or structure (None for none). Raises BadValue.
+
+    Strings are taken as Rancher and flags write them, structured values as people write them in YAML; an empty
+    string or null means the default.
+    """
+    if value is None or value == "":
+        value = option.default
+    match option.form:
+        case "text":
+            return _text(option, value)
+        case "encoded":
+            return plain_text(_text(option, value))
+        case "count":
+            return _count(option, value)
+        case "gib":
+            return _size(option, value, GIB, "GiB")
+        case "mib":
+            return _size(option, value, MIB, "MiB")
+        case "switch":
+            return _switch(option, value)
+        case "structure":
+            return _structure(option, value)
+        case "affinity":
+            return _structure(option, plain_text(value) if isinstance(value, str) else value)
+
+
+def read_values(fields: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
+    """Every option's value by its configuration key, and what is wrong with those that could not be read.
+
+    Fields that are no options are left alone: they may belong to somebody else.
+    """
+    values: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for option in OPTIONS:
+        try:
+            values[option.key] = read_value(option, fields.get(option.field))
+        except BadValue as bad:
+            problems.append(Problem(str(bad), bad.cure, option.field))
+            values[option.key] = read_value(option, None)
+    return values, problems
+
+
+def _text(option: Option, value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise BadValue(
+            f"{option.field} is {_article(value)}, not text", f"write {option.field} as one string"
+        )
+    return str(value)
+
+
+def _count(option: Option, value: Any) -> int:
+    if isinstance(value, str):
+        value = int(value) if re.fullmatch(r"\s*[+-]?\d+\s*", value) else value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadValue(f"{option.field} is {value!r}, not a whole number", f'write {option.field} as "2"')
+    return value
+
+
+def _size(option: Option, value: Any, unit: int, name: str) -> int:
+    """A whole number of units. `4`, "4", "4Gi" and "4096Mi" are the same size in GiB."""
+    try:
+        return _count(option, value)
+    except BadValue:
+        pass
+    try:
+        count, rest = divmod(Quantity.parse(str(value)).bytes, unit)
+    except NotQuantity:
+        rest = 1
+    if rest:
+        raise BadValue(
+            f"{option.field} is {value!r}, which is not a whole number of {name}",
+            f'write {option.field} as "4" (in {name}) or as a quantity such as "4{name[:-1]}"',
+        )
+    return count
+
+
+def _switch(option: Option, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    truth = {"true": True, "false": False}.get(str(value).strip().lower())
+    if truth is None:
+        raise BadValue(
+            f"{option.field} is {value!r}, not true or false", f"write {option.field}: true or false"
+        )
+    return truth
+
+
+def _structure(option: Option, value: Any) -> Any:
+    if isinstance(value, str):
+        if not value.strip():
+            return None
+        try:
+            value = loads(value)
+        except NotJson as error:
+            raise BadValue(f"{option.field} is not JSON: {error}", "correct it at that place") from error
+    if value is None or isinstance(value, dict | list):
+        return value
+    raise BadValue(f"{option.field} is {_article(value)}, not a JSON object", "write it as {...}")
+
+
+def _article(value: Any) -> str:
+    names: dict[type, str] = {
+        dict: "a map",
+        list: "a list",
+        bool: "true or false",
+        int: "a number",
+        str: "text",
+    }
+    return names.get(type(value), "a value of another kind")

@@ -1,0 +1,68 @@
+"""HarvesterConfig (rke-machine-config.cattle.io/v1) as a CRD, from the option table.
+
+Fields stand at the top level, as in Rancher; values are strings as Rancher writes them, or structured YAML. Unknown
+fields are kept. Defaults are applied when the object is read, never stored, so that they can change without
+touching what users wrote.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windrow.kube.objects import Raw, new_object
+from windrow.kube.refs import CRD, Kind
+from windrow.nodedriver.options import OPTIONS, Option
+
+HARVESTER_CONFIG = Kind("rke-machine-config.cattle.io", "v1", "HarvesterConfig", "harvesterconfigs")
+
+
+def harvester_config_crd() -> Raw:
+    """The CustomResourceDefinition."""
+    kind = HARVESTER_CONFIG
+    return new_object(
+        CRD,
+        kind.qualified,
+        spec={
+            "group": kind.group,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind.kind,
+                "listKind": f"{kind.kind}List",
+                "plural": kind.plural,
+                "singular": kind.kind.lower(),
+            },
+            "versions": [
+                {
+                    "name": kind.version,
+                    "served": True,
+                    "storage": True,
+                    "additionalPrinterColumns": [
+                        {"name": "CPU", "type": "string", "jsonPath": ".cpuCount"},
+                        {"name": "Memory", "type": "string", "jsonPath": ".memorySize"},
+                        {"name": "VM namespace", "type": "string", "jsonPath": ".vmNamespace"},
+                        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+                    ],
+                    "schema": {
+                        "openAPIV3Schema": {
+                            "type": "object",
+                            "x-kubernetes-preserve-unknown-fields": True,
+                            "properties": {option.field: field_schema(option) for option in OPTIONS},
+                        }
+                    },
+                }
+            ],
+        },
+    )
+
+
+def field_schema(option: Option) -> dict[str, Any]:
+    """What an API server lets through; the exact form is told by the pre-create check, with a cure."""
+    described = f"{option.usage} (default: {option.default})" if option.default != "" else option.usage
+    match option.form:
+        case "text" | "encoded":
+            shape: dict[str, Any] = {"type": "string", "nullable": True}
+        case "count" | "gib" | "mib":
+            shape = {"x-kubernetes-int-or-string": True, "nullable": True}
+        case _:
+            shape = {"x-kubernetes-preserve-unknown-fields": True, "nullable": True}
+    return {"description": described, **shape}
