@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windrow.harvester.names import CLUSTER_UID
 from windrow.kube.kubeconfig import Access, render_kubeconfig
 from windrow.kube.objects import Raw, annotations_of, dig, name_of, new_object
 from windrow.kube.refs import (
@@ -26,7 +27,6 @@ from windrow.kube.refs import (
     Ref,
 )
 
-CLUSTER_UID = "windrow.io/cluster-uid"
 CLOUD_PROVIDER_ROLE = "harvesterhci.io:cloudprovider"
 CSI_DRIVER_ROLE = "harvesterhci.io:csi-driver"
 TOKEN_TYPE = "kubernetes.io/service-account-token"

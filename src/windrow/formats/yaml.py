@@ -20,8 +20,12 @@ class _Dumper(yaml.SafeDumper):
     """Writes multi-line text as a literal block, so that people can read scripts and certificates."""
 
 
+# YAML takes these for line ends and gives them back as "\n", unless they stand escaped between double quotes.
+_ODD_LINE_ENDS = frozenset("\x85\u2028\u2029")
+
+
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
-    style = "|" if "\n" in value else None
+    style = '"' if _ODD_LINE_ENDS & set(value) else "|" if "\n" in value else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 

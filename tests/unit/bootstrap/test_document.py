@@ -9,6 +9,8 @@ import pytest
 from windrow.bootstrap import rke2
 from windrow.bootstrap.document import File, render_document, scrub
 from windrow.bootstrap.intent import NodeIntent, Role
+from windrow.cloudinit.document import emit, parse
+from windrow.cloudinit.merging import merge
 from windrow.formats import yaml
 
 Make = Callable[..., NodeIntent]
@@ -30,22 +32,43 @@ def test_permissions_are_quoted() -> None:
     assert "permissions: '0640'\n" in render_document("n", [File("/etc/x", "", "0640")])
 
 
-USERS_PART = {
-    "ssh_authorized_keys": ["ssh-ed25519 AAAA me"],
-    "users": [{"name": "me"}],
-    "ssh_pwauth": True,
-    "password": "hunter2",
-    "packages": ["qemu-guest-agent"],
-    "network": {"version": 2},
-    "mounts": [["/dev/vdb", "/data"]],
-}
+USERS_PART = """\
+#cloud-config
+ssh_authorized_keys: [ssh-ed25519 AAAA me]
+users: [{name: me}]
+ssh_pwauth: true
+password: hunter2
+packages: [qemu-guest-agent]
+network: {version: 2}
+mounts: [[/dev/vdb, /data]]
+write_files: [{path: /etc/mine, content: hunter2, permissions: 0644}]
+runcmd: [[systemctl, enable, --now, qemu-guest-agent.service]]
+"""
 
 
 def merged(intent: NodeIntent) -> str:
-    """As the driver leaves it: our document with the user's part, and one file of the user's own."""
-    document = yaml.load(rke2.render(intent)) | USERS_PART
-    document["write_files"].append({"path": "/etc/mine", "content": "hunter2"})
-    return "#cloud-config\n" + yaml.dump(document, sort=True)
+    """As the driver leaves it: the user's part first, then ours."""
+    return emit(merge(parse(USERS_PART), parse(rke2.render(intent))))
+
+
+def written(document: str) -> dict[str, tuple[str, str]]:
+    return {
+        file["path"]: (file["permissions"], file["content"]) for file in yaml.load(document)["write_files"]
+    }
+
+
+def test_files_pass_through_the_drivers_merge_byte_for_byte(an_intent: Make) -> None:
+    ours, all_of_them = written(rke2.render(an_intent())), written(merged(an_intent()))
+
+    assert {path: all_of_them[path] for path in ours} == ours
+    assert set(all_of_them) - set(ours) == {"/etc/mine"}
+
+
+def test_our_commands_run_after_the_users(an_intent: Make) -> None:
+    commands = yaml.load(merged(an_intent()))["runcmd"]
+
+    assert commands[0] == ["systemctl", "enable", "--now", "qemu-guest-agent.service"]
+    assert ["systemctl", "start", "--no-block", "windrow-install.service"] in commands[1:]
 
 
 def list_secrets(intent: NodeIntent) -> list[str]:
@@ -75,13 +98,13 @@ def test_no_secret_is_left_after_scrubbing(an_intent: Make, a_joiner: Make, firs
 
 def test_what_a_restart_needs_is_left_after_scrubbing(an_intent: Make) -> None:
     left = yaml.load(scrub(merged(an_intent())))
+    users = yaml.load(USERS_PART)
 
-    assert left["hostname"] == "prod-pool1-abcde-fghij"
-    assert {key: left[key] for key in USERS_PART if key in left} == {
-        key: value for key, value in USERS_PART.items() if key not in {"password", "packages"}
+    assert left.pop("hostname") == "prod-pool1-abcde-fghij"
+    assert left.pop("bootcmd")[0][:3] == ["cloud-init-per", "instance", "windrow-identity"]
+    assert left == {
+        key: users[key] for key in ("ssh_authorized_keys", "users", "ssh_pwauth", "network", "mounts")
     }
-    assert "write_files" not in left
-    assert "runcmd" not in left
 
 
 def test_scrubbing_twice_is_scrubbing_once(an_intent: Make) -> None:
@@ -115,7 +138,7 @@ CLOUD_INIT = shutil.which("cloud-init")
 def test_cloud_init_itself_finds_the_document_valid(
     an_intent: Make, a_joiner: Make, tmp_path: Path, role: Role | None, scrubbed: bool
 ) -> None:
-    text = rke2.render(an_intent() if role is None else a_joiner(role))
+    text = merged(an_intent() if role is None else a_joiner(role))
     path = tmp_path / "user-data"
     path.write_text(scrub(text) if scrubbed else text)
 

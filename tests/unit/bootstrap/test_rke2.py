@@ -3,6 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -410,7 +411,24 @@ def test_a_server_is_joined_on_its_supervisor_port(address: str, url: str) -> No
     assert rke2.join_url(address) == url
 
 
-MANIFEST = Path(__file__).parents[4] / "shared/manifests/rancher-rke2-one-node.yaml"
+SHARED = Path(__file__).parents[4] / "shared"
+HELM_SCHEMA = SHARED / "crds/helm.cattle.io_helmchartconfigs.yaml"
+
+
+@pytest.mark.skipif(not HELM_SCHEMA.exists(), reason="the real schemas are not beside this clone")
+def test_chart_values_fit_the_real_schema_of_the_helm_controller(an_intent: Make) -> None:
+    crd = yaml.load(HELM_SCHEMA.read_text())
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    documents = yaml.load_all(files(an_intent())[f"{MANIFESTS}/managed-chart-config.yaml"])
+
+    assert documents
+    for document in documents:
+        assert document["kind"] == crd["spec"]["names"]["kind"]
+        jsonschema.validate(document, schema)
+        assert set(document["spec"]) <= set(schema["properties"]["spec"]["properties"])
+
+
+MANIFEST = SHARED / "manifests/rancher-rke2-one-node.yaml"
 
 
 @pytest.mark.skipif(not MANIFEST.exists(), reason="the real Rancher manifest is not beside this clone")

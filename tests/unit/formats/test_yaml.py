@@ -1,0 +1,39 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.formats import yaml
+
+TEXTS = st.text(
+    st.one_of(
+        st.characters(exclude_categories=["Cs"]), st.sampled_from("\n\r\t \x85\u2028\u2029\ufeff:#'\"-|>")
+    )
+)
+
+
+@given(st.dictionaries(TEXTS, st.one_of(TEXTS, st.integers(), st.booleans(), st.none(), st.lists(TEXTS))))
+def test_what_is_written_reads_back_unchanged(value: dict[str, object]) -> None:
+    assert yaml.load(yaml.dump(value)) == value
+
+
+def test_text_of_several_lines_is_written_so_that_people_can_read_it() -> None:
+    assert yaml.dump({"script": "a\nb\n"}) == "script: |\n  a\n  b\n"
+
+
+def test_text_that_looks_like_something_else_is_quoted() -> None:
+    assert yaml.dump({"mode": "0640", "on": "yes"}) == "mode: '0640'\n'on': 'yes'\n"
+
+
+def test_keys_keep_their_order_unless_sorted() -> None:
+    assert yaml.dump({"b": 1, "a": 2}) == "b: 1\na: 2\n"
+    assert yaml.dump({"b": 1, "a": 2}, sort=True) == "a: 2\nb: 1\n"
+
+
+def test_documents_are_separated_and_empty_ones_left_out() -> None:
+    assert yaml.load_all(yaml.dump_all([{"a": 1}, {"b": 2}]) + "---\n") == [{"a": 1}, {"b": 2}]
+
+
+@pytest.mark.parametrize("text", ["a: [", "\tx", "a: b: c", "!!python/object:os.system {}"])
+def test_what_is_no_yaml_is_refused(text: str) -> None:
+    with pytest.raises(yaml.NotYaml):
+        yaml.load(text)
