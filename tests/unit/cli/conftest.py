@@ -1,15 +1,30 @@
 from __future__ import annotations
 
+import asyncio
 import io
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from windrow.apiserver.http import Listener
+from windrow.apiserver.local import Local
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.stores.memory import MemoryStore
+from windrow.assembly.authority import new_authority
+from windrow.assembly.clock import SystemClock
 from windrow.cli import main
 from windrow.cli.edge import Edge
+from windrow.clusters.kinds import crds
+from windrow.kube.kubeconfig import Access, render_kubeconfig
+from windrow.nodedriver.schema import harvester_config_crd
+from windrow.values.chance import Chance
+
+KUBECONFIG = Path(".windrow") / "manager.yaml"
 
 
 @dataclass(frozen=True)
@@ -28,9 +43,87 @@ def windrow(tmp_path: Path) -> Windrow:
 
     def run(*argv: str, stdin: str = "", env: dict[str, str] | None = None) -> Answer:
         out, err = io.StringIO(), io.StringIO()
-        now = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
-        edge = Edge(env or {}, tmp_path, io.StringIO(stdin), out, err, lambda: now)
-        words: Sequence[str] = argv
-        return Answer(main.run(words, edge), out.getvalue(), err.getvalue())
+        edge = Edge(env or {}, tmp_path, io.StringIO(stdin), out, err, lambda: datetime.now(UTC))
+        return Answer(main.run(argv, edge), out.getvalue(), err.getvalue())
 
     return run
+
+
+class Manager:
+    """A management API without a manager, in a thread of its own: tests play the manager's part."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._up = threading.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
+        self.access = Access("")
+
+    async def _serve(self) -> None:
+        clock = SystemClock()
+        authority = new_authority("windrow", clock)
+        self._api = ApiServer(
+            MemoryStore(), clock, Chance(1), tls=authority.identity(clock, ("localhost",), ("127.0.0.1",))
+        )
+        for crd in (*crds(), harvester_config_crd()):
+            self._api.install_crd(crd)
+        self._end = asyncio.Event()
+        async with Listener(self._api) as listener, asyncio.TaskGroup() as group:
+            running = group.create_task(self._api.run())
+            self.access = authority.administrator(clock, f"https://127.0.0.1:{listener.port}")
+            self._up.set()
+            await self._end.wait()
+            running.cancel()
+
+    def __enter__(self) -> Manager:
+        self._thread.start()
+        assert self._up.wait(10)
+        return self
+
+    def __exit__(self, *rest: object) -> None:
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(10)
+
+    def do(self, work: Callable[[Local], Coroutine[Any, Any, Any]]) -> Any:
+        """Do something to the objects, as the manager would."""
+        return asyncio.run_coroutine_threadsafe(work(self._api.local()), self._loop).result(10)
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    """The management API that the command line finds in its directory, with Rancher's namespace."""
+    with Manager() as made:
+        (tmp_path / KUBECONFIG).parent.mkdir()
+        (tmp_path / KUBECONFIG).write_text(render_kubeconfig(made.access, "windrow"))
+        (tmp_path / "cluster.yaml").write_text(MANIFEST)
+        yield made
+
+
+MANIFEST = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: fleet-default}
+---
+apiVersion: provisioning.cattle.io/v1
+kind: Cluster
+metadata: {name: orchard, namespace: fleet-default}
+spec:
+  kubernetesVersion: v1.34.7+rke2r1
+  cloudCredentialSecretName: cattle-global-data:cc-harvester
+  rkeConfig:
+    machinePools:
+      - name: servers
+        quantity: 3
+        etcdRole: true
+        controlPlaneRole: true
+        machineConfigRef: {kind: HarvesterConfig, name: nc-orchard}
+      - name: workers
+        quantity: 2
+        workerRole: true
+        machineConfigRef: {kind: HarvesterConfig, name: nc-orchard}
+---
+apiVersion: rke-machine-config.cattle.io/v1
+kind: HarvesterConfig
+metadata: {name: nc-orchard, namespace: fleet-default}
+cpuCount: "4"
+sshUser: opensuse
+"""

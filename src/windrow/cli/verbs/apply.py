@@ -67,8 +67,17 @@ async def _ensure(manager: Reached, ref: Ref, raw: Raw) -> str:
     after = await manager.client.apply(ref, raw, MANAGER, force=True)
     if before is None:
         return "created"
-    same = before["metadata"].get("resourceVersion") == after["metadata"].get("resourceVersion")
-    return "unchanged" if same else "changed"
+    return "unchanged" if _content(before) == _content(after) else "changed"
+
+
+def _content(raw: Raw) -> Raw:
+    """The object without the server's record of who wrote what when."""
+    metadata = {
+        key: value
+        for key, value in raw["metadata"].items()
+        if key not in ("managedFields", "resourceVersion")
+    }
+    return {**raw, "metadata": metadata, "status": None}
 
 
 def run(given: argparse.Namespace, edge: Edge) -> int:
