@@ -1,0 +1,38 @@
+"""How a webhook says no: the shapes and codes of reference 05 §3.1."""
+
+from __future__ import annotations
+
+from windrow.kube.errors import Denied, KubeError
+from windrow.kube.objects import Raw
+
+VALIDATOR = "validator.harvesterhci.io"
+MUTATOR = "mutator.harvesterhci.io"
+KUBEVIRT_VALIDATOR = "virtualmachine-validator.kubevirt.io"
+
+
+def invalid(message: str, field: str, webhook: str = VALIDATOR) -> KubeError:
+    """422 with one cause and, as shipped, without the object's name."""
+    cause: Raw = {"reason": "FieldValueInvalid", "message": message, "field": field}
+    return _denied(webhook, message, 422, "Invalid", {"causes": [cause]})
+
+
+def bad_request(message: str, webhook: str = VALIDATOR) -> KubeError:
+    return _denied(webhook, message, 400, "BadRequest")
+
+
+def conflict(message: str, webhook: str = VALIDATOR) -> KubeError:
+    return _denied(webhook, message, 409, "Conflict")
+
+
+def not_allowed(message: str, webhook: str = VALIDATOR) -> KubeError:
+    return _denied(webhook, message, 405, "MethodNotAllowed")
+
+
+def internal(message: str, webhook: str = VALIDATOR) -> KubeError:
+    """Any other Go error: 500, though repeating it unchanged never helps."""
+    return _denied(webhook, message, 500, "InternalError")
+
+
+def _denied(webhook: str, message: str, code: int, reason: str, details: Raw | None = None) -> KubeError:
+    text = f'admission webhook "{webhook}" denied the request: {message}'
+    return Denied(text, status=code, reason=reason, details=details)

@@ -1,0 +1,180 @@
+"""What the API gives a virtual machine that its client did not send: the mutators of reference 05 §2.1.1.
+
+Each function changes the object in place and may be repeated: a second round changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+from windrow.emulator import names
+from windrow.emulator.admission.refusals import MUTATOR, internal
+from windrow.emulator.quantities import (
+    MI,
+    BadQuantity,
+    parse_quantity,
+    quantity_or_zero,
+    render_cpu,
+    render_memory,
+)
+from windrow.emulator.vms.readings import networks_of, read_strategy
+from windrow.emulator.world import World
+from windrow.kube.objects import Raw, annotations_of, dig, namespace_of
+from windrow.values.chance import Chance
+
+LEAST_GUEST_MEMORY = 10 * MI
+RESERVED_BY_DEFAULT = 100 * MI
+
+
+def mutate_vm(vm: Raw, old: Raw | None, world: World, chance: Chance) -> None:
+    """All mutators in their order. Raises the KubeError of a refusal."""
+    if old is not None:
+        _remember_strategy(vm, old)
+    spec = vm["spec"]["template"].setdefault("spec", {})
+    domain = spec.setdefault("domain", {})
+    _overcommit(vm, domain, world)
+    _topology(domain)
+    _network_affinity(vm, spec, world)
+    _grace(spec, world)
+    _addresses(domain, chance)
+    _kubevirt(vm, spec, domain, chance)
+
+
+def _remember_strategy(vm: Raw, old: Raw) -> None:
+    if read_strategy(old) == "Halted" and read_strategy(vm) != "Halted":
+        vm["spec"].pop("running", None)
+        vm["spec"]["runStrategy"] = annotations_of(vm).get(names.RUN_STRATEGY) or "RerunOnFailure"
+
+
+def _overcommit(vm: Raw, domain: Raw, world: World) -> None:
+    limits = dig(domain, "resources", "limits", default={})
+    percent = world.overcommit()
+    requests: dict[str, str] = domain.setdefault("resources", {}).setdefault("requests", {})
+    if limits.get("cpu"):
+        requests["cpu"] = render_cpu(_number(limits["cpu"]) * 100 / percent.cpu)
+    if limits.get("memory"):
+        asked = _number(limits["memory"])
+        requests["memory"] = f"{int(asked * 100 / percent.memory) // MI}Mi"
+        domain.setdefault("memory", {})["guest"] = render_memory(_guest_memory(vm, asked, world))
+    if not requests:
+        del domain["resources"]["requests"]
+    if not domain["resources"]:
+        del domain["resources"]
+
+
+def _number(text: Any) -> Fraction:
+    try:
+        return parse_quantity(text)
+    except BadQuantity as error:
+        raise internal(str(error), MUTATOR) from error
+
+
+def _guest_memory(vm: Raw, limit: Fraction, world: World) -> Fraction:
+    if world.setting("additional-guest-memory-overhead-ratio"):
+        return limit
+    reserved = annotations_of(vm).get(names.RESERVED_MEMORY)
+    try:
+        kept = parse_quantity(reserved) if reserved else Fraction(RESERVED_BY_DEFAULT)
+    except BadQuantity as error:
+        text = f"annotation {names.RESERVED_MEMORY} can't be converted to memory unit"
+        raise internal(text, MUTATOR) from error
+    guest = limit - kept
+    if guest < LEAST_GUEST_MEMORY:
+        text = (
+            "guest memory is under the minimum requirement (10 Mi), "
+            f"original: {render_memory(limit)}, final: {render_memory(guest)}"
+        )
+        raise internal(text, MUTATOR)
+    return guest
+
+
+def _topology(domain: Raw) -> None:
+    cpu = domain.setdefault("cpu", {})
+    for key in ("sockets", "cores", "threads"):
+        cpu.setdefault(key, 1)
+    cpu.setdefault("maxSockets", cpu["sockets"])
+
+
+_RULED_BY_HARVESTER = (names.NETWORK_PREFIX, names.CPU_MANAGER)
+
+
+def _network_affinity(vm: Raw, spec: Raw, world: World) -> None:
+    """Node affinity follows the networks: what was there about them goes, what they need now comes."""
+    wanted = []
+    for nad in networks_of(spec, namespace_of(vm)).values():
+        if not nad:
+            continue
+        if nad.count("/") != 1 or not all(nad.split("/")):
+            raise internal(f"invalid network name {nad}", MUTATOR)
+        cluster_network = world.cluster_network(nad)
+        if cluster_network:
+            key = f"{names.NETWORK_PREFIX}/{cluster_network}"
+            expression = {"key": key, "operator": "In", "values": ["true"]}
+            if expression not in wanted:
+                wanted.append(expression)
+    if dig(spec, "domain", "cpu", "dedicatedCpuPlacement"):
+        wanted.append({"key": names.CPU_MANAGER, "operator": "In", "values": ["true"]})
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = dig(spec, "affinity", "nodeAffinity", required, "nodeSelectorTerms", default=[])
+    kept = [_without_ruled(term) for term in terms]
+    kept = [term for term in kept if term.get("matchExpressions") or term.get("matchFields")]
+    if not wanted and not terms:
+        return
+    if wanted:
+        kept = [
+            {**term, "matchExpressions": [*(term.get("matchExpressions") or []), *wanted]} for term in kept
+        ] or [{"matchExpressions": wanted}]
+    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    if kept:
+        affinity[required] = {"nodeSelectorTerms": kept}
+    else:
+        affinity.pop(required, None)
+
+
+def _without_ruled(term: Raw) -> Raw:
+    expressions = [
+        one
+        for one in term.get("matchExpressions") or ()
+        if not str(one.get("key", "")).startswith(_RULED_BY_HARVESTER)
+    ]
+    return {**term, "matchExpressions": expressions}
+
+
+def _grace(spec: Raw, world: World) -> None:
+    if spec.get("terminationGracePeriodSeconds") is None:
+        text = world.setting("default-vm-termination-grace-period-seconds")
+        spec["terminationGracePeriodSeconds"] = int(text) if text.isdigit() else 120
+
+
+def _addresses(domain: Raw, chance: Chance) -> None:
+    """Harvester 1.7 and later give each interface a locally administered MAC."""
+    for one in dig(domain, "devices", "interfaces", default=[]):
+        if not one.get("macAddress"):
+            one["macAddress"] = new_mac(chance)
+
+
+def new_mac(chance: Chance) -> str:
+    # Bit 1 of the first byte set, bit 0 clear: locally administered, unicast.
+    first = (chance.integer(64) << 2) | 0b10
+    return ":".join(f"{byte:02x}" for byte in (first, *(chance.integer(256) for _ in range(5))))
+
+
+_KUBEVIRT: tuple[tuple[str, Callable[[Chance], str]], ...] = (("uuid", Chance.uid), ("serial", Chance.uid))
+
+
+def _kubevirt(vm: Raw, spec: Raw, domain: Raw, chance: Chance) -> None:
+    firmware = domain.setdefault("firmware", {})
+    for key, make in _KUBEVIRT:
+        firmware.setdefault(key, make(chance))
+    domain.setdefault("machine", {}).setdefault("type", "q35")
+    spec.setdefault("architecture", "amd64")
+    annotations = vm["metadata"].setdefault("annotations", {})
+    annotations.setdefault("kubevirt.io/latest-observed-api-version", "v1")
+    annotations.setdefault("kubevirt.io/storage-observed-api-version", "v1")
+
+
+def memory_limit(vm: Raw) -> Fraction:
+    domain = dig(vm, "spec", "template", "spec", "domain", default={})
+    return quantity_or_zero(dig(domain, "resources", "limits", "memory"))

@@ -1,0 +1,80 @@
+"""A loop of the simulated control plane: keys in, one level-triggered reconcile per key, later looks by the clock.
+
+Reconciles never wait for simulated time: they say when to look again. So one loop drives any number of objects, and
+the order in which keys came is the order in which they are served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+
+from windrow.emulator.world import Key
+from windrow.kube.errors import KubeError
+from windrow.values.clock import Clock
+
+Reconcile = Callable[[Key], Awaitable[datetime | None]]
+
+FIRST_RETRY = timedelta(seconds=1)
+LAST_RETRY = timedelta(seconds=60)
+
+
+class Controller:
+    """Serves the keys it is given until cancelled. A key given twice before its turn is served once.
+
+    `reconcile` returns the instant of its next look, or None for "when something changes". A KubeError (a refusal by
+    our own webhooks included) is tried again with growing back-off; any other error is a bug and ends the loop.
+    """
+
+    def __init__(self, name: str, reconcile: Reconcile, clock: Clock, note: Callable[[str], None]) -> None:
+        self.name = name
+        self._reconcile = reconcile
+        self._clock = clock
+        self._note = note
+        self._waiting: dict[Key, None] = {}
+        self._some = asyncio.Event()
+        self._looks: dict[Key, tuple[datetime, asyncio.Task[None]]] = {}
+        self._failures: dict[Key, int] = {}
+
+    def add(self, key: Key) -> None:
+        self._waiting[key] = None
+        self._some.set()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._some.wait()
+                self._some.clear()
+                while self._waiting:
+                    key = next(iter(self._waiting))
+                    del self._waiting[key]
+                    await self._serve(key, tasks)
+
+    async def _serve(self, key: Key, tasks: asyncio.TaskGroup) -> None:
+        try:
+            look = await self._reconcile(key)
+        except KubeError as error:
+            look = self._after_failure(key, error)
+        else:
+            self._failures.pop(key, None)
+        if look is not None:
+            self._look_again(key, look, tasks)
+
+    def _after_failure(self, key: Key, error: KubeError) -> datetime:
+        count = self._failures[key] = self._failures.get(key, 0) + 1
+        self._note(f"{self.name} {'/'.join(filter(None, key))}: {error}")
+        return self._clock.now() + min(FIRST_RETRY * 2 ** min(count - 1, 10), LAST_RETRY)
+
+    def _look_again(self, key: Key, instant: datetime, tasks: asyncio.TaskGroup) -> None:
+        planned = self._looks.get(key)
+        if planned is not None:
+            if planned[0] <= instant:
+                return
+            planned[1].cancel()
+        self._looks[key] = (instant, tasks.create_task(self._later(key, instant)))
+
+    async def _later(self, key: Key, instant: datetime) -> None:
+        await self._clock.until(instant)
+        self._looks.pop(key, None)
+        self.add(key)

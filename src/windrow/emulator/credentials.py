@@ -1,0 +1,96 @@
+"""Who may call the simulated Harvester: its authorities, the administrator's certificate, and bearer tokens."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from windrow.apiserver.authentication import StaticToken
+from windrow.apiserver.doors import Identity
+from windrow.formats import x509
+from windrow.kube.kubeconfig import Access, render_kubeconfig
+from windrow.values.clock import Clock
+
+LIFETIME_DAYS = 3650
+ADMIN = ("system:admin", ("system:masters",))
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """A certificate authority: certificate and key, PEM."""
+
+    certificate: str
+    key: str = field(repr=False)
+
+
+def new_authority(name: str, now: datetime) -> Authority:
+    return Authority(*x509.new_authority(name, now, LIFETIME_DAYS))
+
+
+class Credentials:
+    """The cluster's authorities and everything they have handed out."""
+
+    def __init__(self, clock: Clock, vip: str, tokens: Callable[[], dict[str, StaticToken]]) -> None:
+        self._clock = clock
+        self._tokens = tokens
+        stem = int(clock.now().timestamp())
+        self.server_ca = new_authority(f"rke2-server-ca@{stem}", clock.now())
+        self.client_ca = new_authority(f"rke2-client-ca@{stem}", clock.now())
+        self.identity = self._new_identity(vip)
+
+    def _new_identity(self, vip: str) -> Identity:
+        chain, key = x509.issue(
+            self.server_ca.certificate,
+            self.server_ca.key,
+            common_name="kube-apiserver",
+            dns=("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"),
+            ips=(vip, "127.0.0.1", "::1", "10.53.0.1"),
+            server=True,
+            now=self._clock.now(),
+            lifetime=timedelta(days=LIFETIME_DAYS),
+        )
+        return Identity(chain + self.server_ca.certificate, key, self.client_ca.certificate)
+
+    def new_certificate(
+        self, user: str, groups: tuple[str, ...] = (), lifetime: timedelta = timedelta(days=365)
+    ) -> tuple[str, str]:
+        """A client certificate and its key for `user`."""
+        return x509.issue(
+            self.client_ca.certificate,
+            self.client_ca.key,
+            common_name=user,
+            organizations=groups,
+            client=True,
+            now=self._clock.now(),
+            lifetime=lifetime,
+        )
+
+    def new_token(
+        self,
+        user: str = ADMIN[0],
+        groups: tuple[str, ...] = ADMIN[1],
+        expires: datetime | None = None,
+    ) -> str:
+        """A bearer token for `user`, refused from `expires` on."""
+        token = f"kubeconfig-{user.rpartition(':')[2]}:{secrets.token_urlsafe(32)}"
+        self._tokens()[token] = (user, groups, expires)
+        return token
+
+    def revoke(self, token: str) -> None:
+        """The token is refused from now on. May be repeated."""
+        self._tokens().pop(token, None)
+
+    def admin_kubeconfig(self, server: str, proxy_url: str = "") -> str:
+        """A kubeconfig for the administrator, with a client certificate."""
+        certificate, key = self.new_certificate(*ADMIN)
+        access = Access(
+            server, self.server_ca.certificate, certificate=certificate, key=key, proxy_url=proxy_url
+        )
+        return render_kubeconfig(access, "harvester")
+
+    def token_kubeconfig(self, token: str, server: str, proxy_url: str = "") -> str:
+        """A kubeconfig that carries `token`, as Rancher hands them out."""
+        access = Access(server, self.server_ca.certificate, token=token, proxy_url=proxy_url)
+        return render_kubeconfig(access, "harvester")

@@ -1,0 +1,75 @@
+"""How long things take in the simulated rack: one stated number per thing, with where it comes from.
+
+All are seconds on real hardware; the emulator divides each by its `speed`. Tests may replace any of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
+
+from windrow.values.clock import Clock
+
+
+def _stated(seconds: float, why: str) -> float:
+    made: float = field(default=seconds, metadata={"why": why})
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Seconds, before `speed` divides them."""
+
+    controller: float = _stated(0.1, "an informer and one reconcile; reference 05 §2.1 (+≈0.1 s per actor)")
+    image_import: float = _stated(30.0, "a 600 MB cloud image over 160 Mbit/s; our estimate")
+    image_retry: float = _stated(10.0, "failed imports are retried every 10 s; reference 05 §2.8")
+    volume_bind: float = _stated(2.0, "Longhorn makes a volume from a backing image; our estimate")
+    pod_create: float = _stated(0.5, "virt-controller renders and posts the launcher pod; our estimate")
+    pod_start: float = _stated(
+        12.0, "volume attach, image present, containers start; with the two below the 15–40 s of 05 §2.5 A"
+    )
+    domain_define: float = _stated(
+        1.0, "virt-handler takes the instance over and defines the domain; our estimate"
+    )
+    domain_start: float = _stated(2.0, "QEMU starts the domain; our estimate")
+    agent_connect: float = _stated(1.0, "virt-handler polls fast right after the agent connects; 05 §2.6")
+    agent_poll: float = _stated(
+        10.0, "virt-handler's user poll; address changes reach the API with it; 05 §2.6"
+    )
+    pod_stop: float = _stated(2.0, "launcher exits, volumes are released; our estimate")
+    domain_destroy: float = _stated(0.5, "QEMU is killed when the grace period is over; our estimate")
+    start_backoff: float = _stated(10.0, "KubeVirt: 10 s × n² after early failures; 05 §2.5 E")
+    start_backoff_cap: float = _stated(300.0, "KubeVirt's cap of the same; 05 §2.5 E")
+    node_unknown: float = _stated(45.0, "node monitor grace 40 s + kubelet interval; 05 §2.5 F")
+    node_draining: float = _stated(15.0, "vm-force-reset-policy period; 05 §2.5 F")
+    node_out_of_service: float = _stated(180.0, "vm-force-reset-policy vmMigrationTimeout; 05 §2.5 F")
+    pod_force_delete: float = _stated(
+        5.0, "pod garbage collection after the out-of-service taint; our estimate"
+    )
+    migration: float = _stated(
+        20.0, "4 GiB over 10 Gbit/s with dirty pages, plus the target pod; our estimate"
+    )
+    token_secret: float = _stated(0.2, "token controller; 05 §7.5 says asynchronously")
+
+    def reasons(self) -> dict[str, tuple[float, str]]:
+        """Each delay by name: its seconds and why."""
+        return {one.name: (getattr(self, one.name), one.metadata["why"]) for one in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Simulated time: `clock`, and how many times faster than hardware things happen."""
+
+    clock: Clock
+    speed: float = 1.0
+
+    def now(self) -> datetime:
+        return self.clock.now()
+
+    def after(self, seconds: float, since: datetime | None = None) -> datetime:
+        """The instant at which something that takes `seconds` on hardware is over."""
+        return (since or self.clock.now()) + timedelta(seconds=seconds / self.speed)
+
+    async def pause(self, seconds: float) -> None:
+        """Take as long as `seconds` of hardware time."""
+        await self.clock.until(self.after(seconds))

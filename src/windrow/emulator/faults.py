@@ -1,0 +1,323 @@
+"""The fault door: everything that goes wrong between a client and Harvester goes wrong here.
+
+A `Fault` says what happens (`effect`), to which requests (verb, kind, name, caller's path), and how often. Faults are
+scripted by a test or a person, or drawn from a seed (`draw`). The door counts what it did, so a story can prove that
+its fault happened.
+
+Faults of the rack itself (lost hosts, guest agents that lie, quotas that halt) have their own doors: `hosts`,
+`AgentFault` below, `vms.quotas`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from windrow.apiserver.doors import Door, Identity, Peer
+from windrow.emulator.delays import Pace
+from windrow.formats.json import dumps
+from windrow.kube.errors import Unanswered, error_for
+from windrow.kube.objects import Raw
+from windrow.kube.requests import Event, Reply, Request
+from windrow.values.chance import Chance
+
+# --- effects ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """The answer takes `seconds` longer."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The request is answered with an error and never reaches the server."""
+
+    status: int
+    reason: str = ""
+    message: str = "the fault door says no"
+    retry_after_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The connection breaks before the server has seen the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoseAnswer:
+    """The server carries the request out, and the connection breaks before its answer (time-out after commit)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutWatch:
+    """A watch ends after `events` events: cleanly, or broken."""
+
+    events: int = 0
+    clean: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetHistory:
+    """A watch answers 410: the version it asks from is too old."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkipEvents:
+    """A watch loses `events` events without a word, as a broken cache does."""
+
+    events: int = 1
+
+
+Effect = Slow | Refuse | Reset | LoseAnswer | CutWatch | ForgetHistory | SkipEvents
+
+CONFLICT = Refuse(
+    409,
+    "Conflict",
+    "Operation cannot be fulfilled: the object has been modified; "
+    "please apply your changes to the latest version and try again",
+)
+THROTTLED = Refuse(429, "TooManyRequests", "too many requests, please try again later", retry_after_s=1)
+BROKEN = Refuse(500, "InternalError", "Internal error occurred: etcdserver: leader changed")
+UNAVAILABLE = Refuse(503, "ServiceUnavailable", "the server is currently unable to handle the request")
+UNAUTHORIZED = Refuse(401, "Unauthorized", "Unauthorized")
+
+Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete", "other"]
+WRITES: frozenset[Verb] = frozenset({"create", "update", "patch", "delete"})
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`effect` befalls requests that match: every `every`-th of them, or by `odds`, at most `times`."""
+
+    effect: Effect
+    verbs: frozenset[Verb] = frozenset()  # empty: all
+    plurals: frozenset[str] = frozenset()  # such as `virtualmachines`; empty: all
+    name: str = "*"
+    namespace: str = "*"
+    every: int = 1
+    times: int | None = None
+    odds: float = 1.0
+    where: Callable[[Request], bool] | None = None
+
+    def matches(self, request: Request) -> bool:
+        verb, plural, namespace, name = read_target(request)
+        return (
+            (not self.verbs or verb in self.verbs)
+            and (not self.plurals or plural in self.plurals)
+            and fnmatchcase(name, self.name)
+            and fnmatchcase(namespace, self.namespace)
+            and (self.where is None or self.where(request))
+        )
+
+
+def read_target(request: Request) -> tuple[Verb, str, str, str]:
+    """Verb, plural, namespace and name of a request; plural "" where it names no resource."""
+    parts = [part for part in request.path.split("/") if part]
+    rest = parts[2:] if parts[:1] == ["api"] else parts[3:]
+    namespace = ""
+    if len(rest) >= 3 and rest[0] == "namespaces":
+        namespace, rest = rest[1], rest[2:]
+    plural, name = rest[0] if rest else "", rest[1] if len(rest) > 1 else ""
+    return _verb(request, name), plural, namespace, name
+
+
+def _verb(request: Request, name: str) -> Verb:
+    match request.method:
+        case "GET" | "HEAD":
+            if request.parameter("watch") not in (None, "false", "0"):
+                return "watch"
+            return "get" if name else "list"
+        case "POST":
+            return "create"
+        case "PUT":
+            return "update"
+        case "PATCH":
+            return "patch"
+        case "DELETE":
+            return "delete"
+        case _:
+            return "other"
+
+
+@dataclass(slots=True)
+class AgentFault:
+    """What is wrong with guest agents of machines whose `namespace/name` matches."""
+
+    machines: str = "*"
+    kind: Literal["absent", "late", "lying"] = "absent"
+    late_s: float = 0.0
+    lie: tuple[str, ...] = ("169.254.7.7",)  # the addresses that a lying agent reports for every card
+
+
+@dataclass(slots=True)
+class Faults:
+    """The script: which faults are in force, and how often each befell somebody."""
+
+    script: list[Fault] = field(default_factory=list)
+    agents: list[AgentFault] = field(default_factory=list)
+    met: Counter[int] = field(default_factory=Counter)  # id(fault) -> matching requests
+    done: Counter[int] = field(default_factory=Counter)  # id(fault) -> times it struck
+
+    def add(self, fault: Fault) -> Fault:
+        self.script.append(fault)
+        return fault
+
+    def end(self, fault: Fault) -> None:
+        """The fault is over. May be repeated."""
+        self.script = [one for one in self.script if one is not fault]
+
+    def end_all(self) -> None:
+        self.script.clear()
+        self.agents.clear()
+
+    def struck(self, fault: Fault) -> int:
+        """How often `fault` has befallen a request."""
+        return self.done[id(fault)]
+
+    def draw(self, request: Request, chance: Chance) -> list[Effect]:
+        """The effects that befall this request, in script order."""
+        return [fault.effect for fault in tuple(self.script) if self._strikes(fault, request, chance)]
+
+    def _strikes(self, fault: Fault, request: Request, chance: Chance) -> bool:
+        if not fault.matches(request):
+            return False
+        self.met[id(fault)] += 1
+        if fault.times is not None and self.done[id(fault)] >= fault.times:
+            return False
+        if self.met[id(fault)] % fault.every or (fault.odds < 1.0 and chance.between(0, 1) >= fault.odds):
+            return False
+        self.done[id(fault)] += 1
+        return True
+
+    def agent_of(self, machine: str) -> AgentFault | None:
+        """The fault of the guest agent of `namespace/name`; the last one stated wins."""
+        return next((one for one in reversed(self.agents) if fnmatchcase(machine, one.machines)), None)
+
+
+def seeded(chance: Chance, odds: float = 0.02) -> Faults:
+    """Faults of every sort that a client must survive, each with the same small odds."""
+    latency = Slow(round(chance.between(0.2, 3.0), 3))
+    return Faults(
+        [
+            Fault(latency, odds=min(1.0, odds * 5)),
+            Fault(CONFLICT, frozenset({"update", "patch"}), odds=odds),
+            Fault(THROTTLED, odds=odds),
+            Fault(BROKEN, odds=odds),
+            Fault(UNAVAILABLE, odds=odds),
+            Fault(Reset(), odds=odds),
+            Fault(LoseAnswer(), WRITES, odds=odds),
+            Fault(CutWatch(1 + chance.integer(5)), frozenset({"watch"}), odds=min(1.0, odds * 10)),
+            Fault(ForgetHistory(), frozenset({"watch"}), odds=min(1.0, odds * 5)),
+        ]
+    )
+
+
+# --- the door ---------------------------------------------------------------------------------------------------
+
+
+class FaultyDoor:
+    """`door`, but for the faults in force. TLS stays whole: a fault happens behind it."""
+
+    def __init__(self, door: Door, faults: Faults, pace: Pace, chance: Chance) -> None:
+        self._door = door
+        self._faults = faults
+        self._pace = pace
+        self._chance = chance
+
+    def identity(self) -> Identity | None:
+        return self._door.identity()
+
+    async def send(self, request: Request, peer: Peer) -> Reply:
+        lose = False
+        for effect in self._faults.draw(request, self._chance):
+            match effect:
+                case Slow(seconds):
+                    await self._pace.pause(seconds)
+                case Refuse():
+                    return render_refusal(effect)
+                case Reset():
+                    raise Unanswered("connection reset by peer (a fault, before the server saw the request)")
+                case LoseAnswer():
+                    lose = True
+        reply = await self._door.send(request, peer)
+        if lose:
+            raise Unanswered("connection reset by peer (a fault, after the server carried the request out)")
+        return reply
+
+    @asynccontextmanager
+    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[Event]]:
+        cut: CutWatch | None = None
+        skip = 0
+        for effect in self._faults.draw(request, self._chance):
+            match effect:
+                case Slow(seconds):
+                    await self._pace.pause(seconds)
+                case Refuse():
+                    error = error_for(render_refusal(effect))
+                    assert error is not None
+                    raise error
+                case Reset() | LoseAnswer():
+                    raise Unanswered("connection reset by peer (a fault)")
+                case ForgetHistory():
+                    yield _one(Event("ERROR", GONE))
+                    return
+                case CutWatch():
+                    cut = effect
+                case SkipEvents(events):
+                    skip += events
+        async with self._door.stream(request, peer) as events:
+            yield _maimed(events, cut, skip)
+
+
+GONE: Raw = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "metadata": {},
+    "status": "Failure",
+    "message": "too old resource version: 1 (2)",
+    "reason": "Expired",
+    "code": 410,
+}
+
+
+def render_refusal(refusal: Refuse) -> Reply:
+    """The answer of a refusal, as an API server words it."""
+    body: dict[str, Any] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": refusal.message,
+        "reason": refusal.reason,
+        "code": refusal.status,
+    }
+    headers = {}
+    if refusal.retry_after_s:
+        body["details"] = {"retryAfterSeconds": refusal.retry_after_s}
+        headers["Retry-After"] = str(refusal.retry_after_s)
+    return Reply(refusal.status, dumps(body), headers=headers)
+
+
+async def _one(event: Event) -> AsyncIterator[Event]:
+    yield event
+
+
+async def _maimed(events: AsyncIterator[Event], cut: CutWatch | None, skip: int) -> AsyncIterator[Event]:
+    given = 0
+    async for event in events:
+        if cut is not None and given >= cut.events:
+            if cut.clean:
+                return
+            raise Unanswered("connection reset by peer (a fault, in the middle of a watch)")
+        given += 1
+        if skip > 0 and event.type in ("ADDED", "MODIFIED", "DELETED"):
+            skip -= 1
+            continue
+        yield event

@@ -1,0 +1,89 @@
+"""How the control plane of the simulated Harvester works on its own API: read, change, create, delete.
+
+Its hand reaches past the fault door: faults are for clients, the cluster's own controllers are fine.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+
+from windrow.apiserver.local import Local
+from windrow.formats.fastjson import loads
+from windrow.kube import requests
+from windrow.kube.errors import Conflict, Exists, KubeError, NotFound, error_for
+from windrow.kube.objects import Raw, uid_of
+from windrow.kube.refs import Kind, Ref, ref_of
+from windrow.kube.requests import Event, Propagation
+
+TRIES = 8
+
+
+class Hand:
+    """Plain verbs as one identity. Failures are raised as the KubeError they stand for."""
+
+    def __init__(self, local: Local) -> None:
+        self._local = local
+
+    async def get(self, ref: Ref) -> Raw:
+        return await self._local.get(ref)
+
+    async def find(self, ref: Ref) -> Raw | None:
+        return await self._local.find(ref)
+
+    async def list(self, kind: Kind, namespace: str = "", labels: str = "") -> list[Raw]:
+        return await self._local.list(kind, namespace, labels=labels)
+
+    async def page(self, kind: Kind) -> tuple[list[Raw], str]:
+        """All objects of a kind, and the version they were read at."""
+        reply = await self._local.send(requests.list_(kind))
+        if error := error_for(reply):
+            raise error
+        raw = loads(reply.body)
+        typed = {"apiVersion": kind.api_version, "kind": kind.kind}
+        return [{**typed, **item} for item in raw["items"]], raw["metadata"]["resourceVersion"]
+
+    def watch(self, kind: Kind, version: str) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        return self._local.watch(kind, version=version)
+
+    async def create(self, kind: Kind, raw: Raw) -> Raw:
+        return await self._local.create(kind, raw)
+
+    async def ensure(self, kind: Kind, raw: Raw) -> Raw:
+        """`raw` as it stands in the cluster, created when it is missing; never changed."""
+        try:
+            return await self.create(kind, raw)
+        except Exists:
+            return await self.get(ref_of(kind, raw))
+
+    async def change(self, ref: Ref, edit: Callable[[Raw], None], subresource: str = "") -> Raw | None:
+        """Read, let `edit` change a copy, write if it did; again when someone else was faster. None when gone."""
+        last: KubeError = Conflict("never tried")
+        for _ in range(TRIES):
+            before = await self.find(ref)
+            if before is None:
+                return None
+            after = copy.deepcopy(before)
+            edit(after)
+            if after == before:
+                return before
+            try:
+                return await self._local.update(ref.kind, after, subresource)
+            except Conflict as error:
+                last = error
+            except NotFound:
+                return None
+        raise last
+
+    async def delete(self, kind: Kind, raw: Raw, propagation: Propagation | None = None) -> None:
+        """Delete exactly this object; whatever else has its name by now is left alone. May be repeated."""
+        try:
+            await self._local.delete(ref_of(kind, raw), propagation=propagation or "", uid=uid_of(raw))
+        except NotFound:
+            return
+        except Conflict as error:
+            # Only the precondition on the uid means "gone already"; a webhook's 409 is a refusal.
+            if error.reason == "Conflict" and "precondition" in error.message:
+                return
+            raise

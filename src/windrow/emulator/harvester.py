@@ -1,0 +1,270 @@
+"""A Harvester cluster in one process: its API, its control plane, its hosts, its rack.
+
+    harvester = Harvester(clock, chance, machine_factory=...)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(harvester.run())
+        await harvester.ready.wait()
+        await harvester.stock(images=["default/ubuntu"], networks=["default/vlan50"])
+
+In-process clients go through `rack` (the VIP's door, faults included) or, as the cluster's own hand, `api.local()`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from windrow.apiserver.calls import Caller, Target
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.store import Store
+from windrow.apiserver.stores.memory import MemoryStore
+from windrow.emulator import definitions, kinds
+from windrow.emulator.admission.webhooks import Webhooks
+from windrow.emulator.controller import Controller, Reconcile
+from windrow.emulator.credentials import Credentials
+from windrow.emulator.delays import Delays, Pace
+from windrow.emulator.faults import Faults, FaultyDoor
+from windrow.emulator.hand import Hand
+from windrow.emulator.hosts import Hosts, HostSpec, default_hosts, render_node
+from windrow.emulator.images import Images
+from windrow.emulator.key_pairs import KeyPairs
+from windrow.emulator.mirror import Mirror
+from windrow.emulator.networks import Segments
+from windrow.emulator.power import MachineFactory, Power
+from windrow.emulator.rack import Rack
+from windrow.emulator.recorder import Recorder
+from windrow.emulator.stock import Image, KeyPair, Lans, Network, render_stock
+from windrow.emulator.system import render_storage_class, system_objects
+from windrow.emulator.vms.instances import Instances
+from windrow.emulator.vms.machines import VirtualMachines
+from windrow.emulator.vms.orders import Orders
+from windrow.emulator.vms.readings import claims_of, phase_of
+from windrow.emulator.volumes import Volumes
+from windrow.emulator.world import FOLLOWED, Key, World, claims_in, key_of, macs_in
+from windrow.kube.objects import Raw, dig, namespace_of
+from windrow.kube.refs import NODE, STORAGE_CLASS, Kind
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock
+
+VERSION = "v1.8.2"
+VIP = "192.168.100.10"
+PORT = 6443
+AGENT = ("system:serviceaccount:harvester-system:harvester", ("system:masters",))
+
+
+class Harvester:
+    """One simulated Harvester cluster. Nothing happens before `run`; `ready` is set once it answers sensibly."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        chance: Chance,
+        *,
+        machine_factory: MachineFactory,
+        speed: float = 1.0,
+        version: str = VERSION,
+        delays: Delays | None = None,
+        faults: Faults | None = None,
+        hosts: Iterable[HostSpec] | None = None,
+        vip: str = VIP,
+        store: Store | None = None,
+    ) -> None:
+        self.version, self.vip = version, vip
+        self.faults = faults or Faults()
+        self.rack = Rack()
+        self.ready = asyncio.Event()
+        self.log: list[str] = []
+        self.delays = delays or Delays()
+        self.pace = Pace(clock, speed)
+        self._chance = chance
+        self._host_specs = tuple(default_hosts() if hosts is None else hosts)
+        self._lans = Lans()
+        self.api = ApiServer(store or MemoryStore(), clock, chance, name="harvester")
+        self.credentials = Credentials(clock, vip, lambda: self.api.tokens)
+        self.api.tls = self.credentials.identity
+        self.api.root_ca = self.credentials.server_ca.certificate
+        for raw in definitions.crds():
+            self.api.install_crd(raw)
+        self.door = FaultyDoor(self.api, self.faults, self.pace, chance)
+        self.rack.open(vip, PORT, self.door)
+        self._hand = Hand(self.api.local(*AGENT))
+        self._mirrors = {name: Mirror(self._hand, kind) for name, kind in FOLLOWED}
+        self.world = World(
+            **self._mirrors,
+            by_claim=self._mirrors["vms"].index(claims_in),
+            by_mac=self._mirrors["vms"].index(macs_in),
+        )
+        self.segments = Segments(self._mirrors["networks"])
+        self.power = Power(machine_factory, self.pace, chance, self.rack, self.segments, self.faults)
+        self.hosts = Hosts(self._hand, self.pace, self.delays)
+        self._controllers = self._make_controllers()
+        self.api.admission.append(Webhooks(self.world, chance, self._may_read).admit)
+        self.api.actions.update(Orders(self._hand, self.power).handlers())
+
+    # --- use ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Everything the cluster does, until cancelled."""
+        await self._install()
+        async with asyncio.TaskGroup() as tasks:
+            for work in (self.api.run, self.power.run, *(mirror.run for mirror in self._mirrors.values())):
+                tasks.create_task(work())
+            for mirror in self._mirrors.values():
+                await mirror.synced.wait()
+            for controller in self._controllers.values():
+                tasks.create_task(controller.run(), name=f"controller {controller.name}")
+            self.ready.set()
+
+    async def stock(
+        self,
+        *,
+        images: Iterable[Image | str] = (),
+        networks: Iterable[Network | str] = (),
+        namespaces: Iterable[str] = (),
+        storage_classes: Iterable[str] = (),
+        key_pairs: Iterable[KeyPair | str] = (),
+    ) -> None:
+        """Put these on the shelves. What is there already stays as it is. Returns when images that are meant to be
+        there already can be used."""
+        await self.ready.wait()
+        for name in storage_classes:
+            await self._hand.ensure(STORAGE_CLASS, render_storage_class(name))
+        wanted = render_stock(
+            images=images, networks=networks, namespaces=namespaces, key_pairs=key_pairs, lans=self._lans
+        )
+        for kind, raw in wanted:
+            await self._hand.ensure(kind, raw)
+        for kind, raw in wanted:
+            if (
+                kind == kinds.IMAGE
+                and raw["metadata"]["annotations"].get("emulator.windrow.io/import") == "done"
+            ):
+                await self._settled(
+                    "images", key_of(raw), lambda found: dig(found, "status", "progress") == 100
+                )
+            if kind == kinds.KEY_PAIR:
+                await self._settled(
+                    "key_pairs", key_of(raw), lambda found: bool(dig(found, "status", "conditions"))
+                )
+
+    def admin_kubeconfig(self, server: str = "", proxy_url: str = "") -> str:
+        """The administrator's kubeconfig; `server` is the VIP unless said otherwise."""
+        return self.credentials.admin_kubeconfig(server or self.url, proxy_url)
+
+    def token_kubeconfig(self, token: str, server: str = "", proxy_url: str = "") -> str:
+        return self.credentials.token_kubeconfig(token, server or self.url, proxy_url)
+
+    def new_token(self, expires: datetime | None = None) -> str:
+        """An administrator's bearer token, as Rancher hands out; `credentials.revoke` ends it."""
+        return self.credentials.new_token(expires=expires)
+
+    @property
+    def url(self) -> str:
+        """The API's address inside the rack."""
+        return f"https://{self.vip}:{PORT}"
+
+    def console(self, namespace: str, name: str) -> list[str]:
+        """What the machine printed on its serial console, the last lines of all its boots."""
+        return self.power.consoles.read(namespace, name)
+
+    def lose_host(self, name: str) -> None:
+        """The host loses power, and every machine on it. May be repeated."""
+        self.hosts.lose(name)
+
+    def return_host(self, name: str) -> None:
+        """The host is back. May be repeated."""
+        self.hosts.restore(name)
+
+    # --- composition --------------------------------------------------------------------------------------------
+
+    async def _install(self) -> None:
+        for kind, raw in system_objects(self.version, self.vip):
+            await self._hand.ensure(kind, raw)
+        for host in self._host_specs:
+            await self._hand.ensure(NODE, render_node(host, self.pace.now()))
+
+    async def _settled(self, name: str, key: Key, holds: Callable[[Raw], bool]) -> None:
+        kind = {"images": kinds.IMAGE, "key_pairs": kinds.KEY_PAIR}[name]
+        ref = kind.ref(key[1], key[0])
+        while not holds(await self._hand.get(ref)):
+            await self.pace.pause(0.05)
+
+    async def _may_read(self, caller: Caller, kind: Kind, key: Key) -> bool:
+        allows = self.api._allows
+        if allows is None or caller.is_master:
+            return True
+        target = Target(kind.path(*key), kind.group, kind.version, kind.plural, key[0], key[1])
+        return await allows(caller, "get", target)
+
+    def _make_controllers(self) -> dict[str, Controller]:
+        hand, pace, delays = self._hand, self.pace, self.delays
+        recorder = Recorder(hand, pace.clock, self._chance)
+        machines = VirtualMachines(hand, self.world, pace, delays, self._chance, recorder)
+        instances = Instances(hand, self.world, pace, delays, self._chance, recorder, self.hosts, self.power)
+        reconciles: dict[str, Reconcile] = {
+            "vms": machines.reconcile,
+            "instances": instances.reconcile,
+            "claims": Volumes(hand, self.world, pace, delays, self.power.shred).reconcile,
+            "images": Images(hand, pace, delays).reconcile,
+            "nodes": self.hosts.reconcile,
+            "key_pairs": KeyPairs(hand, pace.clock).reconcile,
+        }
+        self._mirrors["key_pairs"] = Mirror(hand, kinds.KEY_PAIR)
+        made = {
+            name: Controller(name, reconcile, pace.clock, self.log.append)
+            for name, reconcile in reconciles.items()
+        }
+        for name, controller in made.items():
+            self._mirrors[name].listen(lambda raw, add=controller.add: add(key_of(raw)))  # type: ignore[misc]
+        self._connect(made)
+        return made
+
+    def _connect(self, made: dict[str, Controller]) -> None:
+        """Which change of one kind is news for another."""
+        instances, vms, claims = made["instances"], made["vms"], made["claims"]
+        self.power.news = instances.add
+
+        def instance_changed(vmi: Raw) -> None:
+            vms.add(key_of(vmi))
+            for claim in claims_of(vmi.get("spec") or {}):
+                claims.add((namespace_of(vmi), claim))
+            if phase_of(vmi) in ("Succeeded", "Failed") or dig(vmi, "metadata", "deletionTimestamp"):
+                waiting_instances(vmi)  # its host has room again
+
+        def waiting_instances(_: Any) -> None:
+            for key, vmi in self.world.instances.items():
+                if phase_of(vmi) in ("Pending", "Scheduling"):
+                    instances.add(key)
+
+        def claim_changed(claim: Raw) -> None:
+            for key in self.world.by_claim.get(key_of(claim), ()):
+                instances.add(key)
+                vms.add(key)
+
+        def image_changed(image: Raw) -> None:
+            for key, claim in self.world.claims.items():
+                if dig(claim, "status", "phase") != "Bound":
+                    claims.add(key)
+            for key, vm in self.world.vms.items():
+                if not dig(vm, "status", "ready"):
+                    vms.add(key)
+
+        def host_changed(name: str) -> None:
+            made["nodes"].add(("", name))
+            for key in self.world.instances:
+                instances.add(key)
+
+        self._mirrors["vms"].listen(lambda vm: instances.add(key_of(vm)))
+        self._mirrors["instances"].listen(instance_changed)
+        self._mirrors["claims"].listen(claim_changed)
+        self._mirrors["classes"].listen(image_changed)
+        self._mirrors["images"].listen(image_changed)
+        self._mirrors["secrets"].listen(waiting_instances)
+        self._mirrors["nodes"].listen(lambda node: host_changed(node["metadata"]["name"]))
+        self._mirrors["quotas"].listen(image_changed)
+        self.hosts.listen(host_changed)
+
+
+__all__ = ["VERSION", "VIP", "Harvester"]

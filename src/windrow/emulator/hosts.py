@@ -1,0 +1,239 @@
+"""The host nodes of the rack, and what happens to their objects when one loses power (reference 05 §2.5 F, §5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from windrow.emulator import names
+from windrow.emulator.delays import Delays, Pace
+from windrow.emulator.hand import Hand
+from windrow.emulator.world import Key
+from windrow.kube.conditions import Condition, set_condition
+from windrow.kube.objects import Raw, dig, new_object
+from windrow.kube.refs import NODE
+from windrow.values.clock import stamp
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpec:
+    """One machine of the rack. `networks` are the cluster networks that reach it."""
+
+    name: str
+    region: str = ""
+    zone: str = ""
+    cpu: int = 32
+    memory: str = "128Gi"
+    address: str = ""
+    networks: tuple[str, ...] = ("mgmt",)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def default_hosts(count: int = 3, region: str = "eu-west") -> tuple[HostSpec, ...]:
+    """`count` equal hosts, one zone each."""
+    return tuple(
+        HostSpec(f"host-{place}", region, f"zone-{place}", address=f"192.168.100.{10 + place}")
+        for place in range(1, count + 1)
+    )
+
+
+def render_node(host: HostSpec, now: datetime) -> Raw:
+    """The node object of a healthy host."""
+    labels = {
+        names.HOSTNAME: host.name,
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/os": "linux",
+        "harvesterhci.io/managed": "true",
+        "node-role.kubernetes.io/control-plane": "true",
+        "node-role.kubernetes.io/etcd": "true",
+        names.SCHEDULABLE: "true",
+        names.CPU_MANAGER: "true",
+        **{f"{names.NETWORK_PREFIX}/{network}": "true" for network in host.networks},
+        **({names.REGION: host.region} if host.region else {}),
+        **({names.ZONE: host.zone} if host.zone else {}),
+        **host.labels,
+    }
+    size = {"cpu": str(host.cpu), "memory": host.memory, "pods": "200", "ephemeral-storage": "200Gi"}
+    conditions: list[Raw] = []
+    for type, status, reason, message in _HEALTHY:
+        conditions = set_condition(conditions, Condition(type, status, reason, message), now)  # type: ignore[arg-type]
+    return new_object(
+        NODE,
+        host.name,
+        labels=labels,
+        spec={"podCIDR": "10.52.0.0/24"},
+        status={
+            "capacity": dict(size),
+            "allocatable": dict(size),
+            "conditions": conditions,
+            "addresses": [
+                {"type": "InternalIP", "address": host.address},
+                {"type": "Hostname", "address": host.name},
+            ],
+            "nodeInfo": {
+                "kubeletVersion": "v1.34.2+rke2r1",
+                "osImage": "Harvester v1.8.2",
+                "kernelVersion": "6.4.0-150700.53-default",
+                "containerRuntimeVersion": "containerd://2.1.5-k3s1",
+                "architecture": "amd64",
+                "operatingSystem": "linux",
+                "machineID": "",
+                "systemUUID": "",
+                "bootID": "",
+                "kubeProxyVersion": "",
+            },
+        },
+    )
+
+
+_HEALTHY = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How far the control plane has come in believing that a host is lost."""
+
+    ready: bool = True
+    draining: bool = False
+    out_of_service: bool = False
+    cleared: bool = False  # its pods are forced out
+
+
+FINE = Health()
+
+
+def judge_host(
+    lost: datetime | None, now: datetime, pace: Pace, delays: Delays
+) -> tuple[Health, datetime | None]:
+    """What is believed at `now` of a host without power since `lost`, and when that changes next."""
+    if lost is None:
+        return FINE, None
+    seconds = 0.0
+    reached = []
+    for step in (
+        delays.node_unknown,
+        delays.node_draining,
+        delays.node_out_of_service,
+        delays.pod_force_delete,
+    ):
+        seconds += step
+        due = pace.after(seconds, lost)
+        if now < due:
+            break
+        reached.append(due)
+    else:
+        return Health(False, True, True, True), None
+    unknown, draining, out, cleared = (len(reached) > place for place in range(4))
+    return Health(not unknown, draining, out, cleared), due
+
+
+_TAINTS: dict[str, list[Raw]] = {
+    "unknown": [
+        {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"},
+    ],
+    "draining": [{"key": "kubevirt.io/drain", "value": "scheduling", "effect": "NoSchedule"}],
+    "out": [{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}],
+}
+_RULED = frozenset((taint["key"], taint["effect"]) for taints in _TAINTS.values() for taint in taints)
+
+
+def taints_for(health: Health, present: Iterable[Raw]) -> list[Raw]:
+    """The taints of a host in that health; taints that others set are kept."""
+    kept = [dict(taint) for taint in present if (taint["key"], taint["effect"]) not in _RULED]
+    for word, holds in (
+        ("unknown", not health.ready),
+        ("draining", health.draining),
+        ("out", health.out_of_service),
+    ):
+        kept += [dict(taint) for taint in _TAINTS[word] if holds]
+    return kept
+
+
+def conditions_for(health: Health, present: list[Raw], now: datetime) -> list[Raw]:
+    ready = (
+        Condition("Ready", "True", "KubeletReady", "kubelet is posting ready status")
+        if health.ready
+        else Condition("Ready", "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
+    )
+    made = set_condition([raw for raw in present if raw["type"] != "Drained"], ready, now)
+    drained = [raw for raw in present if raw["type"] == "Drained"]
+    if health.out_of_service:
+        said = Condition(
+            "Drained", "True", "HarvesterNodeIsDrained", "Node is drained due to kubelet/node not ready."
+        )
+        return made + set_condition(drained, said, now)
+    if health.draining:
+        said = Condition(
+            "Drained", "False", "HarvesterNodeIsDraining", "Node is draining due to kubelet/node not ready."
+        )
+        return made + set_condition(drained, said, now)
+    return made
+
+
+class Hosts:
+    """Which hosts have power, and the controller that lets their nodes tell it."""
+
+    def __init__(self, hand: Hand, pace: Pace, delays: Delays) -> None:
+        self._hand = hand
+        self._pace = pace
+        self._delays = delays
+        self._lost: dict[str, datetime] = {}
+        self._listeners: list[Callable[[str], None]] = []
+
+    def listen(self, change: Callable[[str], None]) -> None:
+        """Call `change` with the name of a host that loses or regains power."""
+        self._listeners.append(change)
+
+    def lose(self, name: str) -> None:
+        """The host loses power, now. May be repeated."""
+        self._lost.setdefault(name, self._pace.now())
+        self._tell(name)
+
+    def restore(self, name: str) -> None:
+        """The host has power again and its kubelet reports. May be repeated."""
+        self._lost.pop(name, None)
+        self._tell(name)
+
+    def has_power(self, name: str) -> bool:
+        return name not in self._lost
+
+    def health(self, name: str) -> tuple[Health, datetime | None]:
+        """What the control plane believes of the host right now, and when it changes its mind next."""
+        return judge_host(self._lost.get(name), self._pace.now(), self._pace, self._delays)
+
+    def _tell(self, name: str) -> None:
+        for listener in self._listeners:
+            listener(name)
+
+    async def reconcile(self, key: Key) -> datetime | None:
+        name = key[1]
+        health, look = judge_host(self._lost.get(name), self._pace.now(), self._pace, self._delays)
+        now = self._pace.now()
+
+        def tell_status(raw: Raw) -> None:
+            raw["status"]["conditions"] = conditions_for(
+                health, dig(raw, "status", "conditions", default=[]), now
+            )
+
+        def tell_spec(raw: Raw) -> None:
+            taints = taints_for(health, dig(raw, "spec", "taints", default=[]))
+            if taints:
+                raw["spec"]["taints"] = taints
+            else:
+                raw["spec"].pop("taints", None)
+            alive = "true" if health.ready else "false"
+            if name in self._lost or raw["metadata"]["labels"].get(names.SCHEDULABLE) == "false":
+                raw["metadata"]["labels"][names.SCHEDULABLE] = alive
+            if alive == "true":
+                raw["metadata"].setdefault("annotations", {}).setdefault(names.HEARTBEAT, stamp(now))
+
+        await self._hand.change(NODE.ref(name), tell_status, "status")
+        await self._hand.change(NODE.ref(name), tell_spec)
+        return look

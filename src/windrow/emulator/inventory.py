@@ -1,0 +1,59 @@
+"""What users and their clusters have on a Harvester: for asking whether anything was left behind."""
+
+from __future__ import annotations
+
+from windrow.apiserver.server import ApiServer
+from windrow.emulator import kinds
+from windrow.emulator.system import NAMESPACES
+from windrow.kube.objects import Raw, name_of, namespace_of
+from windrow.kube.refs import (
+    CLUSTER_ROLE_BINDING,
+    CONFIG_MAP,
+    PVC,
+    ROLE,
+    ROLE_BINDING,
+    SECRET,
+    SERVICE_ACCOUNT,
+    Kind,
+)
+
+Item = tuple[str, str, str]  # kind, namespace ("" for cluster-wide), name
+
+COUNTED: tuple[Kind, ...] = (
+    kinds.VM,
+    kinds.VMI,
+    kinds.MIGRATION,
+    PVC,
+    SECRET,
+    CONFIG_MAP,
+    SERVICE_ACCOUNT,
+    ROLE,
+    ROLE_BINDING,
+    CLUSTER_ROLE_BINDING,
+    kinds.IMAGE,
+    kinds.KEY_PAIR,
+    kinds.NAD,
+    kinds.LOAD_BALANCER,
+    kinds.IP_POOL,
+)
+
+# Every namespace has these by itself.
+_OWN = frozenset({("ServiceAccount", "default"), ("ConfigMap", "kube-root-ca.crt")})
+_SYSTEM = frozenset({*NAMESPACES, "kube-system", "kube-public", "kube-node-lease"}) - {"harvester-public"}
+
+
+async def inventory(api: ApiServer) -> frozenset[Item]:
+    """Every object that a user, or a program on a user's behalf, made. Events are not counted."""
+    line = api.local()
+    found: set[Item] = set()
+    for kind in COUNTED:
+        found |= {_item(kind, raw) for raw in await line.list(kind) if _is_users(kind, raw)}
+    return frozenset(found)
+
+
+def _item(kind: Kind, raw: Raw) -> Item:
+    return kind.kind, namespace_of(raw), name_of(raw)
+
+
+def _is_users(kind: Kind, raw: Raw) -> bool:
+    return namespace_of(raw) not in _SYSTEM and (kind.kind, name_of(raw)) not in _OWN

@@ -1,0 +1,108 @@
+"""A live map of all objects of one kind, kept by a watch: what webhooks and controllers look things up in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Set
+
+from windrow.emulator.hand import Hand
+from windrow.emulator.world import Key, key_of
+from windrow.kube.errors import Expired, error_from_status
+from windrow.kube.objects import Raw
+from windrow.kube.refs import Kind
+from windrow.kube.requests import Event
+
+Change = Callable[[Raw], None]  # told the object as it is now, or as it was when it went
+
+
+class Mirror(Mapping[Key, Raw]):
+    """The objects of `kind` by (namespace, name). Objects in it must not be changed."""
+
+    def __init__(self, hand: Hand, kind: Kind) -> None:
+        self.kind = kind
+        self._hand = hand
+        self._objects: dict[Key, Raw] = {}
+        self._indexes: list[tuple[Callable[[Raw], list[Key]], dict[Key, set[Key]]]] = []
+        self._listeners: list[Change] = []
+        self.synced = asyncio.Event()
+
+    def __getitem__(self, key: Key) -> Raw:
+        return self._objects[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._objects)
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def index(self, keys: Callable[[Raw], list[Key]]) -> Mapping[Key, Set[Key]]:
+        """A live index: for each key that `keys` gives, the objects that gave it. Ask before `run`."""
+        places: dict[Key, set[Key]] = defaultdict(set)
+        self._indexes.append((keys, places))
+        return places
+
+    def listen(self, change: Change) -> None:
+        """Call `change` for each object that comes, changes or goes. Ask before `run`."""
+        self._listeners.append(change)
+
+    async def run(self) -> None:
+        """Follow the store until cancelled."""
+        while True:
+            version = await self._relist()
+            self.synced.set()
+            await self._follow(version)
+
+    async def _relist(self) -> str:
+        found, version = await self._hand.page(self.kind)
+        now = {key_of(raw): raw for raw in found}
+        for key in [key for key in self._objects if key not in now]:
+            self._drop(key)
+        for key, raw in now.items():
+            self._keep(key, raw)
+        return version
+
+    async def _follow(self, version: str) -> None:
+        while True:
+            try:
+                async with self._hand.watch(self.kind, version) as events:
+                    async for event in events:
+                        version = self._take(event) or version
+            except Expired:
+                return
+
+    def _take(self, event: Event) -> str:
+        match event.type:
+            case "ERROR":
+                raise error_from_status(event.object)
+            case "DELETED":
+                self._drop(key_of(event.object), event.object)
+            case "ADDED" | "MODIFIED":
+                self._keep(key_of(event.object), event.object)
+        return str(event.object["metadata"]["resourceVersion"])
+
+    def _keep(self, key: Key, raw: Raw) -> None:
+        old = self._objects.get(key)
+        self._objects[key] = raw
+        self._reindex(key, old, raw)
+        self._tell(raw)
+
+    def _drop(self, key: Key, last: Raw | None = None) -> None:
+        old = self._objects.pop(key, None)
+        self._reindex(key, old, None)
+        gone = last or old
+        if gone is not None:
+            self._tell(gone)
+
+    def _reindex(self, key: Key, old: Raw | None, new: Raw | None) -> None:
+        for keys, places in self._indexes:
+            for place in keys(old) if old is not None else ():
+                places[place].discard(key)
+                if not places[place]:
+                    del places[place]
+            for place in keys(new) if new is not None else ():
+                places[place].add(key)
+
+    def _tell(self, raw: Raw) -> None:
+        for listener in self._listeners:
+            listener(raw)

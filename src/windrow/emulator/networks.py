@@ -1,0 +1,153 @@
+"""VM networks: what a NetworkAttachmentDefinition says, its labels, and the DHCP server that answers on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windrow.emulator import kinds, names
+from windrow.emulator.dhcp import DhcpServer, Lan
+from windrow.emulator.guests.hardware import Lease, Nic
+from windrow.formats.json import NotJson, dumps, loads
+from windrow.kube.objects import Raw, annotations_of, dig, labels_of, new_object
+
+UNTAGGED, VLAN, TRUNK = "UntaggedNetwork", "L2VlanNetwork", "L2VlanTrunkNetwork"
+POD_NETWORK = ""
+# The inside of KubeVirt's masquerade: every guest on the pod network sees the same.
+MASQUERADE = Lease("10.0.2.2", 24, "10.0.2.1", ("10.53.0.10",))
+# Cluster networks share a layer-2 segment per VLAN, whatever namespace the definition is in.
+Segment = tuple[str, int]
+
+
+class BadNetwork(ValueError):
+    """The definition's config cannot be read."""
+
+
+def read_config(nad: Mapping[str, Any]) -> Raw:
+    """The CNI configuration in a definition. Raises BadNetwork."""
+    text = dig(nad, "spec", "config", default="")
+    try:
+        found = loads(text) if text else {}
+    except NotJson as error:
+        raise BadNetwork(str(error)) from error
+    if not isinstance(found, dict):
+        raise BadNetwork("the config is not a JSON object")
+    return found
+
+
+def segment_of(nad: Mapping[str, Any]) -> Segment:
+    """Which layer-2 network the definition leads to. Unreadable ones lead nowhere of their own: ("", 0)."""
+    try:
+        config = read_config(nad)
+    except BadNetwork:
+        return "", 0
+    bridge = str(config.get("bridge", "mgmt-br"))
+    return bridge.removesuffix("-br"), int(config.get("vlan") or 0)
+
+
+def type_of(config: Mapping[str, Any]) -> str:
+    if config.get("vlanTrunk"):
+        return TRUNK
+    return VLAN if config.get("vlan") else UNTAGGED
+
+
+def label_network(nad: Raw) -> None:
+    """The labels that Harvester's mutator and network controller give a definition. May be repeated."""
+    config = read_config(nad)
+    cluster_network, vlan = segment_of(nad)
+    labels = nad["metadata"].setdefault("labels", {})
+    labels[names.CLUSTER_NETWORK] = cluster_network
+    labels[names.NETWORK_TYPE] = type_of(config)
+    labels.setdefault(names.NETWORK_READY, "true")
+    if vlan:
+        labels[names.VLAN_ID] = str(vlan)
+
+
+def render_network(namespace: str, name: str, vlan: int, lan: Lan, cluster_network: str = "mgmt") -> Raw:
+    """A bridge network as Harvester's UI writes one; `vlan` 0 is untagged."""
+    config: Raw = {
+        "cniVersion": "0.3.1",
+        "name": name,
+        "type": "bridge",
+        "bridge": f"{cluster_network}-br",
+        "promiscMode": True,
+        "ipam": {},
+    }
+    if vlan:
+        config["vlan"] = vlan
+    route = {
+        "mode": "auto",
+        "serverIPAddr": lan.router,
+        "cidr": lan.cidr,
+        "gateway": lan.router,
+        "connectivity": "true",
+    }
+    return new_object(
+        kinds.NAD,
+        name,
+        namespace,
+        labels={
+            names.CLUSTER_NETWORK: cluster_network,
+            names.NETWORK_TYPE: VLAN if vlan else UNTAGGED,
+            names.NETWORK_READY: "true",
+            **({names.VLAN_ID: str(vlan)} if vlan else {}),
+        },
+        annotations={names.NETWORK_ROUTE: dumps(route).decode()},
+        spec={"config": dumps(config).decode()},
+    )
+
+
+def read_lan(nad: Mapping[str, Any]) -> Lan | None:
+    """The subnet that the definition's route annotation states; None when it states none that can be used."""
+    try:
+        route = loads(annotations_of(nad).get(names.NETWORK_ROUTE, "{}"))
+        lan = Lan(str(route["cidr"]), str(route.get("gateway") or ""))
+        return lan if lan.range.num_addresses >= 4 else None
+    except (NotJson, KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+class Segments:
+    """The layer-2 networks of the rack and who hands out addresses on them."""
+
+    def __init__(self, networks: Mapping[tuple[str, str], Raw]) -> None:
+        self._networks = networks
+        self._servers: dict[Segment, DhcpServer] = {}
+        self._silent: set[Segment] = set()
+
+    def serve(self, segment: Segment, lan: Lan) -> DhcpServer:
+        """Let a DHCP server answer on the segment; the one there is kept."""
+        return self._servers.setdefault(segment, DhcpServer(lan))
+
+    def silence(self, segment: Segment) -> None:
+        """Nobody answers there any more. May be repeated."""
+        self._silent.add(segment)
+
+    def speak(self, segment: Segment) -> None:
+        """The DHCP server there answers again, with the leases it knew."""
+        self._silent.discard(segment)
+
+    def find(self, network: str) -> DhcpServer | None:
+        """The DHCP server that a card on `namespace/nad` reaches.
+
+        A definition that states its subnet (annotation `route`) brings its own server, unless it was silenced.
+        """
+        namespace, _, name = network.partition("/")
+        nad = self._networks.get((namespace, name))
+        if nad is None or labels_of(nad).get(names.NETWORK_READY) == "false":
+            return None
+        segment = segment_of(nad)
+        if segment in self._silent:
+            return None
+        lan = read_lan(nad)
+        return self.serve(segment, lan) if lan is not None else self._servers.get(segment)
+
+    def lease(self, nic: Nic) -> Lease | None:
+        """What DHCP gives the card; None when nobody answers."""
+        if nic.network == POD_NETWORK:
+            return MASQUERADE
+        server = self.find(nic.network)
+        return server.lease(nic.mac) if server is not None else None
+
+    def servers(self) -> dict[Segment, DhcpServer]:
+        return dict(self._servers)

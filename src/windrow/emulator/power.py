@@ -1,0 +1,210 @@
+"""Machines that are switched on: one task each, the wires they hang on, and what they report.
+
+The instance controller plugs a machine in when its domain starts and pulls the plug when it must end. What the
+machine does meanwhile (agent reports, powering itself off) is kept here for the controller to read; each news calls
+`news` with the instance's key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from windrow.emulator.delays import Pace
+from windrow.emulator.faults import Faults
+from windrow.emulator.guests.hardware import AgentReport, Disk, Hardware, Lease, Machine, Nic, Wires
+from windrow.emulator.networks import Segments
+from windrow.emulator.rack import Rack
+from windrow.emulator.world import Key
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock
+
+MachineFactory = Callable[[Hardware, Wires], Machine]
+Ending = Literal["poweroff", "crash"]
+
+CONSOLE_LINES = 2000
+
+
+class Consoles:
+    """The last lines of every serial console, by namespace and name; they outlive the machine."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Key, deque[str]] = defaultdict(lambda: deque(maxlen=CONSOLE_LINES))
+
+    def write(self, key: Key, line: str) -> None:
+        self._lines[key].append(line)
+
+    def read(self, namespace: str, name: str) -> list[str]:
+        found = self._lines.get((namespace, name))
+        return list(found) if found else []
+
+
+@dataclass(slots=True)
+class Plug:
+    """One machine with power."""
+
+    key: Key
+    hardware: Hardware
+    task: asyncio.Task[None] | None = None
+    machine: Machine | None = None
+    report: AgentReport | None = None
+    ending: Ending | None = None
+    closing: bool = False  # the power button was pressed
+    presses: list[asyncio.Task[None]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Cable:
+    """The `Wires` of one machine."""
+
+    clock: Clock
+    chance: Chance
+    rack: Rack
+    speed: float
+    _segments: Segments
+    _consoles: Consoles
+    _key: Key
+    _agent: Callable[[AgentReport | None], None]
+
+    async def lease(self, nic: Nic, hostname: str) -> Lease | None:
+        return self._segments.lease(nic)
+
+    def console(self, line: str) -> None:
+        self._consoles.write(self._key, line)
+
+    def agent(self, report: AgentReport | None) -> None:
+        self._agent(report)
+
+
+class Power:
+    """Every plugged machine, by instance uid. `run` owns their tasks."""
+
+    def __init__(
+        self,
+        make: MachineFactory,
+        pace: Pace,
+        chance: Chance,
+        rack: Rack,
+        segments: Segments,
+        faults: Faults,
+    ) -> None:
+        self.consoles = Consoles()
+        self.news: Callable[[Key], None] = lambda key: None
+        self._make = make
+        self._pace = pace
+        self._chance = chance
+        self._rack = rack
+        self._segments = segments
+        self._faults = faults
+        self._plugs: dict[str, Plug] = {}
+        self._disks: dict[str, Disk] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Own the machines until cancelled; then they all lose power."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            await asyncio.Event().wait()
+
+    def disk(self, claim_uid: str) -> Disk:
+        """The disk behind a claim: empty the first time, the same ever after."""
+        return self._disks.setdefault(claim_uid, Disk())
+
+    def shred(self, claim_uid: str) -> None:
+        """The claim is gone, and its data with it. May be repeated."""
+        self._disks.pop(claim_uid, None)
+
+    def find(self, uid: str) -> Plug | None:
+        return self._plugs.get(uid)
+
+    def on(self, key: Key, hardware: Hardware) -> None:
+        """Give the machine power. Raises RuntimeError before `run`."""
+        if self._tasks is None:
+            raise RuntimeError(
+                "wanted to power a machine on; the emulator is not running: start Harvester.run()"
+            )
+        plug = self._plugs[hardware.vmi_uid] = Plug(key, hardware)
+        plug.task = self._tasks.create_task(self._live(plug), name=f"machine {'/'.join(key)}")
+
+    def press(self, uid: str) -> None:
+        """The ACPI power button. May be repeated."""
+        plug = self._plugs.get(uid)
+        if plug is None or plug.closing or plug.machine is None or self._tasks is None:
+            return
+        plug.closing = True
+        plug.presses.append(self._tasks.create_task(plug.machine.shutdown()))
+
+    def off(self, uid: str) -> None:
+        """Pull the plug: the machine is gone at once. May be repeated."""
+        plug = self._plugs.pop(uid, None)
+        if plug is None:
+            return
+        for task in (*plug.presses, *([plug.task] if plug.task else ())):
+            task.cancel()
+
+    def reset(self, uid: str) -> None:
+        """The reset button: the machine boots anew, from the same disk, under the same instance."""
+        plug = self._plugs.get(uid)
+        if plug is not None and plug.ending is None:
+            hardware, key = plug.hardware, plug.key
+            self.off(uid)
+            self.on(key, hardware)
+            self.news(key)
+
+    async def _live(self, plug: Plug) -> None:
+        while True:
+            plug.machine = self._make(plug.hardware, self._wires(plug))
+            try:
+                wish = await plug.machine.run()
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                # A bug in a simulated guest is that guest's crash: the console says which.
+                self.consoles.write(plug.key, f"kernel panic: {type(error).__name__}: {error}")
+                self._end(plug, "crash")
+                return
+            self._hear(plug, None)
+            if wish != "reboot" or plug.closing:
+                self._end(plug, "crash" if wish == "crash" else "poweroff")
+                return
+
+    def _end(self, plug: Plug, ending: Ending) -> None:
+        plug.ending = ending
+        plug.report = None
+        self.news(plug.key)
+
+    def _wires(self, plug: Plug) -> Cable:
+        return Cable(
+            self._pace.clock,
+            self._chance,
+            self._rack,
+            self._pace.speed,
+            self._segments,
+            self.consoles,
+            plug.key,
+            lambda report: self._hear(plug, report),
+        )
+
+    def _hear(self, plug: Plug, report: AgentReport | None) -> None:
+        fault = self._faults.agent_of("/".join(plug.key))
+        if report is not None and fault is not None:
+            if fault.kind == "absent":
+                return
+            if fault.kind == "late" and self._tasks is not None:
+                plug.presses.append(self._tasks.create_task(self._hear_late(plug, report, fault.late_s)))
+                return
+            if fault.kind == "lying":
+                report = AgentReport(report.hostname, dict.fromkeys(report.addresses, fault.lie), report.os)
+        self._take(plug, report)
+
+    async def _hear_late(self, plug: Plug, report: AgentReport, seconds: float) -> None:
+        await self._pace.pause(seconds)
+        self._take(plug, report)
+
+    def _take(self, plug: Plug, report: AgentReport | None) -> None:
+        if plug.report != report and plug.ending is None:
+            plug.report = report
+            self.news(plug.key)

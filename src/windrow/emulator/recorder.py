@@ -1,0 +1,73 @@
+"""Events: what the control plane tells people about an object (reference 05 §2.10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windrow.emulator.hand import Hand
+from windrow.kube.errors import KubeError
+from windrow.kube.objects import Raw, name_of, namespace_of, uid_of, version_of
+from windrow.kube.refs import EVENT
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock, stamp
+
+
+class Recorder:
+    """Writes events. A repeated one raises the count of the first instead."""
+
+    def __init__(self, hand: Hand, clock: Clock, chance: Chance) -> None:
+        self._hand = hand
+        self._clock = clock
+        self._chance = chance
+        self._known: dict[tuple[str, str, str], str] = {}
+
+    async def tell(
+        self, about: Mapping[str, Any], reason: str, message: str, component: str, type: str = "Normal"
+    ) -> None:
+        """Record an event about `about`. Never fails: an event is not worth an error."""
+        namespace = namespace_of(about) or "default"
+        known = self._known.get((uid_of(about), reason, message))
+        try:
+            if known is not None and await self._hand.change(EVENT.ref(known, namespace), self._count):
+                return
+            raw = self._event(about, namespace, reason, message, component, type)
+            await self._hand.create(EVENT, raw)
+        except KubeError:
+            return
+        self._known[uid_of(about), reason, message] = name_of(raw)
+
+    def _count(self, raw: Raw) -> None:
+        raw["count"] = raw.get("count", 1) + 1
+        raw["lastTimestamp"] = stamp(self._clock.now())
+
+    def _event(
+        self, about: Mapping[str, Any], namespace: str, reason: str, message: str, component: str, type: str
+    ) -> Raw:
+        now = stamp(self._clock.now())
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            # Real ones end in nanoseconds in hexadecimal.
+            "metadata": {
+                "name": f"{name_of(about)}.{self._chance.integer(1 << 60):016x}",
+                "namespace": namespace,
+            },
+            "involvedObject": {
+                "apiVersion": about["apiVersion"],
+                "kind": about["kind"],
+                "name": name_of(about),
+                "namespace": namespace_of(about),
+                "uid": uid_of(about),
+                "resourceVersion": version_of(about),
+            },
+            "reason": reason,
+            "message": message,
+            "type": type,
+            "count": 1,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "source": {"component": component},
+            "reportingComponent": component,
+            "reportingInstance": "",
+        }

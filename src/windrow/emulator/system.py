@@ -1,0 +1,175 @@
+"""What stands in a Harvester cluster before any user comes: namespaces, settings, classes, roles, the VIP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from windrow.emulator import kinds, names
+from windrow.kube.objects import Raw, new_object
+from windrow.kube.refs import CLUSTER_ROLE, CONFIG_MAP, NAMESPACE, STORAGE_CLASS, Kind
+
+NAMESPACES = (
+    names.SYSTEM_NAMESPACE,
+    "harvester-public",
+    "cattle-system",
+    "fleet-local",
+    "longhorn-system",
+)
+
+# Facts: reference 05 §1.3. Value "" means: the default counts.
+SETTINGS: tuple[tuple[str, str, str], ...] = (
+    ("overcommit-config", "", '{"cpu":1000,"memory":150,"storage":100}'),
+    ("default-vm-termination-grace-period-seconds", "", "120"),
+    ("additional-guest-memory-overhead-ratio", "", "1.5"),
+    ("vm-force-reset-policy", "", '{"enable":true,"period":15,"vmMigrationTimeout":180}'),
+    ("csi-driver-config", "", '{"driver.longhorn.io":{"volumeSnapshotClassName":"longhorn-snapshot"}}'),
+    ("csi-online-expand-validation", "", '{"driver.longhorn.io":true}'),
+    (
+        "harvester-csi-ccm-versions",
+        "",
+        '{"harvester-cloud-provider":">=0.0.1 <0.3.0","harvester-csi-provider":">=0.0.1 <0.3.0"}',
+    ),
+    (
+        "kubevirt-migration",
+        "",
+        '{"parallelOutboundMigrationsPerNode":2,"parallelMigrationsPerCluster":5,'
+        '"completionTimeoutPerGiB":150,"progressTimeout":150,"allowPostCopy":false}',
+    ),
+    ("storage-network", "", ""),
+    ("rwx-network", "", ""),
+    ("default-storage-class", "", "harvester-longhorn"),
+    ("cluster-registration-url", "", ""),
+)
+
+
+def system_objects(version: str, vip: str) -> Iterable[tuple[Kind, Raw]]:
+    """All of it, in an order in which it can be created."""
+    for name in NAMESPACES:
+        yield NAMESPACE, new_object(NAMESPACE, name)
+    yield kinds.SETTING, _setting("server-version", version, "")
+    for name, value, default in SETTINGS:
+        yield kinds.SETTING, _setting(name, value, default)
+    for raw in _classes():
+        yield STORAGE_CLASS, raw
+    yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, "harvesterhci.io:cloudprovider", rules=CLOUD_PROVIDER_RULES)
+    yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, "harvesterhci.io:csi-driver", rules=CSI_RULES)
+    yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, "cluster-admin", rules=[_rule("*", "*", "*")])
+    yield CONFIG_MAP, render_vip(vip)
+    yield (
+        kinds.CLUSTER_NETWORK,
+        new_object(
+            kinds.CLUSTER_NETWORK,
+            "mgmt",
+            status={"conditions": [{"type": "ready", "status": "True"}]},
+        ),
+    )
+    yield (
+        kinds.KUBEVIRT,
+        new_object(
+            kinds.KUBEVIRT,
+            "kubevirt",
+            names.SYSTEM_NAMESPACE,
+            spec={"configuration": {"developerConfiguration": {"featureGates": FEATURE_GATES}}},
+        ),
+    )
+
+
+FEATURE_GATES = [
+    "CPUManager",
+    "DeclarativeHotplugVolumes",
+    "ExpandDisks",
+    "EnableVirtioFsConfigVolumes",
+    "HostDevices",
+]
+
+
+def _setting(name: str, value: str, default: str) -> Raw:
+    raw = new_object(kinds.SETTING, name)
+    raw.update({key: text for key, text in (("value", value), ("default", default)) if text})
+    return raw
+
+
+def render_vip(vip: str) -> Raw:
+    data = {
+        "enabled": "true",
+        "ip": vip,
+        "loadBalancerIP": vip,
+        "mode": "static",
+        "serviceType": "LoadBalancer",
+        "hwAddress": "",
+    }
+    return new_object(CONFIG_MAP, names.VIP_CONFIG_MAP, names.SYSTEM_NAMESPACE, data=data)
+
+
+_LONGHORN = {"numberOfReplicas": "3", "staleReplicaTimeout": "30", "migratable": "true"}
+
+
+def render_storage_class(name: str, *, is_default: bool = False, reserved: bool = False) -> Raw:
+    """An ordinary Longhorn class."""
+    annotations = {}
+    if is_default:
+        annotations[names.DEFAULT_CLASS] = "true"
+    if reserved:
+        annotations["harvesterhci.io/is-reserved-storageclass"] = "true"
+    return new_object(
+        STORAGE_CLASS,
+        name,
+        annotations=annotations,
+        provisioner="driver.longhorn.io",
+        parameters=dict(_LONGHORN),
+        reclaimPolicy="Delete",
+        volumeBindingMode="Immediate",
+        allowVolumeExpansion=True,
+    )
+
+
+def _classes() -> list[Raw]:
+    return [
+        render_storage_class("harvester-longhorn", is_default=True, reserved=True),
+        render_storage_class("vmstate-persistence", reserved=True),
+        render_storage_class("longhorn-static"),
+    ]
+
+
+READ = "get,list,watch"
+
+
+def _rule(groups: str, resources: str, verbs: str, names_: str = "") -> Raw:
+    made: Raw = {
+        "apiGroups": groups.split(","),
+        "resources": resources.split(","),
+        "verbs": verbs.split(","),
+    }
+    return {**made, "resourceNames": names_.split(",")} if names_ else made
+
+
+# As shipped with 1.8 (reference 05 §6.1).
+CLOUD_PROVIDER_RULES = [
+    _rule("loadbalancer.harvesterhci.io", "loadbalancers", f"{READ},update,create,delete"),
+    _rule(
+        "subresources.kubevirt.io",
+        "virtualmachines/addvolume,virtualmachines/removevolume,virtualmachineinstances/addvolume,"
+        "virtualmachineinstances/removevolume,virtualmachineinstances/guestosinfo",
+        "get,update",
+    ),
+    _rule("kubevirt.io", "virtualmachines,virtualmachineinstances", READ),
+    _rule("", "pods", READ),
+    _rule("", "persistentvolumeclaims,persistentvolumeclaims/status", "*"),
+]
+CSI_RULES = [
+    _rule("storage.k8s.io", "storageclasses,volumeattachments", READ),
+    _rule(
+        "harvesterhci.io",
+        "networkfilesystems,networkfilesystems/status,volumeremotebackups,volumeremoterestores",
+        "*",
+    ),
+    _rule("harvesterhci.io", "settings", "get,list", "csi-online-expand-validation,csi-driver-config"),
+    _rule("longhorn.io", "volumes,volumes/status", "get,list"),
+    _rule(
+        "snapshot.storage.k8s.io",
+        "volumesnapshots,volumesnapshotcontents,volumesnapshotclasses,volumesnapshots/status,"
+        "volumesnapshotcontents/status",
+        "*",
+    ),
+    _rule("kubevirt.io", "virtualmachines", "patch"),
+]

@@ -1,0 +1,320 @@
+"""The virtual machine controllers: Harvester's own, and KubeVirt's virt-controller.
+
+One round looks once, carries out at most one decision of `strategies`, and derives the status at the end, also when
+nothing was decided. Everything may be repeated.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from datetime import datetime
+
+from windrow.emulator import kinds, names
+from windrow.emulator.admission.vm_rules import BadTemplates, read_claim_templates
+from windrow.emulator.delays import Delays, Pace
+from windrow.emulator.hand import Hand
+from windrow.emulator.recorder import Recorder
+from windrow.emulator.vms import quotas
+from windrow.emulator.vms.readings import read_instance, read_strategy, read_vm
+from windrow.emulator.vms.status import derive_status
+from windrow.emulator.vms.strategies import Create, Delete, HoldOff, backoff, plan_instance
+from windrow.emulator.world import Key, World
+from windrow.formats.json import dumps
+from windrow.kube.conditions import Condition
+from windrow.kube.errors import Exists, KubeError
+from windrow.kube.objects import (
+    Raw,
+    annotations_of,
+    dig,
+    finalizers_of,
+    is_deleting,
+    name_of,
+    owner_reference,
+    uid_of,
+)
+from windrow.kube.refs import PVC, Ref
+from windrow.values.chance import Chance
+from windrow.values.clock import stamp
+
+OUR_FINALIZERS = (names.CLEANUP_FINALIZER, names.BACKEND_FINALIZER, names.LB_FINALIZER, names.VM_FINALIZER)
+
+
+class VirtualMachines:
+    """The VM controller."""
+
+    def __init__(
+        self,
+        hand: Hand,
+        world: World,
+        pace: Pace,
+        delays: Delays,
+        chance: Chance,
+        recorder: Recorder,
+    ) -> None:
+        self._hand = hand
+        self._world = world
+        self._pace = pace
+        self._delays = delays
+        self._chance = chance
+        self._recorder = recorder
+
+    async def reconcile(self, key: Key) -> datetime | None:
+        vm = await self._hand.find(kinds.VM.ref(key[1], key[0]))
+        if vm is None:
+            return None
+        vmi = await self._hand.find(kinds.VMI.ref(key[1], key[0]))
+        if vmi is not None and not _owns(vm, vmi):
+            vmi = None
+        if is_deleting(vm):
+            await self._tell(vm, vmi)
+            return await self._remove(vm, vmi)
+        vm = await self._adopt(vm)
+        if vm is None:
+            return None
+        await self._make_claims(vm)
+        if await self._halt_over_quota(vm, vmi):
+            return self._pace.after(self._delays.controller)
+        look, failure = await self._act(vm, vmi)
+        await self._tell(vm, vmi, failure)
+        return look
+
+    # --- Harvester ----------------------------------------------------------------------------------------------
+
+    async def _adopt(self, vm: Raw) -> Raw | None:
+        """Finalizers, and the strategy to remember."""
+
+        def edit(raw: Raw) -> None:
+            missing = [one for one in OUR_FINALIZERS if one not in finalizers_of(raw)]
+            if missing:
+                raw["metadata"]["finalizers"] = [*finalizers_of(raw), *missing]
+            strategy = read_strategy(raw)
+            if strategy != "Halted" and annotations_of(raw).get(names.RUN_STRATEGY) != strategy:
+                raw["metadata"].setdefault("annotations", {})[names.RUN_STRATEGY] = strategy
+            if strategy != "Halted":
+                annotations_of(raw).pop(names.QUOTA_HALT, None)
+            if macs := remember_macs(raw):
+                raw["metadata"].setdefault("annotations", {})[names.MAC_ADDRESSES] = macs
+
+        return await self._hand.change(_ref(vm), edit)
+
+    async def _make_claims(self, vm: Raw) -> None:
+        try:
+            wanted = read_claim_templates(vm)
+        except BadTemplates:
+            return
+        namespace = vm["metadata"]["namespace"]
+        for template in wanted:
+            name = template["metadata"]["name"]
+            if (namespace, name) in self._world.claims:
+                await self._grow(template, namespace)
+                continue
+            image_id = annotations_of(template).get(names.IMAGE_ID, "")
+            if image_id and tuple(image_id.split("/", 1)) not in self._world.images:
+                continue  # silently, as shipped: the instance then waits for a claim that never comes
+            await self._create_claim(template, namespace)
+
+    async def _create_claim(self, template: Raw, namespace: str) -> None:
+        raw = copy.deepcopy(template)
+        metadata = raw["metadata"]
+        metadata.pop("creationTimestamp", None)
+        metadata["namespace"] = namespace
+        metadata.setdefault("annotations", {})[names.VOLUME_FOR_VM] = "true"
+        raw = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": metadata,
+            "spec": raw.get("spec", {}),
+        }
+        try:
+            await self._hand.create(PVC, raw)
+        except Exists:
+            return
+
+    async def _grow(self, template: Raw, namespace: str) -> None:
+        wanted = dig(template, "spec", "resources", "requests", "storage")
+        here = self._world.claims[namespace, template["metadata"]["name"]]
+        if wanted and dig(here, "spec", "resources", "requests", "storage") != wanted:
+
+            def grow(raw: Raw) -> None:
+                raw["spec"].setdefault("resources", {})["requests"] = {"storage": wanted}
+
+            await self._hand.change(PVC.ref(template["metadata"]["name"], namespace), grow)
+
+    async def _halt_over_quota(self, vm: Raw, vmi: Raw | None) -> bool:
+        """Harvester halts a machine that its namespace cannot pay for (reference 05 §2.5 K)."""
+        if read_strategy(vm) == "Halted":
+            return False
+        why = quotas.why_over(vm, vmi, self._world)
+        if not why:
+            return False
+
+        def edit(raw: Raw) -> None:
+            raw["spec"].pop("running", None)
+            raw["spec"]["runStrategy"] = "Halted"
+            raw["metadata"].setdefault("annotations", {})[names.QUOTA_HALT] = why
+
+        await self._hand.change(_ref(vm), edit)
+        text = f"Set runStrategy to Halted: {why}"
+        await self._recorder.tell(
+            vm, "InsufficientResourceQuota", text, names.HARVESTER_CONTROLLER, "Warning"
+        )
+        return True
+
+    # --- KubeVirt -----------------------------------------------------------------------------------------------
+
+    async def _act(self, vm: Raw, vmi: Raw | None) -> tuple[datetime | None, Condition | None]:
+        now = self._pace.now()
+        await self._count_failure(vm, vmi)
+        step = plan_instance(read_vm(vm), read_instance(vmi), now)
+        failure = None
+        match step:
+            case HoldOff(until):
+                return until, None
+            case Create():
+                failure = await self._start(vm)
+            case Delete(then_start=then_start):
+                assert vmi is not None
+                if then_start:
+                    await self._hand.change(_ref(vm), _ask_start, "status")
+                await self._stop(vm, vmi)
+        if failure is None:
+            await self._hand.change(_ref(vm), _act_on(read_strategy(vm)), "status")
+        retry = self._pace.after(1.0) if failure is not None else None
+        return retry, failure
+
+    async def _start(self, vm: Raw) -> Condition | None:
+        name = name_of(vm)
+        try:
+            await self._hand.create(kinds.VMI, render_instance(vm))
+        except Exists:
+            return None
+        except KubeError as error:
+            text = f"Error creating virtual machine instance: {error.message}"
+            await self._recorder.tell(vm, "FailedCreate", text, names.VIRT_CONTROLLER, "Warning")
+            return Condition("Failure", "True", "FailedCreate", error.message)
+        text = f"Started the virtual machine by creating the new virtual machine instance {name}"
+        await self._recorder.tell(vm, "SuccessfulCreate", text, names.VIRT_CONTROLLER)
+        return None
+
+    async def _stop(self, vm: Raw, vmi: Raw) -> None:
+        if is_deleting(vmi):
+            return
+        await self._hand.delete(kinds.VMI, vmi)
+        # The UID, not the name: as shipped.
+        text = f"Stopped the virtual machine by deleting the virtual machine instance {uid_of(vmi)}"
+        await self._recorder.tell(vm, "SuccessfulDelete", text, names.VIRT_CONTROLLER)
+
+    async def _count_failure(self, vm: Raw, vmi: Raw | None) -> None:
+        """Early failures in a row, for the back-off; a running instance clears them."""
+        seen, instance = read_vm(vm), read_instance(vmi)
+        if instance is None:
+            return
+        if instance.phase == "Running" and seen.failures:
+            await self._hand.change(_ref(vm), lambda raw: raw["status"].pop("startFailure", None), "status")
+            vm.get("status", {}).pop("startFailure", None)
+        if instance.phase != "Failed" or instance.has_run or seen.counted_failure == instance.uid:
+            return
+        wait = backoff(
+            seen.failures + 1,
+            self._delays.start_backoff,
+            self._delays.start_backoff_cap,
+            self._chance.between(0, 0.5),
+        )
+        failure = {
+            "consecutiveFailCount": seen.failures + 1,
+            "lastFailedVMIUID": instance.uid,
+            "retryAfterTimestamp": stamp(self._pace.after(wait.total_seconds())),
+        }
+        vm.setdefault("status", {})["startFailure"] = failure
+        await self._hand.change(
+            _ref(vm), lambda raw: raw.setdefault("status", {}).update(startFailure=failure), "status"
+        )
+
+    async def _tell(self, vm: Raw, vmi: Raw | None, failure: Condition | None = None) -> None:
+        now = self._pace.now()
+
+        def edit(raw: Raw) -> None:
+            raw["status"] = derive_status(raw, vmi, now, failure)
+
+        await self._hand.change(_ref(vm), edit, "status")
+
+    # --- deletion -----------------------------------------------------------------------------------------------
+
+    async def _remove(self, vm: Raw, vmi: Raw | None) -> datetime | None:
+        """The end, in the order of reference 05 §2.5 H. Foreground dependents are the garbage collector's."""
+        if vmi is not None:
+            await self._stop(vm, vmi)
+            return None
+        if names.VM_FINALIZER in finalizers_of(vm):
+            await self._let_go(vm, names.VM_FINALIZER)
+            return self._pace.after(self._delays.controller)
+        if names.CLEANUP_FINALIZER in finalizers_of(vm):
+            await self._remove_claims(vm)
+            await self._let_go(vm, names.CLEANUP_FINALIZER)
+        for finalizer in (names.BACKEND_FINALIZER, names.LB_FINALIZER):
+            if finalizer in finalizers_of(vm):
+                await self._let_go(vm, finalizer)
+        return None
+
+    async def _remove_claims(self, vm: Raw) -> None:
+        namespace = vm["metadata"]["namespace"]
+        listed = annotations_of(vm).get(names.REMOVED_CLAIMS, "")
+        for name in filter(None, (one.strip() for one in listed.split(","))):
+            claim = await self._hand.find(PVC.ref(name, namespace))
+            if claim is not None:
+                await self._hand.delete(PVC, claim)
+
+    async def _let_go(self, vm: Raw, finalizer: str) -> None:
+        def edit(raw: Raw) -> None:
+            raw["metadata"]["finalizers"] = [one for one in finalizers_of(raw) if one != finalizer]
+
+        await self._hand.change(_ref(vm), edit)
+
+
+def _ref(vm: Raw) -> Ref:
+    return kinds.VM.ref(name_of(vm), vm["metadata"]["namespace"])
+
+
+def _owns(vm: Raw, vmi: Raw) -> bool:
+    return any(one.get("uid") == uid_of(vm) for one in vmi["metadata"].get("ownerReferences") or ())
+
+
+def _act_on(strategy: str) -> Callable[[Raw], None]:
+    return lambda raw: raw.setdefault("status", {}).update(runStrategy=strategy)
+
+
+def _ask_start(raw: Raw) -> None:
+    raw.setdefault("status", {}).setdefault("stateChangeRequests", []).append({"action": "Start"})
+
+
+def render_instance(vm: Raw) -> Raw:
+    """The instance of a VM: its template, under the VM's own name, owned by it."""
+    template = copy.deepcopy(vm["spec"]["template"])
+    metadata = template.get("metadata") or {}
+    annotations = {
+        **(metadata.get("annotations") or {}),
+        "kubevirt.io/latest-observed-api-version": "v1",
+        "kubevirt.io/storage-observed-api-version": "v1",
+        "kubevirt.io/vm-generation": str(dig(vm, "metadata", "generation", default=1)),
+    }
+    return {
+        "apiVersion": kinds.VMI.api_version,
+        "kind": kinds.VMI.kind,
+        "metadata": {
+            "name": name_of(vm),
+            "namespace": vm["metadata"]["namespace"],
+            "labels": metadata.get("labels") or {},
+            "annotations": annotations,
+            "finalizers": [names.VMI_FINALIZER],
+            "ownerReferences": [owner_reference(kinds.VM, vm, controller=True, block=True)],
+        },
+        "spec": template.get("spec") or {},
+    }
+
+
+def remember_macs(vm: Raw) -> str:
+    """The annotation's text: each interface of the template with its MAC; "" without interfaces."""
+    interfaces = dig(vm, "spec", "template", "spec", "domain", "devices", "interfaces", default=[])
+    macs = {one["name"]: one["macAddress"] for one in interfaces if one.get("macAddress")}
+    return dumps(macs).decode() if macs else ""

@@ -1,0 +1,191 @@
+"""The scheduler of the simulated rack: which host an instance's pod runs on, or why on none.
+
+A small, honest part of kube-scheduler: readiness, taints, node selector, required node affinity, CPU and memory
+requests; then preferred pod anti-affinity by topology, then the emptier host. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from windrow.emulator.quantities import MI, quantity_or_zero
+from windrow.kube.conditions import is_true
+from windrow.kube.objects import Raw, dig, labels_of, name_of
+from windrow.kube.selectors import read_label_selector
+
+# What KubeVirt adds to the guest's memory for launcher, QEMU and page tables; about this for a small machine.
+LAUNCHER_OVERHEAD = 260 * MI
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    cpu: Fraction
+    memory: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One node with what its pods have asked for already, and the labels of the pods on it."""
+
+    name: str
+    labels: Mapping[str, str]
+    ready: bool
+    taints: tuple[Mapping[str, Any], ...]
+    cpu: Fraction
+    memory: Fraction
+    used_cpu: Fraction = Fraction(0)
+    used_memory: Fraction = Fraction(0)
+    tenants: tuple[Mapping[str, str], ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unschedulable:
+    """No host; `message` is what the scheduler writes."""
+
+    message: str
+
+
+def demand_of(vmi: Mapping[str, Any]) -> Demand:
+    requests = dig(vmi, "spec", "domain", "resources", "requests", default={})
+    return Demand(
+        quantity_or_zero(requests.get("cpu")), quantity_or_zero(requests.get("memory")) + LAUNCHER_OVERHEAD
+    )
+
+
+def read_host(node: Raw, tenants: Iterable[Raw]) -> Host:
+    """A node object and the instances on it."""
+    present = list(tenants)
+    demands = [demand_of(vmi) for vmi in present]
+    allocatable = dig(node, "status", "allocatable", default={})
+    return Host(
+        name=name_of(node),
+        labels=labels_of(node),
+        ready=is_true(dig(node, "status", "conditions"), "Ready"),
+        taints=tuple(dig(node, "spec", "taints", default=[])),
+        cpu=quantity_or_zero(allocatable.get("cpu")),
+        memory=quantity_or_zero(allocatable.get("memory")),
+        used_cpu=sum((one.cpu for one in demands), Fraction(0)),
+        used_memory=sum((one.memory for one in demands), Fraction(0)),
+        tenants=tuple(labels_of(vmi) for vmi in present),
+    )
+
+
+def place(vmi: Mapping[str, Any], hosts: Sequence[Host]) -> Placed | Unschedulable:
+    """The best host for `vmi`."""
+    spec = vmi["spec"]
+    demand = demand_of(vmi)
+    refusals: Counter[str] = Counter()
+    fitting = []
+    for host in hosts:
+        why = _why_not(spec, demand, host)
+        if why:
+            refusals.update(why)
+        else:
+            fitting.append(host)
+    if not fitting:
+        return Unschedulable(_message(len(hosts), refusals))
+    best = min(fitting, key=lambda host: (_crowding(spec, host), _load(host), host.name))
+    return Placed(best.name)
+
+
+def _why_not(spec: Mapping[str, Any], demand: Demand, host: Host) -> list[str]:
+    if taint := _untolerated(spec, host):
+        return [f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"]
+    if not host.ready or host.labels.get("kubevirt.io/schedulable") != "true":
+        return ["node(s) didn't match Pod's node affinity/selector"]
+    if not _matches_affinity(spec, host.labels):
+        return ["node(s) didn't match Pod's node affinity/selector"]
+    short = []
+    if host.used_cpu + demand.cpu > host.cpu:
+        short.append("Insufficient cpu")
+    if host.used_memory + demand.memory > host.memory:
+        short.append("Insufficient memory")
+    return short
+
+
+def _untolerated(spec: Mapping[str, Any], host: Host) -> Mapping[str, Any] | None:
+    tolerations = spec.get("tolerations") or ()
+    for taint in host.taints:
+        if taint.get("effect") == "PreferNoSchedule":
+            continue
+        if not any(_tolerates(toleration, taint) for toleration in tolerations):
+            return taint
+    return None
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    if toleration.get("effect") not in (None, "", taint.get("effect")):
+        return False
+    if not toleration.get("key"):
+        return toleration.get("operator") == "Exists"
+    if toleration["key"] != taint["key"]:
+        return False
+    return toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
+
+
+def _matches_affinity(spec: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    for key, value in (spec.get("nodeSelector") or {}).items():
+        if labels.get(key) != value:
+            return False
+    path = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+    terms = dig(spec, *path)
+    if terms is None:
+        return True
+    return any(_matches_term(term, labels) for term in terms)
+
+
+def _matches_term(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    expressions = term.get("matchExpressions") or []
+    return bool(expressions) and all(_matches_expression(one, labels) for one in expressions)
+
+
+def _matches_expression(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(expression["key"]), expression.get("values") or []
+    match expression.get("operator"):
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            return value is not None and value.isdigit() and int(value) > int(values[0])
+        case "Lt":
+            return value is not None and value.isdigit() and int(value) < int(values[0])
+        case _:
+            return False
+
+
+def _crowding(spec: Mapping[str, Any], host: Host) -> int:
+    """The weight of preferred anti-affinity terms that the host's tenants would offend."""
+    terms = dig(
+        spec, "affinity", "podAntiAffinity", "preferredDuringSchedulingIgnoredDuringExecution", default=[]
+    )
+    total = 0
+    for term in terms:
+        selector = read_label_selector(dig(term, "podAffinityTerm", "labelSelector"))
+        total += int(term.get("weight", 1)) * sum(selector.matches(labels) for labels in host.tenants)
+    return total
+
+
+def _load(host: Host) -> Fraction:
+    return host.used_memory / host.memory if host.memory else Fraction(1)
+
+
+def _message(hosts: int, refusals: Counter[str]) -> str:
+    parts = ", ".join(f"{count} {reason}" for reason, count in sorted(refusals.items()))
+    return (
+        f"0/{hosts} nodes are available: {parts}. preemption: 0/{hosts} nodes are available: "
+        f"{hosts} No preemption victims found for incoming pod."
+    )

@@ -1,0 +1,136 @@
+"""Typed views of virtual machines and their instances: only what the controllers below decide by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from windrow.kube.conditions import find_condition
+from windrow.kube.objects import dig, is_deleting, name_of, namespace_of, uid_of
+from windrow.values.clock import read_stamp
+
+FINAL = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One entry of `status.stateChangeRequests`."""
+
+    action: str
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Vm:
+    namespace: str
+    name: str
+    uid: str
+    deleting: bool
+    strategy: str
+    acted_on: str  # status.runStrategy: the strategy that was last acted on
+    requests: tuple[Request, ...]
+    retry_at: datetime | None  # end of the start-failure back-off
+    failures: int
+    counted_failure: str  # uid of the instance that the last failure was counted for
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    uid: str
+    phase: str
+    deleting: bool
+    has_run: bool
+
+    @property
+    def is_final(self) -> bool:
+        return self.phase in FINAL
+
+
+def read_strategy(raw: Mapping[str, Any]) -> str:
+    """The run strategy asked for; the deprecated `running` is understood."""
+    asked = dig(raw, "spec", "runStrategy")
+    if asked:
+        return str(asked)
+    return "Always" if dig(raw, "spec", "running") else "Halted"
+
+
+def read_vm(raw: Mapping[str, Any]) -> Vm:
+    retry = dig(raw, "status", "startFailure", "retryAfterTimestamp")
+    return Vm(
+        namespace=namespace_of(raw),
+        name=name_of(raw),
+        uid=uid_of(raw),
+        deleting=is_deleting(raw),
+        strategy=read_strategy(raw),
+        acted_on=dig(raw, "status", "runStrategy", default=""),
+        requests=tuple(
+            Request(one.get("action", ""), one.get("uid") or "")
+            for one in dig(raw, "status", "stateChangeRequests", default=[])
+        ),
+        retry_at=read_stamp(retry) if retry else None,
+        failures=dig(raw, "status", "startFailure", "consecutiveFailCount", default=0),
+        counted_failure=dig(raw, "status", "startFailure", "lastFailedVMIUID", default=""),
+    )
+
+
+def read_instance(raw: Mapping[str, Any] | None) -> Instance | None:
+    if raw is None:
+        return None
+    return Instance(
+        uid=uid_of(raw),
+        phase=phase_of(raw),
+        deleting=is_deleting(raw),
+        has_run=entered(raw, "Running") is not None,
+    )
+
+
+def phase_of(vmi: Mapping[str, Any]) -> str:
+    return str(dig(vmi, "status", "phase", default=""))
+
+
+def entered(vmi: Mapping[str, Any], phase: str) -> datetime | None:
+    """When the instance entered `phase` for the last time; None when it never did."""
+    for step in reversed(dig(vmi, "status", "phaseTransitionTimestamps", default=[])):
+        if step.get("phase") == phase:
+            return read_stamp(step["phaseTransitionTimestamp"])
+    return None
+
+
+def claims_of(template_spec: Mapping[str, Any]) -> list[str]:
+    """Names of the claims that a VM template or instance spec mounts, in order."""
+    names = (
+        dig(volume, "persistentVolumeClaim", "claimName") for volume in template_spec.get("volumes") or ()
+    )
+    return [name for name in names if name]
+
+
+def root_claim_of(template_spec: Mapping[str, Any]) -> str:
+    """The claim of the disk that boots: lowest bootOrder, else the first one. "" without claims."""
+    claims = {
+        volume["name"]: dig(volume, "persistentVolumeClaim", "claimName")
+        for volume in template_spec.get("volumes") or ()
+    }
+    disks = dig(template_spec, "domain", "devices", "disks", default=[])
+    ordered = sorted(disks, key=lambda disk: disk.get("bootOrder") or 1 << 30)
+    return next((claims[disk["name"]] for disk in ordered if claims.get(disk.get("name"))), "")
+
+
+def networks_of(template_spec: Mapping[str, Any], namespace: str) -> dict[str, str]:
+    """Network name to `namespace/nad`, "" for the pod network."""
+    made = {}
+    for network in template_spec.get("networks") or ():
+        target = dig(network, "multus", "networkName", default="")
+        if target and "/" not in target:
+            target = f"{namespace}/{target}"
+        made[network["name"]] = target
+    return made
+
+
+def grace_of(vmi: Mapping[str, Any]) -> timedelta:
+    return timedelta(seconds=dig(vmi, "spec", "terminationGracePeriodSeconds", default=30))
+
+
+def is_connected(vmi: Mapping[str, Any]) -> bool:
+    return find_condition(dig(vmi, "status", "conditions"), "AgentConnected") is not None

@@ -1,0 +1,131 @@
+"""What a virtual machine's status says, derived once from the VM and its instance.
+
+`printableStatus` is an ordered table (reference 05 §2.2): the first row that holds wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from windrow.emulator.vms.readings import FINAL, phase_of, read_instance, read_strategy, read_vm
+from windrow.emulator.vms.strategies import open_requests
+from windrow.kube.conditions import Condition, find_condition, set_condition
+from windrow.kube.objects import Raw, dig, is_deleting
+from windrow.values.clock import stamp
+
+Vm = Mapping[str, Any]
+Vmi = Mapping[str, Any] | None
+
+
+def _has(vmi: Vmi, type: str, status: str, reason: str = "") -> bool:
+    found = find_condition(dig(vmi, "status", "conditions"), type)
+    return found is not None and found.status == status and reason in ("", found.reason)
+
+
+def _is_alive(vmi: Vmi) -> bool:
+    return vmi is not None and phase_of(vmi) not in FINAL
+
+
+def _is_stopping(vm: Vm, vmi: Vmi) -> bool:
+    if vmi is None or not _is_alive(vmi):
+        return False
+    requests = open_requests(read_vm(vm), read_instance(vmi))
+    return (
+        is_deleting(vmi) or bool(requests and requests[0].action == "Stop") or read_strategy(vm) == "Halted"
+    )
+
+
+def _is_migrating(vmi: Vmi) -> bool:
+    state = dig(vmi, "status", "migrationState")
+    return _is_alive(vmi) and state is not None and not state.get("completed")
+
+
+def _is_starting(vmi: Vmi) -> bool:
+    return vmi is not None and phase_of(vmi) in ("", "Pending", "Scheduling", "Scheduled")
+
+
+PRINTABLE: tuple[tuple[str, Callable[[Vm, Vmi, datetime], bool]], ...] = (
+    ("Terminating", lambda vm, vmi, now: is_deleting(vm)),
+    ("Stopping", lambda vm, vmi, now: _is_stopping(vm, vmi)),
+    ("Migrating", lambda vm, vmi, now: _is_migrating(vmi)),
+    ("Paused", lambda vm, vmi, now: _is_alive(vmi) and _has(vmi, "Paused", "True")),
+    ("Running", lambda vm, vmi, now: vmi is not None and phase_of(vmi) == "Running"),
+    ("ErrorPvcNotFound", lambda vm, vmi, now: _is_starting(vmi) and _has(vmi, "Synchronized", "False", "FailedPvcNotFound")),
+    ("ErrorUnschedulable", lambda vm, vmi, now: _is_starting(vmi) and _has(vmi, "PodScheduled", "False", "Unschedulable")),
+    ("Starting", lambda vm, vmi, now: _is_starting(vmi)),
+    ("CrashLoopBackOff", lambda vm, vmi, now: not _is_alive(vmi) and (at := read_vm(vm).retry_at) is not None and now < at),
+    ("Stopped", lambda vm, vmi, now: not _is_alive(vmi)),
+)  # fmt: skip
+
+
+def printable_status(vm: Vm, vmi: Vmi, now: datetime) -> str:
+    return next((name for name, holds in PRINTABLE if holds(vm, vmi, now)), "Unknown")
+
+
+def _ready(vmi: Vmi) -> Condition:
+    if vmi is None:
+        return Condition("Ready", "False", "VMINotExists", "VMI does not exist")
+    found = find_condition(dig(vmi, "status", "conditions"), "Ready")
+    if found is None:
+        return Condition("Ready", "False", "VMIConditionMissing", "VMI is missing the Ready condition")
+    return found
+
+
+# The VM's own; everything else among its conditions is a copy of the instance's.
+_OWN = frozenset({"Ready", "Failure", "RestartRequired", "ManualRecoveryRequired"})
+
+
+def derive_status(vm: Vm, vmi: Vmi, now: datetime, failure: Condition | None = None) -> Raw:
+    """The whole status of `vm`. Keeps what other stages own: startFailure, status.runStrategy, requests that are
+    not done."""
+    before: Raw = dict(vm.get("status") or {})
+    own = [raw for raw in before.get("conditions") or () if raw["type"] in _OWN - {"Failure"}]
+    conditions = set_condition(own, _ready(vmi), now)
+    for raw in dig(vmi, "status", "conditions", default=[]):
+        if raw["type"] not in _OWN:
+            conditions.append(dict(raw))
+    if failure is not None:
+        kept = [raw for raw in before.get("conditions") or () if raw["type"] == "Failure"]
+        conditions += set_condition(kept, failure, now)
+    for raw in conditions:
+        raw.setdefault("lastProbeTime", None)
+    left = open_requests(read_vm(vm), read_instance(vmi))
+    generation = dig(vm, "metadata", "generation", default=1)
+    made: Raw = {
+        **before,
+        "conditions": conditions,
+        "created": vmi is not None,
+        "ready": _is_alive(vmi) and _ready(vmi).status == "True",
+        "printableStatus": printable_status(vm, vmi, now),
+        "desiredGeneration": generation,
+        "observedGeneration": generation,
+        "volumeSnapshotStatuses": [
+            _snapshot(one) for one in dig(vm, "spec", "template", "spec", "volumes", default=[])
+        ],
+        "stateChangeRequests": [
+            raw
+            for raw in before.get("stateChangeRequests") or ()
+            if any((one.action, one.uid) == (raw.get("action"), raw.get("uid") or "") for one in left)
+        ],
+    }
+    for key in ("created", "ready", "stateChangeRequests", "volumeSnapshotStatuses"):
+        if not made[key]:
+            del made[key]
+    return made
+
+
+def _snapshot(volume: Raw) -> Raw:
+    name = volume.get("name", "")
+    if "persistentVolumeClaim" in volume:
+        return {"name": name, "enabled": True}
+    reason = f"Snapshot is not supported for this volumeSource type [{name}]"
+    return {"name": name, "enabled": False, "reason": reason}
+
+
+def enter_phase(status: Raw, phase: str, now: datetime) -> Raw:
+    """`status` of an instance in its next phase, with the transition noted."""
+    steps = [*(status.get("phaseTransitionTimestamps") or ())]
+    steps.append({"phase": phase, "phaseTransitionTimestamp": stamp(now)})
+    return {**status, "phase": phase, "phaseTransitionTimestamps": steps}

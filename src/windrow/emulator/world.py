@@ -1,0 +1,138 @@
+"""What admission rules and controllers may look up: live maps of the cluster's objects, by namespace and name."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+from windrow.emulator import kinds
+from windrow.emulator.quantities import quantity_or_zero
+from windrow.emulator.vms.readings import claims_of
+from windrow.formats.json import NotJson, loads
+from windrow.kube.objects import Raw, dig, labels_of, name_of, namespace_of
+from windrow.kube.refs import NODE, PVC, SECRET, STORAGE_CLASS, Kind
+
+Key = tuple[str, str]  # namespace ("" for cluster-scoped kinds), name
+Objects = Mapping[Key, Raw]
+Places = Mapping[Key, Set[Key]]
+
+
+def key_of(raw: Mapping[str, Any]) -> Key:
+    return namespace_of(raw), name_of(raw)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Maps that follow the store. `by_claim` and `by_mac` find VMs: by (namespace, claim) and by ("", MAC)."""
+
+    vms: Objects = field(default_factory=dict)
+    instances: Objects = field(default_factory=dict)
+    claims: Objects = field(default_factory=dict)
+    images: Objects = field(default_factory=dict)
+    networks: Objects = field(default_factory=dict)
+    classes: Objects = field(default_factory=dict)
+    settings: Objects = field(default_factory=dict)
+    quotas: Objects = field(default_factory=dict)
+    nodes: Objects = field(default_factory=dict)
+    secrets: Objects = field(default_factory=dict)
+    by_claim: Places = field(default_factory=dict)
+    by_mac: Places = field(default_factory=dict)
+
+    def setting(self, name: str) -> str:
+        """The effective value of a setting; "" when it is unknown."""
+        raw = self.settings.get(("", name), {})
+        return str(raw.get("value") or raw.get("default") or "")
+
+    def cluster_network(self, nad: str) -> str:
+        """The cluster network of a `namespace/name`; "" when the network is unknown."""
+        namespace, _, name = nad.partition("/")
+        raw = self.networks.get((namespace, name))
+        return labels_of(raw).get("network.harvesterhci.io/clusternetwork", "mgmt") if raw else ""
+
+    def quotas_of(self, namespace: str) -> list[Raw]:
+        return [raw for (where, _), raw in self.quotas.items() if where == namespace]
+
+    def overcommit(self) -> Overcommit:
+        try:
+            raw = loads(self.setting("overcommit-config") or "{}")
+        except NotJson:
+            raw = {}
+        return Overcommit(
+            int(raw.get("cpu", 1000)), int(raw.get("memory", 150)), int(raw.get("storage", 100))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Overcommit:
+    """Percent of hardware that may be promised."""
+
+    cpu: int = 1000
+    memory: int = 150
+    storage: int = 100
+
+
+def claims_in(vm: Raw) -> list[Key]:
+    """Index function: the claims that a VM mounts."""
+    spec = dig(vm, "spec", "template", "spec", default={})
+    return [(namespace_of(vm), claim) for claim in claims_of(spec)]
+
+
+def macs_in(vm: Raw) -> list[Key]:
+    """Index function: the MACs that a VM's template names."""
+    interfaces = dig(vm, "spec", "template", "spec", "domain", "devices", "interfaces", default=[])
+    return [("", one["macAddress"].lower()) for one in interfaces if one.get("macAddress")]
+
+
+_FIELDS: dict[tuple[str, str], str] = {
+    (kinds.VM.api_version, kinds.VM.kind): "vms",
+    (kinds.VMI.api_version, kinds.VMI.kind): "instances",
+    (PVC.api_version, PVC.kind): "claims",
+    (kinds.IMAGE.api_version, kinds.IMAGE.kind): "images",
+    (kinds.NAD.api_version, kinds.NAD.kind): "networks",
+    (STORAGE_CLASS.api_version, STORAGE_CLASS.kind): "classes",
+    (kinds.SETTING.api_version, kinds.SETTING.kind): "settings",
+    (kinds.QUOTA.api_version, kinds.QUOTA.kind): "quotas",
+    (NODE.api_version, NODE.kind): "nodes",
+    (SECRET.api_version, SECRET.kind): "secrets",
+}
+
+FOLLOWED: tuple[tuple[str, Kind], ...] = (
+    ("vms", kinds.VM),
+    ("instances", kinds.VMI),
+    ("claims", PVC),
+    ("images", kinds.IMAGE),
+    ("networks", kinds.NAD),
+    ("classes", STORAGE_CLASS),
+    ("settings", kinds.SETTING),
+    ("quotas", kinds.QUOTA),
+    ("nodes", NODE),
+    ("secrets", SECRET),
+)
+
+
+def still_world(objects: Iterable[Raw]) -> World:
+    """A world that holds exactly `objects` and does not move."""
+    found: dict[str, dict[Key, Raw]] = defaultdict(dict)
+    for raw in objects:
+        found[_FIELDS[raw["apiVersion"], raw["kind"]]][key_of(raw)] = raw
+    return World(
+        **found,
+        by_claim=_index(found["vms"].values(), claims_in),
+        by_mac=_index(found["vms"].values(), macs_in),
+    )
+
+
+def _index(vms: Iterable[Raw], keys: Any) -> dict[Key, set[Key]]:
+    made: dict[Key, set[Key]] = defaultdict(set)
+    for vm in vms:
+        for key in keys(vm):
+            made[key].add(key_of(vm))
+    return made
+
+
+def limits_of(vm: Mapping[str, Any]) -> tuple[Any, Any]:
+    """CPU and memory limits of a VM as numbers."""
+    limits = dig(vm, "spec", "template", "spec", "domain", "resources", "limits", default={})
+    return quantity_or_zero(limits.get("cpu")), quantity_or_zero(limits.get("memory"))
