@@ -1,0 +1,168 @@
+"""The charts that RKE2 bundles for Harvester (reference/02 §7, 04 §4.3-4.4): cloud provider and CSI driver.
+
+Installing a chart is reported as done; its one program of interest is started by name with the arguments that the
+chart would render, on a node that its pod may run on.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windrow.emulator.guests.box import Box
+from windrow.emulator.guests.cluster import GuestCluster
+from windrow.emulator.guests.crds import HELM_CHART, HELM_CHART_CONFIG
+from windrow.emulator.guests.hardware import Program
+from windrow.emulator.guests.pods import MountFailed, Pod
+from windrow.emulator.guests.settings import Settings
+from windrow.formats.yaml import NotYaml, load
+from windrow.kube.objects import dig, new_object
+from windrow.kube.refs import SECRET, STORAGE_CLASS
+
+Raw = dict[str, Any]
+NAMESPACE = "kube-system"
+CLOUD_PROVIDER = "harvester-cloud-provider"
+CSI_DRIVER = "harvester-csi-driver"
+CLOUD_CONFIG = "/etc/kubernetes/cloud-config"  # where the pod sees its credential
+
+_TOLERATIONS: tuple[Mapping[str, Any], ...] = (
+    {
+        "key": "node.cloudprovider.kubernetes.io/uninitialized",
+        "operator": "Equal",
+        "value": "true",
+        "effect": "NoSchedule",
+    },
+    {"key": "node-role.kubernetes.io/control-plane", "operator": "Equal", "effect": "NoSchedule"},
+    {"key": "node-role.kubernetes.io/etcd", "operator": "Equal", "effect": "NoExecute"},
+    {"key": "cattle.io/os", "operator": "Equal", "value": "linux", "effect": "NoSchedule"},
+)
+
+
+def default_values(chart: str, data_directory: str) -> Raw:
+    """The chart's own values, the ones that matter here."""
+    directory = f"{data_directory}/etc/config-files"
+    if chart == CSI_DRIVER:
+        return {"cloudConfig": {"secretName": "", "hostPath": f"{directory}/"}, "hostStorageClass": ""}
+    # The charts are built for RKE2's standard data directory; another one has to be said in the values.
+    path = "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"
+    return {
+        "cloudConfigPath": path,
+        "cloudConfig": {"secretName": "", "secretKey": "cloud-config", "hostPath": path},
+        "global": {"cattle": {"clusterName": ""}},
+        "extraArgs": [],
+    }
+
+
+def merge_values(base: Mapping[str, Any], over: Mapping[str, Any]) -> Raw:
+    """Helm's merge: maps are merged, everything else is replaced, null removes."""
+    merged = dict(base)
+    for key, value in over.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
+            merged[key] = merge_values(merged[key], value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def render_arguments(values: Mapping[str, Any]) -> list[str]:
+    """The cloud provider's command line."""
+    arguments = [CLOUD_PROVIDER, f"--cloud-config={CLOUD_CONFIG}"]
+    if name := dig(values, "global", "cattle", "clusterName", default=""):
+        arguments.append(f"--cluster-name={name}")
+    return [*arguments, *(str(one) for one in values.get("extraArgs") or ())]
+
+
+async def deploy_bundled_charts(
+    box: Box, cluster: GuestCluster, settings: Settings, programs: Mapping[str, Program]
+) -> None:
+    """What the helm controller does with the charts of `cloud-provider-name: harvester`. May be repeated."""
+    if settings.cloud != "harvester":
+        return
+    await box.pause(box.delays.chart)
+    await cluster.usable()
+    for chart in (CLOUD_PROVIDER, CSI_DRIVER):
+        if chart in settings.list("disable"):
+            continue
+        raw = new_object(
+            HELM_CHART,
+            chart,
+            NAMESPACE,
+            annotations={
+                "helm.cattle.io/chart-url": f"https://%{{KUBERNETES_API}}%/static/charts/{chart}.tgz"
+            },
+            spec={"bootstrap": chart == CLOUD_PROVIDER, "targetNamespace": NAMESPACE, "set": {}},
+        )
+        await cluster.ensure(HELM_CHART, raw)
+        if chart == CSI_DRIVER:
+            await _make_storage_class(cluster)
+        if chart in programs:
+            cluster.pods.setdefault(chart, _pod(cluster, chart, settings.data_directory))
+        else:
+            box.say("helm", f"chart {chart} is installed; its program is not simulated")
+    cluster.pulse.tell()
+
+
+async def read_values(cluster: GuestCluster, chart: str, data_directory: str) -> Raw:
+    """The values of a chart as its HelmChartConfig changes them. Raises NotYaml."""
+    values = default_values(chart, data_directory)
+    config = await cluster.local().find(HELM_CHART_CONFIG.ref(chart, NAMESPACE))
+    over = load(str(dig(config, "spec", "valuesContent", default=""))) if config else None
+    return merge_values(values, over) if isinstance(over, Mapping) else values
+
+
+def _pod(cluster: GuestCluster, chart: str, data_directory: str) -> Pod:
+    async def values() -> Raw:
+        await cluster.usable()
+        try:
+            return await read_values(cluster, chart, data_directory)
+        except NotYaml as error:
+            raise MountFailed(f"HelmChartConfig {chart}: valuesContent is not YAML: {error}") from error
+
+    async def command() -> Sequence[str]:
+        return render_arguments(await values()) if chart == CLOUD_PROVIDER else [chart]
+
+    async def mount(box: Box) -> Mapping[str, bytes]:
+        found = await values()
+        return {CLOUD_CONFIG: await _credential(box, cluster, found)}
+
+    return Pod(chart, chart, command, mount, _TOLERATIONS)
+
+
+async def _credential(box: Box, cluster: GuestCluster, values: Mapping[str, Any]) -> bytes:
+    secret = str(dig(values, "cloudConfig", "secretName", default=""))
+    if secret:
+        key = str(dig(values, "cloudConfig", "secretKey", default="cloud-config"))
+        raw = await cluster.local().find(SECRET.ref(secret, NAMESPACE))
+        if raw is None:
+            raise MountFailed(
+                f'MountVolume.SetUp failed for volume "cloud-config": secret "{secret}" not found'
+            )
+        if key not in (raw.get("data") or {}):
+            raise MountFailed(
+                f'MountVolume.SetUp failed for volume "cloud-config": references non-existent secret key: {key}'
+            )
+        return base64.b64decode(raw["data"][key])
+    path = str(values.get("cloudConfigPath") or dig(values, "cloudConfig", "hostPath", default=""))
+    content = box.read(path + "cloud-provider-config" if path.endswith("/") else path)
+    if content is None:
+        raise MountFailed(
+            f'MountVolume.SetUp failed for volume "cloud-config": hostPath type check failed: {path} is not a file'
+        )
+    return content
+
+
+async def _make_storage_class(cluster: GuestCluster) -> None:
+    raw = new_object(
+        STORAGE_CLASS,
+        "harvester",
+        annotations={"storageclass.kubernetes.io/is-default-class": "true"},
+        provisioner="driver.harvesterhci.io",
+        reclaimPolicy="Delete",
+        volumeBindingMode="Immediate",
+        allowVolumeExpansion=True,
+    )
+    if await cluster.local().find(STORAGE_CLASS.ref("harvester")) is None:
+        await cluster.ensure(STORAGE_CLASS, raw)

@@ -1,0 +1,204 @@
+"""One guest cluster: its API and datastore, its etcd members, and the servers and kubelets that run at the moment.
+
+The objects and the member list stand for what etcd keeps on the servers' disks, so they outlive every single machine.
+The cluster itself runs nothing: each task belongs to a machine and ends with its power.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from windrow.apiserver.doors import Identity
+from windrow.apiserver.local import Local
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.stores import MemoryStore
+from windrow.emulator.guests.authorities import Authorities
+from windrow.emulator.guests.crds import HELM_CRDS
+from windrow.emulator.guests.etcd import Members
+from windrow.emulator.guests.pods import Pod
+from windrow.emulator.guests.pulse import Pulse
+from windrow.emulator.guests.settings import Settings
+from windrow.formats import x509
+from windrow.kube.errors import Conflict, NotFound
+from windrow.kube.refs import Kind, Ref
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock
+from windrow.values.version import Version
+
+Raw = dict[str, Any]
+T = TypeVar("T")
+API_PORT = 6443
+SUPERVISOR_PORT = 9345
+_LEAF_DAYS = 365
+
+
+@dataclass(slots=True)
+class Seat:
+    """One running server of the cluster."""
+
+    node: str
+    address: str
+    runs_api: bool
+    settings: Settings
+    identity: Identity = field(repr=False)
+    api_up: bool = False
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(slots=True)
+class Beat:
+    """What the control plane knows of one kubelet: when it last reported, or that it does."""
+
+    alive: bool
+    last: datetime
+
+
+class GuestCluster:
+    """All that the machines of one cluster share."""
+
+    def __init__(
+        self,
+        uid: str,
+        version: Version,
+        authorities: Authorities,
+        settings: Settings,
+        server_password: str,
+        agent_password: str,
+        clock: Clock,
+        chance: Chance,
+    ) -> None:
+        self.uid = uid
+        self.version = version
+        self.authorities = authorities
+        self.server_password = server_password
+        self.agent_password = agent_password
+        self.critical = settings.critical()
+        self.clock = clock
+        self.pulse = Pulse()
+        self.members = Members(changed=self.pulse.tell)
+        self.seats: dict[str, Seat] = {}
+        self.beats: dict[str, Beat] = {}
+        self.pods: dict[str, Pod] = {}
+        self.addons: dict[str, str] = {}  # checksum of each applied manifest file
+        self.helm_values: dict[str, str] = {}
+        self.leadership = asyncio.Lock()
+        self.api = ApiServer(
+            MemoryStore(),
+            clock,
+            chance,
+            name=f"guest {uid}",
+            version=str(version),
+            root_ca=authorities.server_ca,
+        )
+        for crd in HELM_CRDS:
+            self.api.install_crd(crd)
+        self._pod_ranges = 0
+
+    # -- availability
+
+    def is_usable(self) -> bool:
+        """Whether a node of the cluster finds an API that can read and write."""
+        return self.members.has_quorum() and any(seat.api_up for seat in self.seats.values())
+
+    async def usable(self) -> None:
+        """Return once the API can be used."""
+        await self.pulse.until(self.is_usable)
+
+    def api_seat(self, preferred: str = "") -> Seat | None:
+        """A server whose API answers, that of node `preferred` if it does."""
+        up = {name: seat for name, seat in self.seats.items() if seat.api_up}
+        return up.get(preferred) or next(iter(up.values()), None)
+
+    # -- access
+
+    def local(self, user: str = "system:admin", groups: tuple[str, ...] = ("system:masters",)) -> Local:
+        return self.api.local(user, groups)
+
+    async def edit(self, ref: Ref, change: Callable[[Raw], bool], *, subresource: str = "") -> bool:
+        """Read, change and write one object until no conflict stands in the way; `change` says whether it did
+        anything. False when the object is gone."""
+        await self.usable()
+        local = self.local()
+        while True:
+            raw = await local.find(ref)
+            if raw is None:
+                return False
+            if not change(raw):
+                return True
+            try:
+                await local.update(ref.kind, raw, subresource)
+            except Conflict:
+                continue
+            except NotFound:
+                return False
+            return True
+
+    async def ensure(self, kind: Kind, raw: Mapping[str, Any], namespace: str = "") -> Raw:
+        """Create `raw`, or merge it into what is there."""
+        await self.usable()
+        local = self.local()
+        ref = kind.ref(raw["metadata"]["name"], namespace or raw["metadata"].get("namespace", ""))
+        if await local.find(ref) is None:
+            return await local.create(kind, raw, ref.namespace)
+        return await local.patch(ref, raw)
+
+    # -- certificates
+
+    def server_identity(self, node: str, address: str, settings: Settings) -> Identity:
+        """What a server shows on 6443 and 9345: a certificate of the server CA for all its names."""
+        ips = ["127.0.0.1", "::1", _first_address(settings.text("service-cidr", "10.43.0.0/16")), address]
+        names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+        names += [
+            f"kubernetes.default.svc.{settings.text('cluster-domain', 'cluster.local')}",
+            "localhost",
+            node,
+        ]
+        extra = [
+            *settings.list("node-ip"),
+            *settings.list("node-external-ip"),
+            *settings.list("advertise-address"),
+        ]
+        for name in [*settings.list("tls-san"), *extra]:
+            (ips if _is_address(name) else names).append(name)
+        certificate, key = x509.issue(
+            self.authorities.server_ca,
+            self.authorities.server_key,
+            common_name="rke2",
+            organizations=("rke2",),
+            dns=tuple(dict.fromkeys(names)),
+            ips=tuple(dict.fromkeys(ips)),
+            server=True,
+            now=self.clock.now(),
+            lifetime=timedelta(days=_LEAF_DAYS),
+        )
+        return Identity(certificate + self.authorities.server_ca, key, self.authorities.client_ca)
+
+    def client_certificate(self, user: str, groups: tuple[str, ...]) -> tuple[str, str]:
+        """A certificate and key with which `user` may call the API."""
+        return x509.issue(
+            self.authorities.client_ca,
+            self.authorities.client_key,
+            common_name=user,
+            organizations=groups,
+            client=True,
+            now=self.clock.now(),
+            lifetime=timedelta(days=_LEAF_DAYS),
+        )
+
+    def next_pod_range(self) -> str:
+        self._pod_ranges += 1
+        base = self.critical["cluster-cidr"].split(",")[0].split(".")
+        return f"{base[0]}.{base[1]}.{(self._pod_ranges - 1) % 256}.0/24"
+
+
+def _first_address(cidr: str) -> str:
+    base = cidr.split(",")[0].split("/")[0]
+    return base.rsplit(".", 1)[0] + ".1" if "." in base else base + "1"
+
+
+def _is_address(text: str) -> bool:
+    return ":" in text or text.replace(".", "").isdigit()

@@ -1,0 +1,351 @@
+"""What the leading server of a guest cluster does: node health, etcd membership, manifests, bundled charts, pods.
+
+One server leads at a time; the others wait for the leadership and take over when it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from windrow.emulator.guests.box import Box
+from windrow.emulator.guests.charts import deploy_bundled_charts
+from windrow.emulator.guests.cluster import Beat, GuestCluster
+from windrow.emulator.guests.hardware import Program
+from windrow.emulator.guests.kubelet import NOT_READY, UNREACHABLE
+from windrow.emulator.guests.pods import Pod, tolerates
+from windrow.emulator.guests.settings import Settings
+from windrow.formats.yaml import NotYaml, load_all
+from windrow.kube.conditions import find_condition
+from windrow.kube.errors import KubeError, NotFound
+from windrow.kube.objects import annotations_of, dig, name_of
+from windrow.kube.refs import NODE, SECRET, Kind
+from windrow.values.clock import stamp
+
+Raw = dict[str, Any]
+REMOVE = "etcd.rke2.cattle.io/remove"
+REMOVED = "etcd.rke2.cattle.io/removed-node-name"
+MEMBER = "etcd.rke2.cattle.io/node-name"
+MEMBER_ADDRESS = "etcd.rke2.cattle.io/node-address"
+
+
+class ControlPlane:
+    """The controllers of one server. `run` waits for the leadership, then leads until cancelled."""
+
+    def __init__(
+        self, box: Box, cluster: GuestCluster, settings: Settings, programs: Mapping[str, Program]
+    ) -> None:
+        self.box = box
+        self.cluster = cluster
+        self.settings = settings
+        self.programs = programs
+
+    async def run(self) -> None:
+        async with self.cluster.leadership:
+            await self.box.pause(self.box.delays.leader_takeover)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.cluster.api.run())
+                group.create_task(self._watch_nodes())
+                group.create_task(self._judge_nodes())
+                group.create_task(self._drop_stalled_learners())
+                group.create_task(self._place_pods())
+                group.create_task(deploy_bundled_charts(self.box, self.cluster, self.settings, self.programs))
+
+    # -- nodes
+
+    async def _watch_nodes(self) -> None:
+        """Removal of etcd members and of node passwords, and a pulse for everybody who looks at nodes."""
+        while True:
+            await self.cluster.usable()
+            await self._forget_deleted_nodes()
+            async with self.cluster.local().watch(NODE) as events:
+                async for event in events:
+                    if event.type == "DELETED":
+                        await self._node_deleted(name_of(event.object))
+                    elif event.type in ("ADDED", "MODIFIED"):
+                        await self._node_changed(event.object)
+                    self.cluster.pulse.tell()
+            await self.box.pause(1)
+
+    async def _forget_deleted_nodes(self) -> None:
+        """Members whose Node went away while nobody led."""
+        nodes = {name_of(raw) for raw in await self.cluster.local().list(NODE)}
+        for member in list(self.cluster.members.by_name.values()):
+            if member.registered and member.node not in nodes:
+                self.cluster.members.remove(member.name)
+
+    async def _node_deleted(self, name: str) -> None:
+        member = self.cluster.members.find_node(name)
+        if member is not None:
+            self.cluster.members.remove(member.name)
+        with contextlib.suppress(NotFound):
+            await self.cluster.local().delete(SECRET.ref(f"{name}.node-password.rke2", "kube-system"))
+
+    async def _node_changed(self, raw: Raw) -> None:
+        annotations, name = annotations_of(raw), name_of(raw)
+        member = self.cluster.members.find_node(name)
+        if member is not None:
+            member.registered = True
+        if annotations.get(REMOVE) == "true" and not annotations.get(REMOVED):
+            if member is not None and not self.cluster.members.remove(member.name):
+                self.box.say(
+                    "etcd", f"member of node {name} cannot be removed now: the rest would have no majority"
+                )
+                return
+            gone = member.name if member is not None else annotations.get(MEMBER, name)
+
+            def removed(node: Raw) -> bool:
+                node["metadata"].setdefault("annotations", {})[REMOVED] = gone
+                return True
+
+            await self.cluster.edit(NODE.ref(name), removed)
+            return
+        if member is not None and _voter_shown(raw) in (None, member.learner):
+            await self._show_member(name)
+
+    async def _show_member(self, name: str) -> None:
+        member = self.cluster.members.find_node(name)
+        if member is None:
+            return
+        wanted = {MEMBER: member.name, MEMBER_ADDRESS: member.address}
+
+        def annotated(raw: Raw) -> bool:
+            annotations = raw["metadata"].setdefault("annotations", {})
+            if wanted.items() <= annotations.items():
+                return False
+            annotations.update(wanted)
+            return True
+
+        await self.cluster.edit(NODE.ref(name), annotated)
+        status, reason, message = (
+            ("False", "MemberIsLearner", "Node has not been promoted to voting member of the etcd cluster")
+            if member.learner
+            else ("True", "MemberNotLearner", "Node is a voting member of the etcd cluster")
+        )
+        await self.cluster.edit(
+            NODE.ref(name),
+            lambda raw: set_node_condition(raw, "EtcdIsVoter", status, reason, message, self.box.now()),
+            subresource="status",
+        )
+
+    async def _judge_nodes(self) -> None:
+        """Taint nodes by their readiness; mark those whose kubelet is silent for too long as Unknown."""
+        grace = timedelta(seconds=self.box.delays.node_grace / self.box.wires.speed)
+        while True:
+            await self.cluster.usable()
+            now, wake = self.box.now(), None
+            voters = {member.node: member.learner for member in self.cluster.members.by_name.values()}
+            for raw in await self.cluster.local().list(NODE):
+                name = name_of(raw)
+                if name in voters and _voter_shown(raw) in (None, voters[name]):
+                    await self._show_member(name)
+                beat = self.cluster.beats.get(name)
+                if beat is not None and not beat.alive:
+                    due = beat.last + grace
+                    if now >= due:
+                        await self._mark_unknown(name)
+                    else:
+                        wake = due if wake is None else min(wake, due)
+                await self._taint(raw)
+            await self._wait(wake)
+
+    async def _wait(self, until: datetime | None) -> None:
+        """For a pulse, or for an instant."""
+        if until is None:
+            await self.cluster.pulse.wait()
+            return
+        pulse = asyncio.ensure_future(self.cluster.pulse.wait())
+        timer = asyncio.ensure_future(self.box.wires.clock.until(until))
+        try:
+            await asyncio.wait({pulse, timer}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            pulse.cancel()
+            timer.cancel()
+
+    async def _mark_unknown(self, name: str) -> None:
+        def unknown(raw: Raw) -> bool:
+            beat = self.cluster.beats.get(name)
+            if beat is None or beat.alive:
+                return False
+            changed = False
+            for type in ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure"):
+                changed |= set_node_condition(
+                    raw,
+                    type,
+                    "Unknown",
+                    "NodeStatusUnknown",
+                    "Kubelet stopped posting node status.",
+                    self.box.now(),
+                )
+            return changed
+
+        await self.cluster.edit(NODE.ref(name), unknown, subresource="status")
+
+    async def _taint(self, raw: Raw) -> None:
+        if taint_by_readiness(raw, self.box.now()):  # `raw` is our own copy; only a wrong Node is written
+            await self.cluster.edit(
+                NODE.ref(name_of(raw)), lambda found: taint_by_readiness(found, self.box.now())
+            )
+
+    # -- etcd
+
+    async def _drop_stalled_learners(self) -> None:
+        """A learner that is down for five minutes would block every further join."""
+        since: dict[str, datetime] = {}
+        limit = timedelta(seconds=self.box.delays.learner_stalled / self.box.wires.speed)
+        while True:
+            stalled = [one for one in self.cluster.members.by_name.values() if one.learner and not one.up]
+            since = {one.name: since.get(one.name, self.box.now()) for one in stalled}
+            wake = None
+            for name, start in since.items():
+                if self.box.now() >= start + limit:
+                    self.box.say("etcd", f"Removing stalled learner {name}")
+                    self.cluster.members.remove(name)
+                else:
+                    wake = start + limit if wake is None else min(wake, start + limit)
+            await self._wait(wake)
+
+    # -- pods
+
+    async def _place_pods(self) -> None:
+        """Give each pod a node that tolerates it; move it when its node is deleted or silent for five minutes."""
+        eviction = timedelta(seconds=self.box.delays.eviction / self.box.wires.speed)
+        while True:
+            await self.cluster.usable()
+            nodes = {name_of(raw): raw for raw in await self.cluster.local().list(NODE)}
+            wake = None
+            for pod in self.cluster.pods.values():
+                due = self._lost(pod, nodes, eviction)
+                if due is not None:
+                    wake = due if wake is None else min(wake, due)
+                if not pod.node:
+                    self._place(pod, nodes)
+            await self._wait(wake)
+
+    def _lost(self, pod: Pod, nodes: Mapping[str, Raw], eviction: timedelta) -> datetime | None:
+        """Unplace the pod when it is time; else the instant to look again, if there is one."""
+        if not pod.node:
+            return None
+        if pod.node not in nodes:
+            pod.node, pod.lost_since = "", None
+            return None
+        beat = self.cluster.beats.get(pod.node, Beat(False, self.box.now()))
+        if beat.alive:
+            pod.lost_since = None
+            return None
+        grace = timedelta(seconds=self.box.delays.node_grace / self.box.wires.speed)
+        pod.lost_since = pod.lost_since or beat.last + grace
+        if self.box.now() >= pod.lost_since + eviction:
+            pod.node, pod.lost_since = "", None
+            return None
+        return pod.lost_since + eviction
+
+    def _place(self, pod: Pod, nodes: Mapping[str, Raw]) -> None:
+        for name, raw in sorted(nodes.items(), key=lambda pair: (not _is_control_plane(pair[1]), pair[0])):
+            beat = self.cluster.beats.get(name)
+            if beat is None or not beat.alive or dig(raw, "spec", "unschedulable"):
+                continue
+            if tolerates(pod.tolerations, dig(raw, "spec", "taints", default=[])):
+                pod.node = name
+                self.cluster.pulse.tell()
+                return
+
+
+def _is_control_plane(raw: Raw) -> bool:
+    return "node-role.kubernetes.io/control-plane" in (raw["metadata"].get("labels") or {})
+
+
+def _voter_shown(raw: Raw) -> bool | None:
+    """What the Node's condition EtcdIsVoter says, None where it has none."""
+    found = find_condition(dig(raw, "status", "conditions"), "EtcdIsVoter")
+    return None if found is None else found.status == "True"
+
+
+def taint_by_readiness(raw: Raw, now: datetime) -> bool:
+    """Give a Node the taints of its Ready condition and no other such; False when it has them already."""
+    ready = find_condition(dig(raw, "status", "conditions"), "Ready")
+    wanted = {"True": "", "Unknown": UNREACHABLE}.get(ready.status if ready else "False", NOT_READY)
+    taints = raw.setdefault("spec", {}).get("taints") or []
+    kept = [one for one in taints if one["key"] not in (NOT_READY, UNREACHABLE) or one["key"] == wanted]
+    have = {one["effect"] for one in kept if one["key"] == wanted}
+    for effect in ("NoSchedule", "NoExecute") if wanted else ():
+        if effect not in have:
+            kept.append({"key": wanted, "effect": effect, "timeAdded": stamp(now)})
+    if kept == taints:
+        return False
+    raw["spec"]["taints"] = kept
+    if not kept:
+        del raw["spec"]["taints"]
+    return True
+
+
+def set_node_condition(raw: Raw, type: str, status: str, reason: str, message: str, now: datetime) -> bool:
+    """Write one condition of a Node; False when it already says so."""
+    conditions = raw.setdefault("status", {}).setdefault("conditions", [])
+    found = next((one for one in conditions if one["type"] == type), None)
+    if found is not None and (found["status"], found.get("reason")) == (status, reason):
+        return False
+    made = {
+        "type": type,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastHeartbeatTime": stamp(now),
+        "lastTransitionTime": stamp(now),
+    }
+    if found is None:
+        conditions.append(made)
+    else:
+        if found["status"] == status:
+            made["lastTransitionTime"] = found.get("lastTransitionTime", made["lastTransitionTime"])
+        conditions[conditions.index(found)] = made
+    return True
+
+
+async def deploy_manifests(box: Box, cluster: GuestCluster, directory: str) -> None:
+    """Apply every YAML file below `directory` once for each content it has had; try again until all are applied."""
+    while True:
+        failed = False
+        for path in box.list_under(directory):
+            if not path.endswith((".yaml", ".yml", ".json")):
+                continue
+            content = box.read(path) or b""
+            name = path.rsplit("/", 1)[-1]
+            checksum = hashlib.sha256(content).hexdigest()
+            if cluster.addons.get(name) == checksum:
+                continue
+            try:
+                await _apply_file(cluster, content)
+                cluster.addons[name] = checksum
+                box.say("deploy", f"Applied manifest {path}")
+            except (NotYaml, KubeError, KeyError, TypeError) as error:
+                failed = True
+                box.say("deploy", f"Failed to process {path}: {error}")
+        cluster.pulse.tell()
+        if not failed:
+            return
+        await box.pause(box.delays.manifests_retry)
+
+
+async def _apply_file(cluster: GuestCluster, content: bytes) -> None:
+    documents: list[Raw] = []
+    for document in load_all(content.decode("utf-8", "replace")):
+        if isinstance(document, dict) and document.get("kind") == "List":
+            documents += document.get("items") or []
+        else:
+            documents.append(document)
+    for document in documents:
+        kind = _kind_of(cluster, document)
+        namespace = (document["metadata"].get("namespace") or "default") if kind.namespaced else ""
+        await cluster.ensure(kind, document, namespace)
+
+
+def _kind_of(cluster: GuestCluster, document: Raw) -> Kind:
+    type = cluster.api.registry.find_named(str(document["apiVersion"]), str(document["kind"]))
+    if type is None:
+        raise NotFound(f'no matches for kind "{document["kind"]}" in version "{document["apiVersion"]}"')
+    return type.kind

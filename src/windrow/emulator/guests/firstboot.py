@@ -1,0 +1,207 @@
+"""cloud-init's stages on a booting machine: local, network, config, final.
+
+Most modules run once for each instance id, which the disk remembers: a restart, or user data that was rewritten in the
+meantime, does not run them again. Boot hooks, `bootcmd` and the host name are looked at on every boot.
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+from windrow.emulator.guests.box import Box
+from windrow.emulator.guests.cloudinit import (
+    Interface,
+    UserData,
+    WriteFile,
+    list_accounts,
+    list_commands,
+    list_packages,
+    list_write_files,
+    read_hostname,
+    read_network,
+    read_user_data,
+)
+from windrow.emulator.guests.hardware import Nic
+from windrow.emulator.guests.installer import install_packages
+from windrow.emulator.guests.systemd import Systemd
+
+
+class CloudInit:
+    """One run of cloud-init."""
+
+    def __init__(self, box: Box, systemd: Systemd) -> None:
+        self.box = box
+        self.systemd = systemd
+        hardware = box.hardware
+        facts = {
+            "v1.local_hostname": hardware.name,
+            "v1.instance_id": hardware.vm_uid,
+            "v1.cloud_name": "nocloud",
+            "ds.meta_data.local_hostname": hardware.name,
+            "ds.meta_data.instance_id": hardware.vm_uid,
+        }
+        self.data: UserData = read_user_data(hardware.user_data, facts)
+        state = hardware.root.state
+        self.first = state.get("instance id") != hardware.vm_uid
+        if self.first:
+            state["instance id"], state["modules done"] = hardware.vm_uid, set()
+        self._deferred: list[WriteFile] = []
+
+    def _once(self, module: str) -> bool:
+        """Whether a module that runs once for each instance has its turn. A machine that dies in it does not repeat it,
+        as the real one's semaphores have it."""
+        done: set[str] = self.box.hardware.root.state["modules done"]
+        fresh = module not in done
+        done.add(module)
+        return fresh
+
+    def warn(self, line: str) -> None:
+        self.box.console(f"cloud-init[WARNING]: {line}")
+
+    # -- stages
+
+    async def local(self) -> None:
+        """Find the data; set the host name, which DHCP sends along."""
+        await self.box.pause(self.box.delays.cloud_init_local)
+        kind = (
+            "first boot of this instance"
+            if self.first
+            else "known instance, modules per instance are not run again"
+        )
+        self.box.console(f"cloud-init: datasource NoCloud, instance {self.box.hardware.vm_uid} ({kind})")
+        for warning in self.data.warnings:
+            self.warn(warning)
+        wanted = read_hostname(self.data.config)
+        if self.first or wanted:
+            self.box.write("/etc/hostname", f"{wanted or self.box.hardware.name}\n".encode())
+
+    async def network(self) -> None:
+        """Bring interfaces up as the network data says; without any, DHCP on the first."""
+        network = read_network(self.box.hardware.network_data)
+        for warning in network.warnings:
+            self.warn(warning)
+        nics = self.box.hardware.nics
+        if network.interfaces is None:
+            if nics:
+                await self._dhcp(nics[0])
+        else:
+            for interface in network.interfaces:
+                nic = self._find_nic(interface)
+                if nic is None:
+                    named = (
+                        f"with MAC address {interface.mac}" if interface.mac else f"named {interface.name!r}"
+                    )
+                    self.warn(f"network data is for an interface {named}, which this machine does not have")
+                    continue
+                await self._set_up(nic, interface)
+        if not self.box.address:
+            self.box.console(
+                "Failed to start Wait for Network to be Configured: no interface has an address."
+            )
+
+    async def config(self) -> None:
+        """Boot commands, then what is done once: files, accounts."""
+        await self.box.pause(self.box.delays.cloud_init_config)
+        shell = self.systemd.shell("cloud-init", {"INSTANCE_ID": self.box.hardware.vm_uid})
+        for hook in self.data.boothooks:
+            await shell.child().run(hook)
+        await self._run_list("bootcmd")
+        if not self._once("write-files"):
+            return
+        files, warnings = list_write_files(self.data.config)
+        for warning in warnings:
+            self.warn(warning)
+        self._write([one for one in files if not one.defer])
+        for account in list_accounts(self.data.config):
+            if account.keys:
+                home = "/root" if account.name == "root" else f"/home/{account.name}"
+                self.box.write(
+                    f"{home}/.ssh/authorized_keys", ("\n".join(account.keys) + "\n").encode(), 0o600
+                )
+        self._deferred = [one for one in files if one.defer]
+
+    async def final(self) -> None:
+        """Packages, deferred files, run commands, user scripts: once. A failing one does not stop the next."""
+        if self._once("packages"):
+            await self._install()
+        if self._once("write-files-deferred"):
+            self._write(self._deferred)
+        if self._once("runcmd"):
+            await self._run_list("runcmd")
+        if self._once("scripts-user"):
+            await self._run_scripts()
+        self.box.console("cloud-init: finished")
+
+    # -- parts
+
+    async def _run_scripts(self) -> None:
+        for number, script in enumerate(self.data.scripts, start=1):
+            path = f"/var/lib/cloud/instance/scripts/part-{number:03d}"
+            self.box.write(path, script.encode(), 0o700)
+            code = await self.systemd.shell("cloud-init").execute([path])
+            if code:
+                self.warn(f"Failed running {path} [{code}]")
+
+    async def _install(self) -> None:
+        config = self.data.config
+        names = list_packages(config)
+        if (config.get("package_update") or names) and self.box.address:
+            await self.box.pause(self.box.delays.package_update)
+        if names and await install_packages(self.box, names, self.warn):
+            self.box.console(f"cloud-init: installed {', '.join(names)}")
+
+    def _write(self, files: list[WriteFile]) -> None:
+        for one in files:
+            self.box.make_directory(posixpath.dirname(one.path))
+            if one.append:
+                self.box.append(one.path, one.content)
+            else:
+                self.box.write(one.path, one.content, one.mode, one.owner)
+
+    async def _run_list(self, key: str) -> None:
+        """Commands of one list make one script: a failing one does not stop the next, an `exit` does."""
+        commands, warnings = list_commands(self.data.config, key)
+        for warning in warnings:
+            self.warn(warning)
+        if not commands:
+            return
+        lines = [one if isinstance(one, str) else " ".join(_quoted(word) for word in one) for one in commands]
+        shell = self.systemd.shell("cloud-init", {"INSTANCE_ID": self.box.hardware.vm_uid})
+        code = await shell.run("\n".join(lines) + "\n")
+        if code:
+            self.warn(f"Failed to run {key}: exit code {code} of its last command")
+
+    # -- network
+
+    def _find_nic(self, interface: Interface) -> Nic | None:
+        nics = self.box.hardware.nics
+        if interface.mac:
+            return next((nic for nic in nics if nic.mac.lower() == interface.mac), None)
+        for place, nic in enumerate(nics):
+            # Predictable names on q35, old names, and the name that KubeVirt gives the NIC.
+            if interface.name in (f"enp{place + 1}s0", f"eth{place}", nic.name):
+                return nic
+        if "*" in interface.name and nics:
+            return nics[0]
+        return None
+
+    async def _set_up(self, nic: Nic, interface: Interface) -> None:
+        static = tuple(one.split("/", 1)[0] for one in interface.addresses)
+        if static:
+            self.box.addresses[nic.name] = static
+            self.box.console(f"network: {nic.name} has {', '.join(interface.addresses)}")
+        elif interface.dhcp:
+            await self._dhcp(nic)
+
+    async def _dhcp(self, nic: Nic) -> None:
+        await self.box.pause(self.box.delays.dhcp)
+        lease = await self.box.wires.lease(nic, self.box.hostname)
+        if lease is None:
+            self.box.console(f"network: no DHCP answer on {nic.name} ({nic.network or 'pod network'})")
+            return
+        self.box.addresses[nic.name] = (lease.address,)
+        self.box.console(f"network: {nic.name} has {lease.address}/{lease.prefix} by DHCP")
+
+
+def _quoted(word: str) -> str:
+    return "'" + word.replace("'", "'\\''") + "'"

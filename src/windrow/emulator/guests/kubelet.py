@@ -1,0 +1,425 @@
+"""A kubelet: registers its Node, says how it is, and runs the pods placed on it.
+
+Status is written only when it changes; the lease, which carries the heartbeat, as often as a kubelet renews it. Rules
+of the real one that matter here: labels under `node-role.kubernetes.io` are refused; taints are set only when the Node
+is made; with an external cloud provider the addresses stay with the host name until that provider writes them, and
+`alpha.kubernetes.io/provided-node-ip` tells it the address the kubelet was started with (RKE2 always passes one).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from windrow.emulator.guests.box import Box
+from windrow.emulator.guests.cluster import Beat, GuestCluster
+from windrow.emulator.guests.hardware import Disk, File, Program, Surroundings
+from windrow.emulator.guests.pods import MountFailed, Pod
+from windrow.emulator.guests.settings import Settings
+from windrow.formats.yaml import dump
+from windrow.kube.errors import KubeError
+from windrow.kube.objects import new_object
+from windrow.kube.refs import LEASE, NODE
+from windrow.values.clock import stamp, stamp_micro
+from windrow.values.version import Version
+
+Raw = dict[str, Any]
+UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
+NOT_READY = "node.kubernetes.io/not-ready"
+UNREACHABLE = "node.kubernetes.io/unreachable"
+PROVIDED_IP = "alpha.kubernetes.io/provided-node-ip"
+_ALLOWED_PREFIXES = ("kubelet.kubernetes.io/", "node.kubernetes.io/")
+_ALLOWED = frozenset(
+    {
+        "kubernetes.io/hostname",
+        "kubernetes.io/arch",
+        "kubernetes.io/os",
+        "beta.kubernetes.io/arch",
+        "beta.kubernetes.io/os",
+        "beta.kubernetes.io/instance-type",
+        "node.kubernetes.io/instance-type",
+        "failure-domain.beta.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+    }
+)
+_CALM = (
+    ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+)
+
+
+class BadKubelet(Exception):
+    """The kubelet does not start; the message is its own."""
+
+
+def parse_labels(settings: Settings) -> dict[str, str]:
+    """The labels of `node-label`. Raises BadKubelet for those a kubelet may not set on itself."""
+    labels: dict[str, str] = {}
+    for entry in settings.list("node-label"):
+        key, _, value = entry.partition("=")
+        labels[key] = value
+    forbidden = sorted(key for key in labels if _is_forbidden(key))
+    if forbidden:
+        raise BadKubelet(
+            f"unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: [{' '.join(forbidden)}]; "
+            f"allowed are those that start with {', '.join(_ALLOWED_PREFIXES)} and {', '.join(sorted(_ALLOWED))}"
+        )
+    return labels
+
+
+def _is_forbidden(key: str) -> bool:
+    domain = key.partition("/")[0] if "/" in key else ""
+    reserved = any(domain == one or domain.endswith("." + one) for one in ("kubernetes.io", "k8s.io"))
+    own = any(
+        domain == one.rstrip("/") or domain.endswith("." + one.rstrip("/")) for one in _ALLOWED_PREFIXES
+    )
+    return reserved and not own and key not in _ALLOWED
+
+
+def parse_taints(settings: Settings) -> list[Raw]:
+    """The taints of `node-taint`. Raises BadKubelet for a malformed one."""
+    taints: list[Raw] = []
+    for entry in settings.list("node-taint"):
+        left, colon, effect = entry.rpartition(":")
+        key, sign, value = left.partition("=")
+        if not colon or effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute") or not key:
+            raise BadKubelet(f"invalid taint: {entry!r}; wanted key[=value]:Effect with a known effect")
+        taints.append(
+            {"key": key, "value": value, "effect": effect} if sign else {"key": key, "effect": effect}
+        )
+    return taints
+
+
+class Kubelet:
+    """The kubelet of one machine. `run` ends only by cancellation or a BadKubelet."""
+
+    def __init__(
+        self,
+        box: Box,
+        cluster: GuestCluster,
+        settings: Settings,
+        version: Version,
+        programs: Mapping[str, Program],
+    ) -> None:
+        self.box = box
+        self.cluster = cluster
+        self.settings = settings
+        self.version = version
+        self.programs = programs
+        self.name = node_name(box, settings)
+        self.address = settings.text("node-ip").split(",")[0] or box.address
+        self.labels = parse_labels(settings)
+        self.taints = parse_taints(settings)
+        self._ref = NODE.ref(self.name)
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        await self.box.pause(self.box.delays.kubelet)
+        await self.cluster.usable()
+        await self._register()
+        started = self.box.now()
+        self.cluster.beats[self.name] = Beat(True, started)
+        self.cluster.pulse.tell()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._renew_lease())
+                group.create_task(self._become_ready())
+                await self._run_pods(group)
+        finally:
+            self.cluster.beats[self.name] = Beat(False, self._last_beat(started))
+            self.cluster.pulse.tell()
+
+    def _last_beat(self, started: datetime) -> datetime:
+        """The instant of the last heartbeat before now."""
+        period = self.box.delays.heartbeat / self.box.wires.speed
+        passed = (self.box.now() - started).total_seconds()
+        return started + timedelta(seconds=int(passed / period) * period)
+
+    # -- the Node
+
+    async def _register(self) -> None:
+        local = self.cluster.local(f"system:node:{self.name}", ("system:nodes",))
+        while True:
+            try:
+                found = await local.find(self._ref)
+                if found is None:
+                    await local.create(NODE, self._new_node())
+                    self.box.say("kubelet", f"Successfully registered node {self.name}")
+                    return
+                await self.cluster.edit(self._ref, self._refresh)
+                await self.cluster.edit(self._ref, self._refresh_status, subresource="status")
+                self.box.say("kubelet", f"Node {self.name} was previously registered")
+                return
+            except KubeError as error:
+                self.box.say("kubelet", f"Unable to register node with API server: {error}")
+                await self.box.pause(self.box.delays.join_retry)
+                await self.cluster.usable()
+
+    def _new_node(self) -> Raw:
+        taints = [dict(taint) for taint in self.taints]
+        if self.settings.external_cloud:
+            taints.append({"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"})
+        taints.append({"key": NOT_READY, "effect": "NoSchedule"})
+        node = new_object(NODE, self.name, labels=self._all_labels(), annotations=self._annotations())
+        pod_range = self.cluster.next_pod_range()
+        node["spec"] = {"podCIDR": pod_range, "podCIDRs": [pod_range], "taints": taints}
+        node["status"] = self._status()
+        return node
+
+    def _refresh(self, raw: Raw) -> bool:
+        metadata = raw["metadata"]
+        before = (dict(metadata.get("labels") or {}), dict(metadata.get("annotations") or {}))
+        metadata["labels"] = {**before[0], **self._all_labels()}
+        metadata["annotations"] = {**before[1], **self._annotations()}
+        return before != (metadata["labels"], metadata["annotations"])
+
+    def _refresh_status(self, raw: Raw) -> bool:
+        old = raw.get("status") or {}
+        new = self._status()
+        conditions = {one["type"]: one for one in old.get("conditions") or ()}
+        for one in new["conditions"]:
+            before = conditions.get(one["type"])
+            if before is not None and before["status"] == one["status"]:
+                one["lastTransitionTime"] = before.get("lastTransitionTime", one["lastTransitionTime"])
+            conditions[one["type"]] = one
+        addresses = old.get("addresses") if self.settings.external_cloud and old.get("addresses") else None
+        raw["status"] = {**old, **new, "conditions": list(conditions.values())}
+        if addresses:
+            raw["status"]["addresses"] = addresses
+        return True
+
+    def _all_labels(self) -> dict[str, str]:
+        labels = {
+            "beta.kubernetes.io/arch": "amd64",
+            "beta.kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "amd64",
+            "kubernetes.io/hostname": self.name,
+            "kubernetes.io/os": "linux",
+            **self.labels,
+        }
+        # RKE2's own controllers set the role labels, not the kubelet.
+        if self.settings.runs_etcd:
+            labels["node-role.kubernetes.io/etcd"] = "true"
+        if self.settings.runs_api:
+            labels["node-role.kubernetes.io/control-plane"] = "true"
+            if self.version.minor < 35:
+                labels["node-role.kubernetes.io/master"] = "true"
+        return labels
+
+    def _annotations(self) -> dict[str, str]:
+        annotations = {
+            "node.alpha.kubernetes.io/ttl": "0",
+            "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+            "rke2.io/hostname": self.name,
+            "rke2.io/internal-ip": self.address,
+        }
+        if self.settings.external_cloud:
+            annotations[PROVIDED_IP] = self.address
+        return annotations
+
+    def _status(self) -> Raw:
+        hardware = self.box.hardware
+        capacity = {
+            "cpu": str(hardware.cores),
+            "memory": f"{hardware.memory_bytes // 1024}Ki",
+            "ephemeral-storage": "40Gi",
+            "pods": "110",
+        }
+        addresses = [{"type": "Hostname", "address": self.name}]
+        if not self.settings.external_cloud:
+            addresses.insert(0, {"type": "InternalIP", "address": self.address})
+        return {
+            "capacity": capacity,
+            "allocatable": dict(capacity),
+            "addresses": addresses,
+            "conditions": self._conditions(ready=False),
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+            "nodeInfo": {
+                "architecture": "amd64",
+                "bootID": hardware.vmi_uid,
+                "containerRuntimeVersion": "containerd://2.1.5-k3s1",
+                "kernelVersion": "6.8.0-60-generic",
+                "kubeProxyVersion": "",
+                "kubeletVersion": str(self.version),
+                "machineID": hardware.vm_uid.replace("-", ""),
+                "operatingSystem": "linux",
+                "osImage": "Ubuntu 24.04.3 LTS",
+                "systemUUID": hardware.vm_uid,
+            },
+        }
+
+    def _conditions(self, *, ready: bool) -> list[Raw]:
+        now = stamp(self.box.now())
+
+        def condition(type: str, status: str, reason: str, message: str) -> Raw:
+            return {
+                "type": type,
+                "status": status,
+                "reason": reason,
+                "message": message,
+                "lastHeartbeatTime": now,
+                "lastTransitionTime": now,
+            }
+
+        made = [condition(type, "False", reason, message) for type, reason, message in _CALM]
+        if ready:
+            made.append(condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
+        else:
+            message = (
+                "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady "
+                "message:Network plugin returns error: cni plugin not initialized"
+            )
+            made.append(condition("Ready", "False", "KubeletNotReady", message))
+        return made
+
+    async def _become_ready(self) -> None:
+        known = self.box.hardware.root.state.setdefault("network plugin", {})
+        if self._network_plugin() == "none":
+            self.box.say("kubelet", "no network plugin is deployed (cni: none); the node stays NotReady")
+            return
+        if not known.get("installed"):
+            await self.box.pause(self.box.delays.network_plugin)
+            known["installed"] = True
+
+        def ready(raw: Raw) -> bool:
+            conditions = {one["type"]: one for one in raw["status"].get("conditions") or ()}
+            for one in self._conditions(ready=True):
+                before = conditions.get(one["type"])
+                if before is not None and before["status"] == one["status"]:
+                    one["lastTransitionTime"] = before.get("lastTransitionTime", one["lastTransitionTime"])
+                conditions[one["type"]] = one
+            raw["status"]["conditions"] = list(conditions.values())
+            return True
+
+        if await self.cluster.edit(self._ref, ready, subresource="status"):
+            self.box.say("kubelet", "node is Ready")
+        self.cluster.pulse.tell()
+
+    def _network_plugin(self) -> str:
+        if self.settings.role == "server":
+            return self.settings.network_plugin
+        plugins = {seat.settings.network_plugin for seat in self.cluster.seats.values()}
+        return next(iter(plugins), "canal")
+
+    async def _renew_lease(self) -> None:
+        seconds = int(self.box.delays.heartbeat * 4)
+        # Nobody here reads the lease; at high speed it is renewed more slowly than scaled, to stay cheap.
+        period = max(self.box.delays.heartbeat, self.box.wires.speed)
+        while True:
+            spec = {
+                "holderIdentity": self.name,
+                "leaseDurationSeconds": seconds,
+                "renewTime": stamp_micro(self.box.now()),
+            }
+            lease = new_object(LEASE, self.name, "kube-node-lease", spec=spec)
+            try:
+                await self.cluster.ensure(LEASE, lease)
+            except KubeError as error:
+                self.box.say("kubelet", f"Failed to update lease: {error}")
+            await self.box.pause(period)
+
+    # -- pods
+
+    async def _run_pods(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            for pod in self.cluster.pods.values():
+                running = self._running.get(pod.name)
+                if pod.node == self.name and (running is None or running.done()):
+                    self._running[pod.name] = group.create_task(self._run_pod(pod), name=f"pod {pod.name}")
+            await self.cluster.pulse.wait()
+
+    async def _run_pod(self, pod: Pod) -> None:
+        delays = self.box.delays
+        backoff = delays.crash_backoff
+        await self.box.pause(delays.pod_start)
+        while pod.node == self.name:
+            try:
+                files = await pod.mount(self.box)
+            except MountFailed as error:
+                self.box.say("kubelet", f"pod kube-system/{pod.name}: {error}")
+                await self.box.pause(delays.crash_backoff)
+                continue
+            code = await self._run_program(pod, files)
+            self.box.say(
+                "kubelet", f"pod kube-system/{pod.name}: container exited with code {code}; restarting"
+            )
+            await self.box.pause(backoff)
+            backoff = min(backoff * 2, delays.crash_backoff_limit)
+
+    async def _run_program(self, pod: Pod, files: Mapping[str, bytes]) -> int:
+        await self.cluster.usable()
+        seat = self.cluster.api_seat(self.name)
+        if seat is None:
+            return 1
+        surroundings = Surroundings(
+            argv=tuple(await pod.command()),
+            env=pod.env,
+            root=Disk({path: File(content, 0o600) for path, content in files.items()}),
+            clock=self.box.wires.clock,
+            chance=self.box.wires.chance,
+            rack=self.box.wires.rack,
+            out=lambda line: self.box.console(f"{pod.name}: {line}"),
+            guest_kubeconfig=service_kubeconfig(self.cluster, pod.name, f"https://{seat.address}:6443"),
+        )
+        program = asyncio.ensure_future(self._guarded(pod, surroundings))
+        gone = asyncio.ensure_future(seat.gone.wait())
+        try:
+            await asyncio.wait({program, gone}, return_when=asyncio.FIRST_COMPLETED)
+            return program.result() if program.done() else 1
+        finally:
+            gone.cancel()
+            program.cancel()
+            await asyncio.wait({program})
+
+    async def _guarded(self, pod: Pod, surroundings: Surroundings) -> int:
+        try:
+            return await self.programs[pod.program](surroundings)
+        except Exception as error:  # a crash of the program is its own, not the machine's
+            self.box.say(pod.name, f"panic: {type(error).__name__}: {error}")
+            return 2
+
+
+def node_name(box: Box, settings: Settings) -> str:
+    return settings.text("node-name").lower() or box.hostname.lower()
+
+
+def service_kubeconfig(cluster: GuestCluster, account: str, server: str) -> str:
+    """How a bundled program reaches its own cluster's API: as its service account, by a client certificate."""
+    user = f"system:serviceaccount:kube-system:{account}"
+    certificate, key = cluster.client_certificate(user, ("system:masters",))
+
+    def encoded(text: str) -> str:
+        return base64.b64encode(text.encode()).decode()
+
+    return dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "default",
+            "clusters": [
+                {
+                    "name": "default",
+                    "cluster": {
+                        "server": server,
+                        "certificate-authority-data": encoded(cluster.authorities.server_ca),
+                    },
+                }
+            ],
+            "users": [
+                {
+                    "name": "default",
+                    "user": {
+                        "client-certificate-data": encoded(certificate),
+                        "client-key-data": encoded(key),
+                    },
+                }
+            ],
+            "contexts": [{"name": "default", "context": {"cluster": "default", "user": "default"}}],
+        }
+    )

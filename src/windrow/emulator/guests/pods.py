@@ -1,0 +1,52 @@
+"""Pods whose program is simulated: what they mount, where they may run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from windrow.emulator.guests.box import Box
+
+Raw = dict[str, Any]
+
+
+class MountFailed(Exception):
+    """A volume of the pod cannot be set up; the message is what kubelet writes as an event."""
+
+
+@dataclass(slots=True)
+class Pod:
+    """The one pod of a bundled chart.
+
+    `command` gives the program's arguments and `mount` the files it sees; both are asked at every start of the pod.
+    """
+
+    name: str
+    program: str
+    command: Callable[[], Awaitable[Sequence[str]]]
+    mount: Callable[[Box], Awaitable[Mapping[str, bytes]]]
+    tolerations: Sequence[Mapping[str, Any]] = ()
+    node: str = ""
+    lost_since: datetime | None = None  # since when its node does not report
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def tolerates(tolerations: Sequence[Mapping[str, Any]], taints: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a pod may be placed on a node with these taints."""
+    hard = [taint for taint in taints if taint.get("effect") in ("NoSchedule", "NoExecute")]
+    return all(any(_tolerates(one, taint) for one in tolerations) for taint in hard)
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if not toleration.get("key"):
+        return toleration.get("operator") == "Exists"
+    if toleration["key"] != taint.get("key"):
+        return False
+    if toleration.get("operator") == "Exists":
+        return True
+    return str(toleration.get("value") or "") == str(taint.get("value") or "")

@@ -1,0 +1,338 @@
+"""RKE2's configuration files and flags.
+
+`config.yaml`, then `config.yaml.d/*.yaml` in the order of their names: a later file replaces a key, `key+` appends to
+it (reference/04 §7.7). A key becomes the flag of its name.
+
+A key that no RKE2 command knows ends the service here. Releases before 2022 did that; later ones warn ("Unknown flag
+… found in config.yaml, skipping") and go on. We stay with the strict reading on purpose: a key that is skipped is a
+wrong bootstrap that nobody notices. Flags of servers in an agent's file are skipped with that warning, because
+Rancher's cluster-wide settings bring them there.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from windrow.emulator.guests.box import Box
+from windrow.formats.yaml import NotYaml, load
+
+Role = Literal["server", "agent"]
+CONFIG = "/etc/rancher/rke2/config.yaml"
+
+_COMPONENTS = (
+    "kube-apiserver",
+    "kube-scheduler",
+    "kube-controller-manager",
+    "kube-proxy",
+    "etcd",
+    "cloud-controller-manager",
+)
+COMMON_FLAGS = frozenset(
+    {
+        *(
+            "kube-apiserver-image",
+            "kube-controller-manager-image",
+            "cloud-controller-manager-image",
+            "kube-proxy-image",
+        ),
+        *("kube-scheduler-image", "pause-image", "runtime-image", "etcd-image", "kubelet-path"),
+        *(
+            "cloud-provider-name",
+            "cloud-provider-config",
+            "node-name-from-cloud-provider-metadata",
+            "profile",
+        ),
+        *("audit-policy-file", "pod-security-admission-config-file", "control-plane-resource-requests"),
+        *("control-plane-resource-limits", "control-plane-probe-configuration"),
+        *(f"{component}-extra-mount" for component in _COMPONENTS),
+        *(f"{component}-extra-env" for component in _COMPONENTS),
+    }
+)
+AGENT_FLAGS = COMMON_FLAGS | {
+    *(
+        "config",
+        "debug",
+        "v",
+        "vmodule",
+        "log",
+        "alsologtostderr",
+        "data-dir",
+        "token",
+        "token-file",
+        "node-name",
+    ),
+    *("with-node-id", "node-label", "node-taint", "image-credential-provider-bin-dir"),
+    *("image-credential-provider-config", "container-runtime-endpoint", "disable-default-registry-endpoint"),
+    *(
+        "nonroot-devices",
+        "default-runtime",
+        "private-registry",
+        "node-ip",
+        "node-external-ip",
+        "node-internal-dns",
+    ),
+    *(
+        "node-external-dns",
+        "resolv-conf",
+        "kubelet-arg",
+        "kube-proxy-arg",
+        "server",
+        "protect-kernel-defaults",
+    ),
+    *("snapshotter", "selinux", "lb-server-port", "airgap-extra-registry", "bind-address", "enable-pprof"),
+    *("system-default-registry",),
+}
+SERVER_FLAGS = AGENT_FLAGS | {
+    *("cni", "ingress-controller", "enable-servicelb", "servicelb-namespace", "advertise-address", "tls-san"),
+    *(
+        "tls-san-security",
+        "disable-agent",
+        "cluster-cidr",
+        "service-cidr",
+        "service-node-port-range",
+        "cluster-dns",
+    ),
+    *(
+        "cluster-domain",
+        "cluster-reset",
+        "cluster-reset-restore-path",
+        "write-kubeconfig",
+        "write-kubeconfig-mode",
+    ),
+    *(
+        "write-kubeconfig-group",
+        "kube-apiserver-arg",
+        "etcd-arg",
+        "kube-scheduler-arg",
+        "kube-controller-manager-arg",
+    ),
+    *("kube-cloud-controller-manager-arg", "datastore-endpoint", "datastore-cafile", "datastore-certfile"),
+    *("datastore-keyfile", "disable", "disable-scheduler", "disable-cloud-controller", "disable-kube-proxy"),
+    *("disable-apiserver", "disable-controller-manager", "disable-etcd", "etcd-disable-snapshots"),
+    *("etcd-snapshot-schedule-cron", "etcd-snapshot-retention", "etcd-snapshot-reconcile-interval"),
+    *("etcd-snapshot-dir", "etcd-snapshot-name", "etcd-snapshot-compress", "etcd-expose-metrics", "etcd-s3"),
+    *("etcd-s3-access-key", "etcd-s3-bucket", "etcd-s3-bucket-lookup-type", "etcd-s3-config-secret"),
+    *("etcd-s3-endpoint", "etcd-s3-endpoint-ca", "etcd-s3-folder", "etcd-s3-insecure", "etcd-s3-proxy"),
+    *("etcd-s3-region", "etcd-s3-retention", "etcd-s3-secret-key", "etcd-s3-session-token"),
+    *("etcd-s3-skip-ssl-verify", "etcd-s3-timeout", "embedded-registry", "supervisor-metrics"),
+    *("egress-selector-mode", "agent-token", "agent-token-file", "secrets-encryption"),
+    *("secrets-encryption-provider", "helm-job-image"),
+}
+FLAGS: Mapping[Role, frozenset[str]] = {"server": frozenset(SERVER_FLAGS), "agent": frozenset(AGENT_FLAGS)}
+
+# Must be equal on all servers (reference/04 §7.7), with RKE2's defaults.
+CRITICAL: Mapping[str, str] = {
+    "cluster-cidr": "10.42.0.0/16",
+    "service-cidr": "10.43.0.0/16",
+    "cluster-dns": "10.43.0.10",
+    "cluster-domain": "cluster.local",
+    "disable-cloud-controller": "false",
+    "disable-kube-proxy": "false",
+    "egress-selector-mode": "agent",
+}
+
+_BUNDLED_CLOUDS = ("harvester", "rancher-vsphere")
+_NETWORK_PLUGINS = frozenset({"calico", "canal", "cilium", "flannel", "none"})
+
+
+class BadSettings(Exception):
+    """RKE2 refuses to start with these settings; the message is what it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The flags of one RKE2 process. Every flag holds a tuple; a plain value is a tuple of one."""
+
+    role: Role
+    flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def text(self, flag: str, default: str = "") -> str:
+        values = self.flags.get(flag, ())
+        return values[-1] if values else default
+
+    def list(self, flag: str) -> tuple[str, ...]:
+        """All values of a flag, comma-separated ones taken apart."""
+        return tuple(
+            part.strip() for value in self.flags.get(flag, ()) for part in value.split(",") if part.strip()
+        )
+
+    def yes(self, flag: str) -> bool:
+        return self.text(flag).lower() in ("true", "1", "yes")
+
+    @property
+    def data_directory(self) -> str:
+        return self.text("data-dir", "/var/lib/rancher/rke2").rstrip("/")
+
+    @property
+    def runs_etcd(self) -> bool:
+        return self.role == "server" and not self.yes("disable-etcd")
+
+    @property
+    def runs_api(self) -> bool:
+        return self.role == "server" and not self.yes("disable-apiserver")
+
+    @property
+    def cloud(self) -> str:
+        return self.text("cloud-provider-name")
+
+    @property
+    def external_cloud(self) -> bool:
+        """Whether kubelets wait for a cloud provider that is not part of RKE2."""
+        return bool(self.cloud) or "cloud-provider=external" in self.flags.get("kubelet-arg", ())
+
+    @property
+    def network_plugin(self) -> str:
+        chosen = [one for one in self.list("cni") if one != "multus"]
+        return chosen[0] if chosen else "canal"
+
+    def critical(self) -> dict[str, str]:
+        """The values that all servers must share. The agent token is one of them, compared by itself."""
+        found = {flag: self.text(flag, default).lower() for flag, default in CRITICAL.items()}
+        if self.cloud in _BUNDLED_CLOUDS:
+            found["disable-cloud-controller"] = "true"
+        return found
+
+
+def read_settings(box: Box, role: Role, arguments: tuple[str, ...] = ()) -> Settings:
+    """The settings a process finds on its machine. Raises BadSettings with the text that RKE2 logs."""
+    path = _config_path(arguments)
+    paths = [path] if box.is_file(path) else []
+    paths += [name for name in box.list_under(path + ".d") if _is_drop_in(name, path + ".d")]
+    values: dict[str, list[str]] = {}
+    for name in paths:
+        for key, value in _mapping(box, name).items():
+            plain = key.removesuffix("+")
+            values[plain] = [*values.get(plain, []), *_texts(value)] if key.endswith("+") else _texts(value)
+    warnings = _judge_names(values, role)
+    for flag, value in _flags(arguments):
+        values.setdefault(flag, []).append(value)
+    settings = Settings(role, {flag: tuple(found) for flag, found in values.items()}, tuple(warnings))
+    _judge(box, settings)
+    return settings
+
+
+def _config_path(arguments: tuple[str, ...]) -> str:
+    for place, word in enumerate(arguments):
+        if word in ("--config", "-c") and place + 1 < len(arguments):
+            return arguments[place + 1]
+        if word.startswith("--config="):
+            return word.removeprefix("--config=")
+    return CONFIG
+
+
+def _is_drop_in(name: str, directory: str) -> bool:
+    return posixpath.dirname(name) == directory and name.lower().endswith((".yaml", ".yml"))
+
+
+def _mapping(box: Box, path: str) -> Mapping[str, Any]:
+    try:
+        found = load((box.read(path) or b"").decode("utf-8", "replace"))
+    except NotYaml as error:
+        raise BadSettings(f"failed to parse {path}: yaml: {' '.join(str(error).split())}") from error
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise BadSettings(
+            f"failed to parse {path}: yaml: unmarshal errors: cannot unmarshal {type(found).__name__} into a mapping"
+        )
+    return {str(key): value for key, value in found.items()}
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [_text(one) for one in value]
+    return [_text(value)]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _flags(arguments: tuple[str, ...]) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    words = iter(arguments)
+    for word in words:
+        if word.startswith("--"):
+            flag, sign, value = word[2:].partition("=")
+            found.append((flag, value if sign else next(words, "")))
+    return [pair for pair in found if pair[0] != "config"]
+
+
+def _judge_names(values: dict[str, list[str]], role: Role) -> list[str]:
+    warnings = []
+    for flag in list(values):
+        if flag in FLAGS[role]:
+            continue
+        if flag not in SERVER_FLAGS:
+            raise BadSettings(f"flag provided but not defined: -{flag} (from {CONFIG})")
+        warnings.append(f"Unknown flag --{flag} found in config.yaml, skipping")
+        del values[flag]
+    return warnings
+
+
+def _judge(box: Box, settings: Settings) -> None:
+    if settings.role == "agent":
+        for flag in ("server", "token"):
+            if not settings.text(flag) and not settings.text(f"{flag}-file"):
+                raise BadSettings(f"--{flag} is required")
+    if settings.text("server") and not settings.text("token") and not settings.text("token-file"):
+        raise BadSettings("RKE2_TOKEN is required to join a cluster")
+    if (
+        settings.yes("disable-etcd")
+        and not settings.text("server")
+        and not settings.text("datastore-endpoint")
+    ):
+        raise BadSettings("invalid flag use; --server is required with --disable-etcd")
+    if settings.yes("disable-etcd") and settings.yes("disable-apiserver"):
+        raise BadSettings("invalid flag use; cannot use --disable-etcd with --disable-apiserver")
+    _judge_network(settings)
+    _judge_cloud(box, settings)
+    for flag in ("node-ip", "node-external-ip", "advertise-address", "bind-address"):
+        for value in settings.list(flag):
+            _address(flag, value)
+    profile = settings.text("profile")
+    if profile and profile not in ("cis", "etcd"):
+        raise BadSettings(f"invalid value {profile} provided for --profile flag")
+
+
+def _judge_network(settings: Settings) -> None:
+    if settings.role != "server":
+        return
+    plugins = settings.list("cni")
+    if plugins == ("multus",):
+        raise BadSettings(
+            "Failed to validate --cni flag: multus must be used alongside another primary cni selection"
+        )
+    for plugin in plugins:
+        if plugin not in _NETWORK_PLUGINS | {"multus"}:
+            known = ",".join(sorted(_NETWORK_PLUGINS - {"none"}))
+            raise BadSettings(f"Invalid value {plugin} for --cni flag: must be one of {known}")
+
+
+def _judge_cloud(box: Box, settings: Settings) -> None:
+    config = settings.text("cloud-provider-config")
+    if config and not settings.cloud:
+        raise BadSettings("--cloud-provider-config requires --cloud-provider-name to be provided")
+    if config and not box.is_file(config):
+        raise BadSettings(f"cloud-provider-config: open {config}: no such file or directory")
+    if settings.cloud in _BUNDLED_CLOUDS and settings.text("node-external-ip"):
+        raise BadSettings(
+            f"can't set node-external-ip while using cloud provider {settings.cloud}; "
+            "the cloud provider sets the node's addresses"
+        )
+
+
+def _address(flag: str, value: str) -> None:
+    try:
+        ipaddress.ip_address(value)
+    except ValueError as error:
+        raise BadSettings(f"invalid {flag}: {value!r} is not an IP address") from error

@@ -1,0 +1,760 @@
+"""Runs bootstrap scripts on a simulated machine: real control flow, modelled commands.
+
+Words are expanded and branches taken as `sh` would; what each command does stands in the table it is given. A command
+that is not in the table is logged as "not simulated" and has no effect, because guessing would hide broken scripts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, Self
+
+from windrow.emulator.guests.box import Box
+from windrow.emulator.guests.script import (
+    BadScript,
+    Block,
+    Case,
+    Chain,
+    For,
+    Function,
+    Group,
+    If,
+    Loop,
+    Node,
+    Pipeline,
+    Redirect,
+    Simple,
+    parse_script,
+    skip_piece,
+)
+
+NOT_FOUND = 127
+_MAX_TURNS = 100_000  # of one loop; a script that never pauses would otherwise stop the world
+
+
+class _Exit(Exception):
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class _Return(_Exit):
+    pass
+
+
+class _Break(Exception):
+    pass
+
+
+class _Continue(Exception):
+    pass
+
+
+class Sink(Protocol):
+    """Where output goes: collected in a bytearray, or said line by line."""
+
+    def __iadd__(self, data: bytes | bytearray, /) -> Self: ...
+
+
+class _Lines:
+    """A sink that says each line as soon as it is whole."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+        self.rest = b""
+
+    def __iadd__(self, data: bytes | bytearray, /) -> Self:
+        *lines, self.rest = (self.rest + bytes(data)).split(b"\n")
+        for line in lines:
+            self.say(line.decode("utf-8", "replace"))
+        return self
+
+    def end(self) -> None:
+        if self.rest:
+            self.say(self.rest.decode("utf-8", "replace"))
+            self.rest = b""
+
+
+@dataclass(slots=True)
+class Call:
+    """One command about to run."""
+
+    argv: list[str]
+    shell: Shell
+    stdin: bytes = b""
+    out: Sink = field(default_factory=bytearray)
+    err: Sink = field(default_factory=bytearray)
+
+    @property
+    def box(self) -> Box:
+        return self.shell.box
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        return self.shell.variables
+
+    def print(self, text: str) -> None:
+        self.out += (text + "\n").encode()
+
+    def complain(self, text: str) -> None:
+        self.err += f"{self.argv[0]}: {text}\n".encode()
+
+
+Command = Callable[[Call], Awaitable[int]]
+
+
+class Shell:
+    """One shell process: its variables, functions and arguments."""
+
+    def __init__(
+        self,
+        box: Box,
+        commands: Mapping[str, Command],
+        variables: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
+        name: str = "sh",
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        self.box = box
+        self.commands = commands
+        self.variables: dict[str, str] = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/root"}
+        self.variables.update(variables or {})
+        self.arguments = list(arguments)
+        self.name = name
+        self.say = say or box.console
+        self.functions: dict[str, Node] = {}
+        self.last = 0
+        self.errexit = False
+        self.nounset = False
+        self._in_condition = 0
+
+    async def run(
+        self, text: str, stdin: bytes = b"", out: Sink | None = None, err: Sink | None = None
+    ) -> int:
+        """Run a script to its end and return its exit code; without sinks its output is said on the console."""
+        try:
+            block = parse_script(text)
+        except BadScript as error:
+            self.say(f"{self.name}: syntax error: {error}")
+            return 2
+        lines = _Lines(self.say)
+        try:
+            return await self._block(
+                block, stdin, lines if out is None else out, lines if err is None else err
+            )
+        except _Exit as end:
+            return end.code
+        except (_Break, _Continue):
+            return 0
+        finally:
+            lines.end()
+
+    async def execute(
+        self, argv: Sequence[str], stdin: bytes = b"", out: Sink | None = None, err: Sink | None = None
+    ) -> int:
+        """Run one command without a shell's interpretation, as exec does."""
+        lines = _Lines(self.say)
+        try:
+            return await self._command(
+                list(argv), stdin, lines if out is None else out, lines if err is None else err
+            )
+        except _Exit as end:
+            return end.code
+        finally:
+            lines.end()
+
+    def child(self, arguments: Sequence[str] = (), name: str = "") -> Shell:
+        """A new process with the same variables."""
+        made = Shell(self.box, self.commands, self.variables, arguments, name or self.name, self.say)
+        made.functions = dict(self.functions)
+        return made
+
+    # -- nodes
+
+    async def _block(self, block: Block, stdin: bytes, out: Sink, err: Sink) -> int:
+        for chain in block.chains:
+            self.last = await self._chain(chain, stdin, out, err)
+        return self.last if block.chains else 0
+
+    async def _chain(self, chain: Chain, stdin: bytes, out: Sink, err: Sink) -> int:
+        tested = bool(chain.rest)
+        self._in_condition += tested
+        try:
+            code = await self._pipeline(chain.first, stdin, out, err)
+        finally:
+            self._in_condition -= tested
+        for place, (operator, pipeline) in enumerate(chain.rest):
+            if (operator == "&&") != (code == 0):
+                continue
+            last = place == len(chain.rest) - 1
+            self._in_condition += not last
+            try:
+                code = await self._pipeline(pipeline, stdin, out, err)
+            finally:
+                self._in_condition -= not last
+            if last:
+                return self._checked(code, pipeline)
+        return code if tested else self._checked(code, chain.first)
+
+    def _checked(self, code: int, pipeline: Pipeline) -> int:
+        if code and self.errexit and not self._in_condition and not pipeline.negated:
+            raise _Exit(code)
+        return code
+
+    async def _pipeline(self, pipeline: Pipeline, stdin: bytes, out: Sink, err: Sink) -> int:
+        code = 0
+        for place, node in enumerate(pipeline.commands):
+            if place == len(pipeline.commands) - 1:
+                code = await self._node(node, stdin, out, err)
+            else:
+                between = bytearray()
+                inner = self.child(self.arguments) if len(pipeline.commands) > 1 else self
+                with contextlib.suppress(_Exit):
+                    await inner._node(node, stdin, between, err)
+                stdin = bytes(between)
+        self.last = code
+        return int(code == 0) if pipeline.negated else code
+
+    async def _node(self, node: Node, stdin: bytes, out: Sink, err: Sink) -> int:
+        match node:
+            case Simple():
+                return await self._simple(node, stdin, out, err)
+            case Pipeline():
+                return await self._pipeline(node, stdin, out, err)
+            case If():
+                for condition, body in node.arms:
+                    if await self._condition(condition, stdin, out, err) == 0:
+                        return await self._block(body, stdin, out, err)
+                return await self._block(node.otherwise, stdin, out, err)
+            case Loop():
+                return await self._loop(node, stdin, out, err)
+            case For():
+                return await self._for(node, stdin, out, err)
+            case Case():
+                word = " ".join(await self._expand(node.word, split=False))
+                for patterns, body in node.arms:
+                    for pattern in patterns:
+                        if fnmatch.fnmatchcase(word, " ".join(await self._expand(pattern, split=False))):
+                            return await self._block(body, stdin, out, err)
+                return 0
+            case Function():
+                self.functions[node.name] = node.body
+                return 0
+            case Group():
+                return await self._group(node, stdin, out, err)
+
+    async def _condition(self, block: Block, stdin: bytes, out: Sink, err: Sink) -> int:
+        self._in_condition += 1
+        try:
+            return await self._block(block, stdin, out, err)
+        finally:
+            self._in_condition -= 1
+
+    async def _loop(self, node: Loop, stdin: bytes, out: Sink, err: Sink) -> int:
+        code = 0
+        for _ in range(_MAX_TURNS):
+            if (await self._condition(node.condition, stdin, out, err) == 0) == node.until:
+                return code
+            try:
+                code = await self._block(node.body, stdin, out, err)
+            except _Break:
+                return 0
+            except _Continue:
+                continue
+        self.say(f"{self.name}: a loop did not end after {_MAX_TURNS} turns; it is given up")
+        raise _Exit(1)
+
+    async def _for(self, node: For, stdin: bytes, out: Sink, err: Sink) -> int:
+        code = 0
+        for value in [one for word in node.words for one in await self._expand(word)]:
+            self.variables[node.name] = value
+            try:
+                code = await self._block(node.body, stdin, out, err)
+            except _Break:
+                break
+            except _Continue:
+                continue
+        return code
+
+    async def _group(self, node: Group, stdin: bytes, out: Sink, err: Sink) -> int:
+        runner = self.child(self.arguments) if node.subshell else self
+        runner.errexit, runner.nounset = self.errexit, self.nounset
+        inner_out, inner_err = bytearray(), bytearray()
+        redirects = [await self._target(one) for one in node.redirects]
+        for redirect, target in redirects:
+            if redirect.op in ("<", "<<"):
+                stdin = self._input(redirect, target)
+        try:
+            sinks = (inner_out, inner_err) if redirects else (out, err)
+            code = await runner._block(node.body, stdin, *sinks)
+        except _Exit as end:
+            if not node.subshell:
+                raise
+            code = end.code
+        finally:
+            self._deliver(redirects, inner_out, inner_err, out, err)
+        return code
+
+    # -- simple commands
+
+    async def _simple(self, node: Simple, stdin: bytes, out: Sink, err: Sink) -> int:
+        words = list(node.words)
+        assignments: dict[str, str] = {}
+        while words and (found := _ASSIGNMENT.match(words[0])):
+            self.last = 0
+            value = " ".join(await self._expand(words[0][found.end() :], split=False))
+            assignments[found.group(1)] = value
+            words.pop(0)
+        substituted = self.last
+        argv = [one for word in words for one in await self._expand(word)]
+        redirects = [await self._target(one) for one in node.redirects]
+        for redirect, target in redirects:
+            if redirect.op in ("<", "<<"):
+                if redirect.op == "<" and self.box.read(target) is None and target != "/dev/null":
+                    err += f"{self.name}: cannot open {target}: No such file\n".encode()
+                    return 1
+                stdin = self._input(redirect, target)
+        if not argv:
+            self.variables.update(assignments)
+            self._deliver(redirects, bytearray(), bytearray(), out, err)
+            return substituted if assignments else 0
+        before: dict[str, str | None] = {key: self.variables.get(key) for key in assignments}
+        self.variables.update(assignments)
+        inner_out, inner_err = bytearray(), bytearray()
+        try:
+            if not redirects:
+                return await self._command(argv, stdin, out, err)
+            return await self._command(argv, stdin, inner_out, inner_err)
+        finally:
+            if argv[0] not in ("export", "."):
+                for key, old in before.items():
+                    if old is None:
+                        self.variables.pop(key, None)
+                    else:
+                        self.variables[key] = old
+            self._deliver(redirects, inner_out, inner_err, out, err)
+
+    async def _command(self, argv: list[str], stdin: bytes, out: Sink, err: Sink) -> int:
+        name = argv[0]
+        if name in self.functions:
+            return await self._function(argv, stdin, out, err)
+        if name in _BUILTINS:
+            return await self._builtin(argv, stdin, out, err)
+        return await self._outside(Call(argv, self, stdin, out, err))
+
+    async def _outside(self, call: Call) -> int:
+        name = call.argv[0]
+        path = self._find(name)
+        command = self.commands.get(path) or self.commands.get(
+            name.rsplit("/", 1)[-1] if _is_standard(name) else name
+        )
+        if command is not None:
+            return await command(call)
+        if path:
+            return await self._script_file(path, call)
+        if "/" in name:
+            call.err += f"{self.name}: {name}: not found\n".encode()
+            return NOT_FOUND
+        self.box.console(f"not simulated: {' '.join(call.argv)}")
+        return 0
+
+    def _find(self, name: str) -> str:
+        if "/" in name:
+            return name if self.box.is_file(name) else ""
+        for directory in self.variables.get("PATH", "").split(":"):
+            if self.box.is_file(f"{directory}/{name}"):
+                return f"{directory}/{name}"
+        return ""
+
+    async def _script_file(self, path: str, call: Call) -> int:
+        entry = self.box.hardware.root.files[path]
+        if not entry.mode & 0o111:
+            call.err += f"{self.name}: {path}: Permission denied\n".encode()
+            return 126
+        if not entry.content.startswith(b"#!"):
+            self.box.console(f"not simulated: program {path}")
+            return 0
+        child = self.child(call.argv[1:], path)
+        child.functions = {}
+        return await child.run(entry.content.decode("utf-8", "replace"), call.stdin, call.out, call.err)
+
+    async def _function(self, argv: list[str], stdin: bytes, out: Sink, err: Sink) -> int:
+        before, self.arguments = self.arguments, argv[1:]
+        try:
+            return await self._node(self.functions[argv[0]], stdin, out, err)
+        except _Return as end:
+            return end.code
+        finally:
+            self.arguments = before
+
+    async def _builtin(self, argv: list[str], stdin: bytes, out: Sink, err: Sink) -> int:
+        name, rest = argv[0], argv[1:]
+        match name:
+            case ":" | "true" | "trap" | "wait" | "umask" | "ulimit" | "hash" | "cd":
+                return 0
+            case "false":
+                return 1
+            case "exit":
+                raise _Exit(int(rest[0]) if rest and rest[0].isdigit() else self.last)
+            case "return":
+                raise _Return(int(rest[0]) if rest and rest[0].isdigit() else self.last)
+            case "break":
+                raise _Break
+            case "continue":
+                raise _Continue
+            case "set":
+                return self._set(rest)
+            case "export" | "local" | "readonly" | "declare":
+                for word in rest:
+                    key, sign, value = word.partition("=")
+                    if sign:
+                        self.variables[key] = value
+                return 0
+            case "unset":
+                for word in rest:
+                    self.variables.pop(word, None)
+                return 0
+            case "shift":
+                count = int(rest[0]) if rest else 1
+                self.arguments = self.arguments[count:]
+                return 0
+            case "read":
+                line = stdin.split(b"\n", 1)[0].decode("utf-8", "replace")
+                names = [word for word in rest if not word.startswith("-")] or ["REPLY"]
+                for key, value in zip(
+                    names, [*line.split(None, len(names) - 1), *[""] * len(names)], strict=False
+                ):
+                    self.variables[key] = value
+                return 0 if stdin else 1
+            case "eval":
+                return await self._block(parse_script(" ".join(rest)), stdin, out, err)
+            case "exec":
+                if rest:
+                    raise _Exit(await self._command(rest, stdin, out, err))
+                return 0
+            case "." | "source":
+                text = self.box.read(rest[0]) if rest else None
+                if text is None:
+                    err += f"{self.name}: .: cannot open {' '.join(rest)}: No such file\n".encode()
+                    return 2
+                return await self._block(parse_script(text.decode("utf-8", "replace")), stdin, out, err)
+            case "command" | "type" | "which":
+                return await self._command_builtin(rest, stdin, out, err)
+            case _:
+                raise AssertionError(name)
+
+    async def _command_builtin(self, rest: list[str], stdin: bytes, out: Sink, err: Sink) -> int:
+        wanted = [word for word in rest if not word.startswith("-")]
+        if "-v" not in rest and "-V" not in rest and wanted and rest[0] == wanted[0] and len(wanted) > 1:
+            return await self._command(wanted, stdin, out, err)
+        for word in wanted:
+            path = self._find(word)
+            if path or word in self.commands or word in _BUILTINS or word in self.functions:
+                out += f"{path or '/usr/bin/' + word}\n".encode()
+            else:
+                return 1
+        return 0
+
+    def _set(self, rest: list[str]) -> int:
+        words = iter(rest)
+        for word in words:
+            if word == "--":
+                self.arguments = list(words)
+                return 0
+            wanted = word.startswith("-")
+            if word in ("-o", "+o"):
+                option = next(words, "")
+                self.errexit = wanted if option == "errexit" else self.errexit
+                self.nounset = wanted if option == "nounset" else self.nounset
+            elif word[:1] in "-+":
+                self.errexit = wanted if "e" in word else self.errexit
+                self.nounset = wanted if "u" in word else self.nounset
+                if word.endswith("o"):
+                    next(words, "")
+        return 0
+
+    # -- redirections
+
+    async def _target(self, redirect: Redirect) -> tuple[Redirect, str]:
+        if redirect.op == "<<":
+            return redirect, redirect.body if redirect.literal else await self._expand_text(redirect.body)
+        return redirect, " ".join(await self._expand(redirect.target, split=False))
+
+    def _input(self, redirect: Redirect, target: str) -> bytes:
+        return target.encode() if redirect.op == "<<" else (self.box.read(target) or b"")
+
+    def _deliver(
+        self,
+        redirects: Sequence[tuple[Redirect, str]],
+        inner_out: bytearray,
+        inner_err: bytearray,
+        out: Sink,
+        err: Sink,
+    ) -> None:
+        sinks: dict[int, str | int] = {1: 1, 2: 2}
+        for redirect, target in redirects:
+            if redirect.op in (">", ">>"):
+                if redirect.op == ">" and not target.startswith("/dev/"):
+                    self.box.write(target, b"", self._mode_of(target))
+                sinks[redirect.fd] = target
+            elif redirect.op == "&>":
+                if not target.startswith("/dev/"):
+                    self.box.write(target, b"", self._mode_of(target))
+                sinks[1] = sinks[2] = target
+            elif redirect.op == ">&" and target.isdigit():
+                sinks[redirect.fd] = sinks.get(int(target), 1)
+        for fd, data in ((1, inner_out), (2, inner_err)):
+            sink = sinks[fd]
+            if sink == 1:
+                out += data
+            elif sink == 2:
+                err += data
+            elif sink in ("/dev/console", "/dev/kmsg", "/dev/stderr", "/dev/stdout", "/dev/ttyS0"):
+                for line in data.decode("utf-8", "replace").splitlines():
+                    self.say(line)
+            elif isinstance(sink, str) and not sink.startswith("/dev/"):
+                self.box.append(sink, bytes(data))
+
+    def _mode_of(self, path: str) -> int:
+        found = self.box.hardware.root.files.get(path)
+        return found.mode if found else 0o644
+
+    # -- expansion
+
+    async def _expand(self, word: str, *, split: bool = True) -> list[str]:
+        """The fields that a raw word becomes."""
+        fields: list[list[tuple[str, bool]]] = [[]]
+        at = 0
+        while at < len(word):
+            end = skip_piece(word, at)
+            piece = word[at:end]
+            at = end
+            if piece.startswith("'"):
+                fields[-1].append((piece[1:-1], True))
+            elif piece.startswith('"'):
+                if piece == '"$@"':
+                    for place, argument in enumerate(self.arguments):
+                        if place:
+                            fields.append([])
+                        fields[-1].append((argument, True))
+                    continue
+                fields[-1].append((await self._expand_text(piece[1:-1]), True))
+            elif piece.startswith("\\"):
+                fields[-1].append((piece[1:].replace("\n", ""), True))
+            elif piece[0] in "$`":
+                name_end = at
+                if piece == "$":
+                    found = _NAME.match(word, at)
+                    if found is None:
+                        fields[-1].append(("$", True))
+                        continue
+                    name_end = found.end()
+                    piece = word[at - 1 : name_end]
+                at = name_end
+                value = await self._value(piece)
+                if not split:
+                    fields[-1].append((value, True))
+                    continue
+                parts = value.split()
+                if value[:1].isspace() and fields[-1]:
+                    fields.append([])
+                for place, part in enumerate(parts):
+                    if place:
+                        fields.append([])
+                    fields[-1].append((part, False))
+                if value[-1:].isspace() and parts:
+                    fields.append([])
+            else:
+                fields[-1].append((piece, False))
+        return self._joined(fields, split)
+
+    def _joined(self, fields: list[list[tuple[str, bool]]], split: bool) -> list[str]:
+        made: list[str] = []
+        for parts in fields:
+            if not parts:
+                continue
+            text = "".join(part for part, _ in parts)
+            pattern = "".join(_literal(part) if quoted else part for part, quoted in parts)
+            if split and text.startswith("~"):
+                text = "/root" + text[1:]
+            if split and any(mark in part for part, quoted in parts for mark in "*?[" if not quoted):
+                found = [path for path in self.box.hardware.root.files if _glob(path, pattern)]
+                made += sorted(found) or [text]
+            else:
+                made.append(text)
+        return made
+
+    async def _expand_text(self, text: str) -> str:
+        """Text inside double quotes or a here-document."""
+        out, at = "", 0
+        while at < len(text):
+            character = text[at]
+            if character == "\\" and text[at + 1 : at + 2] in ("$", "`", '"', "\\", "\n"):
+                out += text[at + 1].replace("\n", "")
+                at += 2
+            elif character == "`" or text.startswith(("$(", "${"), at):
+                end = skip_piece(text, at)
+                out += await self._value(text[at:end])
+                at = end
+            elif character == "$" and (found := _NAME.match(text, at + 1)):
+                out += await self._value(text[at : found.end()])
+                at = found.end()
+            else:
+                out += character
+                at += 1
+        return out
+
+    async def _value(self, piece: str) -> str:
+        """What `$name`, `${…}`, `$(…)` or a backquoted command stands for."""
+        if piece.startswith("$(("):
+            return self._arithmetic(piece[3:-2])
+        if piece.startswith(("$(", "`")):
+            text = piece[2:-1] if piece.startswith("$(") else piece[1:-1]
+            out, err = bytearray(), bytearray()
+            child = self.child(self.arguments)
+            try:
+                self.last = await child._block(parse_script(text), b"", out, err)
+            except _Exit as end:
+                self.last = end.code
+            for line in err.decode("utf-8", "replace").splitlines():
+                self.say(line)
+            return out.decode("utf-8", "replace").rstrip("\n")
+        if piece.startswith("${"):
+            return await self._parameter(piece[2:-1])
+        return self._variable(piece[1:])
+
+    def _variable(self, name: str) -> str:
+        match name:
+            case "?":
+                return str(self.last)
+            case "#":
+                return str(len(self.arguments))
+            case "@" | "*":
+                return " ".join(self.arguments)
+            case "$":
+                return "4242"
+            case "!":
+                return ""
+            case "0":
+                return self.name
+        if name.isdigit():
+            place = int(name) - 1
+            return self.arguments[place] if place < len(self.arguments) else ""
+        if name not in self.variables and self.nounset:
+            self.say(f"{self.name}: {name}: parameter not set")
+            raise _Exit(2)
+        return self.variables.get(name, "")
+
+    async def _parameter(self, text: str) -> str:
+        if text.startswith("#") and len(text) > 1:
+            return str(len(self._variable(text[1:])))
+        found = _PARAMETER.match(text)
+        if found is None:
+            raise BadScript(f"bad substitution ${{{text}}}")
+        name, operator, rest = found.group(1), found.group(2), found.group(3)
+        if not operator:
+            return self._variable(name)
+        nounset, self.nounset = self.nounset, False
+        try:
+            value = self._variable(name)
+        finally:
+            self.nounset = nounset
+        unset = (name not in self.variables and not name.isdigit()) or (
+            operator.startswith(":") and not value
+        )
+        rest = await self._expand_text(rest.replace('"', "").replace("'", ""))
+        match operator.lstrip(":"):
+            case "-":
+                return rest if unset else value
+            case "+":
+                return "" if unset else rest
+            case "=":
+                if unset:
+                    self.variables[name] = value = rest
+                return value
+            case "?":
+                if unset:
+                    self.say(f"{self.name}: {name}: {rest or 'parameter not set'}")
+                    raise _Exit(2)
+                return value
+            case "#" | "##":
+                return _cut_front(value, rest, longest=operator == "##")
+            case "%" | "%%":
+                return _cut_back(value, rest, longest=operator == "%%")
+        return value
+
+    def _arithmetic(self, text: str) -> str:
+        plain = re.sub(
+            r"\$?([A-Za-z_]\w*)", lambda found: self.variables.get(found.group(1), "0") or "0", text
+        )
+        numbers = re.fullmatch(r"\s*(-?\d+)\s*(?:([-+*/%])\s*(-?\d+)\s*)?", plain)
+        if numbers is None:
+            self.box.console(f"not simulated: $(({text}))")
+            return "0"
+        left, operator, right = int(numbers.group(1)), numbers.group(2), int(numbers.group(3) or 0)
+        match operator:
+            case "+":
+                return str(left + right)
+            case "-":
+                return str(left - right)
+            case "*":
+                return str(left * right)
+            case "/" | "%" if right:
+                return str(left // right if operator == "/" else left % right)
+        return str(left)
+
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!]")
+_PARAMETER = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!])(?:(:?[-+=?]|##?|%%?)(.*))?$", re.S)
+_BUILTINS = frozenset(
+    {
+        *(":", "true", "false", "trap", "wait", "umask", "ulimit", "hash", "cd", "exit", "return", "break"),
+        *(
+            "continue",
+            "set",
+            "export",
+            "local",
+            "readonly",
+            "declare",
+            "unset",
+            "shift",
+            "read",
+            "eval",
+            "exec",
+        ),
+        *(".", "source", "command", "type", "which"),
+    }
+)
+
+
+def _is_standard(name: str) -> bool:
+    return name.startswith(("/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/"))
+
+
+def _literal(text: str) -> str:
+    return re.sub(r"([*?\[])", r"[\1]", text)
+
+
+def _glob(path: str, pattern: str) -> bool:
+    return path.count("/") == pattern.count("/") and fnmatch.fnmatchcase(path, pattern)
+
+
+def _cut_front(value: str, pattern: str, *, longest: bool) -> str:
+    places = range(len(value), -1, -1) if longest else range(len(value) + 1)
+    for place in places:
+        if fnmatch.fnmatchcase(value[:place], pattern):
+            return value[place:]
+    return value
+
+
+def _cut_back(value: str, pattern: str, *, longest: bool) -> str:
+    places = range(len(value) + 1) if longest else range(len(value), -1, -1)
+    for place in places:
+        if fnmatch.fnmatchcase(value[place:], pattern):
+            return value[:place]
+    return value
