@@ -72,6 +72,7 @@ class ClusterView:
     endpoint: str = ""
     created: datetime | None = None
     problem: str = ""
+    held: str = ""  # why repair is held back or turned off
     warnings: tuple[str, ...] = ()
     wait: Wait | None = None
     pools: tuple[PoolView, ...] = ()
@@ -115,6 +116,11 @@ def _problem(raw: Raw, wait: Wait | None) -> str:
         return ""
     same = wait is not None and (wait.what in found.message or found.message in wait.what)
     return "" if same else found.message
+
+
+def _held(raw: Raw) -> str:
+    found = _condition(raw, "RepairAllowed")
+    return found.message if found is not None and found.status == "False" else ""
 
 
 _ROLES = (
@@ -196,6 +202,7 @@ def read_cluster(raw: Raw, machines: Iterable[MachineView]) -> ClusterView:
         endpoint=str(dig(raw, "status", "endpoint", "api", default="")),
         created=_instant(dig(raw, "metadata", "creationTimestamp")),
         problem=_problem(raw, wait),
+        held=_held(raw),
         warnings=tuple(str(text) for text in dig(raw, "status", "warnings", default=())),
         wait=wait,
         pools=_read_pools(raw, mine),

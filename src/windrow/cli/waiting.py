@@ -60,7 +60,7 @@ async def wait_for_ready(manager: Reached, refs: Sequence[Ref], timeout: timedel
         picture = await _picture(manager, refs)
         for cluster in picture:
             if cluster.refused:
-                raise Complaint(cluster.problem, "Correct the manifest and apply it again.", exits.REFUSED)
+                raise _refused(cluster)
             teller.tell(cluster)
         return all(cluster.ready for cluster in picture)
 
@@ -104,6 +104,15 @@ async def wait_for_gone(manager: Reached, ref: Ref, uid: str, timeout: timedelta
     await _stay(look, manager, ref.namespace, timeout, f"{ref} to be gone")
     edge.say(f"{ref} is gone, with everything made for it")
     return exits.OK
+
+
+def _refused(cluster: ClusterView) -> Complaint:
+    why = cluster.problem or (cluster.wait.what if cluster.wait else "the manager does not say why")
+    return Complaint(
+        f"{cluster.namespace}/{cluster.name} is refused: {why}",
+        "Correct the manifest and apply it again.",
+        exits.REFUSED,
+    )
 
 
 def _only_namespace(refs: Sequence[Ref]) -> str:

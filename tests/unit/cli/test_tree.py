@@ -112,6 +112,28 @@ def test_a_refusal_is_told_in_the_words_of_the_condition():
     assert "  image default/leap is an ISO; name a cloud image instead" in drawn([cluster], [])
 
 
+def test_a_refusal_with_several_reasons_names_each_once():
+    cluster = a_cluster(
+        pools=[],
+        phase="Refused",
+        waiting={"for": "you to change this: no etcd; add one (and 1 more)"},
+        conditions=ready("False", "no etcd; add one; no credential; name one"),
+    )
+
+    text = drawn([cluster], [])
+
+    assert text.count("no etcd") == 1
+    assert "no credential" in text
+
+
+def test_repair_that_is_held_back_is_said_with_its_reason():
+    held = {"type": "RepairAllowed", "status": "False", "message": "orchard-a: 3 of 5 machines are unhealthy"}
+
+    assert "  repair is held: orchard-a: 3 of 5" in drawn(
+        [a_cluster(pools=[], conditions=[*ready(), held])], []
+    )
+
+
 def test_warnings_are_shown_also_when_the_cluster_is_ready():
     cluster = a_cluster(
         pools=[], conditions=ready(), warnings=["two etcd members survive no loss; use one or three"]
@@ -127,7 +149,7 @@ def test_a_pool_that_left_the_manifest_stays_in_sight_until_its_machines_are_gon
     text = drawn([a_cluster(pools=[])], [leaving])
 
     assert "old  no machines wanted" in text
-    assert "orchard-old-x5x7z-9k2lp  deleting" in text
+    assert "orchard-old-x5x7z-9k2lp  removing" in text
 
 
 def test_machines_of_a_cluster_with_the_same_name_elsewhere_are_not_mixed_in():

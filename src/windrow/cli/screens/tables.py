@@ -8,6 +8,7 @@ from datetime import datetime
 from windrow.cli.picture import MachineView
 from windrow.cli.screens.lines import shorten
 from windrow.cli.screens.spans import say_age
+from windrow.cli.screens.tree import say_state
 
 
 def render_table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
@@ -33,17 +34,11 @@ def render_machines(machines: Sequence[MachineView], now: datetime, width: int =
         lines += [""] if place else []
         lines.append(f"{namespace}/{cluster}")
         rows = [
-            (one.name, _state(one), one.address or "-", say_age(one.created, now) or "-", _waits(one))
+            (one.name, say_state(one), one.address or "-", say_age(one.created, now) or "-", _waits(one))
             for one in sorted(mine, key=lambda one: (one.pool, one.name))
         ]
         lines += render_table(("MACHINE", "STATE", "ADDRESS", "AGE", "WAITS FOR"), rows, width)
     return lines
-
-
-def _state(machine: MachineView) -> str:
-    if machine.deleting:
-        return "deleting"
-    return "ready" if machine.ready else machine.phase.lower() or "ordered"
 
 
 def _waits(machine: MachineView) -> str:

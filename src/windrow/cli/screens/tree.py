@@ -9,6 +9,7 @@ fleet-default/orchard  v1.34.7+rke2r1  coming up, 1 min 12 s old
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
@@ -18,11 +19,14 @@ from windrow.cli.screens.spans import say_age
 
 _TONES: dict[str, Tone] = {
     "ready": "good",
-    "running": "busy",
     "failed": "bad",
+    "lost": "bad",
+    "not ready": "bad",
+    "refused": "bad",
     "stopped": "bad",
-    "missing": "bad",
+    "unknown": "bad",
     "deleting": "quiet",
+    "removing": "quiet",
 }
 
 
@@ -34,12 +38,18 @@ def say_wait(wait: Wait, now: datetime) -> str:
     return f"{sentence}; then {wait.then}" if wait.then else sentence
 
 
-def _state_of_machine(machine: MachineView) -> str:
+def say_phase(phase: str) -> str:
+    """`NotReady` as people write it: `not ready`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", phase).lower()
+
+
+def say_state(machine: MachineView) -> str:
+    """One or two words for how a machine is."""
     if machine.deleting:
-        return "deleting"
+        return "removing"
     if machine.ready:
         return "ready"
-    return machine.phase.lower() or "ordered"
+    return say_phase(machine.phase) or "ordered"
 
 
 def _state_of_cluster(cluster: ClusterView) -> tuple[str, Tone]:
@@ -47,7 +57,8 @@ def _state_of_cluster(cluster: ClusterView) -> tuple[str, Tone]:
         return "deleting", "quiet"
     if cluster.ready:
         return "ready", "good"
-    return cluster.phase.lower() or "new", "busy"
+    state = say_phase(cluster.phase) or "new"
+    return state, _TONES.get(state, "busy")
 
 
 def _paragraph(text: str, indent: str, width: int, tone: Tone) -> list[Line]:
@@ -65,7 +76,7 @@ def _explained(wait: Wait | None, problem: str, indent: str, now: datetime, widt
 
 
 def _machine(machine: MachineView, last: bool, stem: str, now: datetime, width: int) -> list[Line]:
-    state = _state_of_machine(machine)
+    state = say_state(machine)
     branch, under = ("└─ ", "     ") if last else ("├─ ", "│    ")
     where = f"  {machine.address}" if machine.address else ""
     room = width - len(stem) - len(branch) - len(state) - len(where) - 2
@@ -111,8 +122,12 @@ def render_cluster(cluster: ClusterView, now: datetime, width: int = 80) -> list
     )
     stem = "│ " if cluster.pools else "  "
     lines = [head]
-    if not cluster.ready or cluster.deleting or cluster.wait is not None:
-        lines += _explained(cluster.wait, cluster.problem, stem, now, width)
+    # A refusal with several reasons names them all; its wait would repeat the first.
+    wait = None if cluster.refused and cluster.problem else cluster.wait
+    if not cluster.ready or cluster.deleting or wait is not None:
+        lines += _explained(wait, cluster.problem, stem, now, width)
+    if cluster.held:
+        lines += _paragraph(f"repair is held: {cluster.held}", stem, width, "busy")
     for warning in cluster.warnings:
         lines += _paragraph(f"warning: {warning}", stem, width, "busy")
     for place, pool in enumerate(cluster.pools):
