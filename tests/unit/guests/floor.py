@@ -1,0 +1,274 @@
+"""A floor to stand machines on: one VLAN with DHCP, power, serial consoles. And the documents of an RKE2 cluster,
+written by hand as an administrator would."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from windrow.apiserver.doors import Peer
+from windrow.assembly.clock import NOON, LoopClock
+from windrow.emulator.guests.delays import GuestDelays
+from windrow.emulator.guests.hardware import AgentReport, Disk, Hardware, Lease, Machine, Nic, Program
+from windrow.emulator.guests.machine import machine_factory
+from windrow.emulator.guests.tokens import hash_authorities
+from windrow.emulator.rack import Rack
+from windrow.formats import x509
+from windrow.formats.json import loads
+from windrow.formats.yaml import dump
+from windrow.kube import requests
+from windrow.kube.objects import dig, name_of
+from windrow.kube.refs import NODE, Kind, Ref
+from windrow.values.chance import Chance
+from windrow.values.clock import pause
+
+DAY = timedelta(days=1)
+VERSION = "v1.35.1+rke2r1"
+
+
+@dataclass
+class Plug:
+    """The wires of one machine, as the machine sees them."""
+
+    floor: Floor
+    name: str
+    lines: list[str] = field(default_factory=list)
+    report: AgentReport | None = None
+
+    @property
+    def clock(self) -> LoopClock:
+        return self.floor.clock
+
+    @property
+    def chance(self) -> Chance:
+        return self.floor.chance
+
+    @property
+    def rack(self) -> Rack:
+        return self.floor.rack
+
+    @property
+    def speed(self) -> float:
+        return self.floor.speed
+
+    async def lease(self, nic: Nic, hostname: str) -> Lease | None:
+        if not self.floor.dhcp:
+            return None
+        found = self.floor.leases.setdefault(nic.mac, f"10.0.0.{11 + len(self.floor.leases)}")
+        return Lease(found, 24, "10.0.0.1")
+
+    def console(self, line: str) -> None:
+        self.lines.append(f"{(self.clock.now() - NOON).total_seconds():8.1f} {line}")
+
+    def agent(self, report: AgentReport | None) -> None:
+        self.report = report
+
+    def says(self, words: str) -> bool:
+        return any(words in line for line in self.lines)
+
+
+class Floor:
+    """Machines by name; their disks stay when the power goes."""
+
+    def __init__(
+        self,
+        programs: Mapping[str, Program] | None = None,
+        delays: GuestDelays | None = None,
+        speed: float = 1.0,
+    ) -> None:
+        self.clock = LoopClock()
+        self.chance = Chance(7)
+        self.rack = Rack()
+        self.speed = speed
+        self.dhcp = True
+        self.leases: dict[str, str] = {}
+        self.plugs: dict[str, Plug] = {}
+        self.disks: dict[str, Disk] = {}
+        self.documents: dict[str, str] = {}
+        self.machines: dict[str, Machine] = {}
+        self.tasks: dict[str, asyncio.Task[str]] = {}
+        self._make = machine_factory(programs, delays)
+        self._group: asyncio.TaskGroup | None = None
+
+    def power_on(
+        self, name: str, user_data: str = "", *, network_data: str = "", agent: bool = False
+    ) -> Plug:
+        assert self._group is not None
+        self.documents[name] = user_data or self.documents[name]
+        number = list(self.documents).index(name)
+        hardware = Hardware(
+            "default",
+            name,
+            f"00000000-0000-4000-8000-{number:012d}",
+            self.chance.uid(),
+            self.documents[name],
+            network_data,
+            (Nic("nic-0", f"52:54:00:00:00:{number:02x}", "default/vlan"),),
+            self.disks.setdefault(name, Disk()),
+            image_has_agent=agent,
+        )
+        plug = self.plugs[name] = Plug(self, name, self.plugs[name].lines if name in self.plugs else [])
+        machine = self.machines[name] = self._make(hardware, plug)
+        self.tasks[name] = self._group.create_task(machine.run(), name=name)
+        return plug
+
+    async def cut_power(self, name: str) -> None:
+        self.tasks[name].cancel()
+        await asyncio.wait([self.tasks[name]])
+
+    def console(self, name: str) -> str:
+        return "\n".join(self.plugs[name].lines)
+
+    async def until(self, holds: Callable[[], Any], within: float = 900) -> float:
+        """Let time pass until `holds()`; the seconds it took. Fails with all consoles when it takes too long."""
+        start = self.clock.now()
+        while True:
+            found = holds()
+            if asyncio.iscoroutine(found):
+                found = await found
+            spent = (self.clock.now() - start).total_seconds()
+            if found:
+                return spent
+            if spent > within:
+                consoles = "\n".join(f"== {name}\n{self.console(name)}" for name in self.plugs)
+                raise AssertionError(f"did not happen within {within} s\n{consoles}")
+            await self.wait(0.5)
+
+    async def wait(self, seconds: float) -> None:
+        await pause(self.clock, timedelta(seconds=seconds))
+
+
+@asynccontextmanager
+async def a_floor(**settings: Any) -> AsyncIterator[Floor]:
+    floor = Floor(**settings)
+    async with asyncio.TaskGroup() as group:
+        floor._group = group
+        try:
+            yield floor
+        finally:
+            for task in floor.tasks.values():
+                task.cancel()
+
+
+class Cluster:
+    """The secrets of a cluster, and the documents of its machines."""
+
+    def __init__(self, name: str = "rke2") -> None:
+        self.server_ca = x509.new_authority(f"{name}-server-ca", NOON, 3650)
+        self.client_ca = x509.new_authority(f"{name}-client-ca", NOON, 3650)
+        self.others = {
+            stem: x509.new_authority(f"{name}-{stem}", NOON, 3650)
+            for stem in ("request-header-ca", "etcd/peer-ca", "etcd/server-ca")
+        }
+        self.service_key = x509.new_rsa_signing_key()
+        self.server_password, self.agent_password = "s3rver", "4gent"
+        self.admin = x509.issue(
+            *self.client_ca,
+            common_name="admin",
+            organizations=("system:masters",),
+            client=True,
+            now=NOON,
+            lifetime=DAY,
+        )
+
+    @property
+    def hash(self) -> str:
+        return hash_authorities(self.server_ca[0])
+
+    def server_token(self) -> str:
+        return f"K10{self.hash}::server:{self.server_password}"
+
+    def agent_token(self) -> str:
+        return f"K10{self.hash}::node:{self.agent_password}"
+
+    def authorities(self, directory: str = "/var/lib/rancher/rke2/server/tls") -> dict[str, str]:
+        pairs = {"server-ca": self.server_ca, "client-ca": self.client_ca, **self.others}
+        files = {f"{directory}/{stem}.crt": pair[0] for stem, pair in pairs.items()}
+        files |= {f"{directory}/{stem}.key": pair[1] for stem, pair in pairs.items()}
+        return files | {f"{directory}/service.key": self.service_key}
+
+    def first(self, hostname: str = "one", **more: Any) -> str:
+        files = self.authorities() | more.pop("files", {})
+        config = {"token": self.server_token(), "agent-token": self.agent_password, "cni": "calico"}
+        return document(hostname, "server", {**config, **more}, files)
+
+    def server(self, hostname: str, server: str = "https://10.0.0.11:9345", **more: Any) -> str:
+        files = more.pop("files", {})
+        config = {"token": self.server_token(), "agent-token": self.agent_password, "cni": "calico"}
+        return document(hostname, "server", {**config, "server": server, **more}, files)
+
+    def worker(self, hostname: str, server: str = "https://10.0.0.11:9345", **more: Any) -> str:
+        return document(hostname, "agent", {"token": self.agent_token(), "server": server, **more})
+
+
+def document(
+    hostname: str, role: str, config: Mapping[str, Any], files: Mapping[str, str] | None = None
+) -> str:
+    """A cloud-config as one writes it by hand: RKE2's quick start."""
+    written = {"/etc/rancher/rke2/config.yaml": dump({k.replace("_", "-"): v for k, v in config.items()})}
+    entries = [
+        {"path": p, "content": c, "permissions": "0600"} for p, c in (written | dict(files or {})).items()
+    ]
+    return "#cloud-config\n" + dump(
+        {
+            "hostname": hostname,
+            "packages": ["qemu-guest-agent"],
+            "write_files": entries,
+            "runcmd": [
+                ["systemctl", "enable", "--now", "qemu-guest-agent.service"],
+                f"curl -sfL https://get.rke2.io | INSTALL_RKE2_VERSION={VERSION} INSTALL_RKE2_TYPE={role} sh -",
+                f"systemctl enable --now rke2-{role}.service",
+            ],
+        }
+    )
+
+
+class Kubectl:
+    """The API of a cluster at one server, as the holder of an administrator's certificate sees it."""
+
+    def __init__(self, floor: Floor, cluster: Cluster, address: str = "10.0.0.11") -> None:
+        self.floor, self.cluster, self.address = floor, cluster, address
+
+    async def send(self, request: requests.Request) -> Any:
+        door = self.floor.rack.find(self.address, 6443)
+        if door is None:
+            raise ConnectionRefusedError(self.address)
+        identity = door.identity()
+        assert identity is not None
+        reason = x509.verify_server(
+            identity.chain, self.cluster.server_ca[0], self.address, self.floor.clock.now()
+        )
+        assert reason is None, reason
+        reply = await door.send(request, Peer(self.cluster.admin[0]))
+        assert reply.status < 400, reply.body.decode()
+        return loads(reply.body)
+
+    async def list(self, kind: Kind, namespace: str = "") -> list[Any]:
+        return list((await self.send(requests.list_(kind, namespace)))["items"])
+
+    async def get(self, ref: Ref) -> Any:
+        return await self.send(requests.get(ref))
+
+    async def patch(self, ref: Ref, change: Mapping[str, Any]) -> Any:
+        return await self.send(requests.merge_patch(ref, change))
+
+    async def delete(self, ref: Ref) -> Any:
+        return await self.send(requests.delete(ref))
+
+    async def node(self, name: str) -> Any:
+        return await self.get(NODE.ref(name))
+
+    async def ready(self) -> set[str]:
+        """Names of the nodes that are Ready; none while the API does not answer."""
+        if self.floor.rack.find(self.address, 6443) is None:
+            return set()
+        return {name_of(raw) for raw in await self.list(NODE) if condition(raw, "Ready") == "True"}
+
+
+def condition(raw: Any, type: str) -> str:
+    found = [one for one in dig(raw, "status", "conditions", default=[]) if one["type"] == type]
+    return str(found[0]["status"]) if found else ""
