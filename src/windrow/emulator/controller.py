@@ -64,7 +64,8 @@ class Controller:
     def _after_failure(self, key: Key, error: KubeError) -> datetime:
         count = self._failures[key] = self._failures.get(key, 0) + 1
         self._note(f"{self.name} {'/'.join(filter(None, key))}: {error}")
-        return self._clock.now() + min(FIRST_RETRY * 2 ** min(count - 1, 10), LAST_RETRY)
+        wait: timedelta = min(FIRST_RETRY * (1 << min(count - 1, 10)), LAST_RETRY)
+        return self._clock.now() + wait
 
     def _look_again(self, key: Key, instant: datetime, tasks: asyncio.TaskGroup) -> None:
         planned = self._looks.get(key)

@@ -270,8 +270,8 @@ class FaultyDoor:
                     return
                 case CutWatch():
                     cut = effect
-                case SkipEvents(events):
-                    skip += events
+                case SkipEvents(count):
+                    skip += count
         async with self._door.stream(request, peer) as events:
             yield _maimed(events, cut, skip)
 

@@ -32,9 +32,6 @@ class Hand:
     async def find(self, ref: Ref) -> Raw | None:
         return await self._local.find(ref)
 
-    async def list(self, kind: Kind, namespace: str = "", labels: str = "") -> list[Raw]:
-        return await self._local.list(kind, namespace, labels=labels)
-
     async def page(self, kind: Kind) -> tuple[list[Raw], str]:
         """All objects of a kind, and the version they were read at."""
         reply = await self._local.send(requests.list_(kind))

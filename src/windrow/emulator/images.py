@@ -159,7 +159,8 @@ class Images:
         if image is None:
             return None
         if is_deleting(image):
-            return await self._remove(image, key)
+            await self._remove(image, key)
+            return None
         now = self._pace.now()
         if FINALIZER not in (image["metadata"].get("finalizers") or ()):
             await self._hand.change(ref, _protect)

@@ -73,7 +73,8 @@ class Volumes:
         if claim is None:
             return None
         if is_deleting(claim):
-            return await self._release(claim, key)
+            await self._release(claim, key)
+            return None
         if dig(claim, "status", "phase") == "Bound":
             return None
         if why_unbound(claim, self._world):

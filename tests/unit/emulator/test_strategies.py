@@ -8,7 +8,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from windrow.emulator.vms.readings import Instance, Request, Vm
-from windrow.emulator.vms.strategies import Create, Delete, HoldOff, Leave, backoff, open_requests, plan_instance
+from windrow.emulator.vms.strategies import (
+    Create,
+    Delete,
+    HoldOff,
+    Leave,
+    backoff,
+    open_requests,
+    plan_instance,
+)
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

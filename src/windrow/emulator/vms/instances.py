@@ -409,7 +409,7 @@ class Instances:
         image_id = annotations_of(claim).get(names.IMAGE_ID, "") if claim else ""
         image = self._world.images.get(tuple(image_id.split("/", 1))) if "/" in image_id else None  # type: ignore[arg-type]
         cloud_init = read_cloud_init(vmi, self._world.secrets, namespace)
-        owner = next(iter(vmi["metadata"].get("ownerReferences") or ()), {})
+        owner: Raw = next(iter(vmi["metadata"].get("ownerReferences") or ()), {})
         return Hardware(
             namespace=namespace,
             name=name_of(vmi),

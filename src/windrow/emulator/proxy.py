@@ -1,0 +1,203 @@
+"""The way into the rack for programs outside this process: one HTTP CONNECT proxy on loopback.
+
+A tunnel to an address that somebody in the rack answers at ends in a listener that is started for that door on
+demand. Tunnels to real ports of this machine are allowed one by one. Everything else is refused with 502 and the
+reason. When a door closes (its machine lost power), its listener and tunnels break at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, suppress
+from types import TracebackType
+
+from windrow.apiserver.doors import Door
+from windrow.apiserver.http import Listener
+from windrow.emulator.rack import Rack
+
+LOOPBACK = "127.0.0.1"
+LOCAL_NAMES = frozenset({LOOPBACK, "localhost", "::1"})
+LONGEST_HEAD = 16 * 1024
+CHUNK = 64 * 1024
+HEAD_WITHIN_S = 30
+
+Place = tuple[str, int]
+
+
+class BadConnect(ValueError):
+    """The request is not one that this proxy serves; `status` is the answer's code."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def read_connect(head: bytes) -> Place:
+    """Host and port of a CONNECT request's head. Raises BadConnect."""
+    line = head.split(b"\r\n", 1)[0].decode("latin-1")
+    parts = line.split()
+    if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
+        raise BadConnect(400, f"wanted an HTTP/1.1 request, found {line[:80]!r}")
+    method, target, _ = parts
+    if method != "CONNECT":
+        text = f"this proxy leads into the simulated rack and serves CONNECT only, found {method}"
+        raise BadConnect(405, f"{text}; use it as an HTTPS proxy, for example as proxy-url of a kubeconfig")
+    host, _, port = target.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise BadConnect(400, f"wanted CONNECT host:port, found {target[:80]!r}")
+    return host.strip("[]"), int(port)
+
+
+class Proxy:
+    """The proxy while entered; `url` is what goes into `proxy-url`."""
+
+    def __init__(self, rack: Rack, *, port: int = 0) -> None:
+        self.port = port
+        self._rack = rack
+        self._local: set[int] = set()
+        self._listeners: dict[Place, tuple[Door, asyncio.Task[None], asyncio.Future[int]]] = {}
+        self._tunnels: dict[Place, set[asyncio.StreamWriter]] = {}
+        self._connections: set[asyncio.Task[None]] = set()
+        self._stack = AsyncExitStack()
+        self._tasks = asyncio.TaskGroup()
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def allow(self, port: int) -> None:
+        """Lead to this real port of the machine, too."""
+        self._local.add(port)
+
+    async def __aenter__(self) -> Proxy:
+        await self._stack.enter_async_context(self._tasks)
+        server = await asyncio.start_server(self._serve, LOOPBACK, self.port, limit=CHUNK)
+        self.port = server.sockets[0].getsockname()[1]
+        self._stack.callback(self._rack.listen(self._changed))
+        self._stack.callback(self._end_all)
+        self._stack.callback(server.close)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._stack.__aexit__(kind, error, trace)
+
+    def _end_all(self) -> None:
+        for _, task, _ in self._listeners.values():
+            task.cancel()
+        for task in tuple(self._connections):
+            task.cancel()
+
+    # --- one connection -----------------------------------------------------------------------------------------
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            await self._handle(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
+            pass  # the other side has gone
+        except asyncio.CancelledError:
+            pass  # the proxy ends, and this connection with it
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(HEAD_WITHIN_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+            place = read_connect(head)
+            inner_reader, inner_writer = await self._open(place)
+        except asyncio.LimitOverrunError:
+            await _answer(writer, 431, "the request's head is too long")
+            return
+        except BadConnect as error:
+            await _answer(writer, error.status, str(error))
+            return
+        writers = {writer, inner_writer}
+        self._tunnels.setdefault(place, set()).update(writers)
+        try:
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            await writer.drain()
+            async with asyncio.TaskGroup() as pipes:
+                pipes.create_task(_pipe(reader, inner_writer))
+                pipes.create_task(_pipe(inner_reader, writer))
+        except* ConnectionError:
+            pass
+        finally:
+            self._tunnels.get(place, set()).difference_update(writers)
+            inner_writer.close()
+
+    async def _open(self, place: Place) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to who answers at `place`. Raises BadConnect."""
+        host, port = place
+        if host in LOCAL_NAMES and port in self._local:
+            target = port
+        else:
+            target = await self._listener(place)
+        try:
+            return await asyncio.open_connection(LOOPBACK, target)
+        except OSError as error:
+            raise BadConnect(502, f"{host}:{port} does not answer: {error.strerror or error}") from error
+
+    async def _listener(self, place: Place) -> int:
+        """The real port behind which the door at `place` is served."""
+        host, port = place
+        door = self._rack.find(host, port)
+        if door is None:
+            raise BadConnect(
+                502, f"nobody in the simulated rack answers at {host}:{port}; this proxy leads nowhere else"
+            )
+        known = self._listeners.get(place)
+        if known is None or known[0] is not door:
+            ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            task = self._tasks.create_task(self._listen(door, ready), name=f"listener {host}:{port}")
+            known = self._listeners[place] = (door, task, ready)
+        return await asyncio.shield(known[2])
+
+    async def _listen(self, door: Door, ready: asyncio.Future[int]) -> None:
+        async with Listener(door) as listener:
+            ready.set_result(listener.port)
+            await asyncio.Event().wait()
+
+    def _changed(self, address: str, port: int) -> None:
+        place = (address, port)
+        known = self._listeners.get(place)
+        if known is None or self._rack.find(address, port) is known[0]:
+            return
+        del self._listeners[place]
+        known[1].cancel()
+        for writer in self._tunnels.pop(place, set()):
+            writer.transport.abort()
+
+
+async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(CHUNK):
+            writer.write(data)
+            await writer.drain()
+    finally:
+        # Tell the other side that no more comes; the way back stays open.
+        with suppress(OSError, RuntimeError):
+            writer.write_eof() if writer.can_write_eof() else writer.close()
+
+
+async def _answer(writer: asyncio.StreamWriter, status: int, text: str) -> None:
+    body = (text + "\n").encode()
+    head = (
+        f"HTTP/1.1 {status} {_PHRASES.get(status, 'Error')}\r\n"
+        f"Content-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    writer.write(head.encode() + body)
+    await writer.drain()
+
+
+_PHRASES = {
+    400: "Bad Request",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+    502: "Bad Gateway",
+}

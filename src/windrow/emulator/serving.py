@@ -1,0 +1,34 @@
+"""A Harvester that other processes can reach: its API on loopback, the rack behind a proxy, a kubeconfig for both."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from windrow.apiserver.http import Listener
+from windrow.emulator.harvester import Harvester
+from windrow.emulator.proxy import Proxy
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Where it answers. `kubeconfig` is the administrator's and names server and proxy."""
+
+    url: str
+    proxy_url: str
+    kubeconfig: str = field(repr=False)
+    proxy: Proxy = field(repr=False)
+
+
+@asynccontextmanager
+async def serve(harvester: Harvester, port: int = 0, proxy_port: int = 0) -> AsyncIterator[Served]:
+    """Serve `harvester`, which somebody else runs, until the block ends; port 0 lets the system choose."""
+    await harvester.ready.wait()
+    async with (
+        Listener(harvester.door, port=port) as listener,
+        Proxy(harvester.rack, port=proxy_port) as proxy,
+    ):
+        proxy.allow(listener.port)
+        url = f"https://127.0.0.1:{listener.port}"
+        yield Served(url, proxy.url, harvester.admin_kubeconfig(url, proxy.url), proxy)
