@@ -1,0 +1,255 @@
+"""What the demo does to a cluster in front of the user: each act changes something and checks what came of it.
+
+`plan_acts` chooses by topology alone. An act that fails says so in its check and does not stop the next ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from windrow.assembly.stage import NODE_MACHINE, Pool, Stage
+from windrow.assembly.waiting import NotSeen, World, wait_for
+from windrow.clusters.kinds import CLUSTER, MACHINE
+from windrow.harvester.kinds import VM, VM_ACTIONS, VMI
+from windrow.kube.conditions import is_true
+from windrow.kube.objects import Raw, dig, labels_of, name_of, uid_of
+from windrow.kube.refs import EVENT
+from windrow.kube.requests import call
+
+Act = Callable[[Stage], Awaitable[None]]
+
+ZONE = "topology.kubernetes.io/zone"
+LAST_MEMBER = "replacement skipped: last etcd member"
+
+
+def plan_acts(pools: Sequence[Pool]) -> list[Act]:
+    """The acts that this topology allows, in the order in which they are played."""
+    members = sum(pool.quantity for pool in pools if pool.etcd)
+    workers = next((pool for pool in pools if pool.only_works and pool.quantity), None)
+    acts: list[Act] = [facts_of_birth]
+    if workers:
+        acts.append(lambda stage: lose_worker(stage, workers))
+    if members == 1:
+        acts.append(stop_last_member)
+    else:
+        acts.append(stop_machine)
+    if members >= 3:
+        acts.append(lose_member)
+    growing = workers or next(pool for pool in pools if pool.etcd)
+    acts.append(lambda stage: scale_up(stage, growing))
+    if workers:
+        acts.append(lambda stage: scale_down(stage, growing))
+    return acts
+
+
+# -- birth -------------------------------------------------------------------------------------------------------
+
+
+async def facts_of_birth(stage: Stage) -> None:
+    """Look at the guest's nodes and at Harvester's VMs, and compare."""
+    machines = await stage.machines()
+    nodes = await stage.nodes()
+    by_machine = {labels_of(node).get(NODE_MACHINE, ""): node for node in nodes}
+    pairs = [(machine, by_machine.get(uid_of(machine))) for machine in machines]
+    check = stage.report.check
+
+    ready = [name_of(node) for node in nodes if is_true(dig(node, "status", "conditions"), "Ready")]
+    check(
+        "nodes-ready",
+        len(ready) == len(machines),
+        f"{len(ready)} of {len(machines)} machines are Ready nodes",
+    )
+
+    vms = {name_of(raw): uid_of(raw) for raw in await stage.harvester.list(VM)}
+    wrong = [
+        name_of(machine)
+        for machine, node in pairs
+        if dig(node, "spec", "providerID") != f"harvester://{vms.get(name_of(machine))}"
+    ]
+    check("provider-ids", not wrong, _all_or("every node carries the uid of its VM", wrong))
+
+    instances = {name_of(raw): raw for raw in await stage.harvester.list(VMI)}
+    strays = [
+        name_of(machine)
+        for machine, node in pairs
+        if not _addresses_agree(node, instances.get(name_of(machine)))
+    ]
+    check("node-addresses", not strays, _all_or("every node has the address that its VM shows", strays))
+
+    unplaced = [name_of(machine) for machine, node in pairs if ZONE not in (labels_of(node) if node else {})]
+    zones = sorted({labels_of(node).get(ZONE, "") for node in nodes} - {""})
+    check("zones", not unplaced, _all_or(f"every node knows its zone ({', '.join(zones)})", unplaced))
+
+
+def _addresses_agree(node: Raw | None, instance: Raw | None) -> bool:
+    shown = {
+        address
+        for nic in dig(instance, "status", "interfaces", default=[])
+        for address in nic.get("ipAddresses") or ()
+    }
+    listed = dig(node, "status", "addresses", default=[])
+    internal = [entry["address"] for entry in listed if entry["type"] == "InternalIP"]
+    return bool(internal) and set(internal) <= shown
+
+
+def _all_or(fact: str, exceptions: Sequence[str]) -> str:
+    return fact if not exceptions else f"{fact}, except {', '.join(exceptions)}"
+
+
+# -- losses ------------------------------------------------------------------------------------------------------
+
+
+async def lose_worker(stage: Stage, pool: Pool) -> None:
+    await _lose(stage, (await stage.machines(pool.name))[0], "lost-worker-replaced", "a worker")
+
+
+async def lose_member(stage: Stage) -> None:
+    """Lose a server that carries etcd; its member must be dropped and the new one must vote."""
+    servers = [raw for raw in await stage.machines() if "etcd" in raw["spec"]["roles"]]
+    await _lose(stage, servers[0], "lost-etcd-member-replaced", "a server with an etcd member")
+    machines = {uid_of(raw) for raw in await stage.machines() if "etcd" in raw["spec"]["roles"]}
+    voters = {
+        labels_of(node).get(NODE_MACHINE)
+        for node in await stage.nodes()
+        if is_true(dig(node, "status", "conditions"), "EtcdIsVoter")
+    }
+    stage.report.check(
+        "etcd-members", voters == machines, f"{len(voters)} voting members, {len(machines)} servers"
+    )
+
+
+async def _lose(stage: Stage, machine: Raw, check: str, what: str) -> None:
+    name = name_of(machine)
+    before = {name_of(raw) for raw in await stage.machines()}
+    vm = await stage.vm_of(machine)
+    stage.report.note(f"{name}: {what}'s VM is deleted on Harvester, behind the manager's back")
+    await stage.harvester.delete(VM.ref(name, vm["metadata"]["namespace"]), "Foreground")
+    after = await stage.settled(without=name)
+    new = sorted({name_of(raw) for raw in after} - before)
+    stage.report.note(f"{', '.join(new)} took its place")
+    stage.report.check(
+        check, len(new) == 1 and len(after) == len(before), f"{name} was replaced by {', '.join(new)}"
+    )
+
+
+# -- stops -------------------------------------------------------------------------------------------------------
+
+
+async def stop_machine(stage: Stage) -> None:
+    """Stop a machine that the cluster can spare: it must be started, not replaced."""
+    await _stop(stage, (await stage.machines())[-1])
+
+
+async def stop_last_member(stage: Stage) -> None:
+    """Stop the only etcd member: it must be started again, and must never be replaced."""
+    member = next(raw for raw in await stage.machines() if "etcd" in raw["spec"]["roles"])
+    await _stop(stage, member)
+    said = await _said(stage, LAST_MEMBER)
+    stage.report.check("last-etcd-member-kept", bool(said), said or f"nobody said “{LAST_MEMBER}”")
+
+
+async def _stop(stage: Stage, machine: Raw) -> None:
+    name = name_of(machine)
+    vm = await stage.vm_of(machine)
+    namespace = vm["metadata"]["namespace"]
+    before = uid_of(await stage.harvester.get(VMI.ref(name, namespace)))
+    stage.report.note(f"{name} is stopped on Harvester")
+    await stage.harvester.call(call(VM_ACTIONS.ref(name, namespace), "stop"))
+
+    def started(world: World) -> bool | None:
+        raw = world.get((namespace, name))
+        return (
+            True
+            if raw is not None and uid_of(raw) != before and dig(raw, "status", "phase") == "Running"
+            else None
+        )
+
+    await wait_for(
+        stage.harvester.transport,
+        VMI,
+        started,
+        what=f"{name} to be started again",
+        clock=stage.clock,
+        namespace=namespace,
+        within=stage.patience,
+    )
+    await _node_is_back(stage, machine)
+    await stage.settled()
+    same = uid_of(await stage.vm_of(machine)) == uid_of(vm)
+    stage.report.note(f"{name} runs again")
+    stage.report.check("stopped-machine-started", same, f"{name} was started again; it is the same VM")
+
+
+async def _node_is_back(stage: Stage, machine: Raw) -> None:
+    """The manager may hold the cluster Ready until it hears of the stop, so ask the machine itself."""
+
+    def judge(world: World) -> bool | None:
+        raw = world.get((stage.namespace, name_of(machine)))
+        return True if raw is not None and is_true(dig(raw, "status", "conditions"), "Ready") else None
+
+    await wait_for(
+        stage.manager.transport,
+        MACHINE,
+        judge,
+        what=f"{name_of(machine)} to be Ready again",
+        clock=stage.clock,
+        namespace=stage.namespace,
+        within=stage.patience,
+    )
+
+
+async def _said(stage: Stage, words: str) -> str:
+    """The event of the cluster's namespace that contains `words`, or ""."""
+    for event in await stage.manager.list(EVENT, stage.namespace):
+        if words in str(event.get("message", "")):
+            return f"{dig(event, 'involvedObject', 'name')}: {event['message']}"
+    return ""
+
+
+# -- scale -------------------------------------------------------------------------------------------------------
+
+
+async def scale_up(stage: Stage, pool: Pool) -> None:
+    """One more worker; or, where one pool carries all roles, an odd number of members more."""
+    target = pool.quantity + (2 if pool.etcd else 1)
+    await _scale(stage, pool, target, "pool-scaled-up")
+
+
+async def scale_down(stage: Stage, pool: Pool) -> None:
+    await _scale(stage, pool, pool.quantity, "pool-scaled-down")
+
+
+async def _scale(stage: Stage, pool: Pool, target: int, check: str) -> None:
+    stage.report.note(f"pool {pool.name} is scaled to {target}")
+    cluster = CLUSTER.ref(stage.name, stage.namespace)
+    step = {"op": "replace", "path": f"/spec/rkeConfig/machinePools/{pool.index}/quantity", "value": target}
+    await stage.manager.json_patch(cluster, [step])
+    await stage.settled()
+    nodes = [await stage.node_of(raw) for raw in await stage.machines(pool.name)]
+    found = sum(is_true(dig(node, "status", "conditions"), "Ready") for node in nodes)
+    stage.report.note(f"pool {pool.name} has {found} Ready nodes")
+    stage.report.check(
+        check, found == target, f"pool {pool.name} has {found} Ready nodes; {target} were asked for"
+    )
+
+
+# -- play --------------------------------------------------------------------------------------------------------
+
+
+async def play(stage: Stage, act: Act) -> None:
+    """Play one act. What it waited for in vain becomes a check that did not hold."""
+    try:
+        await act(stage)
+    except NotSeen as error:
+        stage.report.check(f"in-time: {error.what}", False, f"{error}. {_last_words(error.last)}")
+
+
+def _last_words(world: Mapping[Any, Raw]) -> str:
+    """What the objects that were looked at wait for."""
+    found = {
+        f"{name_of(raw)}: {dig(raw, 'status', 'waiting', 'for')}"
+        for raw in world.values()
+        if dig(raw, "status", "waiting", "for")
+    }
+    return "; ".join(sorted(found)) or "Nothing said what it waits for."

@@ -1,0 +1,290 @@
+"""`windrow demo`: an embedded Harvester, a manager, a manifest; losses and repairs in front of the user.
+
+Everything runs in one process, but over the same sockets, certificates and credentials as in a rack: the manager
+and the demo's own questions go through TLS and the rack's proxy. Only the emulator's delays are scaled by `speed`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from windrow.assembly.acts import plan_acts, play
+from windrow.assembly.clock import SystemClock
+from windrow.assembly.embedded import Emulated, Managed, embedded_harvester, embedded_manager
+from windrow.assembly.manifests import read_documents, shipped
+from windrow.assembly.network import Sockets
+from windrow.assembly.options import DemoOptions, Out
+from windrow.assembly.report import Check, Moment, Report
+from windrow.assembly.stage import Stage
+from windrow.assembly.stock import Stock, credential_secrets, read_stock
+from windrow.assembly.waiting import NotSeen, wait_for
+from windrow.client.client import Client
+from windrow.clusters.dumps import clean
+from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
+from windrow.emulator.inventory import inventory
+from windrow.formats.json import pretty
+from windrow.kube.errors import Exists
+from windrow.kube.objects import Raw, dig, name_of, namespace_of
+from windrow.kube.refs import EVENT, NAMESPACE, SECRET, Kind
+from windrow.values.chance import Chance
+
+KINDS: tuple[Kind, ...] = (NAMESPACE, SECRET, HARVESTER_CONFIG, CLUSTER)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """The parts of a running demo."""
+
+    emulated: Emulated
+    managed: Managed
+    harvester: Client
+    manager: Client
+    sockets: Sockets
+    report: Report
+    out: Out
+    clock: SystemClock
+    patience: timedelta
+
+    def stage(self, cluster: Mapping[str, Any]) -> Stage:
+        return Stage(
+            namespace_of(cluster),
+            name_of(cluster),
+            self.harvester,
+            self.manager,
+            self.sockets.dial,
+            self.clock,
+            self.report,
+            self.patience,
+        )
+
+
+async def run(options: DemoOptions, out: Out) -> int:
+    """Play the demo; 0 only when every check held."""
+    documents = _documents(options, out)
+    with tempfile.TemporaryDirectory(prefix="windrow-") as scratch:
+        state = options.state or Path(scratch)
+        state.mkdir(parents=True, exist_ok=True)
+        return await _run(options, out, documents, state)
+
+
+def _documents(options: DemoOptions, out: Out) -> list[Raw]:
+    texts = [path.read_text() for path in options.manifests] or [shipped()]
+    documents, notes = clean([document for text in texts for document in read_documents(text)])
+    for note in notes:
+        out.say(note)
+    return documents
+
+
+async def _run(options: DemoOptions, out: Out, documents: list[Raw], state: Path) -> int:
+    clock = SystemClock()
+    report = Report(clock, lambda told: out.moment(told) if isinstance(told, Moment) else out.check(told))
+    async with _opened(options, out, documents, state, clock, report) as demo:
+        await _introduce(demo, read_stock(documents))
+        before = await inventory(demo.emulated.harvester.api)
+        async with asyncio.TaskGroup() as group:
+            views = [group.create_task(_show(demo)), group.create_task(_tell_events(demo))]
+            try:
+                await _play(demo, documents)
+                if not options.keep:
+                    await _delete(demo, documents, before)
+            finally:
+                for view in views:
+                    view.cancel()
+        report.calls.update(demo.managed.calls)
+        _conclude(options, report, out)
+        if options.keep:
+            await _stay(demo, documents)
+    return 0 if report.held else 1
+
+
+@asynccontextmanager
+async def _opened(
+    options: DemoOptions, out: Out, documents: list[Raw], state: Path, clock: SystemClock, report: Report
+) -> AsyncIterator[Demo]:
+    stock = read_stock(documents)
+    async with (
+        Sockets(clock) as sockets,
+        embedded_harvester(state, stock, clock, Chance(), speed=options.speed) as emulated,
+        embedded_manager(state, clock, Chance(), sockets.dial) as managed,
+    ):
+        yield Demo(
+            emulated,
+            managed,
+            Client(sockets.dial(emulated.access)),
+            Client(sockets.dial(managed.access)),
+            sockets,
+            report,
+            out,
+            clock,
+            timedelta(seconds=60 + 1200 / options.speed),
+        )
+
+
+async def _introduce(demo: Demo, stock: Stock) -> None:
+    demo.report.note(
+        f"an embedded Harvester {demo.emulated.version} answers at {demo.emulated.access.server}"
+    )
+    for line in stock.lines():
+        demo.out.say(f"  put on its shelves, since the manifest names them: {line}")
+    demo.report.note(f"the cluster manager answers at {demo.managed.access.server}")
+
+
+async def _play(demo: Demo, documents: list[Raw]) -> None:
+    await _apply(demo, documents)
+    clusters = [document for document in documents if document["kind"] == "Cluster"]
+    for cluster in clusters:
+        stage = demo.stage(cluster)
+        if not await _is_born(stage):
+            continue
+        for act in plan_acts(await stage.pools()):
+            await play(stage, act)
+
+
+async def _apply(demo: Demo, documents: list[Raw]) -> None:
+    stock = read_stock(documents)
+    secrets = credential_secrets(stock, demo.emulated.kubeconfig)
+    namespaces = sorted({namespace_of(raw) for raw in documents + secrets} - {""})
+    spaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in namespaces]
+    for raw in [*spaces, *secrets, *documents]:
+        kind = next((kind for kind in KINDS if kind.kind == raw["kind"]), None)
+        if kind is None:
+            demo.out.say(f"left out: {raw['kind']} {name_of(raw)}, which the demo has no use for")
+            continue
+        try:
+            await demo.manager.create(kind, raw)
+        except Exists:
+            continue
+        if kind in (CLUSTER, HARVESTER_CONFIG):
+            demo.report.note(f"{raw['kind']} {namespace_of(raw)}/{name_of(raw)} is applied")
+
+
+async def _is_born(stage: Stage) -> bool:
+    begun = stage.clock.now()
+    try:
+        await stage.settled()
+    except NotSeen as error:
+        waits = dig(await stage.cluster(), "status", "waiting", "for", default="nothing that it names")
+        stage.report.check("cluster-ready", False, f"{error}; it waits for {waits}")
+        return False
+    took = (stage.clock.now() - begun).total_seconds()
+    stage.report.note(f"cluster {stage.name} is Ready")
+    stage.report.check("cluster-ready", True, f"{stage.name} was Ready {took:.1f} s after it was asked for")
+    return True
+
+
+# -- the end -----------------------------------------------------------------------------------------------------
+
+
+async def _delete(demo: Demo, documents: list[Raw], before: frozenset[tuple[str, str, str]]) -> None:
+    for cluster in (document for document in documents if document["kind"] == "Cluster"):
+        name, namespace = name_of(cluster), namespace_of(cluster)
+        demo.report.note(f"cluster {name} is deleted")
+        await demo.manager.delete(CLUSTER.ref(name, namespace))
+        try:
+            await wait_for(
+                demo.manager.transport,
+                CLUSTER,
+                lambda world, key=(namespace, name): None if key in world else True,  # type: ignore[misc]
+                what=f"cluster {name} to be gone",
+                clock=demo.clock,
+                within=demo.patience,
+            )
+        except NotSeen as error:
+            demo.report.check("cluster-deleted", False, str(error))
+        else:
+            demo.report.check("cluster-deleted", True, f"{name} and its machines are gone")
+    await _compare(demo, before)
+
+
+async def _compare(demo: Demo, before: frozenset[tuple[str, str, str]]) -> None:
+    """Harvester collects garbage a moment after the last finalizer; give it that moment."""
+    deadline = demo.clock.now() + timedelta(seconds=10)
+    left = await inventory(demo.emulated.harvester.api) - before
+    while left and demo.clock.now() < deadline:
+        await demo.clock.until(demo.clock.now() + timedelta(seconds=0.2))
+        left = await inventory(demo.emulated.harvester.api) - before
+    names = ", ".join("/".join(part for part in entry if part) for entry in sorted(left))
+    demo.report.check(
+        "nothing-left", not left, f"left on Harvester: {names}" if left else "Harvester is as it was before"
+    )
+
+
+def _conclude(options: DemoOptions, report: Report, out: Out) -> None:
+    if options.report:
+        options.report.write_text(pretty(report.as_json()) + "\n")
+    out.say()
+    out.say("Timeline")
+    for moment in report.moments:
+        out.say(f"  {moment.at:7.1f} s  {moment.what}")
+    failed = [check.name for check in report.checks if not check.ok]
+    out.say()
+    out.say(
+        f"{len(report.checks)} checks, {len(failed)} failed" + (f": {', '.join(failed)}" if failed else ".")
+    )
+    if not options.keep:
+        out.say("Next: keep a cluster running and use it with kubectl: windrow demo --keep")
+        out.say("      or bring your own manifest:               windrow demo --manifest FILE")
+
+
+async def _stay(demo: Demo, documents: list[Raw]) -> None:
+    """Leave everything running until interrupted, and say how to reach it."""
+    out, state = demo.out, demo.managed.kubeconfig_path.parent
+    out.say()
+    out.say("Everything keeps running until you press Ctrl-C. In another terminal:")
+    out.say(f"  kubectl --kubeconfig {demo.emulated.kubeconfig_path} get vms,vmis -A")
+    out.say(f"  kubectl --kubeconfig {demo.managed.kubeconfig_path} get clusters,machines -A")
+    for cluster in (document for document in documents if document["kind"] == "Cluster"):
+        path = state / f"{name_of(cluster)}.yaml"
+        stage = demo.stage(cluster)
+        path.write_text(await stage.guest_kubeconfig())
+        path.chmod(0o600)
+        out.say(f"  kubectl --kubeconfig {path} get nodes -o wide")
+    await asyncio.Event().wait()
+
+
+# -- views -------------------------------------------------------------------------------------------------------
+
+
+async def _show(demo: Demo) -> None:
+    """Feed the live view after every change of a Cluster or Machine."""
+
+    async def follow(kind: Kind) -> None:
+        def look(world: Mapping[tuple[str, str], Raw]) -> None:
+            known[kind] = dict(world)
+            demo.out.show(known.get(CLUSTER, {}).values(), known.get(MACHINE, {}).values())
+
+        await wait_for(
+            demo.manager.transport, kind, look, what="the end", clock=demo.clock, within=timedelta(days=3650)
+        )
+
+    known: dict[Kind, dict[tuple[str, str], Raw]] = {}
+    async with asyncio.TaskGroup() as group:
+        group.create_task(follow(CLUSTER))
+        group.create_task(follow(MACHINE))
+
+
+async def _tell_events(demo: Demo) -> None:
+    """What the manager decides, in its own words: its events become moments of the timeline."""
+    told: dict[str, str] = {}
+
+    def look(world: Mapping[tuple[str, str], Raw]) -> None:
+        for raw in world.values():
+            uid = raw["metadata"]["uid"]
+            if uid in told or dig(raw, "involvedObject", "kind") not in ("Cluster", "Machine"):
+                continue
+            told[uid] = str(raw.get("message"))
+            demo.report.note(f"{dig(raw, 'involvedObject', 'name')}: {raw.get('message')}")
+
+    await wait_for(
+        demo.manager.transport, EVENT, look, what="the end", clock=demo.clock, within=timedelta(days=3650)
+    )
+
+
+__all__ = ["Check", "run"]

@@ -1,0 +1,45 @@
+"""`windrow emulate`: an embedded Harvester as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+from windrow.assembly.authority import write_private
+from windrow.assembly.clock import SystemClock
+from windrow.assembly.embedded import Emulated, embedded_harvester
+from windrow.assembly.manifests import read_documents
+from windrow.assembly.options import EmulateOptions, Out
+from windrow.assembly.stock import credential_secrets, read_stock
+from windrow.formats.yaml import dump_all
+from windrow.values.chance import Chance
+
+CREDENTIALS_FILE = "credentials.yaml"
+
+
+async def run(options: EmulateOptions, out: Out) -> int:
+    """Serve until cancelled. Writes `harvester.yaml`, and `credentials.yaml` where manifests name credentials."""
+    documents = [document for path in options.stock for document in read_documents(path.read_text())]
+    stock = read_stock(documents)
+    options.state.mkdir(parents=True, exist_ok=True)
+    async with embedded_harvester(
+        options.state, stock, SystemClock(), Chance(), speed=options.speed, port=options.port
+    ) as emulated:
+        out.say(f"An embedded Harvester {emulated.version} answers at {emulated.access.server}.")
+        out.say("It is emulated: nothing is virtualised, and its objects live in memory until it ends.")
+        for line in stock.lines():
+            out.say(f"On its shelves, since the manifests name them: {line}")
+        out.say(f"Its kubeconfig: {emulated.kubeconfig_path}")
+        if stock.credentials:
+            _write_credentials(options, emulated, out)
+        out.say(f"Try: kubectl --kubeconfig {emulated.kubeconfig_path} get vms -A")
+        await asyncio.Event().wait()
+    return 0
+
+
+def _write_credentials(options: EmulateOptions, emulated: Emulated, out: Out) -> None:
+    """The credential Secrets are the manager's to hold, so they are left as a manifest."""
+    documents = read_documents("\n---\n".join(path.read_text() for path in options.stock))
+    path = options.state / CREDENTIALS_FILE
+    write_private(path, dump_all(credential_secrets(read_stock(documents), emulated.kubeconfig)))
+    out.say(f"The credentials that the manifests name: {path}")
+    out.say(f"Give them to the manager: kubectl --kubeconfig MANAGER apply -f {path}")

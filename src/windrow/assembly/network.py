@@ -1,0 +1,78 @@
+"""How components in this process reach API servers: over sockets, or straight through the simulated rack.
+
+Both are one function from an `Access` (a kubeconfig, read) to a `Transport`; nothing above can tell them apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+
+from windrow.client.in_process import InProcessTransport
+from windrow.client.sockets import SocketTransport
+from windrow.client.transport import Transport
+from windrow.emulator.rack import Rack
+from windrow.kube.kubeconfig import Access
+from windrow.kube.requests import Event, Reply, Request
+from windrow.values.clock import Clock
+
+Dial = Callable[[Access], Transport]
+
+
+def verb_and_resource(request: Request) -> str:
+    """`GET virtualmachines`, `WATCH nodes`, `PUT virtualmachines/start`: what a request does, without names."""
+    parts = [part for part in request.path.split("/") if part]
+    rest = parts[2:] if parts[:1] == ["api"] else parts[3:]
+    if rest[:1] == ["namespaces"] and len(rest) > 2:
+        rest = rest[2:]
+    resource = "/".join([rest[0], *rest[2:]]) if rest else request.path
+    method = "WATCH" if request.parameter("watch") else request.method
+    return f"{method} {resource}"
+
+
+class CountingTransport:
+    """Counts what goes through it, by verb and resource."""
+
+    def __init__(self, inner: Transport, calls: Counter[str], label: str) -> None:
+        self._inner, self._calls, self._label = inner, calls, label
+
+    async def send(self, request: Request) -> Reply:
+        self._calls[f"{self._label} {verb_and_resource(request)}"] += 1
+        return await self._inner.send(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        self._calls[f"{self._label} {verb_and_resource(request)}"] += 1
+        return self._inner.stream(request)
+
+
+class Sockets:
+    """Dials over real sockets and closes all of them at the end."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._opened: list[SocketTransport] = []
+
+    def dial(self, access: Access) -> Transport:
+        transport = SocketTransport(access, self._clock)
+        self._opened.append(transport)
+        return transport
+
+    async def __aenter__(self) -> Sockets:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for transport in self._opened:
+            await transport.aclose()
+
+
+def through_rack(rack: Rack, clock: Clock) -> Dial:
+    """A dialler that calls the rack's doors directly; certificates and credentials are still checked."""
+
+    def dial(access: Access) -> Transport:
+        return InProcessTransport(access, rack.find, clock)
+
+    return dial

@@ -1,0 +1,153 @@
+"""The demo's stage: one cluster seen from three sides, and the questions that acts ask of it.
+
+Facts are read from Harvester and from the guest itself wherever they can be had there; the manager's own word is
+used only to know when it believes to be done.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from windrow.assembly.network import Dial
+from windrow.assembly.report import Report
+from windrow.assembly.waiting import World, wait_for
+from windrow.client.client import Client
+from windrow.clusters.kinds import CLUSTER, MACHINE
+from windrow.harvester.kinds import VM
+from windrow.kube.conditions import is_true
+from windrow.kube.kubeconfig import parse_kubeconfig
+from windrow.kube.objects import Raw, dig, is_deleting, labels_of, name_of, uid_of
+from windrow.kube.refs import NODE, SECRET
+from windrow.values.clock import Clock
+
+NODE_MACHINE = "rke.cattle.io/machine"
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What a Cluster asks of one pool."""
+
+    index: int
+    name: str
+    quantity: int
+    etcd: bool
+    control_plane: bool
+    worker: bool
+
+    @property
+    def only_works(self) -> bool:
+        return self.worker and not self.etcd and not self.control_plane
+
+
+def pools_of(cluster: Mapping[str, Any]) -> list[Pool]:
+    raws = dig(cluster, "spec", "rkeConfig", "machinePools", default=[])
+    return [
+        Pool(
+            index,
+            str(raw.get("name")),
+            int(raw.get("quantity", 1)),
+            bool(raw.get("etcdRole")),
+            bool(raw.get("controlPlaneRole")),
+            bool(raw.get("workerRole")),
+        )
+        for index, raw in enumerate(raws)
+    ]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One cluster, and the clients that look at it. `patience` bounds every wait."""
+
+    namespace: str
+    name: str
+    harvester: Client
+    manager: Client
+    dial: Dial
+    clock: Clock
+    report: Report
+    patience: timedelta = timedelta(minutes=5)
+
+    async def cluster(self) -> Raw:
+        return await self.manager.get(CLUSTER.ref(self.name, self.namespace))
+
+    async def pools(self) -> list[Pool]:
+        return pools_of(await self.cluster())
+
+    async def machines(self, pool: str = "") -> list[Raw]:
+        """The cluster's Machines, oldest first."""
+        found = [raw for raw in await self.manager.list(MACHINE, self.namespace) if self.owns(raw)]
+        found = [raw for raw in found if not pool or raw["spec"]["pool"] == pool]
+        return sorted(found, key=lambda raw: (raw["metadata"]["creationTimestamp"], name_of(raw)))
+
+    def owns(self, machine: Mapping[str, Any]) -> bool:
+        return bool(dig(machine, "spec", "clusterName") == self.name)
+
+    async def vm_of(self, machine: Mapping[str, Any]) -> Raw:
+        """The machine's VM; it bears the machine's name."""
+        found = [raw for raw in await self.harvester.list(VM) if name_of(raw) == machine["metadata"]["name"]]
+        return found[0]
+
+    async def guest_kubeconfig(self) -> str:
+        """The kubeconfig that the manager published for people."""
+        secret = await self.manager.get(SECRET.ref(f"{self.name}-kubeconfig", self.namespace))
+        return b64decode(secret["data"]["value"]).decode()
+
+    async def guest(self) -> Client:
+        """The guest API, as the published kubeconfig reaches it."""
+        return Client(self.dial(parse_kubeconfig(await self.guest_kubeconfig())))
+
+    async def nodes(self) -> list[Raw]:
+        return await (await self.guest()).list(NODE)
+
+    async def node_of(self, machine: Mapping[str, Any]) -> Raw | None:
+        uid = uid_of(machine)
+        return next((raw for raw in await self.nodes() if labels_of(raw).get(NODE_MACHINE) == uid), None)
+
+    async def settled(self, *, without: str = "", within: timedelta | None = None) -> list[Raw]:
+        """The Machines, once every pool has its count, all are Ready, none is leaving and the cluster is Ready.
+
+        `without` names a machine that must be gone. Raises NotSeen.
+        """
+        counts = {pool.name: pool.quantity for pool in await self.pools()}
+
+        def judge(world: World) -> list[Raw] | None:
+            mine = [raw for raw in world.values() if self.owns(raw)]
+            if any(is_deleting(raw) or name_of(raw) == without for raw in mine):
+                return None
+            ready = [raw for raw in mine if is_true(dig(raw, "status", "conditions"), "Ready")]
+            found = {name: sum(raw["spec"]["pool"] == name for raw in ready) for name in counts}
+            return mine if found == counts and len(ready) == len(mine) else None
+
+        within = within or self.patience
+        machines = await wait_for(
+            self.manager.transport,
+            MACHINE,
+            judge,
+            what=f"every machine of {self.name} to be Ready",
+            clock=self.clock,
+            namespace=self.namespace,
+            within=within,
+        )
+        await self.ready(within)
+        return machines
+
+    async def ready(self, within: timedelta | None = None) -> Raw:
+        """The Cluster, once its Ready condition holds. Raises NotSeen."""
+
+        def judge(world: World) -> Raw | None:
+            raw = world.get((self.namespace, self.name))
+            return raw if raw is not None and is_true(dig(raw, "status", "conditions"), "Ready") else None
+
+        return await wait_for(
+            self.manager.transport,
+            CLUSTER,
+            judge,
+            what=f"cluster {self.name} to be Ready",
+            clock=self.clock,
+            namespace=self.namespace,
+            within=within or self.patience,
+        )
