@@ -43,6 +43,7 @@ class Vm:
     halted_by_quota: str
     failure: str
     retry_at: str  # when a crashing VM is started again
+    removed_claims: str  # the claims that go along when it is deleted
     claims: tuple[str, ...]
     hotplugged: frozenset[str]
 
@@ -131,6 +132,7 @@ def read_vm(raw: Mapping[str, Any]) -> Vm:
         halted_by_quota=annotations.get(names.HALTED_BY_QUOTA, ""),
         failure=failure.message if failure is not None and failure.status == "True" else "",
         retry_at=dig(raw, "status", "startFailure", "retryAfterTimestamp", default=""),
+        removed_claims=annotations.get(names.REMOVED_CLAIMS, ""),
         claims=tuple(str(claim.get("claimName", "")) for claim in claims),
         hotplugged=frozenset(
             str(claim.get("claimName", "")) for claim in claims if claim.get("hotpluggable")

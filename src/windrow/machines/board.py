@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable, Iterable
+from dataclasses import replace
+from datetime import datetime
 from typing import Generic, TypeVar
 from weakref import WeakSet
+
+from windrow.machines.port import Sighting
 
 V = TypeVar("V")
 
@@ -92,3 +96,21 @@ class Board(Generic[V]):
     def _tell(self, key: Hashable, before: V | None) -> None:
         for reader in self._readers:
             reader.note(key, before)
+
+
+def dated(before: Sighting | None, seen: Sighting, now: datetime) -> Sighting:
+    """`seen`, with the instant since which its presence and state hold. Where nothing is certain, the places last
+    known stay; they are then what they say, last known."""
+    if before is None:
+        return replace(seen, since=now)
+    if seen.presence == "unknown":
+        seen = replace(
+            seen,
+            vm_uid=before.vm_uid,
+            addresses=before.addresses,
+            host=before.host,
+            zone=before.zone,
+            region=before.region,
+        )
+    stays = (before.presence, before.state) == (seen.presence, seen.state)
+    return replace(seen, since=before.since if stays else now)

@@ -9,11 +9,11 @@ its address at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from windrow.client.cache import Cache
-from windrow.machines.board import Board
+from windrow.machines.board import Board, dated
 from windrow.machines.port import (
     InfrastructureUnknown,
     MachineRefused,
@@ -145,17 +145,8 @@ class MemoryMachines:
         self._enter("remove", memory["MachineName"], memory["WindrowCredential"], ",".join(sorted(volumes)))
         self._compare_identity(memory)
         machine = self._machines.get((memory["VMNamespace"], memory["MachineName"]))
-        if machine is None:
+        if machine is None or machine.machine_uid != memory["WindrowMachineUID"]:
             return self._show_missing(memory["WindrowMachineUID"], memory["MachineName"])
-        if machine.machine_uid != memory["WindrowMachineUID"]:
-            raise MachineRefused(
-                [
-                    Problem(
-                        f"VM {machine.namespace}/{machine.spec_name} is not this machine's",
-                        "leave it, or remove it by hand",
-                    )
-                ]
-            )
         self.claims -= {f"{machine.namespace}/{claim}" for claim in volumes}
         machine.state = "deleting"
         self._show(machine)
@@ -401,9 +392,4 @@ class MemoryMachines:
 
     def _pin(self, sighting: Sighting) -> None:
         before = self._board.get(sighting.machine_uid)
-        if before is not None and replace(before, since=None) == sighting:
-            return
-        since = self._clock.now()
-        if before is not None and (before.presence, before.state) == (sighting.presence, sighting.state):
-            since = before.since or since
-        self._board.put(sighting.machine_uid, replace(sighting, since=since))
+        self._board.put(sighting.machine_uid, dated(before, sighting, self._clock.now()))

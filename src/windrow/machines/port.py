@@ -139,7 +139,7 @@ class Machines(Protocol):
 
         Returns once ordered; a machine that is not there counts as removed. Its end shows in `sightings`.
         Takes a `planned_memory` too. Raises InfrastructureUnknown, also where another Harvester answers than the
-        one the memory names; MachineRefused where the name belongs to somebody else's machine.
+        one the memory names. Somebody else's VM of that name is never touched.
         """
         ...
 

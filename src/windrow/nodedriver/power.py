@@ -66,7 +66,8 @@ def wait_for_address(ref: Ref, within: timedelta = WITHIN) -> Talk[tuple[str, ..
         pending = _pending_until(seen, ref, "running")
         return pending or vmi.addresses or Pending("no address is reported yet")
 
-    return (yield _until(ref, judge, within, f"wait for the address of {ref.name}"))
+    addresses: tuple[str, ...] = yield _until(ref, judge, within, f"wait for the address of {ref.name}")
+    return addresses
 
 
 def wait_for_running(ref: Ref, within: timedelta = WITHIN) -> Talk[None]:

@@ -10,49 +10,55 @@ is neither. A disk that was moved to another VM is no longer in this one, and su
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from windrow.harvester.cloud_init_secret import secret_ref
 from windrow.harvester.identity import is_marked
 from windrow.harvester.names import REMOVED_CLAIMS
-from windrow.harvester.vms import read_vm
+from windrow.harvester.vms import Vm, read_vm
 from windrow.harvester.volumes import own_claims
 from windrow.kube import requests
-from windrow.kube.errors import Conflict, KubeError, NotFound
-from windrow.kube.objects import annotations_of, is_deleting, uid_of
+from windrow.kube.errors import Conflict, Invalid, KubeError, NotFound
+from windrow.kube.objects import is_deleting, uid_of
 from windrow.kube.refs import PVC, Ref
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.plans import planned_claims
 from windrow.nodedriver.steps import Call, Gather, Note, Talk
 
 
-def remove(configuration: Configuration, volumes: frozenset[str]) -> Talk[None]:
-    """Order the removal. May be repeated at any time, and continues; at most three calls while the VM is there.
+def remove(configuration: Configuration, volumes: frozenset[str], known: Vm | None = None) -> Talk[bool]:
+    """Order the removal; return whether the VM is gone already. May be repeated at any time, and continues.
 
-    A VM of this name that is not this machine's is not touched: then the machine is gone. Raises the KubeError that
-    stopped it.
+    At most three calls while the VM is there. `known` is a reading of a current cache that may stand for the first:
+    both writes carry the VM's uid, so they cannot hit another. A VM of this name that is not this machine's is not
+    touched: then the machine is gone. Raises the KubeError that stopped it.
     """
-    vm = yield from find(configuration.ref, "see what is to be removed")
-    if vm is None or not is_marked(vm, configuration.cluster_uid, configuration.machine_uid):
-        yield from _clear_up(configuration, volumes)
-        return
-    wanted = ",".join(sorted(_own(configuration, vm) | volumes))
-    if wanted and annotations_of(vm).get(REMOVED_CLAIMS) != wanted:
-        change = {"metadata": {"annotations": {REMOVED_CLAIMS: wanted}}}
-        yield Call(requests.merge_patch(configuration.ref, change), f"its own disks go along: {wanted}")
-    if is_deleting(vm):
-        return
+    if known is None or not configuration.claims:
+        raw = yield from find(configuration.ref, "see what is to be removed")
+        if raw is None or not is_marked(raw, configuration.cluster_uid, configuration.machine_uid):
+            yield from _clear_up(configuration, volumes)
+            return True
+        known = read_vm(raw)
+        marked = own_claims(raw, configuration.cluster_uid, configuration.machine_uid)
+        own = (marked | frozenset(configuration.claims)) & frozenset(known.claims)
+    else:
+        own = frozenset(configuration.claims) & frozenset(known.claims)
     try:
-        yield Call(
-            requests.delete(configuration.ref, propagation="Foreground", uid=uid_of(vm)),
-            f"remove VM {configuration.machine_name}",
-        )
+        yield from _order(known, ",".join(sorted(own | volumes)))
     except NotFound:
-        return
-    except Conflict:
-        # Another VM took the name between the reading and the order. It was not touched; look again.
-        yield from remove(configuration, volumes)
+        return False  # gone this very moment; its end shows as the end of any other
+    except (Conflict, Invalid):
+        # Another VM took the name since the reading, and was not touched; look again.
+        return (yield from remove(configuration, volumes))
+    return False
+
+
+def _order(vm: Vm, claims: str) -> Talk[None]:
+    if claims and vm.removed_claims != claims:
+        change = {"metadata": {"uid": vm.uid, "annotations": {REMOVED_CLAIMS: claims}}}
+        yield Call(requests.merge_patch(vm.ref, change), f"its own disks go along: {claims}")
+    if not vm.is_deleting:
+        yield Call(requests.delete(vm.ref, propagation="Foreground", uid=vm.uid), f"remove VM {vm.ref.name}")
 
 
 def find(ref: Ref, because: str) -> Talk[Any]:
@@ -61,11 +67,6 @@ def find(ref: Ref, because: str) -> Talk[Any]:
         return (yield Call(requests.get(ref), because))
     except NotFound:
         return None
-
-
-def _own(configuration: Configuration, vm: Mapping[str, Any]) -> frozenset[str]:
-    marked = own_claims(vm, configuration.cluster_uid, configuration.machine_uid)
-    return (marked | frozenset(configuration.claims)) & frozenset(read_vm(vm).claims)
 
 
 def _clear_up(configuration: Configuration, volumes: frozenset[str]) -> Talk[None]:

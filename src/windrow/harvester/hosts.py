@@ -1,0 +1,31 @@
+"""The hosts of a Harvester: the nodes on which VMs run. A namespaced credential cannot see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.harvester.names import REGION, ZONE
+from windrow.kube.conditions import is_true
+from windrow.kube.objects import dig, labels_of, name_of
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One host. A heartbeat does not change it, so it wakes nobody."""
+
+    name: str
+    is_ready: bool
+    zone: str
+    region: str
+
+
+def read_host(raw: Mapping[str, Any]) -> Host:
+    labels = labels_of(raw)
+    return Host(
+        name=name_of(raw),
+        is_ready=is_true(dig(raw, "status", "conditions"), "Ready"),
+        zone=labels.get(ZONE, ""),
+        region=labels.get(REGION, ""),
+    )

@@ -1,0 +1,163 @@
+"""One connection per credential, renewed when its kubeconfig changes.
+
+The kubeconfig is read afresh for every operation, so a replaced Secret takes effect everywhere at once: whoever
+notices first retires the old connection, and the watches that stand on it end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from windrow.client.cache import Cache
+from windrow.client.retrying import RetryingTransport
+from windrow.client.transport import Transport
+from windrow.harvester.access import explain
+from windrow.harvester.identity import ask_identity, read_identity
+from windrow.kube.errors import Forbidden, KubeError
+from windrow.kube.kubeconfig import Access, BadKubeconfig, parse_kubeconfig
+from windrow.kube.refs import Kind
+from windrow.machines.port import InfrastructureUnknown, MachineRefused, Problem
+from windrow.machines.runner import run
+from windrow.nodedriver.blocking import answer
+from windrow.nodedriver.problems import Refused
+from windrow.nodedriver.steps import NotInTime, Talk
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock
+
+R = TypeVar("R")
+
+Credentials = Callable[[str], Awaitable[str]]  # "namespace:name" -> kubeconfig text
+Dial = Callable[[Access], Transport]
+
+log = logging.getLogger(__name__)
+
+
+class Connection:
+    """One Harvester as one credential sees it."""
+
+    def __init__(
+        self,
+        credential: str,
+        kubeconfig: str,
+        access: Access,
+        transport: Transport,
+        clock: Clock,
+        chance: Chance,
+    ) -> None:
+        self.credential = credential
+        self.kubeconfig = kubeconfig
+        self.access = access
+        self.transport = transport
+        self.retired = asyncio.Event()
+        self._clock = clock
+        self._patient = RetryingTransport(transport, clock, chance)
+        self._identity = ""
+        self._asking = asyncio.Lock()
+
+    async def identity(self) -> str:
+        """The Harvester's identity, asked once. Raises InfrastructureUnknown."""
+        async with self._asking:
+            if not self._identity:
+                self._identity = await self._ask_identity()
+        return self._identity
+
+    async def confirm(self, recorded: str) -> str:
+        """The identity, which must be the recorded one where one is recorded. Raises InfrastructureUnknown."""
+        found = await self.identity()
+        if recorded and found != recorded:
+            raise InfrastructureUnknown(
+                f"credential {self.credential} leads to {self.access.server}, which is Harvester {found}; "
+                f"the machine was made on Harvester {recorded}",
+                "put the kubeconfig of the right Harvester into the credential Secret",
+            )
+        return found
+
+    async def run(self, talk: Talk[R], caches: Mapping[Kind, Cache[Any]] | None = None) -> R:
+        """The talk's result. Raises MachineRefused and InfrastructureUnknown, nothing else of Harvester's."""
+        try:
+            return await run(talk, self._patient, caches or {}, self._clock, log.info)
+        except Refused as refused:
+            raise MachineRefused([port_problem(problem) for problem in refused.problems]) from refused
+        except NotInTime as late:
+            raise InfrastructureUnknown(str(late), "look at the VM in Harvester") from late
+        except KubeError as error:
+            raise self.unknown(error) from error
+
+    def unknown(self, error: KubeError) -> InfrastructureUnknown:
+        """The error in the port's words: which server, which credential, what to do."""
+        return InfrastructureUnknown(*explain(error, self.access.server, self.credential))
+
+    async def close(self) -> None:
+        """Let go of the sockets; watches that stand on them end."""
+        self.retired.set()
+        if (aclose := getattr(self.transport, "aclose", None)) is not None:
+            await aclose()
+
+    async def _ask_identity(self) -> str:
+        try:
+            return read_identity(answer(await self._patient.send(ask_identity())))
+        except Forbidden:
+            # A credential of one namespace may not read kube-system. The CA that signs this API is Harvester's own
+            # and as old as its identity; only where there is none does the address have to do.
+            born_with = self.access.ca.strip() or self.access.server
+            return f"ca-{hashlib.sha256(born_with.encode()).hexdigest()[:32]}"
+        except KubeError as error:
+            raise self.unknown(error) from error
+
+
+class Connections:
+    """The connections in use, by credential."""
+
+    def __init__(self, credentials: Credentials, dial: Dial, clock: Clock, chance: Chance) -> None:
+        self._credentials, self._dial, self._clock, self._chance = credentials, dial, clock, chance
+        self._open: dict[str, Connection] = {}
+
+    async def get(self, credential: str) -> Connection:
+        """The connection that the credential stands for now. Raises InfrastructureUnknown."""
+        kubeconfig = await self._read(credential)
+        held = self._open.get(credential)
+        if held is not None and held.kubeconfig == kubeconfig:
+            return held
+        try:
+            access = parse_kubeconfig(kubeconfig)
+        except BadKubeconfig as bad:
+            raise InfrastructureUnknown(
+                f"credential {credential} holds no usable kubeconfig: {bad.fact}", bad.cure
+            ) from bad
+        opened = Connection(credential, kubeconfig, access, self._dial(access), self._clock, self._chance)
+        self._open[credential] = opened
+        if held is not None:
+            log.info("credential %s has a new kubeconfig; the old connection is closed", credential)
+            await held.close()
+        return opened
+
+    async def retire(self, connection: Connection) -> None:
+        """The credential no longer stands for this connection; the next `get` opens another."""
+        if self._open.get(connection.credential) is connection:
+            del self._open[connection.credential]
+        await connection.close()
+
+    async def close(self) -> None:
+        while self._open:
+            _, connection = self._open.popitem()
+            await connection.close()
+
+    async def _read(self, credential: str) -> str:
+        try:
+            return await self._credentials(credential)
+        except InfrastructureUnknown:
+            raise
+        except (KubeError, LookupError) as error:
+            raise InfrastructureUnknown(
+                f"credential {credential} cannot be read: {error}",
+                "create that Secret with a Harvester kubeconfig, or name another",
+            ) from error
+
+
+def port_problem(problem: Any) -> Problem:
+    """The driver's problem as the port's; they have the same parts, on two sides of a wall."""
+    return Problem(problem.fact, problem.cure, problem.field, problem.severity)
