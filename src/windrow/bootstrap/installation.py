@@ -81,7 +81,7 @@ before=$(cat /etc/machine-id)
 rm -f /etc/machine-id /var/lib/dbus/machine-id
 systemd-machine-id-setup
 if [ "$before" != "$(cat /etc/machine-id)" ]; then
-  systemctl try-restart systemd-networkd.service
+  systemctl try-restart systemd-networkd.service || true
 fi
 """
 

@@ -1,0 +1,169 @@
+"""What would not join in a rack does not join here, and the console says why.
+
+Each story takes the very documents that the bootstrap renders, damages one thing in one of them, and powers the
+machines on. The simulated machines have their own parsers, so whole documents that join are half of the proof.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from windrow.assembly.clock import LoopClock, run_story
+from windrow.bootstrap import rke2
+from windrow.bootstrap.authorities import new_cluster_secrets
+from windrow.bootstrap.intent import GuestCredential, NodeIntent, Role
+from windrow.emulator.guests.hardware import AgentReport, Disk, Hardware, Lease, Nic
+from windrow.emulator.guests.machine import machine_factory
+from windrow.emulator.rack import Rack
+from windrow.values.chance import Chance
+from windrow.values.clock import pause
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SECRETS = new_cluster_secrets(START)
+LONG_ENOUGH = timedelta(minutes=10)
+ADDRESSES = {"first": "10.0.0.11", "server": "10.0.0.12", "worker": "10.0.0.13"}
+JOIN = rke2.join_url(ADDRESSES["first"])
+ROLES = {"first": frozenset(Role), "server": frozenset(Role), "worker": frozenset({Role.WORKER})}
+
+Damage = Callable[[str], str]
+
+
+@dataclass
+class Wiring:
+    """The wires of one machine: a fixed lease, and a console that is kept."""
+
+    name: str
+    clock: LoopClock
+    rack: Rack
+    chance: Chance = field(default_factory=lambda: Chance(7))
+    speed: float = 1.0
+    lines: list[str] = field(default_factory=list)
+
+    async def lease(self, nic: Nic, hostname: str) -> Lease | None:
+        return Lease(ADDRESSES[self.name], 24, "10.0.0.1")
+
+    def console(self, line: str) -> None:
+        self.lines.append(line)
+
+    def agent(self, report: AgentReport | None) -> None:
+        return None
+
+
+def user_data(name: str) -> str:
+    first = name == "first"
+    return rke2.render(
+        NodeIntent(
+            cluster="prod",
+            hostname=name,
+            machine_uid=f"uid-{name}",
+            version="v1.35.1+rke2r1",
+            roles=ROLES[name],
+            secrets=SECRETS,
+            first=first,
+            server="" if first else JOIN,
+            global_config={"cloud-provider-name": "harvester"},
+            guest_credential=GuestCredential("kind: Config\n"),
+        )
+    )
+
+
+def boot(damaged: str = "", damage: Damage = str) -> dict[str, str]:
+    """Power all three machines on for a while; the console of each."""
+
+    async def story() -> dict[str, str]:
+        clock, rack = LoopClock(START), Rack()
+        power_on = machine_factory()
+        wirings = {name: Wiring(name, clock, rack) for name in ADDRESSES}
+        async with asyncio.TaskGroup() as rackside:
+            tasks = []
+            for place, (name, wires) in enumerate(wirings.items()):
+                text = damage(user_data(name)) if name == damaged else user_data(name)
+                nic = Nic("nic-0", f"02:00:00:00:00:0{place}", "default/vlan")
+                hardware = Hardware("default", name, f"vm-{name}", f"vmi-{name}", text, "", (nic,), Disk())
+                tasks.append(rackside.create_task(power_on(hardware, wires).run()))
+            await pause(clock, LONG_ENOUGH)
+            for task in tasks:
+                task.cancel()
+        return {name: "\n".join(wires.lines) for name, wires in wirings.items()}
+
+    return run_story(story())
+
+
+def joined(console: str) -> bool:
+    return "kubelet: node is Ready" in console
+
+
+def swap(old: str, new: str) -> Damage:
+    """Replace `old`, which must be there, once."""
+
+    def damage(text: str) -> str:
+        assert old in text
+        return text.replace(old, new, 1)
+
+    return damage
+
+
+def flip(pattern: str) -> Damage:
+    """Flip the lowest bit of the hex digit or letter that `pattern` ends on."""
+
+    def damage(text: str) -> str:
+        found = re.search(pattern, text)
+        assert found
+        at = found.end() - 1
+        return text[:at] + chr(ord(text[at]) ^ 1) + text[at + 1 :]
+
+    return damage
+
+
+def test_whole_documents_make_a_cluster() -> None:
+    consoles = boot()
+
+    assert {name: joined(console) for name, console in consoles.items()} == dict.fromkeys(ADDRESSES, True)
+    assert "WARNING" not in "".join(consoles.values())
+
+
+@pytest.mark.parametrize("name", ["server", "worker"])
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (flip(r"K10.{20}"), "CA hash"),
+        (flip(r"\n    token: K10\w+::\w+:\w{20}"), "401 Unauthorized"),
+        (swap(JOIN, rke2.join_url("10.0.0.99")), "https://10.0.0.99:9345"),
+        (swap("\n    server: ", "\n    sever: "), "flag provided but not defined: -sever"),
+        (
+            swap("\n    token: ", "\n      token: "),
+            "failed to parse /etc/rancher/rke2/config.yaml.d/50-rancher.yaml",
+        ),
+        (swap("\nwrite_files:\n", "\nwrite_file:\n"), "windrow-install.service"),
+    ],
+)
+def test_a_machine_with_one_thing_wrong_does_not_join_and_says_why(
+    name: str, damage: Damage, reason: str
+) -> None:
+    consoles = boot(name, damage)
+
+    assert not joined(consoles[name])
+    assert reason in consoles[name]
+    assert joined(consoles["first"])
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (flip(r"server-ca\.crt\n(?:.*\n){4}.{30}"), "server-ca"),
+        (flip(r"client-ca\.key\n(?:.*\n){4}.{30}"), "client-ca"),
+        (flip(r"etcd/peer-ca\.key\n(?:.*\n){4}.{30}"), "peer-ca"),
+        (swap("INSTALL_RKE2_VERSION=v1.35.1+rke2r1", "INSTALL_RKE2_VERSION=v1.35.1+rke2x"), "v1.35.1+rke2x"),
+    ],
+)
+def test_a_first_server_with_one_thing_wrong_starts_no_cluster(damage: Damage, reason: str) -> None:
+    consoles = boot("first", damage)
+
+    assert [name for name, console in consoles.items() if joined(console)] == []
+    assert reason in consoles["first"]
