@@ -17,7 +17,7 @@ from windrow.apiserver.doors import Door, Identity, Peer
 from windrow.apiserver.statuses import fail, reply_with
 from windrow.apiserver.verbs.watch import EntryEvent
 from windrow.formats.fastjson import dumps
-from windrow.kube.errors import KubeError
+from windrow.kube.errors import KubeError, Unanswered
 from windrow.kube.requests import JSON, Event, Reply, Request
 
 MOST_BODY = 3 * 1024 * 1024
@@ -103,7 +103,10 @@ class Listener:
         target = parse_target(request.path)
         if target.is_resource and verb_of(request.method, target, options_of(request)) == "watch":
             return await self._watch(http, request, peer)
-        return _response(await self._door.send(request, peer))
+        try:
+            return _response(await self._door.send(request, peer))
+        except Unanswered:
+            return _broken(http)
 
     async def _watch(self, http: web.BaseRequest, request: Request, peer: Peer) -> web.StreamResponse:
         task = asyncio.current_task()
@@ -112,6 +115,8 @@ class Listener:
         try:
             async with self._door.stream(request, peer) as events:
                 return await self._pour(http, events)
+        except Unanswered:
+            return _broken(http)
         except KubeError as error:
             return _response(reply_with(error))
         finally:
@@ -131,6 +136,13 @@ class Listener:
                 raise
         await response.write_eof()
         return response
+
+
+def _broken(http: web.BaseRequest) -> web.StreamResponse:
+    """The door wants the connection to break before an answer; the response goes nowhere."""
+    if http.transport is not None:
+        http.transport.abort()
+    return web.Response(status=500)
 
 
 async def _read(http: web.BaseRequest) -> Request:
