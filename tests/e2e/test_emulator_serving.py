@@ -12,12 +12,14 @@ from windrow.assembly.clock import SystemClock
 from windrow.client.client import Client
 from windrow.client.sockets import SocketTransport
 from windrow.emulator import kinds
+from windrow.emulator.faults import Fault, LoseAnswer
 from windrow.emulator.guests.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import Served, serve
-from windrow.kube.errors import NotTrusted, Unauthorized, Unreachable
+from windrow.kube.errors import NotTrusted, Unanswered, Unauthorized, Unreachable
 from windrow.kube.kubeconfig import parse_kubeconfig
-from windrow.kube.refs import NODE
+from windrow.kube.objects import new_object
+from windrow.kube.refs import CONFIG_MAP, NODE
 from windrow.values.chance import Chance
 
 
@@ -122,6 +124,18 @@ async def test_another_authority_is_not_trusted():
         async with a_client(other.admin_kubeconfig(served.url)) as client:
             with pytest.raises(NotTrusted):
                 await client.list(NODE)
+
+
+async def test_a_lost_answer_breaks_the_connection_after_the_write():
+    async with a_served_harvester() as (harvester, served), a_client(served.kubeconfig) as client:
+        fault = harvester.faults.add(Fault(LoseAnswer(), frozenset({"create"}), times=1))
+        raw = new_object(CONFIG_MAP, "c", "default")
+
+        with pytest.raises(Unanswered):
+            await client.create(CONFIG_MAP, raw)
+
+        assert 1 == harvester.faults.struck(fault)
+        assert await client.get(CONFIG_MAP.ref("c", "default"))
 
 
 async def _ends(reader: asyncio.StreamReader) -> bool:

@@ -81,7 +81,7 @@ class Harvester:
         self._chance = chance
         self._host_specs = tuple(default_hosts() if hosts is None else hosts)
         self._lans = Lans()
-        self.api = ApiServer(store or MemoryStore(), clock, chance, name="harvester")
+        self.api = ApiServer(store or MemoryStore(), clock, chance, name="harvester", authorize="rbac")
         self.credentials = Credentials(clock, vip, lambda: self.api.tokens)
         self.api.tls = self.credentials.identity
         self.api.root_ca = self.credentials.server_ca.certificate

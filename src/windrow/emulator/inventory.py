@@ -56,4 +56,5 @@ def _item(kind: Kind, raw: Raw) -> Item:
 
 
 def _is_users(kind: Kind, raw: Raw) -> bool:
-    return namespace_of(raw) not in _SYSTEM and (kind.kind, name_of(raw)) not in _OWN
+    own = (kind.kind, name_of(raw)) in _OWN or name_of(raw).startswith(("system:", "cluster-admin"))
+    return namespace_of(raw) not in _SYSTEM and not own

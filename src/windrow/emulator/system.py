@@ -53,7 +53,6 @@ def system_objects(version: str, vip: str) -> Iterable[tuple[Kind, Raw]]:
         yield STORAGE_CLASS, raw
     yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, "harvesterhci.io:cloudprovider", rules=CLOUD_PROVIDER_RULES)
     yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, "harvesterhci.io:csi-driver", rules=CSI_RULES)
-    yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, "cluster-admin", rules=[_rule("*", "*", "*")])
     yield CONFIG_MAP, render_vip(vip)
     yield (
         kinds.CLUSTER_NETWORK,
