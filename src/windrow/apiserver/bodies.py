@@ -9,6 +9,7 @@ from windrow.formats import fastjson, yaml
 from windrow.formats.json import NotJson
 from windrow.formats.yaml import NotYaml
 from windrow.kube.requests import APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from windrow.wire.protobuf import NotProtobuf, decode_object
 
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -36,6 +37,13 @@ def decode_yaml(body: bytes) -> Any:
         raise statuses.bad_request(f"error decoding YAML: {error}") from error
 
 
+def decode_protobuf(body: bytes) -> Any:
+    try:
+        return decode_object(body)
+    except NotProtobuf as error:
+        raise statuses.bad_request(f"the body of the request is not valid protobuf: {error}") from error
+
+
 def decode(body: bytes | None, content_type: str, *, custom: bool = False) -> Any:
     """The object in a body; None when there is none. Raises 400, 413 or 415."""
     if not body:
@@ -47,6 +55,8 @@ def decode(body: bytes | None, content_type: str, *, custom: bool = False) -> An
         return decode_json(body)
     if media == YAML:
         return decode_yaml(body)
+    if media == PROTOBUF and not custom:
+        return decode_protobuf(body)
     accepted = (JSON, YAML) if custom else ACCEPTED
     raise statuses.unsupported_media(accepted)
 

@@ -6,10 +6,10 @@ from base64 import b64encode
 from typing import Any
 
 from windrow.apiserver import reviews
+from windrow.apiserver.columns import COLUMNS, PLAIN
 from windrow.apiserver.schema import LIST_KEYS, LIST_TYPE, PATCH_KEY, PATCH_STRATEGY, PRESERVE
-from windrow.apiserver.types import VERBS, Column, Type
+from windrow.apiserver.types import VERBS, Type
 from windrow.kube import refs
-from windrow.kube.objects import dig
 from windrow.kube.refs import Kind
 
 Raw = dict[str, Any]
@@ -45,7 +45,7 @@ def by(
 
 def listing(item: Raw | None = None) -> Raw:
     """A list that is one value."""
-    return {"type": "array", "items": item or {}, LIST_TYPE: "atomic"}
+    return {"type": "array", "items": item or {PRESERVE: True}, LIST_TYPE: "atomic"}
 
 
 def words(**rest: Any) -> Raw:
@@ -146,21 +146,9 @@ def fold_string_data(raw: Raw) -> None:
         data.update({key: b64encode(str(text).encode()).decode() for key, text in plain.items()})
 
 
-# --- columns ----------------------------------------------------------------------------------------------------------
-
-
-def at(*path: str | int) -> Any:
-    return lambda raw: dig(raw, *path)
-
-
-NAME = Column("Name", at("metadata", "name"), format="name")
-AGE = Column("Age", at("metadata", "creationTimestamp"), "date")
-PLAIN = (NAME, AGE)
-
-
 def _type(kind: Kind, **rest: Any) -> Type:
     rest.setdefault("schema", whole())
-    rest.setdefault("columns", PLAIN)
+    rest.setdefault("columns", COLUMNS.get(kind.plural, PLAIN))
     rest["selectable"] = {**EVERY_FIELD, **rest.get("selectable", {})}
     return Type(kind, **rest)
 
@@ -192,7 +180,6 @@ BUILTINS: tuple[Type, ...] = (
         schema=whole(status=thing(conditions=CONDITIONS)),
         returns_deleted=True,
         verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
-        columns=(NAME, Column("Status", at("status", "phase")), AGE),
     ),
     _type(
         refs.NODE,
@@ -229,24 +216,11 @@ BUILTINS: tuple[Type, ...] = (
         schema=whole(type=defaulted(TEXT, "Opaque"), data=TEXTS, stringData=TEXTS, immutable=FLAG),
         selectable=fields("type"),
         begin=begin_secret,
-        columns=(
-            NAME,
-            Column("Type", at("type")),
-            Column("Data", lambda raw: len(raw.get("data") or {}), "integer"),
-            AGE,
-        ),
     ),
     _type(
         refs.CONFIG_MAP,
         short=("cm",),
         schema=whole(data=TEXTS, binaryData=TEXTS, immutable=FLAG),
-        columns=(
-            NAME,
-            Column(
-                "Data", lambda raw: len(raw.get("data") or {}) + len(raw.get("binaryData") or {}), "integer"
-            ),
-            AGE,
-        ),
     ),
     _type(
         refs.SERVICE,
@@ -281,7 +255,6 @@ BUILTINS: tuple[Type, ...] = (
         subresources=frozenset({"token"}),
         returns_deleted=True,
         schema=whole(secrets=by("name"), imagePullSecrets=by("name")),
-        columns=(NAME, Column("Secrets", lambda raw: len(raw.get("secrets") or ()), "integer"), AGE),
     ),
     _type(refs.EVENT, short=("ev",), selectable=_EVENT_FIELDS, schema=whole(type=TEXT)),
     _type(
@@ -317,7 +290,6 @@ BUILTINS: tuple[Type, ...] = (
     _type(Kind("", "v1", "LimitRange", "limitranges"), short=("limits",)),
     _type(
         refs.LEASE,
-        columns=(NAME, Column("Holder", at("spec", "holderIdentity")), AGE),
     ),
     _type(
         refs.STORAGE_CLASS,
@@ -355,7 +327,6 @@ BUILTINS: tuple[Type, ...] = (
         subresources=STATUS,
         counts=True,
         schema=whole(status=thing(conditions=CONDITIONS)),
-        columns=(NAME, Column("Created At", at("metadata", "creationTimestamp"), "string", "date")),
     ),
     _type(
         Kind("apps", "v1", "Deployment", "deployments"),

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from windrow.apiserver.builtins import AGE, EVERY_FIELD, NAME
+from windrow.apiserver.builtins import EVERY_FIELD
+from windrow.apiserver.columns import AGE, NAME
 from windrow.apiserver.schema import ANYTHING
 from windrow.apiserver.types import Column, Type
 from windrow.kube.refs import Kind
 
 Raw = dict[str, Any]
 
-_STEP = re.compile(r"\.?([A-Za-z0-9_$-]+)|\['((?:[^'\\]|\\.)*)'\]|\[(-?\d+)\]|\.((?:[A-Za-z0-9_-]|\\\.|/)+)")
 _FILTER = re.compile(r"^\[\?\(@\.([A-Za-z0-9_.]+)\s*==\s*[\"']([^\"']*)[\"']\)\]")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from windrow.apiserver.core import Listing, Outcome, Plain, Single
 from windrow.apiserver.store import Entry, Raw
 from windrow.apiserver.types import Type
-from windrow.formats.fastjson import dumps
+from windrow.formats import yaml
+from windrow.formats.fastjson import dumps, loads
 from windrow.kube.requests import Reply
 
 
@@ -34,7 +35,12 @@ def render_list(listing: Listing) -> bytes:
     return b"".join((dumps(front)[:-1], b',"items":[', items, b"]}"))
 
 
+def as_yaml(reply: Reply) -> Reply:
+    return Reply(reply.status, yaml.dump(loads(reply.body)).encode(), "application/yaml", reply.headers)
+
+
 def render(outcome: Outcome) -> Reply:
+    """The answer as JSON."""
     match outcome:
         case Single(_, entry, status):
             return Reply(status, entry.data)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from windrow.apiserver import bodies, crds, discovery, openapi, statuses
+from windrow.apiserver.accepting import YAML, Form, choose
 from windrow.apiserver.admission import Hook, Operation
 from windrow.apiserver.authentication import (
     Authenticator,
@@ -31,13 +32,14 @@ from windrow.apiserver.calls import (
 from windrow.apiserver.controllers.gc import Collector
 from windrow.apiserver.controllers.namespaces import Namespaces
 from windrow.apiserver.controllers.tokens import TokenSecrets
-from windrow.apiserver.core import Allows, Core, Outcome, Single
+from windrow.apiserver.core import Allows, Core, Listing, Outcome, Single
 from windrow.apiserver.doors import Identity, Peer
 from windrow.apiserver.local import Local
 from windrow.apiserver.rbac import FIRST_ROLES, Rbac, first_objects, says_no
-from windrow.apiserver.rendering import render
+from windrow.apiserver.rendering import as_yaml, render
 from windrow.apiserver.reviews import REVIEWS, review
 from windrow.apiserver.store import Store
+from windrow.apiserver.tables import metadata_only, partial, table, table_of
 from windrow.apiserver.tokens import Tokens
 from windrow.apiserver.types import Registry, Type
 from windrow.apiserver.verbs.create import create
@@ -248,10 +250,11 @@ class ApiServer:
         if action is not None:
             return await action(request, self._ref(target), caller)
         type = self._type(target)
+        form = choose(request.accept)
         call = Call(verb, target, caller, options, agent=header(request, "User-Agent"))
         self._read_body(request, type, call)
         outcome = await self._perform(type, call)
-        reply = render(outcome)
+        reply = self._rendered(outcome, form, options)
         if call.warnings:
             reply = replace(reply, headers={**reply.headers, "Warning": _warning_header(call.warnings)})
         return reply
@@ -264,9 +267,30 @@ class ApiServer:
         target = parse_target(request.path)
         await self._authorize(caller, "watch", target)
         type = self._type(target)
+        form = choose(request.accept)
         call = Call("watch", target, caller, options_of(request))
         async with watch(self.core, type, call) as events:
-            yield events
+            yield self._formed(type, events, form, call.options) if form.as_ else events
+
+    async def _formed(
+        self, type: Type, events: AsyncIterator[Event], form: Form, options: Mapping[str, str]
+    ) -> AsyncIterator[Event]:
+        """Each event's object as a table of one row, or as bare metadata."""
+        first = True
+        include = options.get("includeObject") or "Metadata"
+        async for event in events:
+            raw = event.object
+            if event.type == "ERROR":
+                yield event
+            elif form.as_ != "Table":
+                yield Event(event.type, metadata_only(raw))
+            elif event.type == "BOOKMARK":
+                yield Event(event.type, table_of(type, [], raw["metadata"], self.core.clock.now(), include))
+            else:
+                head = {"resourceVersion": raw["metadata"]["resourceVersion"]}
+                made = table_of(type, [raw], head, self.core.clock.now(), include, columns=first)
+                first = False
+                yield Event(event.type, made)
 
     async def perform(self, call: Call) -> Outcome:
         """One call whose body is decoded already and belongs to the server. Raises the refusal."""
@@ -356,6 +380,18 @@ class ApiServer:
                 call.media, call.body = bodies.decode_patch(request.body, request.content_type, accepted)
             case "delete" | "deletecollection":
                 call.body_options = bodies.decode(request.body, request.content_type) or {}
+
+    def _rendered(self, outcome: Outcome, form: Form, options: Mapping[str, str]) -> Reply:
+        if isinstance(outcome, (Single, Listing)) and form.as_:
+            made = (
+                table(outcome, self.core.clock.now(), options.get("includeObject") or "Metadata")
+                if form.as_ == "Table"
+                else partial(outcome)
+            )
+            status = outcome.status if isinstance(outcome, Single) else 200
+            return Reply(status, dumps(made))
+        reply = render(outcome)
+        return as_yaml(reply) if form.media == YAML else reply
 
     def _document(self, request: Request, path: str) -> Reply:
         """Discovery, OpenAPI, health, version."""

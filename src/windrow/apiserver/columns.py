@@ -1,0 +1,355 @@
+"""Printer columns of the built-in types: what `kubectl get` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from windrow.apiserver.types import Column
+from windrow.kube.conditions import find_condition
+from windrow.kube.objects import dig
+
+Raw = dict[str, Any]
+Cell = Callable[[Raw], Any]
+
+NONE, UNSET, UNKNOWN = "<none>", "<unset>", "<unknown>"
+ROLE = "node-role.kubernetes.io/"
+
+
+def at(*path: str | int, default: Any = None) -> Cell:
+    return lambda raw: dig(raw, *path, default=default)
+
+
+NAME = Column("Name", at("metadata", "name"), format="name")
+AGE = Column("Age", at("metadata", "creationTimestamp"), "date")
+CREATED = Column("Created At", at("metadata", "creationTimestamp"))
+PLAIN = (NAME, AGE)
+
+
+def _number(name: str, *path: str) -> Column:
+    return Column(name, at(*path, default=0), "integer")
+
+
+def _wide(name: str, cell: Cell) -> Column:
+    return Column(name, cell, priority=1)
+
+
+def _joined(values: Any) -> str:
+    return ",".join(str(one) for one in values) if values else NONE
+
+
+def _pairs(values: Any) -> str:
+    return _joined(f"{key}={value}" for key, value in sorted(values.items())) if values else NONE
+
+
+_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+
+
+def _modes(*path: str) -> Cell:
+    return lambda raw: ",".join(_MODES.get(one, one) for one in dig(raw, *path, default=[]))
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+def _node_status(raw: Raw) -> str:
+    ready = find_condition(dig(raw, "status", "conditions"), "Ready")
+    words = [{"True": "Ready"}.get(ready.status, "NotReady") if ready else "Unknown"]
+    if dig(raw, "spec", "unschedulable"):
+        words.append("SchedulingDisabled")
+    return ",".join(words)
+
+
+def _node_roles(raw: Raw) -> str:
+    labels = dig(raw, "metadata", "labels", default={})
+    roles = {key.removeprefix(ROLE) for key in labels if key.startswith(ROLE) and key != ROLE}
+    if labels.get("kubernetes.io/role"):
+        roles.add(labels["kubernetes.io/role"])
+    return _joined(sorted(roles))
+
+
+def _address(type: str) -> Cell:
+    def cell(raw: Raw) -> str:
+        for one in dig(raw, "status", "addresses", default=[]):
+            if one.get("type") == type:
+                return str(one.get("address"))
+        return NONE
+
+    return cell
+
+
+def _info(name: str) -> Cell:
+    return at("status", "nodeInfo", name, default=UNKNOWN)
+
+
+# --- pods -------------------------------------------------------------------------------------------------------------
+
+
+def _containers(raw: Raw) -> list[Raw]:
+    return list(dig(raw, "status", "containerStatuses", default=[]))
+
+
+def _pod_ready(raw: Raw) -> str:
+    ready = sum(bool(one.get("ready")) for one in _containers(raw))
+    return f"{ready}/{len(dig(raw, 'spec', 'containers', default=[]))}"
+
+
+def _pod_status(raw: Raw) -> str:
+    if dig(raw, "metadata", "deletionTimestamp"):
+        return "Terminating"
+    for one in _containers(raw):
+        reason = dig(one, "state", "waiting", "reason") or dig(one, "state", "terminated", "reason")
+        if reason:
+            return str(reason)
+    return str(dig(raw, "status", "reason") or dig(raw, "status", "phase", default=""))
+
+
+def _pod_restarts(raw: Raw) -> str:
+    return str(sum(int(one.get("restartCount", 0)) for one in _containers(raw)))
+
+
+# --- services, storage, workloads -------------------------------------------------------------------------------------
+
+
+def _external(raw: Raw) -> str:
+    shown = [
+        one.get("ip") or one.get("hostname")
+        for one in dig(raw, "status", "loadBalancer", "ingress", default=[])
+    ]
+    shown += dig(raw, "spec", "externalIPs", default=[])
+    if shown:
+        return _joined(shown)
+    return "<pending>" if dig(raw, "spec", "type") == "LoadBalancer" else NONE
+
+
+def _ports(raw: Raw) -> str:
+    shown = []
+    for port in dig(raw, "spec", "ports", default=[]):
+        node = f":{port['nodePort']}" if port.get("nodePort") else ""
+        shown.append(f"{port.get('port')}{node}/{port.get('protocol', 'TCP')}")
+    return _joined(shown)
+
+
+def _endpoints(raw: Raw) -> str:
+    shown = [
+        f"{address.get('ip')}:{port.get('port')}"
+        for subset in dig(raw, "subsets", default=[])
+        for address in subset.get("addresses") or ()
+        for port in subset.get("ports") or ()
+    ]
+    more = f" + {len(shown) - 3} more..." if len(shown) > 3 else ""
+    return _joined(shown[:3]) + more
+
+
+def _slice_endpoints(raw: Raw) -> str:
+    return _joined(address for one in raw.get("endpoints") or () for address in one.get("addresses") or ())
+
+
+def _class_name(raw: Raw) -> str:
+    marks = dig(raw, "metadata", "annotations", default={})
+    is_default = marks.get("storageclass.kubernetes.io/is-default-class") == "true"
+    return f"{raw['metadata']['name']} (default)" if is_default else str(raw["metadata"]["name"])
+
+
+def _claim_state(raw: Raw) -> str:
+    if dig(raw, "metadata", "deletionTimestamp"):
+        return "Terminating"
+    return str(dig(raw, "status", "phase", default=""))
+
+
+def _namespace_state(raw: Raw) -> str:
+    return str(dig(raw, "status", "phase", default=""))
+
+
+def _volume_claim(raw: Raw) -> str:
+    claim = dig(raw, "spec", "claimRef", default={})
+    return f"{claim.get('namespace')}/{claim.get('name')}" if claim else ""
+
+
+def _ready_of(wanted: tuple[str, ...], ready: tuple[str, ...]) -> Cell:
+    return lambda raw: f"{dig(raw, *ready, default=0)}/{dig(raw, *wanted, default=0)}"
+
+
+def _job_state(raw: Raw) -> str:
+    for type in ("Complete", "Failed", "Suspended"):
+        found = find_condition(dig(raw, "status", "conditions"), type)
+        if found and found.status == "True":
+            return type
+    return "Running"
+
+
+def _event_object(raw: Raw) -> str:
+    about = raw.get("involvedObject") or raw.get("regarding") or {}
+    return f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}"
+
+
+def _event_seen(*fields: str) -> Cell:
+    def cell(raw: Raw) -> Any:
+        for name in fields:
+            if raw.get(name):
+                return raw[name]
+        return dig(raw, "metadata", "creationTimestamp")
+
+    return cell
+
+
+def _role_ref(raw: Raw) -> str:
+    ref = raw.get("roleRef") or {}
+    return f"{ref.get('kind')}/{ref.get('name')}"
+
+
+COLUMNS: dict[str, tuple[Column, ...]] = {
+    "namespaces": (NAME, Column("Status", _namespace_state), AGE),
+    "nodes": (
+        NAME,
+        Column("Status", _node_status),
+        Column("Roles", _node_roles),
+        AGE,
+        Column("Version", at("status", "nodeInfo", "kubeletVersion", default="")),
+        _wide("Internal-IP", _address("InternalIP")),
+        _wide("External-IP", _address("ExternalIP")),
+        _wide("OS-Image", _info("osImage")),
+        _wide("Kernel-Version", _info("kernelVersion")),
+        _wide("Container-Runtime", _info("containerRuntimeVersion")),
+    ),
+    "pods": (
+        NAME,
+        Column("Ready", _pod_ready),
+        Column("Status", _pod_status),
+        Column("Restarts", _pod_restarts),
+        AGE,
+        _wide("IP", at("status", "podIP", default=NONE)),
+        _wide("Node", at("spec", "nodeName", default=NONE)),
+        _wide("Nominated Node", at("status", "nominatedNodeName", default=NONE)),
+        _wide("Readiness Gates", lambda raw: NONE),
+    ),
+    "secrets": (
+        NAME,
+        Column("Type", at("type", default="")),
+        Column("Data", lambda raw: len(raw.get("data") or {}), "integer"),
+        AGE,
+    ),
+    "configmaps": (
+        NAME,
+        Column("Data", lambda raw: len(raw.get("data") or {}) + len(raw.get("binaryData") or {}), "integer"),
+        AGE,
+    ),
+    "services": (
+        NAME,
+        Column("Type", at("spec", "type", default="")),
+        Column("Cluster-IP", at("spec", "clusterIP", default=NONE)),
+        Column("External-IP", _external),
+        Column("Port(s)", _ports),
+        AGE,
+        _wide("Selector", lambda raw: _pairs(dig(raw, "spec", "selector"))),
+    ),
+    "endpoints": (NAME, Column("Endpoints", _endpoints), AGE),
+    "endpointslices": (
+        NAME,
+        Column("AddressType", at("addressType", default="")),
+        Column("Ports", lambda raw: _joined(port.get("port") for port in raw.get("ports") or ())),
+        Column("Endpoints", _slice_endpoints),
+        AGE,
+    ),
+    "serviceaccounts": (NAME, Column("Secrets", lambda raw: len(raw.get("secrets") or ()), "integer"), AGE),
+    "events": (
+        Column("Last Seen", _event_seen("lastTimestamp", "eventTime", "deprecatedLastTimestamp"), "date"),
+        Column("Type", at("type", default="")),
+        Column("Reason", at("reason", default="")),
+        Column("Object", _event_object),
+        _wide("Subobject", at("involvedObject", "fieldPath", default="")),
+        _wide("Source", at("source", "component", default="")),
+        Column("Message", lambda raw: str(raw.get("message") or raw.get("note") or "").strip()),
+        Column("First Seen", _event_seen("firstTimestamp", "eventTime"), "date", priority=1),
+        Column("Count", at("count", default=1), "integer", priority=1),
+        Column("Name", at("metadata", "name"), format="name", priority=1),
+    ),
+    "persistentvolumeclaims": (
+        NAME,
+        Column("Status", _claim_state),
+        Column("Volume", at("spec", "volumeName", default="")),
+        Column("Capacity", at("status", "capacity", "storage", default="")),
+        Column("Access Modes", _modes("status", "accessModes")),
+        Column("StorageClass", at("spec", "storageClassName", default="")),
+        Column("VolumeAttributesClass", at("spec", "volumeAttributesClassName", default=UNSET)),
+        AGE,
+        _wide("VolumeMode", at("spec", "volumeMode", default=UNSET)),
+    ),
+    "persistentvolumes": (
+        NAME,
+        Column("Capacity", at("spec", "capacity", "storage", default="")),
+        Column("Access Modes", _modes("spec", "accessModes")),
+        Column("Reclaim Policy", at("spec", "persistentVolumeReclaimPolicy", default="")),
+        Column("Status", _claim_state),
+        Column("Claim", _volume_claim),
+        Column("StorageClass", at("spec", "storageClassName", default="")),
+        Column("VolumeAttributesClass", at("spec", "volumeAttributesClassName", default=UNSET)),
+        Column("Reason", at("status", "reason", default="")),
+        AGE,
+        _wide("VolumeMode", at("spec", "volumeMode", default=UNSET)),
+    ),
+    "storageclasses": (
+        Column("Name", _class_name, format="name"),
+        Column("Provisioner", at("provisioner", default="")),
+        Column("ReclaimPolicy", at("reclaimPolicy", default="Delete")),
+        Column("VolumeBindingMode", at("volumeBindingMode", default=UNSET)),
+        Column("AllowVolumeExpansion", at("allowVolumeExpansion", default=False)),
+        AGE,
+    ),
+    "volumeattachments": (
+        NAME,
+        Column("Attacher", at("spec", "attacher", default="")),
+        Column("PV", at("spec", "source", "persistentVolumeName", default="")),
+        Column("Node", at("spec", "nodeName", default="")),
+        Column("Attached", at("status", "attached", default=False), "boolean"),
+        AGE,
+    ),
+    "leases": (NAME, Column("Holder", at("spec", "holderIdentity", default="")), AGE),
+    "deployments": (
+        NAME,
+        Column("Ready", _ready_of(("spec", "replicas"), ("status", "readyReplicas"))),
+        _number("Up-to-date", "status", "updatedReplicas"),
+        _number("Available", "status", "availableReplicas"),
+        AGE,
+    ),
+    "statefulsets": (
+        NAME,
+        Column("Ready", _ready_of(("spec", "replicas"), ("status", "readyReplicas"))),
+        AGE,
+    ),
+    "replicasets": (
+        NAME,
+        _number("Desired", "spec", "replicas"),
+        _number("Current", "status", "replicas"),
+        _number("Ready", "status", "readyReplicas"),
+        AGE,
+    ),
+    "daemonsets": (
+        NAME,
+        _number("Desired", "status", "desiredNumberScheduled"),
+        _number("Current", "status", "currentNumberScheduled"),
+        _number("Ready", "status", "numberReady"),
+        _number("Up-to-date", "status", "updatedNumberScheduled"),
+        _number("Available", "status", "numberAvailable"),
+        Column("Node Selector", lambda raw: _pairs(dig(raw, "spec", "template", "spec", "nodeSelector"))),
+        AGE,
+    ),
+    "jobs": (
+        NAME,
+        Column("Status", _job_state),
+        Column("Completions", _ready_of(("spec", "completions"), ("status", "succeeded"))),
+        AGE,
+    ),
+    "poddisruptionbudgets": (
+        NAME,
+        Column("Min Available", at("spec", "minAvailable", default="N/A")),
+        Column("Max Unavailable", at("spec", "maxUnavailable", default="N/A")),
+        _number("Allowed Disruptions", "status", "disruptionsAllowed"),
+        AGE,
+    ),
+    "roles": (NAME, CREATED),
+    "clusterroles": (NAME, CREATED),
+    "rolebindings": (NAME, Column("Role", _role_ref), AGE),
+    "clusterrolebindings": (NAME, Column("Role", _role_ref), AGE),
+    "customresourcedefinitions": (NAME, CREATED),
+}

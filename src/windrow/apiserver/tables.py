@@ -1,0 +1,127 @@
+"""Objects as `meta.k8s.io/v1` tables and as bare metadata (reference/05 §7.13)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from windrow.apiserver.core import Listing, Single
+from windrow.apiserver.rendering import list_head
+from windrow.apiserver.types import Column, Type
+from windrow.values.clock import read_stamp
+
+Raw = dict[str, Any]
+
+META = "meta.k8s.io/v1"
+
+
+def age(span: timedelta) -> str:
+    """A span as kubectl words it: two units while small, one later."""
+    seconds = int(span.total_seconds())
+    if seconds < -1:
+        return "<invalid>"
+    if seconds < 120:
+        return f"{max(seconds, 0)}s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if minutes < 10:
+        return _two(minutes, "m", seconds % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _two(days, "d", hours % 24, "h")
+    if days < 730:
+        return f"{days}d"
+    years = days // 365
+    return _two(years, "y", days % 365, "d") if years < 8 else f"{years}y"
+
+
+def _two(first: int, unit: str, second: int, small: str) -> str:
+    return f"{first}{unit}{second}{small}" if second else f"{first}{unit}"
+
+
+def _cell(column: Column, raw: Raw, now: datetime) -> Any:
+    value = column.cell(raw)
+    if column.type == "date":
+        return _age_cell(value, now)
+    if isinstance(value, (dict, list)):
+        return str(value)
+    if column.type == "string" and value is not None and not isinstance(value, str):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    return value
+
+
+def _age_cell(value: Any, now: datetime) -> str:
+    if not value:
+        return "<unknown>"
+    try:
+        return age(now - read_stamp(value))
+    except (ValueError, TypeError):
+        return "<invalid>"
+
+
+def _definition(column: Column, *, custom: bool) -> Raw:
+    type = "string" if column.type == "date" and not custom else column.type
+    return {
+        "name": column.name,
+        "type": type,
+        "format": column.format,
+        "description": column.description or column.name,
+        "priority": column.priority,
+    }
+
+
+def metadata_only(raw: Raw) -> Raw:
+    """The object as PartialObjectMetadata."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": META, "metadata": raw["metadata"]}
+
+
+def _embedded(raw: Raw, include: str) -> Any:
+    match include:
+        case "None":
+            return None
+        case "Object":
+            return raw
+        case _:
+            return metadata_only(raw)
+
+
+def table_of(
+    type: Type,
+    objects: list[Raw],
+    head: Raw,
+    now: datetime,
+    include: str = "Metadata",
+    *,
+    columns: bool = True,
+) -> Raw:
+    """A Table with a row per object; `head` is its list metadata."""
+    rows = []
+    for raw in objects:
+        row: Raw = {"cells": [_cell(column, raw, now) for column in type.columns]}
+        embedded = _embedded(raw, include)
+        rows.append({**row, "object": embedded} if embedded is not None else {**row, "object": None})
+    made: Raw = {"kind": "Table", "apiVersion": META, "metadata": head}
+    shown = [_definition(column, custom=type.custom) for column in type.columns]
+    return {**made, "columnDefinitions": shown if columns else None, "rows": rows}
+
+
+def table(outcome: Single | Listing, now: datetime, include: str) -> Raw:
+    if isinstance(outcome, Listing):
+        objects = [entry.raw for entry in outcome.entries]
+        return table_of(outcome.type, objects, list_head(outcome), now, include)
+    raw = outcome.entry.raw
+    head = {"resourceVersion": raw["metadata"].get("resourceVersion", "")}
+    return table_of(outcome.type, [raw], head, now, include)
+
+
+def partial(outcome: Single | Listing) -> Raw:
+    """Metadata only, of one object or of a list."""
+    if isinstance(outcome, Single):
+        return metadata_only(outcome.entry.raw)
+    items = [metadata_only(entry.raw) for entry in outcome.entries]
+    head = {"kind": "PartialObjectMetadataList", "apiVersion": META, "metadata": list_head(outcome)}
+    return {**head, "items": items}
