@@ -131,6 +131,23 @@ async def eventually(
         await clock.until(clock.now() + timedelta(seconds=0.5))
 
 
+async def post(harvester: Harvester, **vm: Any) -> Raw:
+    """Create `a_vm` whose disk is made from the stocked image."""
+    line = harvester.api.local()
+    image = await line.get(kinds.IMAGE.ref("jammy", NAMESPACE))
+    vm.setdefault("image", IMAGE)
+    vm.setdefault("storage_class", image["status"]["storageClassName"])
+    return await line.create(kinds.VM, a_vm(**vm))
+
+
+async def boot(harvester: Harvester, **vm: Any) -> Raw:
+    """`post`, and wait for the machine's address; the instance."""
+    name = (await post(harvester, **vm))["metadata"]["name"]
+    found = await eventually(harvester, vmi_ref(name), has_address)
+    assert found is not None
+    return found
+
+
 def shows(status: str) -> Callable[[Raw | None], bool]:
     return lambda vm: dig(vm, "status", "printableStatus") == status
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from windrow.assembly.clock import run_story
-from windrow.emulator import kinds
 from windrow.emulator.guests.blank import BlankMachine
 from windrow.kube.objects import dig, uid_of
 from windrow.kube.refs import PVC
 
 from .rackside import (
-    IMAGE,
     a_harvester,
-    a_vm,
+    boot,
     eventually,
     has_address,
     is_gone,
@@ -25,11 +23,7 @@ from .rackside import (
 def test_a_posted_vm_boots_and_shows_its_address():
     async def story():
         async with a_harvester() as harvester:
-            line = harvester.api.local()
-            image = await line.get(kinds.IMAGE.ref("jammy", "default"))
-            await line.create(kinds.VM, a_vm(image=IMAGE, storage_class=image["status"]["storageClassName"]))
-
-            vmi = await eventually(harvester, vmi_ref(), has_address)
+            vmi = await boot(harvester)
             vm = await eventually(harvester, vm_ref(), shows("Running"))
 
             assert vmi["status"]["interfaces"][0]["ipAddress"].startswith("192.168.50.")
@@ -39,18 +33,10 @@ def test_a_posted_vm_boots_and_shows_its_address():
     assert run_story(story()) == ["Pending", "Scheduling", "Scheduled", "Running"]
 
 
-async def _boot(harvester, **vm):
-    line = harvester.api.local()
-    image = await line.get(kinds.IMAGE.ref("jammy", "default"))
-    raw = a_vm(image=IMAGE, storage_class=image["status"]["storageClassName"], **vm)
-    await line.create(kinds.VM, raw)
-    return await eventually(harvester, vmi_ref(raw["metadata"]["name"]), has_address)
-
-
 def test_a_stopped_machine_stays_down_until_it_is_started_and_keeps_address_and_disk():
     async def story():
         async with a_harvester() as harvester:
-            first = await _boot(harvester)
+            first = await boot(harvester)
 
             assert await order(harvester, "stop") == 202
             await eventually(harvester, vm_ref(), shows("Stopping"))
@@ -77,7 +63,7 @@ def test_a_stopped_machine_stays_down_until_it_is_started_and_keeps_address_and_
 def test_a_restart_gives_a_new_instance_under_the_same_name():
     async def story():
         async with a_harvester() as harvester:
-            first = await _boot(harvester)
+            first = await boot(harvester)
 
             assert await order(harvester, "restart") == 202
             second = await eventually(
@@ -95,8 +81,8 @@ def test_a_deleted_machine_takes_only_the_volumes_that_were_named():
     async def story():
         async with a_harvester() as harvester:
             line = harvester.api.local()
-            await _boot(harvester)
-            await _boot(harvester, name="m-2")
+            await boot(harvester)
+            await boot(harvester, name="m-2")
             named = {
                 "metadata": {
                     "annotations": {"harvesterhci.io/removedPersistentVolumeClaims": "m-1-disk-0-abcde"}
@@ -120,7 +106,7 @@ def test_a_guest_that_powers_itself_off_under_rerun_on_failure_stays_down():
 
     async def story():
         async with a_harvester(machine=_kept(machines)) as harvester:
-            await _boot(harvester)
+            await boot(harvester)
             machines[-1].end("poweroff")
             await eventually(harvester, vmi_ref(), is_gone)
             await harvester.pace.pause(600)
@@ -134,7 +120,7 @@ def test_a_guest_that_crashes_under_rerun_on_failure_is_started_again():
 
     async def story():
         async with a_harvester(machine=_kept(machines)) as harvester:
-            first = await _boot(harvester)
+            first = await boot(harvester)
             machines[-1].end("crash")
             await eventually(harvester, vmi_ref(), lambda vmi: vmi and uid_of(vmi) != uid_of(first))
             await eventually(harvester, vmi_ref(), has_address)
@@ -147,7 +133,7 @@ def test_a_guest_that_reboots_keeps_its_instance():
 
     async def story():
         async with a_harvester(machine=_kept(machines)) as harvester:
-            first = await _boot(harvester)
+            first = await boot(harvester)
             machines[-1].end("reboot")
             await eventually(harvester, vmi_ref(), lambda vmi: not has_address(vmi))
             second = await eventually(harvester, vmi_ref(), has_address)
@@ -162,7 +148,7 @@ def test_a_machine_that_hangs_is_destroyed_when_its_grace_is_over():
         async with a_harvester(
             machine=lambda hardware, wires: BlankMachine(hardware, wires, agent=True, hangs=True)
         ) as harvester:
-            await _boot(harvester)
+            await boot(harvester)
             began = harvester.pace.now()
             await order(harvester, "stop")
             await eventually(harvester, vmi_ref(), is_gone)

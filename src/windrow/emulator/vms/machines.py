@@ -67,8 +67,9 @@ class VirtualMachines:
         if vmi is not None and not _owns(vm, vmi):
             vmi = None
         if is_deleting(vm):
+            look = await self._remove(vm, vmi)
             await self._tell(vm, vmi)
-            return await self._remove(vm, vmi)
+            return look
         vm = await self._adopt(vm)
         if vm is None:
             return None
