@@ -10,6 +10,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from windrow.emulator.guests.accounts import ensure_account
 from windrow.emulator.guests.box import Box
 from windrow.emulator.guests.cluster import GuestCluster
 from windrow.emulator.guests.crds import HELM_CHART, HELM_CHART_CONFIG
@@ -24,7 +25,33 @@ Raw = dict[str, Any]
 NAMESPACE = "kube-system"
 CLOUD_PROVIDER = "harvester-cloud-provider"
 CSI_DRIVER = "harvester-csi-driver"
-CLOUD_CONFIG = "/etc/kubernetes/cloud-config"  # where the pod sees its credential
+# Where the pods see their credential.
+CLOUD_CONFIG = "/etc/kubernetes/cloud-config"
+CSI_CONFIG = "/var/lib/harvester/cloud-provider-config"
+
+_ALL_BUT_DELETE = ["get", "watch", "list", "update", "create", "patch"]
+# What the charts' roles allow. The cloud provider's lacks `delete` of nodes (reference/02 §7.1), so the nodes of VMs
+# that are gone stay until somebody else deletes them.
+_RULES: Mapping[str, list[Raw]] = {
+    CLOUD_PROVIDER: [
+        {"apiGroups": [""], "resources": ["services", "nodes", "events"], "verbs": _ALL_BUT_DELETE},
+        {"apiGroups": [""], "resources": ["nodes/status", "services/status"], "verbs": ["update", "patch"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "update", "create"]},
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "verbs": ["get", "list", "watch", "create", "update"],
+        },
+    ],
+    CSI_DRIVER: [
+        {"apiGroups": [""], "resources": ["nodes", "events", "secrets", "pods"], "verbs": _ALL_BUT_DELETE},
+        {
+            "apiGroups": ["", "storage.k8s.io", "snapshot.storage.k8s.io", "coordination.k8s.io"],
+            "resources": ["*"],
+            "verbs": [*_ALL_BUT_DELETE, "delete"],
+        },
+    ],
+}
 
 _TOLERATIONS: tuple[Mapping[str, Any], ...] = (
     {
@@ -43,7 +70,8 @@ def default_values(chart: str, data_directory: str) -> Raw:
     """The chart's own values, the ones that matter here."""
     directory = f"{data_directory}/etc/config-files"
     if chart == CSI_DRIVER:
-        return {"cloudConfig": {"secretName": "", "hostPath": f"{directory}/"}, "hostStorageClass": ""}
+        config = {"secretName": "", "secretKey": "cloud-provider-config", "hostPath": f"{directory}/"}
+        return {"cloudConfig": config, "hostStorageClass": ""}
     # The charts are built for RKE2's standard data directory; another one has to be said in the values.
     path = "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"
     return {
@@ -96,6 +124,7 @@ async def deploy_bundled_charts(
             spec={"bootstrap": chart == CLOUD_PROVIDER, "targetNamespace": NAMESPACE, "set": {}},
         )
         await cluster.ensure(HELM_CHART, raw)
+        await ensure_account(cluster, chart, _RULES[chart])
         if chart == CSI_DRIVER:
             await _make_storage_class(cluster)
         if chart in programs:
@@ -122,11 +151,20 @@ def _pod(cluster: GuestCluster, chart: str, data_directory: str) -> Pod:
             raise MountFailed(f"HelmChartConfig {chart}: valuesContent is not YAML: {error}") from error
 
     async def command() -> Sequence[str]:
-        return render_arguments(await values()) if chart == CLOUD_PROVIDER else [chart]
+        found = await values()
+        if chart == CLOUD_PROVIDER:
+            return render_arguments(found)
+        host_class = found.get("hostStorageClass")
+        return [
+            chart,
+            f"--kubeconfig={CSI_CONFIG}",
+            *([f"--host-storage-class={host_class}"] if host_class else []),
+        ]
 
     async def mount(box: Box) -> Mapping[str, bytes]:
         found = await values()
-        return {CLOUD_CONFIG: await _credential(box, cluster, found)}
+        where = CLOUD_CONFIG if chart == CLOUD_PROVIDER else CSI_CONFIG
+        return {where: await _credential(box, cluster, found)}
 
     return Pod(chart, chart, command, mount, _TOLERATIONS)
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from windrow.apiserver.doors import Identity
 from windrow.apiserver.local import Local
@@ -30,7 +30,6 @@ from windrow.values.clock import Clock
 from windrow.values.version import Version
 
 Raw = dict[str, Any]
-T = TypeVar("T")
 API_PORT = 6443
 SUPERVISOR_PORT = 9345
 _LEAF_DAYS = 365
@@ -84,7 +83,6 @@ class GuestCluster:
         self.beats: dict[str, Beat] = {}
         self.pods: dict[str, Pod] = {}
         self.addons: dict[str, str] = {}  # checksum of each applied manifest file
-        self.helm_values: dict[str, str] = {}
         self.leadership = asyncio.Lock()
         self.api = ApiServer(
             MemoryStore(),
@@ -92,6 +90,7 @@ class GuestCluster:
             chance,
             name=f"guest {uid}",
             version=str(version),
+            authorize="rbac",
             root_ca=authorities.server_ca,
         )
         for crd in HELM_CRDS:
@@ -176,18 +175,6 @@ class GuestCluster:
             lifetime=timedelta(days=_LEAF_DAYS),
         )
         return Identity(certificate + self.authorities.server_ca, key, self.authorities.client_ca)
-
-    def client_certificate(self, user: str, groups: tuple[str, ...]) -> tuple[str, str]:
-        """A certificate and key with which `user` may call the API."""
-        return x509.issue(
-            self.authorities.client_ca,
-            self.authorities.client_key,
-            common_name=user,
-            organizations=groups,
-            client=True,
-            now=self.clock.now(),
-            lifetime=timedelta(days=_LEAF_DAYS),
-        )
 
     def next_pod_range(self) -> str:
         self._pod_ranges += 1

@@ -9,17 +9,16 @@ is made; with an external cloud provider the addresses stay with the host name u
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from windrow.emulator.guests.accounts import pod_access
 from windrow.emulator.guests.box import Box
 from windrow.emulator.guests.cluster import Beat, GuestCluster
 from windrow.emulator.guests.hardware import Disk, File, Program, Surroundings
 from windrow.emulator.guests.pods import MountFailed, Pod
 from windrow.emulator.guests.settings import Settings
-from windrow.formats.yaml import dump
 from windrow.kube.errors import KubeError
 from windrow.kube.objects import new_object
 from windrow.kube.refs import LEASE, NODE
@@ -144,7 +143,8 @@ class Kubelet:
     # -- the Node
 
     async def _register(self) -> None:
-        local = self.cluster.local(f"system:node:{self.name}", ("system:nodes",))
+        # The node authorizer is not simulated: kubelets may do what they do.
+        local = self.cluster.local(f"system:node:{self.name}", ("system:nodes", "system:masters"))
         while True:
             try:
                 found = await local.find(self._ref)
@@ -357,15 +357,16 @@ class Kubelet:
         seat = self.cluster.api_seat(self.name)
         if seat is None:
             return 1
+        access = await pod_access(self.cluster, pod.name, seat.address)
         surroundings = Surroundings(
             argv=tuple(await pod.command()),
-            env=pod.env,
-            root=Disk({path: File(content, 0o600) for path, content in files.items()}),
+            env={**pod.env, **access.env},
+            root=Disk({path: File(content, 0o600) for path, content in {**files, **access.files}.items()}),
             clock=self.box.wires.clock,
             chance=self.box.wires.chance,
             rack=self.box.wires.rack,
             out=lambda line: self.box.console(f"{pod.name}: {line}"),
-            guest_kubeconfig=service_kubeconfig(self.cluster, pod.name, f"https://{seat.address}:6443"),
+            guest_kubeconfig=access.kubeconfig,
         )
         program = asyncio.ensure_future(self._guarded(pod, surroundings))
         gone = asyncio.ensure_future(seat.gone.wait())
@@ -387,39 +388,3 @@ class Kubelet:
 
 def node_name(box: Box, settings: Settings) -> str:
     return settings.text("node-name").lower() or box.hostname.lower()
-
-
-def service_kubeconfig(cluster: GuestCluster, account: str, server: str) -> str:
-    """How a bundled program reaches its own cluster's API: as its service account, by a client certificate."""
-    user = f"system:serviceaccount:kube-system:{account}"
-    certificate, key = cluster.client_certificate(user, ("system:masters",))
-
-    def encoded(text: str) -> str:
-        return base64.b64encode(text.encode()).decode()
-
-    return dump(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "default",
-            "clusters": [
-                {
-                    "name": "default",
-                    "cluster": {
-                        "server": server,
-                        "certificate-authority-data": encoded(cluster.authorities.server_ca),
-                    },
-                }
-            ],
-            "users": [
-                {
-                    "name": "default",
-                    "user": {
-                        "client-certificate-data": encoded(certificate),
-                        "client-key-data": encoded(key),
-                    },
-                }
-            ],
-            "contexts": [{"name": "default", "context": {"cluster": "default", "user": "default"}}],
-        }
-    )

@@ -119,7 +119,8 @@ class GuestMachine:
     def _prepare_image(self, box: Box) -> None:
         """What the image brought, on the first boot of its disk."""
         if not box.exists("/etc/machine-id"):
-            box.write("/etc/machine-id", self.wires.chance.uid().replace("-", "").encode() + b"\n")
+            # On a KVM guest, systemd makes it of the VM's own uuid.
+            box.write("/etc/machine-id", self.hardware.vm_uid.replace("-", "").encode() + b"\n")
         if self.hardware.image_has_agent and not box.exists("/usr/sbin/qemu-ga"):
             add_package(box, QEMU_GUEST_AGENT)
 

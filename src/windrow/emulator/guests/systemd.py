@@ -24,6 +24,31 @@ _DIRECTORIES = (
 # Targets and services of the image that other units wait for; they have long been reached when a unit asks.
 _REACHED = (".target", ".socket", ".slice", ".mount", ".timer", ".path")
 CLOUD_FINAL = "cloud-final.service"
+# Services that every cloud image has; that they run has no effect here.
+_OF_THE_IMAGE = frozenset(
+    f"{name}.service"
+    for name in (
+        *(
+            "systemd-networkd",
+            "systemd-resolved",
+            "systemd-timesyncd",
+            "systemd-sysctl",
+            "systemd-modules-load",
+        ),
+        *(
+            "systemd-journald",
+            "NetworkManager",
+            "networking",
+            "ssh",
+            "sshd",
+            "cron",
+            "rsyslog",
+            "chronyd",
+            "iscsid",
+        ),
+        *("multipathd", "multipath-tools", "ufw", "firewalld", "apparmor", "snapd", "unattended-upgrades"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +176,7 @@ class Systemd:
         name = _full(name)
         unit = self.find_unit(name)
         if unit is None:
-            if name.endswith(_REACHED):
+            if name.endswith(_REACHED) or name in _OF_THE_IMAGE:
                 return 0
             self.box.console(f"Failed to start {name}: Unit {name} not found.")
             return 5
@@ -339,6 +364,8 @@ class Systemd:
                 return 0
             case "start":
                 return await self.start(name, wait="--no-block" not in options)
+            case "try-restart" if not self.is_active(name):
+                return 0
             case "restart" | "reload-or-restart" | "try-restart":
                 await self.stop(name)
                 self._services.pop(name, None)
@@ -346,6 +373,8 @@ class Systemd:
             case "stop":
                 return await self.stop(name)
             case "enable" | "reenable":
+                if name in _OF_THE_IMAGE:
+                    return 0
                 if self.find_unit(name) is None:
                     self.box.console(f"Failed to enable unit: Unit file {name} does not exist.")
                     return 1
