@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
 import pytest
+from tests.contract.rack_world import rack_world
 
 from windrow.assembly.clock import LoopClock, run_story
 from windrow.machines.memory import MemoryMachines
@@ -31,8 +32,8 @@ def a_spec(name: str = "c1-pool1-abcde-fghij", uid: str = "m-1", **options: Any)
         "vmNamespace": "default",
         "cpuCount": "2",
         "memorySize": "4",
-        "diskInfo": '{"disks":[{"imageName":"default/image-1","bootOrder":1,"size":40}]}',
-        "networkInfo": '{"interfaces":[{"networkName":"default/net-1"}]}',
+        "diskInfo": '{"disks":[{"imageName":"default/jammy","bootOrder":1,"size":40}]}',
+        "networkInfo": '{"interfaces":[{"networkName":"default/vlan50"}]}',
         "sshUser": "rancher",
     }
     return MachineSpec(name, uid, "c1", "cluster-1", CREDENTIAL, {**fields, **options}, DOCUMENT)
@@ -99,7 +100,10 @@ async def memory_world() -> AsyncIterator[World]:
     yield MemoryWorld()
 
 
-WORLDS: dict[str, Callable[[], AbstractAsyncContextManager[World]]] = {"memory": memory_world}
+WORLDS: dict[str, Callable[[], AbstractAsyncContextManager[World]]] = {
+    "memory": memory_world,
+    "direct": rack_world,
+}
 
 Story = Callable[[World], Awaitable[None]]
 

@@ -23,7 +23,7 @@ from windrow.kube.refs import Kind
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Problem
 from windrow.machines.runner import run
 from windrow.nodedriver.blocking import answer
-from windrow.nodedriver.problems import Refused
+from windrow.nodedriver.problems import Busy, Refused
 from windrow.nodedriver.steps import NotInTime, Talk
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock
@@ -82,6 +82,8 @@ class Connection:
             return await run(talk, self._patient, caches or {}, self._clock, log.info)
         except Refused as refused:
             raise MachineRefused([port_problem(problem) for problem in refused.problems]) from refused
+        except Busy as busy:
+            raise InfrastructureUnknown(busy.fact, busy.cure) from busy
         except NotInTime as late:
             raise InfrastructureUnknown(str(late), "look at the VM in Harvester") from late
         except KubeError as error:

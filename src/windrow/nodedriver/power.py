@@ -13,6 +13,7 @@ from windrow.kube import requests
 from windrow.kube.errors import Conflict, KubeError
 from windrow.kube.refs import Ref
 from windrow.nodedriver.create import raise_refusal
+from windrow.nodedriver.problems import Busy
 from windrow.nodedriver.state import judge_state
 from windrow.nodedriver.steps import Call, Pending, Seen, Talk, Until
 
@@ -25,6 +26,7 @@ ALREADY_SO: Mapping[str, tuple[str, ...]] = {
     ),
     "stop": ("VM is not running", "only supports manual stop requests with a shorter graceperiod"),
 }
+UNDERWAY = "stop/start already underway"
 NOTHING_TO_RESTART = ("VM is not running", "does not support manual restart requests")
 
 WITHIN = timedelta(minutes=10)
@@ -54,7 +56,7 @@ def restart(ref: Ref) -> Talk[None]:
             raise
         yield from start(ref)
     except KubeError as error:
-        raise_refusal(error, f"a restart of {ref}")
+        _explain(error, ref, "restart")
         raise
 
 
@@ -94,8 +96,17 @@ def _act(ref: Ref, verb: str, options: Mapping[str, Any] | None = None) -> Talk[
         if not any(text in error.message for text in ALREADY_SO[verb]):
             raise
     except KubeError as error:
-        raise_refusal(error, f"the {verb} of {ref}")
+        _explain(error, ref, verb)
         raise
+
+
+def _explain(error: KubeError, ref: Ref, verb: str) -> None:
+    if UNDERWAY in error.message:
+        raise Busy(
+            f"{ref} is just being started or stopped, so the order to {verb} it has to wait",
+            "nothing to do; the order is given again",
+        ) from error
+    raise_refusal(error, f"the {verb} of {ref}")
 
 
 def _call(ref: Ref, verb: str, options: Mapping[str, Any] | None) -> Call:

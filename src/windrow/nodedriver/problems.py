@@ -28,12 +28,12 @@ class Refused(Exception):
         self.problems = problems
 
 
-class WrongHarvester(Exception):
-    """The Harvester that answers is not the one on which the machine was made."""
+class Busy(Exception):
+    """Another order is being carried out; this one has to wait and be given again."""
 
-    def __init__(self, found: str, recorded: str) -> None:
-        super().__init__(f"this Harvester is {found}; the machine was made on {recorded}")
-        self.found, self.recorded = found, recorded
+    def __init__(self, fact: str, cure: str) -> None:
+        super().__init__(f"{fact}; {cure}")
+        self.fact, self.cure = fact, cure
 
 
 def errors(problems: Sequence[Problem]) -> list[Problem]:

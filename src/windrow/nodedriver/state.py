@@ -43,10 +43,10 @@ def judge_state(vm: Vm, vmi: Vmi | None) -> Shown:
         return Shown("deleting", "Harvester is removing the VM")
     if vm.halted_by_quota:
         return Shown("failed", f"Harvester has halted the VM: {vm.halted_by_quota}")
+    if vmi is not None and vmi.is_deleting:
+        return Shown("stopping")
     if vmi is None or vmi.phase == "Succeeded":
         return _without_instance(vm)
-    if vmi.is_deleting:
-        return Shown("stopping")
     if vmi.phase == "Failed":
         return _failed(vm, vmi)
     if vmi.phase in _EARLY_PHASES:
