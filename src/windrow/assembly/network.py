@@ -14,7 +14,7 @@ from windrow.client.in_process import InProcessTransport
 from windrow.client.sockets import SocketTransport
 from windrow.client.transport import Transport
 from windrow.emulator.rack import Rack
-from windrow.kube.kubeconfig import Access
+from windrow.kube.kubeconfig import Access, ReadFile
 from windrow.kube.requests import Event, Reply, Request
 from windrow.values.clock import Clock
 
@@ -69,10 +69,13 @@ class Sockets:
             await transport.aclose()
 
 
-def through_rack(rack: Rack, clock: Clock) -> Dial:
-    """A dialler that calls the rack's doors directly; certificates and credentials are still checked."""
+def through_rack(rack: Rack, clock: Clock, read_file: ReadFile | None = None) -> Dial:
+    """A dialler that calls the rack's doors directly; certificates and credentials are still checked.
+
+    `read_file` reads the files that kubeconfigs name, as the one who dials sees them.
+    """
 
     def dial(access: Access) -> Transport:
-        return InProcessTransport(access, rack.find, clock)
+        return InProcessTransport(access, rack.find, clock, read_file=read_file)
 
     return dial

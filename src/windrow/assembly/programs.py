@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from windrow.assembly.network import through_rack
 from windrow.cloudprovider import program as cloud_provider
 from windrow.emulator.guests.hardware import Program, Surroundings
+from windrow.kube.kubeconfig import ReadFile
 from windrow.values.clock import Clock
 
 CLOUD_PROVIDER = "harvester-cloud-provider"
@@ -18,22 +19,23 @@ def guest_programs(clock: Clock) -> Mapping[str, Program]:
 
 
 async def _run_cloud_provider(around: Surroundings) -> int:
+    read_file = _reader(around)
     return await cloud_provider.run(
         around.argv,
         around.env,
-        _reader(around),
-        through_rack(around.rack, around.clock),
+        read_file,
+        through_rack(around.rack, around.clock, read_file),
         around.clock,
         around.chance,
         around.out,
     )
 
 
-def _reader(around: Surroundings):  # type: ignore[no-untyped-def]
+def _reader(around: Surroundings) -> ReadFile:
     def read_file(path: str) -> str:
         file = around.root.files.get(path)
         if file is None:
-            raise FileNotFoundError(path)
+            raise FileNotFoundError(f"no such file on the node: {path}")
         return file.content.decode()
 
     return read_file
