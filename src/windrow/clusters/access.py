@@ -7,9 +7,14 @@ second one is refused, before anything is made for it.
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from windrow.clusters.actions import GrantAccess, RecordAccount, RevokeAccess, Wait
 from windrow.clusters.parts import Part, Sheet
 from windrow.clusters.seen import Seen
+
+# The token is issued a moment after the account is made; Harvester's own dialogue asks as often.
+ASK_AGAIN = timedelta(seconds=1)
 
 
 def plan(seen: Seen) -> Part:
@@ -27,10 +32,12 @@ def plan(seen: Seen) -> Part:
         case "ordered":
             sheet.actions.append(GrantAccess("its token has not been kept yet"))
             sheet.waits.append(
-                Wait("Harvester to issue the token of the guest's account", "the first server is ordered")
+                Wait(
+                    "Harvester to issue the token of the guest's account",
+                    "the first server is recorded",
+                    until=seen.now + ASK_AGAIN,
+                )
             )
-        case "taken":
-            sheet.waits.append(Wait(seen.access.because, "the guest's account is made"))
         case _:
             pass
     return sheet.part()

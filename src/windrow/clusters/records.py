@@ -51,6 +51,7 @@ class Machine:
     pool: str
     roles: frozenset[Role]
     created: datetime
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     deleting: datetime | None = None
     claimed: bool = True  # our finalizer stands on it
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -67,7 +68,7 @@ class Machine:
     delete_first: bool = False
     replace_now: bool = False
     conditions: tuple[Mapping[str, Any], ...] = ()
-    status: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    status: Mapping[str, Any] = field(default_factory=dict, repr=False)
     version_mark: str = field(default="", compare=False)  # resourceVersion
 
     @property
@@ -115,6 +116,7 @@ def read_machine(raw: Mapping[str, Any]) -> Machine:
         pool=spec["pool"],
         roles=frozenset(Role(role) for role in spec.get("roles") or ()),
         created=read_stamp(raw["metadata"]["creationTimestamp"]),
+        raw={"metadata": raw["metadata"]},
         deleting=read_stamp(deleted) if deleted else None,
         claimed=names.MACHINE_FINALIZER in finalizers_of(raw),
         options=spec.get("options") or {},

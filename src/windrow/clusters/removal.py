@@ -51,7 +51,7 @@ def _next_step(machine: MachineSeen, seen: Seen, sheet: Sheet) -> None:
         _forget(machine, seen, sheet)
 
 
-def drains_until(machine: MachineSeen, seen: Seen) -> bool:
+def wants_pods(machine: MachineSeen, seen: Seen) -> bool:
     """Whether the pods on its node are of interest: somebody has to look at them."""
     return machine.is_leaving and not seen.cluster.deleting and _is_drainable(machine, seen)
 

@@ -58,16 +58,16 @@ def plan(seen: Seen) -> Part:
             verdict = Verdict("wait", f"{verdict.because}; {held}", "it is repaired once that is changed")
         match verdict.kind:
             case "well":
-                pass
+                continue
             case "wait":
                 sheet.waits.append(Wait(verdict.because, verdict.then, machine.name, verdict.until))
             case "start":
                 sheet.actions.append(Start(verdict.because, machine.name))
-                if _is_last_member(machine, seen):
-                    # Asked although the answer is known, so that the status says what is not going to happen.
-                    sheet.asked.append(_replace(machine, verdict.because))
             case "lost":
-                sheet.asked.append(_replace(machine, verdict.because))
+                pass
+        # For the last member it is asked although the answer is known, so that the status says what will not happen.
+        if verdict.kind == "lost" or _is_last_member(machine, seen):
+            sheet.asked.append(_replace(machine, verdict.because))
     return sheet.part()
 
 
@@ -82,7 +82,8 @@ def _switched_off(pool: Pool, seen: Seen) -> str:
 
 
 def _is_last_member(machine: MachineSeen, seen: Seen) -> bool:
-    return machine.is_etcd and [member.name for member in seen.members] == [machine.name]
+    alone = [member.name for member in seen.members] == [machine.name]
+    return alone and machine.is_etcd and seen.standing.initialized
 
 
 def judge(machine: MachineSeen, pool: Pool, seen: Seen) -> Verdict:

@@ -17,6 +17,7 @@ def find_changes(seen: Seen) -> tuple[str, ...]:
     found = []
     if seen.cluster.version and seen.cluster.version != seen.standing.version:
         found.append(f"kubernetesVersion is {seen.cluster.version}, the cluster runs {seen.standing.version}")
+    found += [sentence for pool in seen.cluster.pools if (sentence := _configuration_change(pool, seen))]
     found += [sentence for pool in seen.cluster.pools if (sentence := _pool_change(pool, seen))]
     return tuple(found)
 
@@ -34,3 +35,13 @@ def _pool_change(pool: Pool, seen: Seen) -> str:
     if not changed:
         return ""
     return f"{', '.join(sorted(changed))} of {pool.config} changed since {count} machines of pool {pool.name} were made"
+
+
+def _configuration_change(pool: Pool, seen: Seen) -> str:
+    now = seen.revisions.get(pool.name, "")
+    older = [m for m in seen.of_pool(pool) if m.record.revision and now and m.record.revision != now]
+    return (
+        f"the configuration changed since {len(older)} machines of pool {pool.name} were made"
+        if older
+        else ""
+    )

@@ -108,7 +108,6 @@ class MachineSeen:
     node: Node | None = None
     pods: tuple[Pod, ...] = ()
     removal_ordered: datetime | None = None
-    trouble: Trouble | None = None
 
     @property
     def name(self) -> str:
@@ -150,8 +149,7 @@ class MachineSeen:
 class GuestAccess:
     """Whether the guest has a credential for Harvester."""
 
-    state: Literal["unneeded", "missing", "ordered", "ready", "taken"] = "unneeded"
-    because: str = ""
+    state: Literal["unneeded", "missing", "ordered", "ready"] = "unneeded"
     credential: GuestCredential | None = field(default=None, repr=False)
 
 
@@ -168,7 +166,7 @@ class Seen:
     access: GuestAccess = field(default_factory=GuestAccess)
     # None: not asked, because it passed before. Empty: all well.
     preflight: tuple[Problem, ...] | None = None
-    trouble: Trouble | None = None
+    revisions: Mapping[str, str] = field(default_factory=dict)  # of the configuration, by pool
 
     @property
     def standing(self) -> Standing:

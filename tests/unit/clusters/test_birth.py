@@ -85,17 +85,6 @@ def test_the_account_for_the_guest_is_recorded_before_it_is_made():
     assert (plan.actions[0].namespace, plan.actions[0].account) == ("default", "prod")
 
 
-def test_an_account_that_belongs_to_another_cluster_stops_the_birth_with_a_reason():
-    plan = planned(
-        a_newborn(SERVERS),
-        access=GuestAccess("taken", "account default/prod is another cluster's"),
-        guest=UNASKED,
-    )
-
-    assert plan.actions == ()
-    assert plan.waits[0].what == "account default/prod is another cluster's"
-
-
 def test_one_first_server_is_recorded_and_nothing_else():
     plan = planned(a_newborn(SERVERS, WORKERS), guest=UNASKED)
 

@@ -1,0 +1,115 @@
+"""From a record to what the bootstrap and the node driver need to know."""
+
+from __future__ import annotations
+
+from windrow.bootstrap import DISTRIBUTIONS, Distribution
+from windrow.bootstrap.intent import BadIntent, ClusterSecrets, GuestCredential, NodeIntent, Role, Signer
+from windrow.clusters.reading import Cluster, Pool
+from windrow.clusters.records import Machine, machine_labels
+from windrow.machines.port import MachineSpec
+from windrow.values.version import NotVersion, Version
+
+_SIGNER = Signer("", "")
+# For questions about the configuration, which secrets have no part in.
+NO_SECRETS = ClusterSecrets(_SIGNER, _SIGNER, _SIGNER, _SIGNER, _SIGNER, "", "", "")
+
+
+def find_distribution(version: str) -> Distribution:
+    """The module that knows the distribution of `version`. Raises BadIntent."""
+    try:
+        return DISTRIBUTIONS[Version.parse(version).distribution]
+    except (KeyError, NotVersion) as error:
+        raise BadIntent(f"{version} is no release that can be built here", "use an RKE2 version") from error
+
+
+def build_intent(
+    cluster: Cluster,
+    pool: Pool,
+    machine: Machine,
+    secrets: ClusterSecrets,
+    credential: GuestCredential | None,
+) -> NodeIntent:
+    """What this machine shall become."""
+    return NodeIntent(
+        cluster=cluster.name,
+        hostname=machine.name,
+        machine_uid=machine.uid,
+        version=machine.version,
+        roles=machine.roles,
+        secrets=secrets,
+        first=machine.first,
+        server=machine.server,
+        labels=pool.labels,
+        taints=pool.taints,
+        machine_labels=machine_labels(cluster.name, pool),
+        global_config=cluster.global_config,
+        selector_config=cluster.selector_config,
+        chart_values=cluster.chart_values,
+        additional_manifest=cluster.additional_manifest,
+        registries=cluster.registries,
+        etcd=cluster.etcd,
+        data_directory=cluster.data_directory,
+        guest_credential=credential,
+    )
+
+
+def build_spec(cluster: Cluster, machine: Machine, document: str) -> MachineSpec:
+    return MachineSpec(
+        name=machine.name,
+        machine_uid=machine.uid,
+        cluster_name=cluster.name,
+        cluster_uid=cluster.uid,
+        credential=machine.credential,
+        options=machine.options,
+        cloud_config=document,
+    )
+
+
+def sample_intent(cluster: Cluster, pool: Pool, version: str) -> NodeIntent:
+    """A machine of the pool as it might be, for questions that concern all of them."""
+    return NodeIntent(
+        cluster=cluster.name,
+        hostname=sample_name(cluster, pool),
+        machine_uid="",
+        version=version,
+        roles=pool.roles,
+        secrets=NO_SECRETS,
+        first=Role.ETCD in pool.roles,
+        server="" if Role.ETCD in pool.roles else "https://192.0.2.1:9345",
+        machine_labels=machine_labels(cluster.name, pool),
+        global_config=cluster.global_config,
+        selector_config=cluster.selector_config,
+        chart_values=cluster.chart_values,
+        additional_manifest=cluster.additional_manifest,
+        registries=cluster.registries,
+        etcd=cluster.etcd,
+        data_directory=cluster.data_directory,
+    )
+
+
+def sample_name(cluster: Cluster, pool: Pool, number: int = 0) -> str:
+    return f"{cluster.name}-{pool.name}-xxxxx-{number:05d}"
+
+
+def sample_specs(cluster: Cluster, pool: Pool) -> list[MachineSpec]:
+    """One for each machine the pool asks for, since quotas are about sums."""
+    return [
+        MachineSpec(
+            name=sample_name(cluster, pool, number),
+            machine_uid="",
+            cluster_name=cluster.name,
+            cluster_uid=cluster.uid,
+            credential=pool.credential,
+            options=pool.options or {},
+            cloud_config="",
+        )
+        for number in range(pool.quantity)
+    ]
+
+
+def find_revision(cluster: Cluster, pool: Pool, version: str) -> str:
+    """A digest of the configuration that the pool's machines would be born with now; "" where there is none."""
+    try:
+        return find_distribution(version).revision(sample_intent(cluster, pool, version))
+    except BadIntent:
+        return ""

@@ -1,0 +1,284 @@
+"""The cluster manager: watches, and one reconcile per Cluster: observe, plan, carry out, say how it stands."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from windrow.client.client import Client
+from windrow.client.retrying import RetryingTransport
+from windrow.client.transport import Transport
+from windrow.client.watching import WatchedCache
+from windrow.clusters.actions import GrantAccess
+from windrow.clusters.carry_out import Carrier, earliest, trouble_lasts
+from windrow.clusters.guests import Dial, Guests, Link
+from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
+from windrow.clusters.ledger import Ledger
+from windrow.clusters.observe import Harvesters, Memo, Observer, addresses_of, config_clusters
+from windrow.clusters.plan import Plan, plan_cluster
+from windrow.clusters.records import Machine, read_machine
+from windrow.clusters.sealed import Sealed, read_any_sealed, read_sealed
+from windrow.clusters.seen import Seen, Trouble
+from windrow.clusters.status import derive_cluster, derive_machine, find_wait
+from windrow.kube.kubeconfig import Access
+from windrow.kube.objects import Raw, dig, name_of, namespace_of, version_of
+from windrow.kube.patches import make_merge_patch
+from windrow.kube.refs import SECRET, Kind, Ref
+from windrow.machines.port import Machines, Sighting
+from windrow.reconcile.controller import Controller
+from windrow.reconcile.outcomes import SETTLED, Changed, Failed, Outcome, Refused, Waiting
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock, pause
+
+log = logging.getLogger(__name__)
+
+V = TypeVar("V")
+
+LOOK_AGAIN = timedelta(seconds=30)  # after a refusal: an image may have been imported meanwhile
+CATCH_UP = timedelta(seconds=1)
+
+
+class Unfinished(Exception):
+    """Something could not be done; it is tried again, later and later."""
+
+
+class Manager:
+    """Keeps every Cluster of one management API as it is asked for."""
+
+    def __init__(
+        self,
+        api: Client,
+        machines: Machines,
+        dial: Dial,
+        clock: Clock,
+        chance: Chance,
+        *,
+        proxy: str = "",
+    ) -> None:
+        self._clock = clock
+        self._infrastructure = machines
+        self._chance = chance
+        self._troubles: dict[str, dict[str, Trouble]] = {}  # by cluster uid, then by subject
+        self._watched: set[str] = set()
+        self._group: asyncio.TaskGroup | None = None
+
+        def cache(kind: Kind, read: Callable[[Raw], V | None]) -> WatchedCache[V]:
+            return WatchedCache(api.transport, kind, "", read, clock, chance)
+
+        def patient(access: Access) -> Transport:
+            return RetryingTransport(dial(access), clock, chance)
+
+        self._clusters: Ledger[Raw] = Ledger(cache(CLUSTER, _whole), lambda raw: raw, version_of)
+        self._machines: Ledger[Machine] = Ledger(cache(MACHINE, read_machine), read_machine, _mark_of_machine)
+        self._configs: WatchedCache[Raw] = cache(HARVESTER_CONFIG, _whole)
+        self._secrets: Ledger[Sealed] = Ledger(cache(SECRET, read_sealed), read_any_sealed, _mark_of_sealed)
+        self._guests = Guests(dial, clock, chance)
+        memo = Memo()
+        harvesters = Harvesters(self._secrets, patient)
+        self._observer = Observer(
+            self._clusters,
+            self._machines,
+            self._configs,
+            self._secrets,
+            machines,
+            harvesters,
+            self._guests,
+            clock,
+            memo,
+        )
+        self._carrier = Carrier(
+            api,
+            self._clusters,
+            self._machines,
+            self._secrets,
+            machines,
+            harvesters,
+            self._guests,
+            clock,
+            chance,
+            memo,
+            proxy,
+        )
+        self.controller: Controller[Ref] = Controller("clusters", self.reconcile, clock, chance)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            caches = (self._clusters.cache, self._machines.cache, self._configs, self._secrets.cache)
+            for cache in caches:
+                group.create_task(cache.run(), name=f"watch {cache.kind.plural}")
+            for cache in caches:
+                await cache.synced()
+            for machine in self._machines.values():
+                self._watch_over(machine)
+            group.create_task(self._hear_clusters())
+            group.create_task(self._hear_machines())
+            group.create_task(self._hear_configs())
+            group.create_task(self._hear_secrets())
+            group.create_task(self._hear_sightings())
+            group.create_task(self.controller.run(), name="reconcile clusters")
+
+    # -- what wakes us -------------------------------------------------------------------------------------------
+
+    async def _hear_clusters(self) -> None:
+        async for before, after in self._clusters.cache.changes():
+            raw = after or before
+            if raw is None:
+                continue
+            ref = CLUSTER.ref(name_of(raw), namespace_of(raw))
+            self._clusters.noted(ref, after)
+            self.controller.queue.add(ref)
+
+    async def _hear_machines(self) -> None:
+        async for before, after in self._machines.cache.changes():
+            machine = after or before
+            if machine is None:
+                continue
+            self._machines.noted(machine.ref, after)
+            if after is not None:
+                self._watch_over(after)
+            self.controller.queue.add(CLUSTER.ref(machine.cluster, machine.namespace))
+
+    async def _hear_configs(self) -> None:
+        async for before, after in self._configs.changes():
+            for raw in filter(None, (before, after)):
+                for ref in config_clusters(raw, list(self._clusters.values())):
+                    self.controller.queue.add(ref)
+
+    async def _hear_secrets(self) -> None:
+        async for before, after in self._secrets.cache.changes():
+            sealed = after or before
+            if sealed is None:
+                continue
+            self._secrets.noted(SECRET.ref(sealed.name, sealed.namespace), after)
+            for raw in self._clusters.values():
+                if _concerns(sealed, raw):
+                    self.controller.queue.add(CLUSTER.ref(name_of(raw), namespace_of(raw)))
+
+    async def _hear_sightings(self) -> None:
+        async for before, after in self._infrastructure.sightings().changes():
+            sighting = after or before
+            if sighting is not None:
+                self._hear_sighting(sighting)
+
+    def _hear_sighting(self, sighting: Sighting) -> None:
+        for machine in self._machines.values():
+            if machine.uid == sighting.machine_uid:
+                self.controller.queue.add(CLUSTER.ref(machine.cluster, machine.namespace))
+
+    def _watch_over(self, machine: Machine) -> None:
+        if machine.memory is not None and machine.was_made and machine.uid not in self._watched:
+            self._watched.add(machine.uid)
+            self._infrastructure.watch_over(machine.memory)
+
+    # -- reconcile -----------------------------------------------------------------------------------------------
+
+    async def reconcile(self, key: Ref) -> Outcome:
+        if not (self._clusters.cache.is_synced and self._machines.cache.is_synced):
+            now = self._clock.now()
+            return Waiting("the management API", now, "it goes on", now + CATCH_UP)
+        seen = await self._observer.look(key)
+        if seen is None:
+            return SETTLED
+        link = self._open_link(key, seen)
+        plan = plan_cluster(seen)
+        troubles = await self._carrier.carry_out(plan, seen)
+        troubles = self._remember(seen, troubles)
+        if plan.actions and not troubles and not _only_asks(plan):
+            return Changed(f"{len(plan.actions)} actions")
+        await self._say(seen, plan, troubles)
+        return self._outcome(seen, plan, troubles, link)
+
+    def _open_link(self, key: Ref, seen: Seen) -> Link | None:
+        """Keep the way into the guest open, and pointing where its servers are."""
+        if self._group is None or seen.secrets is None or seen.cluster.deleting is not None:
+            return self._guests.find(seen.cluster.uid)
+        urls = addresses_of(seen)
+        if not urls:
+            return self._guests.find(seen.cluster.uid)
+        proxy = self._carrier.find_proxy(seen)
+        link = self._guests.open(
+            self._group, seen.cluster.uid, seen.secrets, proxy, lambda: self.controller.queue.add(key)
+        )
+        running = {url for url in urls if url not in _stopped_urls(seen)}
+        link.lead_to([url for url in urls if url in running] or urls)
+        return link
+
+    def _remember(self, seen: Seen, troubles: dict[str, Trouble]) -> dict[str, Trouble]:
+        before = self._troubles.get(seen.cluster.uid, {})
+        lasting = {
+            subject: trouble_lasts(before.get(subject), trouble) for subject, trouble in troubles.items()
+        }
+        self._troubles[seen.cluster.uid] = lasting
+        return lasting
+
+    async def _say(self, seen: Seen, plan: Plan, troubles: dict[str, Trouble]) -> None:
+        """Write how it stands, where that has changed."""
+        for machine in seen.machines:
+            wanted = derive_machine(machine, seen, plan, troubles)
+            await self._carrier.write_machine_status(machine.record, _change(machine.record.status, wanted))
+        wanted = derive_cluster(seen, plan, troubles)
+        if seen.cluster.claimed or seen.cluster.deleting is None:
+            await self._carrier.write_cluster_status(seen, _change(seen.standing.raw, wanted))
+
+    def _outcome(self, seen: Seen, plan: Plan, troubles: dict[str, Trouble], link: Link | None) -> Outcome:
+        if troubles:
+            subject, trouble = next(iter(troubles.items()))
+            return Failed(Unfinished(f"{subject or seen.cluster.name}: {trouble.fact}; {trouble.cure}"))
+        until = earliest(*(wait.until for wait in plan.waits), link.grace_ends if link else None)
+        if plan.refused:
+            return Waiting(str(plan.refused[0]), seen.now, "it is looked at again", seen.now + LOOK_AGAIN)
+        wait = find_wait(seen, plan, troubles)
+        if wait is None and until is None:
+            return SETTLED
+        return Waiting(wait.what if wait else "", seen.now, wait.then if wait else "", until)
+
+
+def _stopped_urls(seen: Seen) -> set[str]:
+    """Servers that certainly do not answer: a connection to them may hang for minutes without saying so."""
+    stopped = [
+        machine
+        for machine in seen.machines
+        if machine.presence == "missing"
+        or (machine.sighting and machine.sighting.state in ("stopped", "failed"))
+    ]
+    return set(addresses_of(replace(seen, machines=tuple(stopped))))
+
+
+def _only_asks(plan: Plan) -> bool:
+    """Asking for a token that is not issued yet changes nothing."""
+    return all(isinstance(action, GrantAccess) for action in plan.actions) and bool(plan.waits)
+
+
+def _change(before: Any, wanted: dict[str, Any]) -> dict[str, Any]:
+    """The merge patch that brings the fields of `wanted` into `before`, {} when they are there already."""
+    had = {key: before[key] for key in wanted if key in before}
+    asked = {key: value for key, value in wanted.items() if value is not None}
+    return make_merge_patch(had, asked)
+
+
+def _concerns(sealed: Sealed, cluster: Raw) -> bool:
+    called = f"{sealed.namespace}:{sealed.name}"
+    if sealed.cluster_uid:
+        return bool(sealed.cluster_uid == dig(cluster, "metadata", "uid"))
+    return called in str(cluster.get("spec"))
+
+
+def _whole(raw: Raw) -> Raw:
+    return raw
+
+
+def _mark_of_machine(machine: Machine) -> str:
+    return machine.version_mark
+
+
+def _mark_of_sealed(sealed: Sealed) -> str:
+    return sealed.version_mark
+
+
+__all__ = ["Manager", "Refused", "pause"]

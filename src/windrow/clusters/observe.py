@@ -1,0 +1,300 @@
+"""One look at one Cluster: everything the plan needs, read once, before anything is decided.
+
+What changes often comes from caches that watches keep. Asked for each time are only: the preflight, until it has
+passed; whether the account that is to be made for the guest is free; and the pods of a node that is being emptied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from windrow.bootstrap.access import GuestAccount
+from windrow.bootstrap.intent import BadIntent
+from windrow.client.cache import Cache
+from windrow.client.client import Client
+from windrow.client.transport import Transport
+from windrow.clusters import names
+from windrow.clusters.endpoint import find_apis
+from windrow.clusters.guests import Dial, Guests
+from windrow.clusters.intents import find_distribution, find_revision, sample_intent, sample_specs
+from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG
+from windrow.clusters.ledger import Ledger
+from windrow.clusters.reading import Cluster, read_cluster
+from windrow.clusters.records import Machine
+from windrow.clusters.removal import wants_pods
+from windrow.clusters.sealed import (
+    CredentialMissing,
+    Sealed,
+    read_credential,
+    read_given_credential,
+    read_guest_credential,
+    read_secrets,
+)
+from windrow.clusters.seen import Guest, GuestAccess, MachineSeen, Pod, Seen
+from windrow.kube.errors import KubeError
+from windrow.kube.kubeconfig import Access
+from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, name_of, namespace_of
+from windrow.kube.refs import POD, SECRET, Ref
+from windrow.machines.port import InfrastructureUnknown, Machines, Problem, Sighting
+from windrow.values.clock import Clock
+
+
+class Harvesters:
+    """Clients of the Harvesters that credentials lead to, each opened once and anew when its Secret changes."""
+
+    def __init__(self, secrets: Ledger[Sealed], dial: Dial) -> None:
+        self._secrets = secrets
+        self._dial = dial
+        self._open: dict[str, tuple[Access, Client]] = {}
+
+    def get_access(self, credential: str) -> Access:
+        """Raises CredentialMissing."""
+        namespace, _, name = credential.partition(":")
+        return read_credential(credential, self._secrets.get(SECRET.ref(name, namespace)))
+
+    def get_client(self, credential: str) -> Client:
+        """Raises CredentialMissing."""
+        access = self.get_access(credential)
+        opened = self._open.get(credential)
+        if opened is None or opened[0] != access:
+            transport: Transport = self._dial(access)
+            opened = self._open[credential] = (access, Client(transport))
+        return opened[1]
+
+
+@dataclass(slots=True)
+class Memo:
+    """What the manager may forget: after a restart it is only asked once more, or ordered once more."""
+
+    passed: dict[str, int] = field(
+        default_factory=dict
+    )  # cluster uid -> generation that passed the preflight
+    removals: dict[str, datetime] = field(default_factory=dict)  # machine uid -> when its removal was ordered
+
+
+class Observer:
+    """Reads. `look` is the only place where a plan's facts come from."""
+
+    def __init__(
+        self,
+        clusters: Ledger[Raw],
+        machines: Ledger[Machine],
+        configs: Cache[Raw],
+        secrets: Ledger[Sealed],
+        infrastructure: Machines,
+        harvesters: Harvesters,
+        guests: Guests,
+        clock: Clock,
+        memo: Memo,
+    ) -> None:
+        self._clusters = clusters
+        self._machines = machines
+        self._configs = configs
+        self._secrets = secrets
+        self._infrastructure = infrastructure
+        self._harvesters = harvesters
+        self._guests = guests
+        self._clock = clock
+        self._memo = memo
+
+    async def look(self, key: Ref) -> Seen | None:
+        """The Cluster `key` as it is now; None when there is none."""
+        raw = self._clusters.get(key)
+        if raw is None:
+            return None
+        configs = [config for config in self._configs.values() if namespace_of(config) == key.namespace]
+        reading = read_cluster(raw, configs)
+        cluster = reading.cluster
+        kept = self._secrets.get(SECRET.ref(names.secrets_name(cluster.name), cluster.namespace))
+        seen = Seen(
+            now=self._clock.now(),
+            cluster=cluster,
+            problems=reading.problems,
+            machines=self._machines_of(cluster),
+            secrets=read_secrets(kept, cluster.uid),
+            access=self._access(cluster, kept),
+            revisions=_revisions(cluster),
+        )
+        seen = self._with_guest(seen)
+        if _needs_preflight(seen, self._memo.passed.get(cluster.uid)):
+            seen = replace(seen, preflight=await self._check(seen))
+            if not seen.has_failed_preflight:
+                self._memo.passed[cluster.uid] = cluster.generation
+        return await self._with_pods(seen)
+
+    # -- machines --------------------------------------------------------------------------------------------------
+
+    def _machines_of(self, cluster: Cluster) -> tuple[MachineSeen, ...]:
+        records = [
+            record
+            for record in self._machines.values()
+            if record.namespace == cluster.namespace and record.cluster_uid == cluster.uid
+        ]
+        records.sort(key=lambda record: (record.created, record.name))
+        return tuple(self._machine(record) for record in records)
+
+    def _machine(self, record: Machine) -> MachineSeen:
+        sightings = self._infrastructure.sightings()
+        sighting: Sighting | None = sightings.get(record.uid)
+        if sighting is not None and not sightings.is_synced:
+            sighting = Sighting(
+                record.uid, record.name, "unknown", because="Harvester cannot be watched right now"
+            )
+        return MachineSeen(record, sighting, removal_ordered=self._memo.removals.get(record.uid))
+
+    # -- guest -----------------------------------------------------------------------------------------------------
+
+    def _with_guest(self, seen: Seen) -> Seen:
+        link = self._guests.find(seen.cluster.uid)
+        if link is None:
+            return replace(seen, guest=Guest(published=self._published(seen.cluster)))
+        guest = replace(link.look(), published=self._published(seen.cluster))
+        nodes = {node.machine_uid: node for node in guest.nodes if node.machine_uid}
+        machines = tuple(replace(machine, node=nodes.get(machine.record.uid)) for machine in seen.machines)
+        return replace(seen, guest=guest, machines=machines)
+
+    def _published(self, cluster: Cluster) -> str:
+        sealed = self._secrets.get(SECRET.ref(names.kubeconfig_name(cluster.name), cluster.namespace))
+        return sealed.data.get("server", "") if sealed and sealed.cluster_uid == cluster.uid else ""
+
+    async def _with_pods(self, seen: Seen) -> Seen:
+        link = self._guests.find(seen.cluster.uid)
+        draining = [machine for machine in seen.leaving if wants_pods(machine, seen)]
+        if link is None or not draining:
+            return seen
+        pods = await asyncio.gather(*(_pods_on(link.client, machine) for machine in draining))
+        found = {machine.name: tuple(some) for machine, some in zip(draining, pods, strict=True)}
+        machines = tuple(replace(machine, pods=found.get(machine.name, ())) for machine in seen.machines)
+        return replace(seen, machines=machines)
+
+    # -- the guest's credential --------------------------------------------------------------------------------------
+
+    def _access(self, cluster: Cluster, kept: Sealed | None) -> GuestAccess:
+        if cluster.cloud_config_secret:
+            namespace, _, name = cluster.cloud_config_secret.partition(":")
+            given = read_given_credential(self._secrets.get(SECRET.ref(name, namespace)), cluster)
+            if given is not None:
+                return GuestAccess("ready", given)
+        if cluster.cloud_provider != "harvester" and not cluster.cloud_config_secret:
+            return GuestAccess("unneeded")
+        made = read_guest_credential(kept, cluster)
+        if made is not None:
+            return GuestAccess("ready", made)
+        return GuestAccess("missing" if cluster.standing.account is None else "ordered")
+
+    # -- preflight -------------------------------------------------------------------------------------------------
+
+    async def _check(self, seen: Seen) -> tuple[Problem, ...]:
+        """Everything that is wrong, all at once, before anything is made."""
+        cluster = seen.cluster
+        problems = _check_configuration(cluster)
+        usable = set()
+        for credential in sorted({pool.credential for pool in cluster.pools}):
+            try:
+                self._harvesters.get_access(credential)
+                usable.add(credential)
+            except CredentialMissing as error:
+                problems.append(Problem(error.fact, error.cure, "spec.cloudCredentialSecretName"))
+        specs = [
+            spec
+            for pool in cluster.pools
+            if pool.credential in usable
+            for spec in sample_specs(cluster, pool)
+        ]
+        try:
+            problems += await self._infrastructure.check(specs)
+            if seen.access.state == "missing" and cluster.credential in usable:
+                problems += await self._check_account(cluster)
+        except InfrastructureUnknown as error:
+            problems.append(Problem(error.fact, error.cure, "spec.cloudCredentialSecretName"))
+        except KubeError as error:
+            cure = "make Harvester reachable, with a credential that may read there"
+            problems.append(Problem(str(error), cure, "spec.cloudCredentialSecretName"))
+        return tuple(dict.fromkeys(problems))
+
+    async def _check_account(self, cluster: Cluster) -> list[Problem]:
+        """Whether the name of the guest's account is free, or its objects ours from an earlier attempt."""
+        account = GuestAccount(cluster.name, cluster.vm_namespace, cluster.uid)
+        client = self._harvesters.get_client(cluster.credential)
+        found = await asyncio.gather(*(client.find(ref) for ref in account.refs))
+        taken = [
+            ref for ref, raw in zip(account.refs, found, strict=True) if raw and not account.is_mine(raw)
+        ]
+        if not taken:
+            return []
+        fact = f"{taken[0]} on Harvester belongs to somebody else, perhaps to another cluster called {cluster.name}"
+        cure = (
+            "rename the cluster, choose another vmNamespace, or name a Secret with the guest's credential in "
+            "cloud-provider-config"
+        )
+        return [Problem(fact, cure, "metadata.name")]
+
+
+def _needs_preflight(seen: Seen, passed: int | None) -> bool:
+    if seen.cluster.deleting is not None or seen.standing.initialized:
+        return False
+    if any(problem.severity == "error" for problem in seen.problems):
+        return False
+    generation = seen.cluster.generation
+    return passed != generation and not (
+        seen.standing.checked and seen.standing.raw.get("observedGeneration") == generation
+    )
+
+
+def _check_configuration(cluster: Cluster) -> list[Problem]:
+    found: list[Problem] = []
+    for pool in cluster.pools:
+        try:
+            distribution = find_distribution(cluster.version)
+            warnings = distribution.check(sample_intent(cluster, pool, cluster.version))
+            found += [_warning(text) for text in warnings]
+        except BadIntent as error:
+            found.append(Problem(error.fact, error.cure, "spec.rkeConfig"))
+    return found
+
+
+def _warning(text: str) -> Problem:
+    fact, _, cure = text.rpartition("; ")
+    return Problem(fact or cure, cure if fact else "", "spec.rkeConfig", "warning")
+
+
+def _revisions(cluster: Cluster) -> Mapping[str, str]:
+    version = cluster.standing.version or cluster.version
+    return {pool.name: find_revision(cluster, pool, version) for pool in cluster.pools}
+
+
+async def _pods_on(client: Client, machine: MachineSeen) -> list[Pod]:
+    """The pods that must leave the node: not those that belong to it (DaemonSets, mirrors) or have ended."""
+    if machine.node is None:
+        return []
+    pods = await client.list(POD, fields=f"spec.nodeName={machine.node.name}")
+    return [Pod(namespace_of(raw), name_of(raw), is_deleting(raw)) for raw in pods if _must_leave(raw)]
+
+
+def _must_leave(raw: Raw) -> bool:
+    owners = dig(raw, "metadata", "ownerReferences", default=())
+    if any(owner.get("kind") == "DaemonSet" for owner in owners) or names.MIRROR_POD in annotations_of(raw):
+        return False
+    return dig(raw, "status", "phase") not in ("Succeeded", "Failed")
+
+
+def addresses_of(seen: Seen) -> tuple[str, ...]:
+    """Where the link to the guest shall lead."""
+    return find_apis(seen)
+
+
+def config_clusters(config: Raw, clusters: list[Raw]) -> list[Ref]:
+    """The Clusters that name this HarvesterConfig."""
+    found = []
+    for raw in clusters:
+        pools = dig(raw, "spec", "rkeConfig", "machinePools", default=())
+        named = any(dig(pool, "machineConfigRef", "name") == name_of(config) for pool in pools)
+        if named and namespace_of(raw) == namespace_of(config):
+            found.append(CLUSTER.ref(name_of(raw), namespace_of(raw)))
+    return found
+
+
+KIND_OF_CONFIGS = HARVESTER_CONFIG

@@ -1,0 +1,162 @@
+"""The Secrets of the management API that the manager reads and writes: credentials, and what a cluster is born with."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from windrow.bootstrap.intent import ClusterSecrets, GuestCredential, Signer
+from windrow.clusters import names
+from windrow.clusters.kinds import CLUSTER
+from windrow.clusters.reading import Cluster
+from windrow.harvester.names import CLUSTER_UID
+from windrow.kube.kubeconfig import Access, BadKubeconfig, parse_kubeconfig
+from windrow.kube.objects import Raw, annotations_of, new_object, owner_reference
+from windrow.kube.refs import SECRET
+
+_KEPT_KEYS = frozenset({names.CREDENTIAL_KEY, names.GUEST_CREDENTIAL_KEY})
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What a Secret holds, decoded. Only Secrets that matter here are kept in memory."""
+
+    namespace: str
+    name: str
+    cluster_uid: str = ""
+    version_mark: str = field(default="", compare=False)
+    data: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def read_sealed(raw: Raw) -> Sealed | None:
+    """The reading of a Secret; None for Secrets that are none of our business."""
+    data = raw.get("data") or {}
+    cluster_uid = annotations_of(raw).get(CLUSTER_UID, "")
+    if not cluster_uid and not _KEPT_KEYS & data.keys():
+        return None
+    metadata = raw["metadata"]
+    return Sealed(
+        metadata.get("namespace", ""),
+        metadata["name"],
+        cluster_uid,
+        metadata.get("resourceVersion", ""),
+        {key: _decoded(text) for key, text in data.items()},
+    )
+
+
+def read_any_sealed(raw: Raw) -> Sealed:
+    return read_sealed(raw) or Sealed(raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
+
+
+def _decoded(text: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+class CredentialMissing(Exception):
+    """A credential Secret is absent or empty. `fact` and `cure` as ever."""
+
+    def __init__(self, fact: str, cure: str) -> None:
+        super().__init__(f"{fact}; {cure}")
+        self.fact, self.cure = fact, cure
+
+
+def read_credential(name: str, sealed: Sealed | None) -> Access:
+    """The access to Harvester in credential Secret `namespace:name`. Raises CredentialMissing, BadKubeconfig."""
+    if sealed is None:
+        raise CredentialMissing(
+            f"the credential Secret {name.replace(':', '/')} does not exist",
+            f"create it with the Harvester's kubeconfig under the key {names.CREDENTIAL_KEY}",
+        )
+    text = sealed.data.get(names.CREDENTIAL_KEY, "")
+    if not text.strip():
+        raise CredentialMissing(
+            f"the credential Secret {name.replace(':', '/')} has no key {names.CREDENTIAL_KEY}",
+            "put the Harvester's kubeconfig there",
+        )
+    try:
+        return parse_kubeconfig(text)
+    except BadKubeconfig as error:
+        raise CredentialMissing(
+            f"the credential Secret {name.replace(':', '/')}: {error.fact}", error.cure
+        ) from error
+
+
+# -- what a cluster is born with ---------------------------------------------------------------------------------
+
+_SIGNERS = ("server_ca", "client_ca", "request_header_ca", "etcd_peer_ca", "etcd_server_ca")
+_TEXTS = ("service_key", "server_password", "agent_password")
+GUEST_KUBECONFIG = "guest-kubeconfig"
+
+
+def render_secrets(cluster: Cluster, secrets: ClusterSecrets) -> Raw:
+    """The Secret that holds them. Its owner is the Cluster, as a net below the finalizer."""
+    data: dict[str, str] = {}
+    for name in _SIGNERS:
+        signer: Signer = getattr(secrets, name)
+        data[f"{_key(name)}.crt"] = signer.certificate
+        data[f"{_key(name)}.key"] = signer.key
+    data |= {_key(name): getattr(secrets, name) for name in _TEXTS}
+    return _owned(cluster, names.secrets_name(cluster.name), data)
+
+
+def render_kubeconfig_secret(cluster: Cluster, text: str, server: str) -> Raw:
+    """The Secret with the kubeconfig for people; `server` stands beside it so that a change is seen."""
+    return _owned(
+        cluster, names.kubeconfig_name(cluster.name), {names.KUBECONFIG_KEY: text, "server": server}
+    )
+
+
+def _owned(cluster: Cluster, name: str, data: Mapping[str, str]) -> Raw:
+    return new_object(
+        SECRET,
+        name,
+        cluster.namespace,
+        labels={names.CLUSTER_NAME: cluster.name},
+        annotations={CLUSTER_UID: cluster.uid},
+        owners=[owner_reference(CLUSTER, cluster.raw)],
+        type="Opaque",
+        data={key: base64.b64encode(text.encode()).decode() for key, text in data.items()},
+    )
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def read_secrets(sealed: Sealed | None, cluster_uid: str) -> ClusterSecrets | None:
+    """The secrets of this very cluster; None when there are none yet, or when they belong to a namesake before it."""
+    if sealed is None or sealed.cluster_uid != cluster_uid:
+        return None
+    data = sealed.data
+    try:
+        parts: dict[str, Any] = {
+            name: Signer(data[f"{_key(name)}.crt"], data[f"{_key(name)}.key"]) for name in _SIGNERS
+        }
+        parts |= {name: data[_key(name)] for name in _TEXTS}
+        return ClusterSecrets(**parts)
+    except KeyError:
+        return None
+
+
+def read_guest_credential(sealed: Sealed | None, cluster: Cluster) -> GuestCredential | None:
+    """The credential of the guest that we made and kept."""
+    if sealed is None or sealed.cluster_uid != cluster.uid or not sealed.data.get(GUEST_KUBECONFIG):
+        return None
+    return GuestCredential(sealed.data[GUEST_KUBECONFIG], cluster.vm_namespace)
+
+
+def read_given_credential(sealed: Sealed | None, cluster: Cluster) -> GuestCredential | None:
+    """The credential of the guest in the Secret that the user's `secret://` names."""
+    if sealed is None or not sealed.data.get(names.GUEST_CREDENTIAL_KEY, "").strip():
+        return None
+    return GuestCredential(sealed.data[names.GUEST_CREDENTIAL_KEY], cluster.vm_namespace)
+
+
+def encoded(text: str) -> Any:
+    return base64.b64encode(text.encode()).decode()
