@@ -5,8 +5,9 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any
 
-from windrow.apiserver import reviews
+from windrow.apiserver import crds, reviews
 from windrow.apiserver.columns import COLUMNS, PLAIN
+from windrow.apiserver.crds import EVERY_FIELD
 from windrow.apiserver.schema import LIST_KEYS, LIST_TYPE, PATCH_KEY, PATCH_STRATEGY, PRESERVE
 from windrow.apiserver.types import VERBS, Type
 from windrow.kube import refs
@@ -98,8 +99,6 @@ ROLE_RULES: Raw = listing(thing(("verbs",), verbs=words()))
 ROLE_REF: Raw = thing(
     ("kind", "name"), apiGroup=defaulted(TEXT, "rbac.authorization.k8s.io"), kind=TEXT, name=TEXT
 )
-
-EVERY_FIELD = {"metadata.name": ("metadata", "name"), "metadata.namespace": ("metadata", "namespace")}
 
 
 def fields(*paths: str) -> dict[str, tuple[str, ...]]:
@@ -326,6 +325,8 @@ BUILTINS: tuple[Type, ...] = (
         categories=("api-extensions",),
         subresources=STATUS,
         counts=True,
+        begin=crds.begin,
+        check=crds.faults,
         schema=whole(status=thing(conditions=CONDITIONS)),
     ),
     _type(

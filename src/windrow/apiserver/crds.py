@@ -6,14 +6,15 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from windrow.apiserver.builtins import EVERY_FIELD
 from windrow.apiserver.columns import AGE, NAME
 from windrow.apiserver.schema import ANYTHING
+from windrow.apiserver.statuses import Cause, invalid_value, required, shown
 from windrow.apiserver.types import Column, Type
 from windrow.kube.refs import Kind
 
 Raw = dict[str, Any]
 
+EVERY_FIELD = {"metadata.name": ("metadata", "name"), "metadata.namespace": ("metadata", "namespace")}
 _FILTER = re.compile(r"^\[\?\(@\.([A-Za-z0-9_.]+)\s*==\s*[\"']([^\"']*)[\"']\)\]")
 
 
@@ -90,6 +91,46 @@ def columns_of(version: Raw) -> tuple[Column, ...]:
             for one in extra
         ),
     )
+
+
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+_PARTS = ("group", "names", "scope", "versions")
+
+
+def faults(raw: Raw, old: Raw | None) -> list[Cause]:
+    """The rules of a definition that must hold before it can be served."""
+    spec = raw.get("spec") or {}
+    causes = [required(f"spec.{part}") for part in _PARTS if not spec.get(part)]
+    if causes:
+        return causes
+    names = spec["names"]
+    causes = [required(f"spec.names.{part}") for part in ("plural", "kind") if not names.get(part)]
+    if spec["scope"] not in ("Cluster", "Namespaced"):
+        text = f'Unsupported value: {shown(spec["scope"])}: supported values: "Cluster", "Namespaced"'
+        causes.append(Cause("spec.scope", "FieldValueNotSupported", text))
+    if sum(bool(one.get("storage")) for one in spec["versions"]) != 1:
+        causes.append(
+            invalid_value(
+                "spec.versions",
+                len(spec["versions"]),
+                "must have exactly one version marked as storage version",
+            )
+        )
+    for index, version in enumerate(spec["versions"]):
+        if not (version.get("schema") or {}).get("openAPIV3Schema"):
+            causes.append(required(f"spec.versions[{index}].schema.openAPIV3Schema", "schemas are required"))
+    wanted = f"{names.get('plural')}.{spec['group']}"
+    if raw["metadata"].get("name") != wanted:
+        text = 'must be spec.names.plural+"."+spec.group'
+        causes.append(invalid_value("metadata.name", raw["metadata"].get("name"), text))
+    return causes
+
+
+def begin(raw: Raw) -> None:
+    """A definition stays until its objects are gone."""
+    finalizers = raw["metadata"].setdefault("finalizers", [])
+    if CLEANUP not in finalizers:
+        finalizers.append(CLEANUP)
 
 
 def types_of(crd: Raw) -> list[Type]:

@@ -1,8 +1,10 @@
-"""What the server offers, told in the legacy form: `/api`, `/apis`, groups, resource lists (reference/05 §7.2)."""
+"""What the server offers: groups, versions, resources; in the legacy form and the aggregated one (reference/05 §7.2)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from windrow.apiserver.types import Registry, Type
@@ -10,6 +12,7 @@ from windrow.apiserver.types import Registry, Type
 Raw = dict[str, Any]
 
 _VERSION = re.compile(r"^v(\d+)(?:(alpha|beta)(\d+))?$")
+_STAGES = {None: 0, "beta": 1, "alpha": 2}
 
 
 def version_rank(version: str) -> tuple[int, int, int]:
@@ -17,18 +20,102 @@ def version_rank(version: str) -> tuple[int, int, int]:
     found = _VERSION.match(version)
     if not found:
         return (3, 0, 0)
-    stage = {None: 0, "beta": 1, "alpha": 2}[found.group(2)]
-    return (stage, -int(found.group(1)), -int(found.group(3) or 0))
+    return (_STAGES[found.group(2)], -int(found.group(1)), -int(found.group(3) or 0))
 
 
-def groups_of(registry: Registry, actions: dict[str, set[str]]) -> dict[str, list[str]]:
+@dataclass(frozen=True, slots=True)
+class Sub:
+    """A subresource as discovery tells it."""
+
+    name: str
+    group: str
+    version: str
+    kind: str
+    verbs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A resource as discovery tells it. Without verbs it is there for its subresources only."""
+
+    group: str
+    version: str
+    plural: str
+    singular: str
+    kind: str
+    namespaced: bool
+    verbs: tuple[str, ...]
+    short: tuple[str, ...]
+    categories: tuple[str, ...]
+    subresources: tuple[Sub, ...]
+
+
+_SUBRESOURCES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
+    # name -> group, version, kind, verbs; no kind: that of the resource
+    "token": ("authentication.k8s.io", "v1", "TokenRequest", ("create",)),
+    "eviction": ("policy", "v1", "Eviction", ("create",)),
+    "binding": ("", "v1", "Binding", ("create",)),
+    "scale": ("autoscaling", "v1", "Scale", ("get", "patch", "update")),
+    "log": ("", "", "", ("get",)),
+    "finalize": ("", "", "", ("update",)),
+}
+_EVERYDAY = ("", "", "", ("get", "patch", "update"))
+
+
+def _sub(type: Type, name: str) -> Sub:
+    group, version, kind, verbs = _SUBRESOURCES.get(name, _EVERYDAY)
+    if kind:
+        return Sub(name, group, version, kind, verbs)
+    return Sub(name, type.kind.group, type.kind.version, type.kind.kind, verbs)
+
+
+def offer_of(type: Type) -> Offer:
+    kind = type.kind
+    subs = tuple(_sub(type, name) for name in sorted(type.subresources))
+    return Offer(
+        kind.group,
+        kind.version,
+        kind.plural,
+        type.singular_name,
+        kind.kind,
+        kind.namespaced,
+        type.verbs,
+        type.short,
+        type.categories,
+        subs,
+    )
+
+
+def offers(
+    registry: Registry, actions: Iterable[tuple[str, str]], action_versions: Mapping[str, tuple[str, ...]]
+) -> list[Offer]:
+    """Everything on offer: the types, and actions on resources that live in a group of their own."""
+    found = [offer_of(type) for type in registry]
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for qualified, subresource in actions:
+        plural, _, group = qualified.partition(".")
+        grouped.setdefault((group, plural), []).append(subresource)
+    kinds = {type.kind.plural: type.kind.kind for type in registry}
+    for (group, plural), names in grouped.items():
+        homes = [one.version for one in found if (one.group, one.plural) == (group, plural)]
+        if homes:
+            continue
+        kind = kinds.get(plural, plural)
+        for version in action_versions.get(group, ("v1",)):
+            subs = tuple(Sub(name, group, version, kind, ("get", "update")) for name in sorted(names))
+            found.append(Offer(group, version, plural, "", kind, True, (), (), (), subs))
+    return sorted(found, key=lambda one: (one.group, version_rank(one.version), one.plural))
+
+
+def groups_of(offered: list[Offer]) -> dict[str, list[str]]:
     """Group -> versions, best first."""
-    found: dict[str, set[str]] = {}
-    for one in registry:
-        found.setdefault(one.kind.group, set()).add(one.kind.version)
-    for group, versions in actions.items():
-        found.setdefault(group, set()).update(versions)
-    return {group: sorted(found[group], key=version_rank) for group in sorted(found)}
+    found: dict[str, dict[str, None]] = {}
+    for one in offered:
+        found.setdefault(one.group, {})[one.version] = None
+    return {group: list(versions) for group, versions in found.items()}
+
+
+# --- legacy -----------------------------------------------------------------------------------------------------------
 
 
 def api_versions() -> Raw:
@@ -45,65 +132,96 @@ def group_document(group: str, versions: list[str], *, alone: bool = True) -> Ra
     return {**made, "name": group, "versions": listed, "preferredVersion": listed[0]}
 
 
-def group_list(groups: dict[str, list[str]]) -> Raw:
+def group_list(groups: Mapping[str, list[str]]) -> Raw:
     listed = [group_document(group, versions, alone=False) for group, versions in groups.items() if group]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
 
 
-SUBRESOURCE_KINDS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
-    # name -> group, version, kind, verbs
-    "token": ("authentication.k8s.io", "v1", "TokenRequest", ("create",)),
-    "eviction": ("policy", "v1", "Eviction", ("create",)),
-    "binding": ("", "v1", "Binding", ("create",)),
-    "scale": ("autoscaling", "v1", "Scale", ("get", "patch", "update")),
-    "log": ("", "", "", ("get",)),
-    "finalize": ("", "", "", ("update",)),
-    "status": ("", "", "", ("get", "patch", "update")),
-}
-
-
-def resources_of(type: Type) -> list[Raw]:
-    """The APIResource entries of one type: itself and its subresources."""
-    main: Raw = {
-        "name": type.kind.plural,
-        "singularName": type.singular_name,
-        "namespaced": type.kind.namespaced,
-        "kind": type.kind.kind,
-        "verbs": list(type.verbs),
-    }
-    if type.short:
-        main["shortNames"] = list(type.short)
-    if type.categories:
-        main["categories"] = list(type.categories)
-    return [main, *(_subresource(type, name) for name in sorted(type.subresources))]
-
-
-def _subresource(type: Type, name: str) -> Raw:
-    group, version, kind, verbs = SUBRESOURCE_KINDS.get(name, ("", "", "", ("get", "patch", "update")))
-    made: Raw = {
-        "name": f"{type.kind.plural}/{name}",
-        "singularName": "",
-        "namespaced": type.kind.namespaced,
-        "kind": kind or type.kind.kind,
-        "verbs": list(verbs),
-    }
-    if version:
-        made["version"] = version
-    if group:
-        made["group"] = group
-    return made
-
-
-def resource_list(registry: Registry, group: str, version: str, actions: list[Raw]) -> Raw | None:
+def resource_list(offered: list[Offer], group: str, version: str) -> Raw | None:
     """The APIResourceList of a group version; None when nothing is there."""
-    types = [one for one in registry if (one.kind.group, one.kind.version) == (group, version)]
-    if not types and not actions:
+    mine = [one for one in offered if (one.group, one.version) == (group, version)]
+    if not mine:
         return None
-    resources = [
-        entry for one in sorted(types, key=lambda one: one.kind.plural) for entry in resources_of(one)
-    ]
-    name = f"{group}/{version}" if group else version
-    made: Raw = {"kind": "APIResourceList", "groupVersion": name, "resources": resources + actions}
+    made: Raw = {"kind": "APIResourceList"}
     if group:
         made["apiVersion"] = "v1"
+    resources = [entry for one in mine for entry in _legacy(one)]
+    return {**made, "groupVersion": f"{group}/{version}" if group else version, "resources": resources}
+
+
+def _legacy(one: Offer) -> list[Raw]:
+    found: list[Raw] = []
+    if one.verbs:
+        main: Raw = {
+            "name": one.plural,
+            "singularName": one.singular,
+            "namespaced": one.namespaced,
+            "kind": one.kind,
+            "verbs": list(one.verbs),
+        }
+        if one.short:
+            main["shortNames"] = list(one.short)
+        if one.categories:
+            main["categories"] = list(one.categories)
+        found.append(main)
+    for sub in one.subresources:
+        entry: Raw = {"name": f"{one.plural}/{sub.name}", "singularName": "", "namespaced": one.namespaced}
+        if (sub.group, sub.version) != (one.group, one.version):
+            entry |= {"group": sub.group, "version": sub.version}
+        found.append({**entry, "kind": sub.kind, "verbs": list(sub.verbs)})
+    return found
+
+
+# --- aggregated -------------------------------------------------------------------------------------------------------
+
+
+def aggregated(offered: list[Offer], *, core: bool, version: str) -> Raw:
+    """The APIGroupDiscoveryList of `/api` (core) or `/apis`. `version` is that of the document's own form."""
+    groups: dict[str, dict[str, list[Raw]]] = {}
+    for one in offered:
+        if (one.group == "") == core:
+            groups.setdefault(one.group, {}).setdefault(one.version, []).append(_resource(one))
+    items = [
+        {
+            "metadata": {"name": group, "creationTimestamp": None} if group else {"creationTimestamp": None},
+            "versions": [
+                {"version": name, "resources": resources, "freshness": "Current"}
+                for name, resources in versions.items()
+            ],
+        }
+        for group, versions in groups.items()
+    ]
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": f"apidiscovery.k8s.io/{version}",
+        "metadata": {},
+        "items": items,
+    }
+
+
+def _response_kind(group: str, version: str, kind: str) -> Raw:
+    return {"group": group, "version": version, "kind": kind}
+
+
+def _resource(one: Offer) -> Raw:
+    made: Raw = {
+        "resource": one.plural,
+        "responseKind": _response_kind(one.group, one.version, one.kind),
+        "scope": "Namespaced" if one.namespaced else "Cluster",
+        "singularResource": one.singular,
+        "verbs": list(one.verbs),
+    }
+    if one.short:
+        made["shortNames"] = list(one.short)
+    if one.categories:
+        made["categories"] = list(one.categories)
+    if one.subresources:
+        made["subresources"] = [
+            {
+                "subresource": sub.name,
+                "responseKind": _response_kind(sub.group, sub.version, sub.kind),
+                "verbs": list(sub.verbs),
+            }
+            for sub in one.subresources
+        ]
     return made

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from windrow.apiserver import bodies, crds, discovery, openapi, statuses
+from windrow.apiserver import bodies, crds, statuses
 from windrow.apiserver.accepting import YAML, Form, choose
 from windrow.apiserver.admission import Hook, Operation
 from windrow.apiserver.authentication import (
@@ -29,10 +29,12 @@ from windrow.apiserver.calls import (
     parse_target,
     verb_of,
 )
+from windrow.apiserver.controllers.definitions import Definitions
 from windrow.apiserver.controllers.gc import Collector
 from windrow.apiserver.controllers.namespaces import Namespaces
 from windrow.apiserver.controllers.tokens import TokenSecrets
 from windrow.apiserver.core import Allows, Core, Listing, Outcome, Single
+from windrow.apiserver.documents import Documents
 from windrow.apiserver.doors import Identity, Peer
 from windrow.apiserver.local import Local
 from windrow.apiserver.rbac import FIRST_ROLES, Rbac, first_objects, says_no
@@ -97,9 +99,9 @@ class ApiServer:
         self.core = Core(store, clock, chance, Registry(types))
         self.admission: list[Hook] = self.core.hooks
         self.actions: dict[tuple[str, str], Action] = {}
-        self.action_kinds: dict[tuple[str, str], str] = {}
         self.action_versions: dict[str, tuple[str, ...]] = {}
         self.routes: dict[str, Route] = {}
+        self._documents = Documents(self.registry, lambda: self.version, self.actions, self.action_versions)
         self.authenticator = Authenticator(clock, anonymous=anonymous)
         if authenticate is not None:
             self.authenticator.recognisers.append(authenticate)
@@ -140,8 +142,7 @@ class ApiServer:
         """Serve the resources that a CustomResourceDefinition defines, at once; the definition itself is stored
         before the next request is answered. May be repeated with a newer form."""
         definition: Raw = loads(dumps(raw))
-        for type in crds.types_of(definition):
-            self.registry.add(type)
+        self._serve(definition)
         self._pending.append(definition)
         self._is_prepared = False
 
@@ -155,6 +156,7 @@ class ApiServer:
             group.create_task(collector.run())
             group.create_task(namespaces.run())
             group.create_task(secrets.run())
+            group.create_task(Definitions(self.core).run())
 
     async def prepare(self) -> None:
         """Make the first namespaces and read the definitions in the store. Every request does so on its own."""
@@ -201,13 +203,22 @@ class ApiServer:
         for entry in (await self.store.range(home.prefix())).entries:
             await self._adopt(entry.key)
 
+    def _serve(self, definition: Raw) -> None:
+        """Offer exactly the versions that the definition serves."""
+        types = crds.types_of(definition)
+        place = (definition["spec"]["group"], definition["spec"]["names"]["plural"])
+        for old in self.registry:
+            if old.custom and (old.kind.group, old.kind.plural) == place:
+                self.registry.remove(old)
+        for type in types:
+            self.registry.add(type)
+
     async def _adopt(self, key: str) -> None:
         """Serve what a stored definition defines, and say so in its status."""
         entry = await self.store.find(key)
         if entry is None:
             return
-        for type in crds.types_of(entry.raw):
-            self.registry.add(type)
+        self._serve(entry.raw)
         if not (entry.raw.get("status") or {}).get("conditions"):
             status = crds.established(entry.raw, self.core.stamp())
             await self.store.commit(key, {**entry.raw, "status": status}, entry.rev)
@@ -245,7 +256,7 @@ class ApiServer:
         if route is not None:
             return await route(request, caller)
         if not target.is_resource:
-            return self._document(request, target.path.rstrip("/"))
+            return self._documents.answer(request)
         action = self.actions.get((_qualified(target), target.subresource))
         if action is not None:
             return await action(request, self._ref(target), caller)
@@ -392,59 +403,6 @@ class ApiServer:
             return Reply(status, dumps(made))
         reply = render(outcome)
         return as_yaml(reply) if form.media == YAML else reply
-
-    def _document(self, request: Request, path: str) -> Reply:
-        """Discovery, OpenAPI, health, version."""
-        found = self._find_document(path)
-        if found is None:
-            raise statuses.no_such_path()
-        if request.method not in ("GET", "HEAD"):
-            raise statuses.not_allowed()
-        return Reply(200, b"ok", "text/plain; charset=utf-8") if found == "ok" else Reply(200, dumps(found))
-
-    def _find_document(self, path: str) -> Any:
-        groups = discovery.groups_of(self.registry, {})
-        match [part for part in path.split("/") if part]:
-            case []:
-                return {
-                    "paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
-                }
-            case ["healthz" | "livez" | "readyz", *_]:
-                return "ok"
-            case ["version"]:
-                return self._version()
-            case ["api"]:
-                return discovery.api_versions()
-            case ["apis"]:
-                return discovery.group_list(groups)
-            case ["apis", group] if group in groups:
-                return discovery.group_document(group, groups[group])
-            case ["api", version]:
-                return discovery.resource_list(self.registry, "", version, [])
-            case ["apis", group, version]:
-                return discovery.resource_list(self.registry, group, version, [])
-            case ["openapi", "v3"]:
-                return openapi.index(self.registry)
-            case ["openapi", "v3", "api", version]:
-                return openapi.group_document(self.registry, "", version)
-            case ["openapi", "v3", "apis", group, version]:
-                return openapi.group_document(self.registry, group, version)
-            case _:
-                return None
-
-    def _version(self) -> Raw:
-        major, minor = self.version.removeprefix("v").split(".")[:2]
-        return {
-            "major": major,
-            "minor": minor,
-            "gitVersion": self.version,
-            "gitCommit": "",
-            "gitTreeState": "clean",
-            "buildDate": "2026-01-01T00:00:00Z",
-            "goVersion": "go1.24.0",
-            "compiler": "gc",
-            "platform": "linux/amd64",
-        }
 
 
 def _grants(raw: Raw) -> Any:
