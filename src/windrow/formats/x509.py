@@ -210,9 +210,13 @@ def _key_pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> str:
 
 def _load(pem: str) -> list[x509.Certificate]:
     try:
-        return x509.load_pem_x509_certificates(pem.encode())
-    except ValueError as error:
+        found = x509.load_pem_x509_certificates(pem.encode())
+        for certificate in found:
+            # The library reads these at first use and fails there; a certificate with a turned bit shall fail here.
+            _ = certificate.subject, certificate.issuer, certificate.extensions, certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension) as error:
         raise NotCertificate(f"wanted certificates in PEM form, found {_glimpse(pem)}: {error}") from error
+    return found
 
 
 def _first(pem: str) -> x509.Certificate:

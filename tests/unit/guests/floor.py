@@ -116,6 +116,10 @@ class Floor:
         self.tasks[name] = self._group.create_task(machine.run(), name=name)
         return plug
 
+    def power_less(self, name: str) -> Plug:
+        """Wires of a machine that is off."""
+        return Plug(self, name)
+
     async def cut_power(self, name: str) -> None:
         self.tasks[name].cancel()
         await asyncio.wait([self.tasks[name]])
