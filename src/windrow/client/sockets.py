@@ -300,9 +300,9 @@ class SocketTransport:
             return self._unanswered(request, why)
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return NotTrusted(sentences.not_trusted(self.access, _reason(error)))
-        for kind, why, cure in _EXPLANATIONS:
+        for kind, explain, cure in _EXPLANATIONS:
             if isinstance(error, kind):
-                return Unreachable(sentences.unreachable(self.access, why(error), cure))
+                return Unreachable(sentences.unreachable(self.access, explain(error), cure))
         return Unreachable(
             sentences.unreachable(self.access, _reason(error), "check the address and the network")
         )

@@ -51,6 +51,7 @@ class WatchedCache(Generic[V]):
     """Readings of all objects of one kind in one scope, keyed by Ref. Implements the port Cache.
 
     `read` turns a raw object into a reading, or into None to leave it out. Where it raises, the reading before stays.
+    `heard` is told each new problem with the server, and None when it is over.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class WatchedCache(Generic[V]):
         chance: Chance,
         labels: str = "",
         fields: str = "",
+        heard: Callable[[KubeError | None], None] | None = None,
     ) -> None:
         self.kind = kind
         self.namespace = namespace
@@ -75,6 +77,7 @@ class WatchedCache(Generic[V]):
         self._chance = chance
         self._labels = labels
         self._fields = fields
+        self._heard = heard
         self._values: dict[Ref, V] = {}
         self._listed = asyncio.Event()
         self._watching = False
@@ -224,7 +227,10 @@ class WatchedCache(Generic[V]):
         self._watching = False
         if self.problem is None:
             self.problem_since = self._clock.now()
+        if self.problem is None or self.problem.message != error.message:
             log.warning("%s: %s", self._scope, error)
+            if self._heard is not None:
+                self._heard(error)
         self.problem = error
         self._failures += 1
         await self._back_off(error.retry_after_s or 0.0)
@@ -239,6 +245,8 @@ class WatchedCache(Generic[V]):
         self._watching = True
         if self.problem is not None:
             log.info("%s: watching again", self._scope)
+            if self._heard is not None:
+                self._heard(None)
         self.problem = None
         self.problem_since = None
 

@@ -1,0 +1,339 @@
+"""The command line, as the Go program has it: the same names, the same defaults, the same complaints.
+
+Flags that steer what this program does not do (routes, webhooks, profiling, TLS of the metrics port) are accepted and
+checked for their type, so that an existing `extraArgs` keeps working; they have no effect.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Any, Literal
+
+from windrow.cloudprovider.names import LEASE_NAME, LEASE_NAMESPACE, UNNAMED
+from windrow.values.duration import NotDuration, parse_duration
+
+Network = IPv4Network | IPv6Network
+Type = Literal["bool", "string", "int", "float", "duration", "list"]
+
+NODE_CONTROLLER = "cloud-node-controller"
+LIFECYCLE_CONTROLLER = "cloud-node-lifecycle-controller"
+SERVICE_CONTROLLER = "service-lb-controller"
+ROUTE_CONTROLLER = "node-route-controller"
+CONTROLLERS = (NODE_CONTROLLER, LIFECYCLE_CONTROLLER, SERVICE_CONTROLLER, ROUTE_CONTROLLER)
+
+
+class BadFlags(ValueError):
+    """The command line cannot be used; the message is what the Go program says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line, understood."""
+
+    cloud_config: str = ""
+    kubeconfig: str = ""
+    cluster_name: str = UNNAMED
+    management_network: str = ""
+    node_ip_cidr: tuple[Network, ...] = ()
+    node_exclude_ip_ranges: tuple[Network, ...] = ()
+    disable_vmi_controller: bool = False
+    ignore_provided_ip: bool = False
+    controllers: frozenset[str] = frozenset(CONTROLLERS)
+    leader_elect: bool = True
+    lease_name: str = LEASE_NAME
+    lease_namespace: str = LEASE_NAMESPACE
+    lease_duration: timedelta = timedelta(seconds=15)
+    renew_deadline: timedelta = timedelta(seconds=10)
+    retry_period: timedelta = timedelta(seconds=2)
+    node_workers: int = 1
+    qps: float = 20.0
+    burst: int = 30
+    help: bool = False
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def names_cluster(self) -> bool:
+        """Whether labels can tell this cluster from others in the namespace."""
+        return self.cluster_name not in ("", UNNAMED)
+
+
+# Every flag, with its type. Those that `_read` does not ask for are accepted without effect.
+_TYPES: dict[str, Type] = {
+    "cloud-config": "string",
+    "kubeconfig": "string",
+    "master": "string",
+    "cluster-name": "string",
+    "management-network": "string",
+    "node-ip-cidr": "string",
+    "node-exclude-ip-ranges": "list",
+    "disable-vmi-controller": "bool",
+    "disable-annotation-alpha-provided-ip-addr": "bool",
+    "show-full-help-on-error": "bool",
+    "help": "bool",
+    "version": "string",
+    "controllers": "list",
+    "leader-elect": "bool",
+    "leader-elect-resource-name": "string",
+    "leader-elect-resource-namespace": "string",
+    "leader-elect-resource-lock": "string",
+    "leader-elect-lease-duration": "duration",
+    "leader-elect-renew-deadline": "duration",
+    "leader-elect-retry-period": "duration",
+    "enable-leader-migration": "bool",
+    "leader-migration-config": "string",
+    "concurrent-node-syncs": "int",
+    "concurrent-service-syncs": "int",
+    "kube-api-qps": "float",
+    "kube-api-burst": "int",
+    "kube-api-content-type": "string",
+    "secure-port": "int",
+    "webhook-secure-port": "int",
+    "bind-address": "string",
+    "webhook-bind-address": "string",
+    "cert-dir": "string",
+    "webhook-cert-dir": "string",
+    "tls-cert-file": "string",
+    "tls-private-key-file": "string",
+    "tls-cipher-suites": "list",
+    "tls-min-version": "string",
+    "tls-sni-cert-key": "list",
+    "permit-address-sharing": "bool",
+    "permit-port-sharing": "bool",
+    "http2-max-streams-per-connection": "int",
+    "requestheader-allowed-names": "list",
+    "requestheader-client-ca-file": "string",
+    "requestheader-extra-headers-prefix": "list",
+    "requestheader-group-headers": "list",
+    "requestheader-uid-headers": "list",
+    "requestheader-username-headers": "list",
+    "client-ca-file": "string",
+    "authentication-kubeconfig": "string",
+    "authentication-skip-lookup": "bool",
+    "authentication-token-webhook-cache-ttl": "duration",
+    "authentication-tolerate-lookup-failure": "bool",
+    "authorization-always-allow-paths": "list",
+    "authorization-kubeconfig": "string",
+    "authorization-webhook-cache-authorized-ttl": "duration",
+    "authorization-webhook-cache-unauthorized-ttl": "duration",
+    "allocate-node-cidrs": "bool",
+    "allow-untagged-cloud": "bool",
+    "cidr-allocator-type": "string",
+    "cloud-provider": "string",
+    "cluster-cidr": "string",
+    "configure-cloud-routes": "bool",
+    "contention-profiling": "bool",
+    "controller-start-interval": "duration",
+    "feature-gates": "string",
+    "log-flush-frequency": "duration",
+    "log-json-info-buffer-size": "string",
+    "log-json-split-stream": "bool",
+    "log-text-info-buffer-size": "string",
+    "log-text-split-stream": "bool",
+    "logging-format": "string",
+    "min-resync-period": "duration",
+    "node-monitor-period": "duration",
+    "node-status-update-frequency": "duration",
+    "node-sync-period": "duration",
+    "profiling": "bool",
+    "route-reconciliation-period": "duration",
+    "use-service-account-credentials": "bool",
+    "v": "int",
+    "vmodule": "string",
+}
+_SHORT = {"v": "v", "h": "help"}
+_TRUE = ("1", "t", "T", "true", "TRUE", "True")
+_FALSE = ("0", "f", "F", "false", "FALSE", "False")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def parse_flags(argv: Sequence[str]) -> Options:
+    """The options that `argv` (without the program's name) asks for. Raises BadFlags."""
+    return _read(_split(argv))
+
+
+def _split(argv: Sequence[str]) -> dict[str, Any]:
+    """Flag name -> value; lists gather over repeated flags, of others the last one wins."""
+    values: dict[str, Any] = {}
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            break
+        if not word.startswith("-") or word == "-":
+            rest.insert(0, word)
+            break
+        name, shown, value = _named(word)
+        type = _TYPES[name]
+        if value is None:
+            if type == "bool":
+                value = "true"
+            elif rest:
+                value = rest.pop(0)
+            else:
+                raise BadFlags(f"flag needs an argument: {shown}")
+        parsed = _parse(type, shown, value)
+        values[name] = [*values.get(name, []), *parsed] if type == "list" else parsed
+    if rest:
+        raise BadFlags(f"cloud-controller-manager does not take any arguments, got [{' '.join(rest)}]")
+    return values
+
+
+def _named(word: str) -> tuple[str, str, str | None]:
+    """(name, how messages show it, value or None)"""
+    if word.startswith("--"):
+        name, sign, value = word[2:].partition("=")
+        name = name.replace("_", "-")
+        if not name or name.startswith("-") or word[2:].startswith("="):
+            raise BadFlags(f"bad flag syntax: {word}")
+        if name not in _TYPES:
+            raise BadFlags(f"unknown flag: --{name}")
+        return name, f"--{name}", value if sign else None
+    short = word[1]
+    if short not in _SHORT:
+        raise BadFlags(f"unknown shorthand flag: {short!r} in {word}")
+    return _SHORT[short], f"{short!r} in {word}", word[2:].removeprefix("=") or None
+
+
+def _parse(type: Type, shown: str, value: str) -> Any:
+    parse: dict[Type, Callable[[str], Any]] = {
+        "bool": _bool,
+        "string": str,
+        "int": int,
+        "float": float,
+        "duration": parse_duration,
+        "list": lambda text: [part for part in text.split(",") if part],
+    }
+    try:
+        return parse[type](value)
+    except NotDuration as error:
+        raise BadFlags(
+            f'invalid argument "{value}" for "{shown}" flag: time: invalid duration "{value}"'
+        ) from error
+    except ValueError as error:
+        function = {"bool": "ParseBool", "int": "ParseInt", "float": "ParseFloat"}[type]
+        raise BadFlags(
+            f'invalid argument "{value}" for "{shown}" flag: '
+            f'strconv.{function}: parsing "{value}": invalid syntax'
+        ) from error
+
+
+def _bool(text: str) -> bool:
+    if text not in (*_TRUE, *_FALSE):
+        raise ValueError(text)
+    return text in _TRUE
+
+
+def _read(values: dict[str, Any]) -> Options:
+    name, warnings = _cluster_name(values.get("cluster-name", UNNAMED))
+    network = _management_network(values.get("management-network", ""))
+    if not network:
+        warnings.append("--management-network is not set; the first network of each VM counts as its own")
+    default = Options()
+    return Options(
+        cloud_config=values.get("cloud-config", ""),
+        kubeconfig=values.get("kubeconfig", ""),
+        cluster_name=name,
+        management_network=network,
+        node_ip_cidr=_own_networks(values.get("node-ip-cidr", "")),
+        node_exclude_ip_ranges=tuple(
+            _network("node-exclude-ip-ranges", text.strip())
+            for text in values.get("node-exclude-ip-ranges", [])
+            if text.strip()
+        ),
+        disable_vmi_controller=values.get("disable-vmi-controller", False),
+        ignore_provided_ip=values.get("disable-annotation-alpha-provided-ip-addr", False),
+        controllers=_controllers(values.get("controllers", ["*"])),
+        leader_elect=values.get("leader-elect", True),
+        lease_name=values.get("leader-elect-resource-name", LEASE_NAME),
+        lease_namespace=values.get("leader-elect-resource-namespace", LEASE_NAMESPACE),
+        lease_duration=values.get("leader-elect-lease-duration", default.lease_duration),
+        renew_deadline=values.get("leader-elect-renew-deadline", default.renew_deadline),
+        retry_period=values.get("leader-elect-retry-period", default.retry_period),
+        node_workers=_at_least_one("concurrent-node-syncs", values.get("concurrent-node-syncs", 1)),
+        qps=values.get("kube-api-qps", default.qps) or default.qps,
+        burst=values.get("kube-api-burst", default.burst) or default.burst,
+        help=values.get("help", False),
+        warnings=tuple(warnings),
+    )
+
+
+def _at_least_one(flag: str, number: int) -> int:
+    if number < 1:
+        raise BadFlags(f"{flag} must be greater than 0, but got {number}")
+    return number
+
+
+def _cluster_name(raw: str) -> tuple[str, list[str]]:
+    """The name without what shells and YAML leave around it, and what is wrong with it."""
+    name = raw.strip(" \t\r\n\"'`")
+    warnings = []
+    if name != raw:
+        warnings.append(f"--cluster-name is {raw!r}; white space and quotes around it are dropped")
+    if name in ("", UNNAMED):
+        warnings.append(
+            f"--cluster-name is {name or 'empty'}; set it to the guest cluster's name, or clusters that share "
+            "a Harvester namespace cannot be told apart"
+        )
+    elif not _LABEL.fullmatch(name):
+        warnings.append(f"--cluster-name {name!r} is not a DNS-1123 label")
+    return name, warnings
+
+
+def _management_network(raw: str) -> str:
+    """`namespace/name`; a bare name is in `default`."""
+    if not raw:
+        return ""
+    namespace, slash, name = raw.rpartition("/")
+    if not slash:
+        return f"default/{raw}"
+    if not namespace or not name or "/" in namespace:
+        raise BadFlags(f"invalid --management-network {raw!r}: write it as NAMESPACE/NAME")
+    return raw
+
+
+def _own_networks(raw: str) -> tuple[Network, ...]:
+    found = tuple(_network("node-ip-cidr", text.strip()) for text in raw.split(",") if text.strip())
+    for version in (4, 6):
+        if sum(network.version == version for network in found) > 1:
+            raise BadFlags(f"invalid --node-ip-cidr {raw!r}: at most one IPv{version} entry is allowed")
+    for network in found:
+        if not is_usable(network.network_address) and network.prefixlen:
+            raise BadFlags(f"invalid --node-ip-cidr {raw!r}: {network} is no range for node addresses")
+    return found
+
+
+def _network(flag: str, text: str) -> Network:
+    try:
+        return ip_network(text, strict=False)
+    except ValueError as error:
+        raise BadFlags(f"invalid --{flag} entry {text!r}: neither an IP address nor a CIDR") from error
+
+
+def is_usable(address: Any) -> bool:
+    """Whether a node can be reached at `address`: no loopback, link-local, multicast, unspecified or broadcast."""
+    return not (
+        address.is_loopback
+        or address.is_link_local
+        or address.is_multicast
+        or address.is_unspecified
+        or address == ip_address("255.255.255.255")
+    )
+
+
+def _controllers(wanted: Sequence[str]) -> frozenset[str]:
+    chosen: set[str] = set(CONTROLLERS) if "*" in wanted else set()
+    for entry in wanted:
+        name = entry.removeprefix("-")
+        if name == "*":
+            continue
+        if name not in CONTROLLERS:
+            raise BadFlags(f'"{name}" is not in the list of known controllers')
+        if entry.startswith("-"):
+            chosen.discard(name)
+        else:
+            chosen.add(name)
+    return frozenset(chosen)

@@ -1,0 +1,58 @@
+"""Which host network is which interface inside the guests, where all guests of the cluster agree.
+
+Written to a ConfigMap that Rancher's screens read, and from which the load balancer part takes the interface of a
+virtual address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from windrow.client.client import Client
+from windrow.cloudprovider import names
+from windrow.cloudprovider.flags import Options
+from windrow.cloudprovider.readings import Instance
+from windrow.formats.json import dumps
+from windrow.kube.objects import dig, new_object
+from windrow.kube.refs import CONFIG_MAP
+
+REF = CONFIG_MAP.ref(names.NETWORK_MAP_NAME, names.NETWORK_MAP_NAMESPACE)
+
+
+def network_map(instances: Iterable[Instance], options: Options) -> dict[str, str]:
+    """Network -> interface, for networks that are on the same interface in every running guest of the cluster."""
+    maps = [_interfaces(one) for one in instances if _counts(one, options)]
+    if not maps:
+        return {}
+    first, *others = maps
+    agreed = (network for network in first if all(one.get(network) == first[network] for one in others))
+    return {network: first[network] for network in sorted(agreed)}
+
+
+def _counts(instance: Instance, options: Options) -> bool:
+    is_ours = instance.guest_cluster == options.cluster_name
+    is_up = instance.phase == "Running" and not instance.is_migrating and not instance.is_deleting
+    return is_ours and is_up and bool(instance.interfaces)
+
+
+def _interfaces(instance: Instance) -> dict[str, str]:
+    devices = {interface.name: interface.device for interface in instance.interfaces}
+    return {network: devices[card] for card, network in instance.networks if devices.get(card)}
+
+
+def render_network_map(mapping: dict[str, str]) -> dict[str, Any]:
+    return {"data": {names.NETWORK_MAP_KEY: dumps(mapping).decode() if mapping else ""}}
+
+
+async def ensure_network_map(client: Client, mapping: dict[str, str]) -> bool:
+    """Make the ConfigMap say `mapping`; whether something was written. Leaves its other keys alone."""
+    wanted = render_network_map(mapping)
+    found = await client.find(REF)
+    if found is None:
+        await client.create(CONFIG_MAP, new_object(CONFIG_MAP, REF.name, REF.namespace, **wanted))
+        return True
+    if dig(found, "data", names.NETWORK_MAP_KEY) == wanted["data"][names.NETWORK_MAP_KEY]:
+        return False
+    await client.update(CONFIG_MAP, {**found, "data": {**(found.get("data") or {}), **wanted["data"]}})
+    return True

@@ -1,0 +1,106 @@
+"""Changes carried out: one write to the node, one to its status, then what people are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windrow.client.client import Client
+from windrow.client.recording import Recorder, Told
+from windrow.cloudprovider import names
+from windrow.cloudprovider.nodes import (
+    AddTaint,
+    Announce,
+    Change,
+    DeleteNode,
+    RemoveTaint,
+    SetAddresses,
+    SetLabels,
+    SetProviderId,
+)
+from windrow.cloudprovider.readings import GuestNode, Taint
+from windrow.kube.errors import KubeError, NotFound
+from windrow.kube.refs import NODE
+
+
+def render_node_patch(node: GuestNode, changes: Sequence[Change]) -> dict[str, Any]:
+    """One merge patch for everything outside the status; {} when nothing is to be written there.
+
+    It rests on the version that was read, so a taint that somebody added meanwhile is not lost.
+    """
+    labels: dict[str, str] = {}
+    spec: dict[str, Any] = {}
+    taints = list(node.taints)
+    for change in changes:
+        match change:
+            case SetProviderId(provider_id=provider_id):
+                spec["providerID"] = provider_id
+            case SetLabels(labels=wanted):
+                labels.update(wanted)
+            case RemoveTaint(key=key):
+                taints = [taint for taint in taints if taint.key != key]
+            case AddTaint(taint=taint):
+                taints.append(taint)
+            case _:
+                pass
+    if tuple(taints) != node.taints:
+        spec["taints"] = [_render_taint(taint) for taint in taints] or None
+    if not labels and not spec:
+        return {}
+    metadata: dict[str, Any] = {"resourceVersion": node.version}
+    if labels:
+        metadata["labels"] = labels
+    return {"metadata": metadata, "spec": spec} if spec else {"metadata": metadata}
+
+
+def _render_taint(taint: Taint) -> dict[str, str]:
+    raw = {"key": taint.key, "value": taint.value, "effect": taint.effect}
+    return {key: value for key, value in raw.items() if value}
+
+
+def render_status_patch(changes: Sequence[Change]) -> dict[str, Any]:
+    """A merge patch for the status; {} when nothing is to be written there."""
+    for change in changes:
+        if isinstance(change, SetAddresses):
+            addresses = [{"type": one.type, "address": one.address} for one in change.addresses]
+            return {"status": {"addresses": addresses}}
+    return {}
+
+
+async def carry_out(
+    client: Client, recorders: Mapping[str, Recorder], node: GuestNode, changes: Sequence[Change]
+) -> None:
+    """Raises Conflict when the node has changed since it was read; then nothing was written."""
+    ref = NODE.ref(node.name)
+    patch = render_node_patch(node, changes)
+    if patch:
+        await client.patch(ref, patch)
+    status = render_status_patch(changes)
+    if status:
+        await client.patch(ref, status, "status")
+    for change in changes:
+        match change:
+            case Announce(source, reason, message):
+                await recorders[source].tell(Told(ref, node.uid, reason, message))
+            case DeleteNode():
+                await _delete(client, recorders, node)
+            case _:
+                pass
+
+
+async def _delete(client: Client, recorders: Mapping[str, Recorder], node: GuestNode) -> None:
+    ref = NODE.ref(node.name)
+    try:
+        await client.delete(ref, uid=node.uid)
+    except NotFound:
+        return
+    except KubeError as error:
+        told = Told(
+            ref,
+            node.uid,
+            "DeletingNodeFailed",
+            f"Error deleting node {node.name}: {error.message}",
+            "Warning",
+        )
+        await recorders[names.LIFECYCLE_CONTROLLER].tell(told)
+        raise

@@ -1,0 +1,244 @@
+from dataclasses import replace
+
+import pytest
+
+from windrow.cloudprovider.flags import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Options
+from windrow.cloudprovider.identities import Foreign, Found, Missing, Unknown
+from windrow.cloudprovider.names import REGION, REGION_BETA, SHUTDOWN, UNINITIALISED, ZONE, ZONE_BETA
+from windrow.cloudprovider.nodes import (
+    AddTaint,
+    Announce,
+    DeleteNode,
+    RemoveTaint,
+    Seen,
+    SetAddresses,
+    SetLabels,
+    SetProviderId,
+    plan_node,
+)
+from windrow.cloudprovider.readings import Address, GuestNode, GuestVm, Instance, Interface, Taint
+from windrow.cloudprovider.writes import render_node_patch, render_status_patch
+
+VM = GuestVm("w1", "vm-uid")
+RUNNING = Instance(
+    "w1",
+    "vmi-uid",
+    phase="Running",
+    has_agent=True,
+    zone="z1",
+    region="r1",
+    networks=(("nic-1", "default/vlan1"),),
+    interfaces=(Interface("nic-1", "enp1s0", ("10.0.0.1",)),),
+)
+FRESH = Taint(UNINITIALISED, "NoSchedule", "true")
+ROLE = Taint("node-role.kubernetes.io/etcd", "NoExecute", "true")
+OFF = Taint(SHUTDOWN, "NoSchedule")
+TOPOLOGY = {ZONE: "z1", ZONE_BETA: "z1", REGION: "r1", REGION_BETA: "r1"}
+ADDRESSES = (Address("InternalIP", "10.0.0.1"), Address("Hostname", "w1"))
+INITIAL = GuestNode("w1", "node-uid", "7", taints=(FRESH, ROLE), provided_ip="10.0.0.1")
+SETTLED = GuestNode(
+    "w1",
+    "node-uid",
+    "7",
+    provider_id="harvester://vm-uid",
+    is_ready=True,
+    taints=(ROLE,),
+    topology=TOPOLOGY,
+    provided_ip="10.0.0.1",
+    addresses=ADDRESSES,
+)
+
+
+FOUND = Found(VM)
+
+
+def plan(node, identity=FOUND, instance=RUNNING, is_gone=False, **options):
+    return plan_node(Seen(node, identity, instance, is_gone), Options(**options))
+
+
+def kinds(found):
+    return [type(change) for change in found.changes]
+
+
+# --- initialisation ---------------------------------------------------------------------------------------------------
+
+
+def test_a_fresh_node_gets_everything_in_one_write_and_its_addresses_and_an_event():
+    found = plan(INITIAL)
+
+    assert kinds(found) == [SetProviderId, SetLabels, RemoveTaint, SetAddresses, Announce]
+    assert render_node_patch(INITIAL, found.changes) == {
+        "metadata": {"resourceVersion": "7", "labels": TOPOLOGY},
+        "spec": {
+            "providerID": "harvester://vm-uid",
+            "taints": [{"key": ROLE.key, "value": "true", "effect": "NoExecute"}],
+        },
+    }
+    assert render_status_patch(found.changes) == {
+        "status": {
+            "addresses": [
+                {"type": "InternalIP", "address": "10.0.0.1"},
+                {"type": "Hostname", "address": "w1"},
+            ]
+        }
+    }
+    announced = found.changes[-1]
+    assert (announced.reason, announced.message) == ("Synced", "Node synced successfully")
+
+
+def test_every_change_knows_its_reason():
+    assert all(change.because for change in plan(INITIAL).changes)
+
+
+def test_a_provider_id_that_stands_is_never_written_again():
+    assert SetProviderId not in kinds(plan(replace(INITIAL, provider_id="harvester://vm-uid")))
+
+
+def test_a_host_without_topology_gives_no_labels():
+    assert SetLabels not in kinds(plan(INITIAL, instance=replace(RUNNING, zone="", region="")))
+
+
+def test_the_last_taint_leaves_no_empty_list():
+    node = replace(INITIAL, taints=(FRESH,))
+
+    assert render_node_patch(node, plan(node).changes)["spec"]["taints"] is None
+
+
+def test_the_taint_goes_whatever_its_value_and_effect():
+    node = replace(
+        INITIAL, taints=(Taint(UNINITIALISED, "PreferNoSchedule"), Taint(UNINITIALISED, "NoExecute", "x"))
+    )
+
+    assert render_node_patch(node, plan(node).changes)["spec"]["taints"] is None
+
+
+@pytest.mark.parametrize(
+    ("instance", "words"),
+    [
+        (replace(RUNNING, interfaces=()), "its guest agent has not reported an address"),
+        (replace(RUNNING, interfaces=(), has_agent=False), "is qemu-guest-agent installed and running?"),
+        (
+            replace(RUNNING, interfaces=(Interface("nic-1", "enp1s0", ("10.0.0.9",)),)),
+            "its VM reports 10.0.0.9",
+        ),
+        (None, "VM 'w1' has no running instance yet"),
+    ],
+)
+def test_a_node_whose_kubelet_address_is_not_confirmed_waits_and_says_why(instance, words):
+    found = plan(INITIAL, instance=instance)
+
+    assert found.changes == ()
+    assert words in found.waits_for
+
+
+def test_a_node_without_a_kubelet_address_does_not_wait_for_the_agent():
+    node = replace(INITIAL, provided_ip="")
+
+    found = plan(node, instance=replace(RUNNING, interfaces=()))
+
+    assert RemoveTaint in kinds(found)
+    assert render_status_patch(found.changes) == {
+        "status": {"addresses": [{"type": "Hostname", "address": "w1"}]}
+    }
+
+
+@pytest.mark.parametrize(
+    ("identity", "words"),
+    [(Unknown("nobody knows"), "nobody knows"), (Missing("old"), "no VM has the uid old")],
+)
+def test_a_fresh_node_without_a_vm_waits(identity, words):
+    found = plan(INITIAL, identity, None)
+
+    assert found.changes == ()
+    assert words in found.waits_for
+
+
+# --- upkeep -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_as_it_should_be_is_left_alone():
+    assert plan(SETTLED).changes == ()
+
+
+def test_a_vm_that_migrated_to_another_zone_takes_its_node_along():
+    found = plan(SETTLED, instance=replace(RUNNING, zone="z2"))
+
+    assert render_node_patch(SETTLED, found.changes) == {
+        "metadata": {"resourceVersion": "7", "labels": {ZONE: "z2", ZONE_BETA: "z2"}}
+    }
+
+
+@pytest.mark.parametrize(
+    "instance",
+    [
+        replace(RUNNING, zone="z2", is_migrating=True),
+        replace(RUNNING, zone="", region=""),
+        replace(RUNNING, interfaces=()),
+        replace(RUNNING, interfaces=(Interface("nic-1", "enp1s0", ("10.0.0.9",)),)),
+        None,
+    ],
+    ids=["under way", "no topology", "no report", "a report without the kubelet's address", "no instance"],
+)
+def test_nothing_is_taken_away_for_want_of_a_report(instance):
+    assert plan(SETTLED, instance=instance).changes == ()
+
+
+def test_a_new_address_is_shown():
+    more = replace(RUNNING, interfaces=(Interface("nic-1", "enp1s0", ("10.0.0.1", "10.0.0.2")),))
+
+    assert kinds(plan(SETTLED, instance=more)) == [SetAddresses]
+
+
+def test_a_zone_that_a_user_chose_stays_where_the_host_has_none():
+    node = replace(SETTLED, topology={ZONE: "mine", ZONE_BETA: "other"})
+
+    assert plan(node, instance=replace(RUNNING, zone="", region="")).changes == ()
+
+
+def test_old_topology_keys_bring_the_present_ones():
+    node = replace(SETTLED, topology={ZONE_BETA: "z1"})
+
+    found = plan(node, instance=replace(RUNNING, zone="", region=""))
+
+    assert found.changes[0].labels == ((ZONE, "z1"),)
+
+
+def test_without_the_vmi_controller_topology_is_set_once():
+    assert plan(SETTLED, instance=replace(RUNNING, zone="z2"), disable_vmi_controller=True).changes == ()
+
+
+# --- lifecycle --------------------------------------------------------------------------------------------------------
+
+NOT_READY = replace(SETTLED, is_ready=False)
+
+
+@pytest.mark.parametrize(
+    ("node", "identity", "instance", "is_gone", "wanted"),
+    [
+        (SETTLED, Found(VM), RUNNING, False, []),
+        (replace(SETTLED, taints=(OFF,)), Found(VM), RUNNING, False, [RemoveTaint]),
+        (NOT_READY, Found(VM), RUNNING, False, []),
+        (NOT_READY, Found(VM), None, False, [AddTaint]),
+        (NOT_READY, Found(VM), replace(RUNNING, phase="Succeeded"), False, [AddTaint]),
+        (replace(NOT_READY, taints=(OFF,)), Found(VM), None, False, []),
+        (NOT_READY, Missing("vm-uid"), None, False, []),
+        (NOT_READY, Missing("vm-uid"), None, True, [Announce, DeleteNode]),
+        (SETTLED, Missing("vm-uid"), None, True, []),
+        (NOT_READY, Unknown("?"), None, True, []),
+        (NOT_READY, Foreign("k3s://w1"), None, True, []),
+        (replace(NOT_READY, is_deleting=True), Missing("vm-uid"), None, True, []),
+    ],
+)
+def test_what_the_state_of_a_vm_means_for_its_node(node, identity, instance, is_gone, wanted):
+    assert kinds(plan(node, identity, instance, is_gone)) == wanted
+
+
+def test_a_booting_vm_is_not_called_shut_down():
+    assert plan(NOT_READY, instance=replace(RUNNING, phase="Scheduling", interfaces=())).changes == ()
+
+
+def test_controllers_that_are_switched_off_do_nothing():
+    only_life = plan(INITIAL, controllers=frozenset({LIFECYCLE_CONTROLLER}))
+    only_nodes = plan(NOT_READY, Missing("x"), None, True, controllers=frozenset({NODE_CONTROLLER}))
+
+    assert (only_life.changes, only_nodes.changes) == ((), ())

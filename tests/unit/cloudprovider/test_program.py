@@ -1,0 +1,417 @@
+"""The whole program between two API servers in this process: a guest cluster and a Harvester."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from windrow.apiserver.doors import Identity
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.stores import MemoryStore
+from windrow.assembly.clock import NOON, LoopClock, run_story
+from windrow.client.in_process import InProcessTransport
+from windrow.cloudprovider.program import run
+from windrow.formats import x509
+from windrow.formats.json import dumps
+from windrow.kube.errors import NotFound
+from windrow.kube.kubeconfig import Access, render_kubeconfig
+from windrow.kube.objects import new_object
+from windrow.kube.refs import CONFIG_MAP, EVENT, LEASE, NODE, Kind
+from windrow.kube.requests import Reply
+from windrow.values.chance import Chance
+
+VM = Kind("kubevirt.io", "v1", "VirtualMachine", "virtualmachines")
+VMI = Kind("kubevirt.io", "v1", "VirtualMachineInstance", "virtualmachineinstances")
+UNINITIALISED = "node.cloudprovider.kubernetes.io/uninitialized"
+SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
+ZONE = "topology.kubernetes.io/zone"
+LEASE_REF = LEASE.ref("cloud-controller-manager", "kube-system")
+CA = x509.new_authority("both", NOON, 1)
+CHAIN, KEY = x509.issue(
+    *CA, common_name="server", server=True, ips=["10.0.0.1", "10.0.0.2"], now=NOON, lifetime=timedelta(days=1)
+)
+
+
+def definition(kind):
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": kind.qualified},
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced",
+            "names": {"kind": kind.kind, "plural": kind.plural, "singular": kind.kind.lower()},
+            "versions": [
+                {
+                    "name": kind.version,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                }
+            ],
+        },
+    }
+
+
+class World:
+    """Harvester at 10.0.0.1, the guest cluster at 10.0.0.2, and the program between them."""
+
+    def __init__(self):
+        self.clock = LoopClock()
+        self.lines = []
+        self.doors = {}
+        self.requests = []
+        self.hostnames = {}
+        self.host = self._server("10.0.0.1", "harvester-token")
+        self.guest = self._server("10.0.0.2", "guest-token")
+        for kind in (VM, VMI):
+            self.host.install_crd(definition(kind))
+        actions = "virtualmachineinstances.subresources.kubevirt.io"
+        self.host.actions[(actions, "guestosinfo")] = self._guest_os_info
+        self.harvester, self.cluster = self.host.local(), self.guest.local()
+        self.files = {
+            "/cloud-config": render_kubeconfig(self._access("10.0.0.1", "harvester-token"), "harvester"),
+            "/guest": render_kubeconfig(self._access("10.0.0.2", "guest-token"), "guest"),
+        }
+        self.programs = []
+
+    def _server(self, address, token):
+        server = ApiServer(MemoryStore(), self.clock, Chance(address), name=address, tls=Identity(CHAIN, KEY))
+        server.tokens[token] = ("program", ("system:masters",), None)
+        self.doors[address] = server
+        return server
+
+    def _access(self, address, token):
+        return Access(f"https://{address}:6443", ca=CA[0], token=token, namespace="default")
+
+    async def _guest_os_info(self, request, ref, caller):
+        self.requests.append(request)
+        return Reply(200, dumps({"hostname": self.hostnames.get(ref.name, "")}))
+
+    def find(self, host, port):
+        return self.doors.get(host)
+
+    def start(self, *more):
+        argv = ["--cloud-config=/cloud-config", "--cluster-name=demo", *more]
+        env = {"KUBECONFIG": "/guest", "HOSTNAME": f"pod-{len(self.programs)}"}
+        dial = lambda access: InProcessTransport(access, self.find, self.clock)  # noqa: E731
+        chance = Chance(len(self.programs))
+        program = run(argv, env, self.read, dial, self.clock, chance, self.lines.append)
+        self.programs.append(asyncio.create_task(program))
+        return self.programs[-1]
+
+    def read(self, path):
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return self.files[path]
+
+    async def stop(self):
+        for program in self.programs:
+            program.cancel()
+        await asyncio.gather(*self.programs, return_exceptions=True)
+
+    # --- the host side ------------------------------------------------------------------------------------------------
+
+    async def make_vm(self, name, *addresses, cluster="demo", zone="z1"):
+        labels = {"guestcluster.harvesterhci.io/name": cluster}
+        vm = await self.harvester.create(VM, new_object(VM, name, "default", labels=labels, spec={}))
+        vmi = new_object(
+            VMI,
+            name,
+            "default",
+            labels=labels,
+            annotations={ZONE: zone, "topology.kubernetes.io/region": "r1"},
+            spec={"networks": [{"name": "nic-1", "multus": {"networkName": "default/vlan1"}}]},
+            status={"phase": "Running", "conditions": [{"type": "AgentConnected", "status": "True"}]},
+        )
+        await self.harvester.create(VMI, vmi)
+        if addresses:
+            await self.report(name, *addresses)
+        return vm["metadata"]["uid"]
+
+    async def report(self, name, *addresses):
+        interface = {"name": "nic-1", "interfaceName": "enp1s0", "ipAddresses": list(addresses)}
+        await self.harvester.patch(VMI.ref(name, "default"), {"status": {"interfaces": [interface]}})
+
+    async def lose_vm(self, name):
+        for kind in (VMI, VM):
+            await self.harvester.delete(kind.ref(name, "default"))
+
+    # --- the guest side -----------------------------------------------------------------------------------------------
+
+    async def join(self, name, address="", *, ready=True):
+        annotations = {"alpha.kubernetes.io/provided-node-ip": address} if address else None
+        taint = {"key": UNINITIALISED, "value": "true", "effect": "NoSchedule"}
+        node = new_object(NODE, name, annotations=annotations, spec={"taints": [taint]})
+        await self.cluster.create(NODE, node)
+        await self.be_ready(name, ready)
+
+    async def be_ready(self, name, ready=True):
+        condition = {"type": "Ready", "status": "True" if ready else "Unknown"}
+        await self.cluster.patch(NODE.ref(name), {"status": {"conditions": [condition]}}, "status")
+
+    async def node(self, name):
+        return await self.cluster.get(NODE.ref(name))
+
+    async def taints(self, name):
+        return [taint["key"] for taint in (await self.node(name))["spec"].get("taints") or ()]
+
+    async def events(self):
+        return [(raw["involvedObject"]["name"], raw["reason"]) for raw in await self.cluster.list(EVENT)]
+
+
+def tell(story):
+    async def whole():
+        world = World()
+        try:
+            return await story(world)
+        finally:
+            await world.stop()
+
+    return run_story(whole())
+
+
+def test_a_node_is_initialised_once_its_address_is_confirmed():
+    async def story(world):
+        uid = await world.make_vm("w1")
+        world.start()
+        await world.join("w1", "192.168.1.5")
+        await asyncio.sleep(60)
+        waiting = (await world.taints("w1"), [line for line in world.lines if "192.168.1.5" in line])
+        await world.report("w1", "192.168.1.5", "fe80::1")
+        await asyncio.sleep(0.1)
+        return uid, waiting, await world.node("w1"), await world.events()
+
+    uid, (taints, lines), node, events = tell(story)
+
+    assert taints == [UNINITIALISED]
+    assert len(lines) == 1
+    assert 'provided node ip for node "w1" is not valid' in lines[0]
+    assert "taints" not in node["spec"]
+    assert node["spec"]["providerID"] == f"harvester://{uid}"
+    assert node["metadata"]["labels"] == {
+        "topology.kubernetes.io/zone": "z1",
+        "failure-domain.beta.kubernetes.io/zone": "z1",
+        "topology.kubernetes.io/region": "r1",
+        "failure-domain.beta.kubernetes.io/region": "r1",
+    }
+    assert node["status"]["addresses"] == [
+        {"type": "InternalIP", "address": "192.168.1.5"},
+        {"type": "Hostname", "address": "w1"},
+    ]
+    assert events == [("w1", "Synced")]
+
+
+def test_a_guest_with_a_name_of_its_own_is_found_by_asking_it():
+    async def story(world):
+        uid = await world.make_vm("vm-7", "192.168.1.5")
+        await world.make_vm("vm-8", "192.168.1.6", cluster="other")
+        world.hostnames = {"vm-7": "", "vm-8": "db.example.org"}
+        world.start()
+        await world.join("db", "192.168.1.5")
+        await asyncio.sleep(60)
+        early = (await world.node("db"))["spec"].get("providerID")
+        world.hostnames["vm-7"] = "db.example.org"
+        await asyncio.sleep(60)
+        asked = len(world.requests)
+        await asyncio.sleep(600)
+        return uid, early, (await world.node("db"))["spec"]["providerID"], len(world.requests) - asked
+
+    uid, early, found, more = tell(story)
+
+    assert (early, found, more) == (None, f"harvester://{uid}", 0)
+
+
+def test_a_migrated_vm_takes_its_node_to_the_other_zone_without_a_taint():
+    async def story(world):
+        await world.make_vm("w1", "192.168.1.5")
+        world.start()
+        await world.join("w1", "192.168.1.5")
+        await asyncio.sleep(10)
+        await world.harvester.patch(VMI.ref("w1", "default"), {"metadata": {"annotations": {ZONE: "z2"}}})
+        await asyncio.sleep(10)
+        node = await world.node("w1")
+        return node["metadata"]["labels"][ZONE], await world.taints("w1"), await world.events()
+
+    assert tell(story) == ("z2", [], [("w1", "Synced")])
+
+
+async def settled(world, *names):
+    """Nodes that are initialised and Ready."""
+    for number, name in enumerate(names):
+        await world.make_vm(name, f"192.168.1.{number}")
+        await world.join(name, f"192.168.1.{number}")
+    world.start()
+    await asyncio.sleep(30)
+
+
+def test_a_node_whose_vm_is_gone_is_deleted_once_it_is_not_ready():
+    async def story(world):
+        await settled(world, "w1", "w2")
+        await world.lose_vm("w1")
+        await asyncio.sleep(60)
+        while_ready = await world.node("w1")
+        await world.be_ready("w1", False)
+        await asyncio.sleep(5)
+        return (
+            while_ready["metadata"]["name"],
+            [raw["metadata"]["name"] for raw in await world.cluster.list(NODE)],
+            (
+                "w1",
+                "DeletingNode",
+            )
+            in await world.events(),
+        )
+
+    assert tell(story) == ("w1", ["w2"], True)
+
+
+def test_a_vm_made_anew_under_the_same_name_is_not_the_old_one():
+    async def story(world):
+        await settled(world, "w1", "w2")
+        await world.lose_vm("w1")
+        await world.make_vm("w1", "192.168.1.9")
+        await world.be_ready("w1", False)
+        await asyncio.sleep(5)
+        deleted = [raw["metadata"]["name"] for raw in await world.cluster.list(NODE)]
+        uid = (await world.harvester.get(VM.ref("w1", "default")))["metadata"]["uid"]
+        await world.join("w1", "192.168.1.9")
+        await asyncio.sleep(5)
+        return deleted, (await world.node("w1"))["spec"]["providerID"] == f"harvester://{uid}"
+
+    assert tell(story) == (["w2"], True)
+
+
+def test_a_harvester_that_cannot_be_asked_costs_no_node():
+    async def story(world):
+        await settled(world, "w1", "w2")
+        world.host.tokens.clear()
+        await world.lose_vm("w1")
+        await world.be_ready("w1", False)
+        await asyncio.sleep(3600)
+        return len(await world.cluster.list(NODE)), any(
+            "does not accept the token" in line for line in world.lines
+        )
+
+    assert tell(story) == (2, True)
+
+
+def test_a_harvester_that_knows_none_of_our_vms_is_the_wrong_one():
+    async def story(world):
+        await settled(world, "w1", "w2")
+        for name in ("w1", "w2"):
+            await world.lose_vm(name)
+            await world.be_ready(name, False)
+        await world.make_vm("somebody-else", "192.168.1.9", cluster="other")
+        await asyncio.sleep(3600)
+        return len(await world.cluster.list(NODE))
+
+    assert tell(story) == 2
+
+
+def test_a_vm_that_is_off_is_marked_and_the_mark_goes_when_it_is_back():
+    async def story(world):
+        await settled(world, "w1", "w2")
+        await world.harvester.delete(VMI.ref("w1", "default"))
+        await world.be_ready("w1", False)
+        await asyncio.sleep(5)
+        off = await world.taints("w1")
+        await world.be_ready("w1", True)
+        await asyncio.sleep(5)
+        return off, await world.taints("w1")
+
+    assert tell(story) == ([SHUTDOWN], [])
+
+
+def test_once_all_is_well_nothing_is_asked_but_watches():
+    async def story(world):
+        await settled(world, "w1", "w2")
+        counted = []
+        for door in (world.host, world.guest):
+            _count(door, counted)
+        await asyncio.sleep(600)
+        return [request for request in counted if "/leases/" not in request.path]
+
+    assert tell(story) == []
+
+
+def _count(door, counted):
+    send = door.send
+
+    async def counting(request, peer):
+        counted.append(request)
+        return await send(request, peer)
+
+    door.send = counting
+
+
+def test_the_networks_of_the_guests_are_mapped():
+    async def story(world):
+        await settled(world, "w1")
+        found = await world.cluster.get(CONFIG_MAP.ref("harvester-nad-mapping", "kube-system"))
+        return found["data"]
+
+    assert tell(story) == {"interface-nad-mapping": '{"default/vlan1":"enp1s0"}'}
+
+
+def test_one_program_leads_and_the_next_takes_over_without_a_wait():
+    async def story(world):
+        first = world.start()
+        world.start()
+        await asyncio.sleep(30)
+        holder = (await world.cluster.get(LEASE_REF))["spec"]["holderIdentity"]
+        first.cancel()
+        await asyncio.sleep(6)
+        return holder.split("_")[0], (await world.cluster.get(LEASE_REF))["spec"]["holderIdentity"].split(
+            "_"
+        )[0]
+
+    assert tell(story) == ("pod-0", "pod-1")
+
+
+def test_a_renewed_cloud_config_ends_the_program_so_that_it_is_started_anew():
+    async def story(world):
+        program = world.start()
+        await asyncio.sleep(90)
+        running = not program.done()
+        renewed = replace(world._access("10.0.0.1", "harvester-token"), token="renewed")
+        world.files["/cloud-config"] = render_kubeconfig(renewed, "harvester")
+        await asyncio.sleep(90)
+        holder = (await world.cluster.get(LEASE_REF))["spec"]["holderIdentity"]
+        return running, program.result(), holder, world.lines[-1]
+
+    assert tell(story) == (True, 0, "", "/cloud-config has changed; starting anew")
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--nonsense"], "unknown flag: --nonsense"),
+        ([], "can't init from an empty reader"),
+        (["--cloud-config=/nowhere"], "/nowhere"),
+    ],
+)
+async def test_a_bad_start_ends_with_one_and_says_why(argv, words):
+    lines = []
+
+    def read(path):
+        raise FileNotFoundError(path)
+
+    code = await run(argv, {}, read, lambda access: None, LoopClock(), Chance(1), lines.append)
+
+    assert code == 1
+    assert lines[0] == "FATAL: cloudprovider.harvesterhci.io failed to start"
+    assert words in lines[1]
+
+
+def test_a_node_that_is_gone_for_good_is_not_waited_for():
+    async def story(world):
+        await settled(world, "w1")
+        await world.cluster.delete(NODE.ref("w1"))
+        await asyncio.sleep(60)
+        with pytest.raises(NotFound):
+            await world.node("w1")
+
+    tell(story)
