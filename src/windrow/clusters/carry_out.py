@@ -270,21 +270,14 @@ class Carrier:
         recorded = seen.standing.account
         namespace = recorded.namespace if recorded else seen.cluster.vm_namespace
         credential = recorded.credential if recorded else seen.cluster.credential
-        account = GuestAccount(seen.cluster.name, namespace, seen.cluster.uid)
+        name = recorded.name if recorded else seen.cluster.name
+        account = GuestAccount(name, namespace, seen.cluster.uid)
         client = self._harvesters.get_client(credential)
-        for kind, raw in account.render_objects():
-            try:
-                await client.create(kind, raw)
-            except Exists:
-                found = await client.get(
-                    kind.ref(raw["metadata"]["name"], raw["metadata"].get("namespace", ""))
-                )
-                if not account.is_mine(found):
-                    name = f"{kind.kind} {raw['metadata']['name']}"
-                    raise CredentialMissing(
-                        f"{name} on Harvester belongs to somebody else",
-                        "rename the cluster, or choose another vmNamespace",
-                    ) from None
+        last = await client.find(account.refs[-1])
+        if last is None or not account.is_mine(
+            last
+        ):  # they are made in order, so the last one stands for all
+            await _make_account(client, account)
         server = await self._guest_server(client, credential)
         text = find_credential(await client.get(account.token), server, namespace)
         if text is not None:
@@ -506,6 +499,19 @@ class Carrier:
 
 def _role_labels(machine: Machine) -> set[str]:
     return {names.WORKER_ROLE for role in machine.roles if role.value == "worker"}
+
+
+async def _make_account(client: Client, account: GuestAccount) -> None:
+    for kind, raw in account.render_objects():
+        try:
+            await client.create(kind, raw)
+        except Exists:
+            found = await client.get(kind.ref(raw["metadata"]["name"], raw["metadata"].get("namespace", "")))
+            if not account.is_mine(found):
+                raise CredentialMissing(
+                    f"{kind.kind} {raw['metadata']['name']} on Harvester belongs to somebody else",
+                    "rename the cluster, or choose another vmNamespace",
+                ) from None
 
 
 async def _delete(client: Client, ref: Ref, uid: str = "") -> None:

@@ -30,9 +30,9 @@ from windrow.kube.patches import make_merge_patch
 from windrow.kube.refs import SECRET, Kind, Ref
 from windrow.machines.port import Machines, Sighting
 from windrow.reconcile.controller import Controller
-from windrow.reconcile.outcomes import SETTLED, Changed, Failed, Outcome, Refused, Waiting
+from windrow.reconcile.outcomes import SETTLED, Changed, Failed, Outcome, Waiting
 from windrow.values.chance import Chance
-from windrow.values.clock import Clock, pause
+from windrow.values.clock import Clock
 
 log = logging.getLogger(__name__)
 
@@ -190,6 +190,8 @@ class Manager:
         troubles = await self._carrier.carry_out(plan, seen)
         troubles = self._remember(seen, troubles)
         if plan.actions and not troubles and not _only_asks(plan):
+            if seen.preflight is not None:
+                await self._say_cluster(seen, plan, troubles)  # what the preflight found is seen only now
             return Changed(f"{len(plan.actions)} actions")
         await self._say(seen, plan, troubles)
         return self._outcome(seen, plan, troubles, link)
@@ -222,6 +224,9 @@ class Manager:
         for machine in seen.machines:
             wanted = derive_machine(machine, seen, plan, troubles)
             await self._carrier.write_machine_status(machine.record, _change(machine.record.status, wanted))
+        await self._say_cluster(seen, plan, troubles)
+
+    async def _say_cluster(self, seen: Seen, plan: Plan, troubles: dict[str, Trouble]) -> None:
         wanted = derive_cluster(seen, plan, troubles)
         if seen.cluster.claimed or seen.cluster.deleting is None:
             await self._carrier.write_cluster_status(seen, _change(seen.standing.raw, wanted))
@@ -279,6 +284,3 @@ def _mark_of_machine(machine: Machine) -> str:
 
 def _mark_of_sealed(sealed: Sealed) -> str:
     return sealed.version_mark
-
-
-__all__ = ["Manager", "Refused", "pause"]

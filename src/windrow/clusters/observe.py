@@ -20,7 +20,7 @@ from windrow.clusters import names
 from windrow.clusters.endpoint import find_apis
 from windrow.clusters.guests import Dial, Guests
 from windrow.clusters.intents import find_distribution, find_revision, sample_intent, sample_specs
-from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG
+from windrow.clusters.kinds import CLUSTER
 from windrow.clusters.ledger import Ledger
 from windrow.clusters.reading import Cluster, read_cluster
 from windrow.clusters.records import Machine
@@ -295,6 +295,3 @@ def config_clusters(config: Raw, clusters: list[Raw]) -> list[Ref]:
         if named and namespace_of(raw) == namespace_of(config):
             found.append(CLUSTER.ref(name_of(raw), namespace_of(raw)))
     return found
-
-
-KIND_OF_CONFIGS = HARVESTER_CONFIG

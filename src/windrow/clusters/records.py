@@ -12,7 +12,7 @@ from windrow.clusters import names
 from windrow.clusters.kinds import CLUSTER, MACHINE
 from windrow.clusters.reading import Cluster, Pool
 from windrow.harvester.names import CLUSTER_UID
-from windrow.kube.conditions import Condition, find_condition
+from windrow.kube.conditions import Condition, find_condition, is_true
 from windrow.kube.objects import (
     Raw,
     annotations_of,
@@ -87,6 +87,11 @@ class Machine:
     def has_joined(self) -> bool:
         """Whether it was ever seen as a node of its cluster."""
         return bool(self.node)
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether its node was ever Ready: before that it is a newcomer, and late rather than ill."""
+        return is_true(self.conditions, "Joined")
 
     @property
     def was_ordered(self) -> bool:

@@ -9,7 +9,7 @@
 | not Ready | on its way up or moving | any   | wait                                                        |
 | not Ready | running                 | fails | wait for Harvester to move it; lost after a longer time     |
 | not Ready | running                 | fine  | lost after the pool's unhealthyNodeTimeout                  |
-| none yet  | running                 | —     | lost after the pool's nodeStartupTimeout                    |
+| never yet | running                 | —     | lost after the pool's nodeStartupTimeout                    |
 
 "Not Ready" needs the guest API: while it is silent nothing is judged but what may always be started again. Only the
 times are ours: since when a node is not Ready stands in our own record, so that a guest with a wrong clock, or a
@@ -26,7 +26,6 @@ from windrow.clusters.actions import Retire, Start, Wait
 from windrow.clusters.parts import Disruption, Part, Sheet
 from windrow.clusters.reading import Pool
 from windrow.clusters.seen import MachineSeen, Seen, silent_about
-from windrow.kube.conditions import is_true
 
 HOST_WITHIN = timedelta(minutes=15)
 START_WITHIN = timedelta(minutes=2)
@@ -83,7 +82,7 @@ def _switched_off(pool: Pool, seen: Seen) -> str:
 
 def _is_last_member(machine: MachineSeen, seen: Seen) -> bool:
     alone = [member.name for member in seen.members] == [machine.name]
-    return alone and machine.is_etcd and seen.standing.initialized
+    return alone and machine.is_etcd and machine.record.was_ready
 
 
 def judge(machine: MachineSeen, pool: Pool, seen: Seen) -> Verdict:
@@ -151,7 +150,7 @@ def _judge_running(machine: MachineSeen, pool: Pool, seen: Seen) -> Verdict:
         return _judge_first(machine, pool, seen)
     if not seen.guest.answers:
         return Verdict("wait", f"the guest API ({silent_about(seen.guest)})", f"{machine.name} is judged")
-    if not machine.record.has_joined and machine.node is None:
+    if not machine.record.was_ready:
         return _judge_newcomer(machine, pool, seen)
     sighting = machine.sighting
     if sighting is not None and sighting.host_ready is False:
@@ -192,7 +191,10 @@ def _judge_newcomer(machine: MachineSeen, pool: Pool, seen: Seen) -> Verdict:
     since = (
         max(machine.record.created, datetime.fromisoformat(started)) if started else machine.record.created
     )
-    return _judge_startup(machine, pool, seen, f"{machine.name} to join as a node", since)
+    what = f"{machine.name} to join as a node"
+    if machine.node is not None:
+        what = f"node {machine.name} to be Ready{_words(machine.node.because)}"
+    return _judge_startup(machine, pool, seen, what, since)
 
 
 def _judge_startup(machine: MachineSeen, pool: Pool, seen: Seen, what: str, since: datetime) -> Verdict:
@@ -202,7 +204,7 @@ def _judge_startup(machine: MachineSeen, pool: Pool, seen: Seen, what: str, sinc
         since = max(since, machine.record.last_start)
     until = since + pool.startup_within
     if seen.now >= until:
-        return Verdict("lost", f"it did not become a node within {_minutes(pool.startup_within)}")
+        return Verdict("lost", f"it did not become a Ready node within {_minutes(pool.startup_within)}")
     return Verdict(
         "wait",
         what,
@@ -224,16 +226,7 @@ def is_unhealthy(machine: MachineSeen, seen: Seen) -> bool:
     """For the breaker: was a node, and is not Ready now; or its VM is missing, node or not."""
     if machine.presence == "missing" and not machine.is_ready:
         return True
-    return machine.record.has_joined and seen.guest.answers and not machine.is_ready
-
-
-def needs_reset(machine: MachineSeen) -> bool:
-    """Whether earlier starts are forgiven, because it came back."""
-    return machine.is_ready and machine.record.starts > 0
-
-
-def was_scrubbed(machine: MachineSeen) -> bool:
-    return is_true(machine.record.conditions, "Scrubbed")
+    return machine.record.was_ready and seen.guest.answers and not machine.is_ready
 
 
 def _minutes(span: timedelta) -> str:

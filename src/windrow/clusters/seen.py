@@ -140,10 +140,6 @@ class MachineSeen:
         known = (*shown, *(self.node.addresses if self.node else ()))
         return next((text for text in known if ":" not in text), known[0] if known else "")
 
-    @property
-    def was_ready(self) -> bool:
-        return self.record.has_joined
-
 
 @dataclass(frozen=True, slots=True)
 class GuestAccess:

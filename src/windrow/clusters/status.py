@@ -77,7 +77,7 @@ def _running(machine: MachineSeen, seen: Seen, words: str) -> Progress:
             else "; its guest agent is not connected"
         )
         return Progress("Booting", f"{name} to report its address{words}{agent}", "it joins the cluster")
-    if node is None and machine.record.has_joined:
+    if node is None and machine.record.was_ready:
         if not seen.guest.answers:
             return Progress("Unknown", f"the guest API ({silent_about(seen.guest)})", f"{name} is judged")
         return Progress("NotReady", f"Node {name} to come back", "it is judged")
@@ -85,7 +85,7 @@ def _running(machine: MachineSeen, seen: Seen, words: str) -> Progress:
         what = f"{name} at {machine.address} to join as a node"
         return Progress("Joining", what, "it becomes Ready")
     if not node.ready:
-        phase = "NotReady" if machine.record.has_joined and seen.standing.born else "Joining"
+        phase = "NotReady" if machine.record.was_ready else "Joining"
         return Progress(phase, f"node {name} to be Ready ({node.because})", "it takes workloads")
     if node.uninitialized or not node.provider_id:
         return Progress("Initializing", f"the cloud provider to initialise node {name}", "it takes workloads")
@@ -122,6 +122,17 @@ def derive_machine(machine: MachineSeen, seen: Seen, plan: Plan, troubles: Troub
     return status
 
 
+def _machine_conditions(
+    progress: Progress, wait: Wait | None, machine: MachineSeen, seen: Seen
+) -> list[dict[str, Any]]:
+    ready = _machine_ready(progress, wait, machine, seen)
+    conditions = set_condition(machine.record.conditions, ready, seen.now)
+    if machine.is_ready and not machine.record.was_ready:
+        joined = Condition("Joined", "True", "WasReady", "its node was Ready for the first time")
+        conditions = set_condition(conditions, joined, seen.now)
+    return conditions
+
+
 def _machine_ready(progress: Progress, wait: Wait | None, machine: MachineSeen, seen: Seen) -> Condition:
     if progress.phase == "Ready":
         return Condition("Ready", "True", "Ready", "")
@@ -146,7 +157,7 @@ def _machine_wait(
     if held is not None:
         return Wait(_held_sentence(held), _next_of(held), machine.name)
     planned = next((wait for wait in plan.waits if wait.machine == machine.name), None)
-    if planned is not None and (machine.is_leaving or machine.record.has_joined or not progress.what):
+    if planned is not None and (machine.is_leaving or machine.record.was_ready or not progress.what):
         return planned
     return Wait(progress.what, planned.then if planned else progress.then, machine.name)
 

@@ -333,6 +333,8 @@ def test_the_only_ready_control_plane_is_kept():
 
 def test_a_condition_recorded_as_unknown_starts_no_clock():
     record = unready(W1)
-    record = record_of(record, conditions=(condition("Ready", "Unknown", LONG_AGO),))
+    record = record_of(
+        record, conditions=(condition("Joined", "True"), condition("Ready", "Unknown", LONG_AGO))
+    )
 
     assert planned(*workers_with(record)).actions == ()

@@ -75,7 +75,7 @@ def a_machine(name: str, pool: Pool, **rest: Any) -> MachineSeen:
         server="https://10.0.0.1:9345",
         memory={"MachineName": name, "WindrowVMUID": f"vm-{name}"},
         node=name,
-        conditions=(condition("Scrubbed", "True"),),
+        conditions=(condition("Scrubbed", "True"), condition("Joined", "True")),
     )
     sighting = Sighting(
         f"uid-{name}",
@@ -152,7 +152,7 @@ def leaving(machine: MachineSeen, since: datetime = NOON) -> MachineSeen:
 
 def nodeless(machine: MachineSeen) -> MachineSeen:
     """Ordered and running, but never seen as a node."""
-    return replace(record_of(machine, node="", created=NOON - minutes(1)), node=None)
+    return replace(record_of(machine, node="", conditions=(), created=NOON - minutes(1)), node=None)
 
 
 def unordered(machine: MachineSeen) -> MachineSeen:
