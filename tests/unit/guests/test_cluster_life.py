@@ -1,0 +1,488 @@
+"""What becomes of a cluster when machines stop, vanish, come back or are replaced."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+from windrow.apiserver.doors import Peer
+from windrow.assembly.clock import run_story
+from windrow.emulator.guests.hardware import Surroundings
+from windrow.kube import requests
+from windrow.kube.objects import annotations_of, dig, name_of
+from windrow.kube.refs import NODE, SECRET, STORAGE_CLASS
+
+from .floor import Cluster, Floor, Kubectl, a_floor, condition
+
+REMOVE = {"metadata": {"annotations": {"etcd.rke2.cattle.io/remove": "true"}}}
+REMOVED = "etcd.rke2.cattle.io/removed-node-name"
+
+
+async def three_servers(floor: Floor, cluster: Cluster) -> Kubectl:
+    """A cluster of one, two and three, at 10.0.0.11 to 13."""
+    kubectl = Kubectl(floor, cluster)
+    for place, name in enumerate(("one", "two", "three")):
+        floor.leases[f"52:54:00:00:00:{place:02x}"] = f"10.0.0.1{place + 1}"
+        floor.power_on(name, cluster.server(name) if place else cluster.first(name))
+    await floor.until(lambda: are_ready(kubectl, {"one", "two", "three"}))
+    return kubectl
+
+
+async def are_ready(kubectl: Kubectl, names: set[str]) -> bool:
+    return await kubectl.ready() >= names
+
+
+async def shows(kubectl: Kubectl, name: str, status: str) -> bool:
+    return condition(await kubectl.node(name), "Ready") == status
+
+
+def taints_of(node: Any) -> set[str]:
+    return {f"{one['key']}:{one['effect']}" for one in dig(node, "spec", "taints", default=[])}
+
+
+def test_a_node_without_power_is_unknown_after_its_grace_and_ready_again_when_it_returns():
+    async def story() -> None:
+        async with a_floor() as floor:
+            cluster = Cluster()
+            kubectl = Kubectl(floor, cluster)
+            floor.power_on("one", cluster.first())
+            floor.power_on("four", cluster.worker("four"))
+            await floor.until(lambda: are_ready(kubectl, {"one", "four"}))
+
+            await floor.cut_power("four")
+            spent = await floor.until(lambda: shows(kubectl, "four", "Unknown"))
+
+            assert 30 <= spent <= 41
+            await floor.wait(1)
+            unreachable = {
+                "node.kubernetes.io/unreachable:NoSchedule",
+                "node.kubernetes.io/unreachable:NoExecute",
+            }
+            assert taints_of(await kubectl.node("four")) == unreachable
+
+            floor.power_on("four")
+            await floor.until(lambda: shows(kubectl, "four", "True"))
+            await floor.wait(1)
+            assert taints_of(await kubectl.node("four")) == set()
+
+    run_story(story())
+
+
+def test_the_power_button_ends_a_machine_and_closes_its_doors():
+    async def story() -> None:
+        async with a_floor() as floor:
+            cluster = Cluster()
+            kubectl = Kubectl(floor, cluster)
+            plug = floor.power_on("one", cluster.first())
+            await floor.until(lambda: are_ready(kubectl, {"one"}))
+
+            await floor.machines["one"].shutdown()
+            why = await floor.tasks["one"]
+
+            assert why == "poweroff"
+            assert floor.rack.doors() == {}
+            assert plug.report is None
+
+    run_story(story())
+
+
+def test_a_lone_server_comes_back_as_it_was():
+    async def story() -> None:
+        async with a_floor() as floor:
+            cluster = Cluster()
+            kubectl = Kubectl(floor, cluster)
+            floor.power_on("one", cluster.first())
+            await floor.until(lambda: are_ready(kubectl, {"one"}))
+            before = await kubectl.node("one")
+
+            await floor.cut_power("one")
+            assert floor.rack.doors() == {}
+            floor.power_on("one")
+            await floor.until(lambda: are_ready(kubectl, {"one"}))
+
+            after = await kubectl.node("one")
+            assert after["metadata"]["uid"] == before["metadata"]["uid"]
+            member = "etcd.rke2.cattle.io/node-name"
+            assert annotations_of(after)[member] == annotations_of(before)[member]
+
+    run_story(story())
+
+
+def test_a_lost_member_blocks_its_replacement_until_it_is_removed():
+    async def story() -> None:
+        async with a_floor() as floor:
+            cluster = Cluster()
+            kubectl = await three_servers(floor, cluster)
+            await floor.cut_power("three")
+            plug = floor.power_on("new", cluster.server("new"))
+
+            await floor.wait(200)
+            assert plug.says("etcdserver: unhealthy cluster")
+            assert "new" not in await kubectl.ready()
+
+            await kubectl.patch(NODE.ref("three"), REMOVE)
+            await floor.until(lambda: are_ready(kubectl, {"one", "two", "new"}))
+
+            assert annotations_of(await kubectl.node("three"))[REMOVED].startswith("three-")
+            assert condition(await kubectl.node("new"), "EtcdIsVoter") == "True"
+
+    run_story(story())
+
+
+def test_deleting_a_node_removes_its_member_and_its_password():
+    async def story() -> None:
+        async with a_floor() as floor:
+            cluster = Cluster()
+            kubectl = await three_servers(floor, cluster)
+            await floor.cut_power("three")
+
+            await kubectl.delete(NODE.ref("three"))
+            await floor.wait(1)
+
+            secrets = {name_of(raw) for raw in await kubectl.list(SECRET, "kube-system")}
+            assert "two.node-password.rke2" in secrets
+            assert "three.node-password.rke2" not in secrets
+            floor.power_on("new", cluster.server("new"))
+            await floor.until(lambda: are_ready(kubectl, {"one", "two", "new"}))
+
+    run_story(story())
+
+
+def test_a_removed_member_does_not_come_back():
+    async def story() -> None:
+        async with a_floor() as floor:
+            cluster = Cluster()
+            kubectl = await three_servers(floor, cluster)
+
+            await kubectl.patch(NODE.ref("three"), REMOVE)
+            await floor.wait(30)
+
+            assert floor.plugs["three"].says("the member has been permanently removed from the cluster")
+            assert floor.rack.find("10.0.0.13", 6443) is None
+            assert await kubectl.ready() >= {"one", "two"}
+
+    run_story(story())
+
+
+def test_without_a_majority_of_members_the_api_is_of_no_use():
+    async def story() -> None:
+        async with a_floor() as floor:
+            cluster = Cluster()
+            kubectl = await three_servers(floor, cluster)
+            await floor.cut_power("two")
+            assert "one" in await kubectl.ready()
+
+            await floor.cut_power("three")
+            door = floor.rack.find("10.0.0.11", 6443)
+            assert door is not None
+            peer = Peer(cluster.admin[0])
+            health = await door.send(requests.Request("GET", "/readyz"), peer)
+            answer = await door.send(requests.list_(NODE), peer)
+
+            assert (health.status, answer.status) == (500, 500)
+            assert b"etcdserver: request timed out" in answer.body
+
+            floor.power_on("two")
+            await floor.until(lambda: door_answers(floor, cluster))
+
+    run_story(story())
+
+
+async def door_answers(floor: Floor, cluster: Cluster) -> bool:
+    door = floor.rack.find("10.0.0.11", 6443)
+    return door is not None and (await door.send(requests.list_(NODE), Peer(cluster.admin[0]))).status == 200
+
+
+def test_all_servers_may_lose_power_and_return():
+    async def story() -> None:
+        async with a_floor() as floor:
+            cluster = Cluster()
+            kubectl = await three_servers(floor, cluster)
+            for name in ("one", "two", "three"):
+                await floor.cut_power(name)
+            assert floor.rack.doors() == {}
+
+            floor.power_on("three")
+            await floor.wait(120)
+            assert floor.rack.find("10.0.0.13", 6443) is None, "one of three is no majority"
+            floor.power_on("one")
+            floor.power_on("two")
+
+            await floor.until(lambda: are_ready(kubectl, {"one", "two", "three"}))
+
+    run_story(story())
+
+
+def test_a_watch_breaks_when_its_server_loses_power():
+    async def story() -> None:
+        async with a_floor() as floor:
+            cluster = Cluster()
+            await three_servers(floor, cluster)
+            door = floor.rack.find("10.0.0.12", 6443)
+            assert door is not None
+            broken = asyncio.Event()
+
+            async def watch() -> None:
+                try:
+                    async with door.stream(requests.watch(NODE), Peer(cluster.admin[0])) as events:
+                        async for _ in events:
+                            pass
+                except Exception:
+                    broken.set()
+
+            watching = asyncio.ensure_future(watch())
+            await floor.wait(60)
+            assert not broken.is_set()
+            await floor.cut_power("two")
+            await floor.wait(1)
+            assert broken.is_set()
+            await watching
+
+    run_story(story())
+
+
+def test_two_first_servers_make_two_clusters():
+    async def story() -> None:
+        async with a_floor() as floor:
+            cluster = Cluster()
+            floor.leases = {"52:54:00:00:00:00": "10.0.0.11", "52:54:00:00:00:01": "10.0.0.12"}
+            floor.power_on("one", cluster.first("one"))
+            floor.power_on("two", cluster.first("two"))
+            left, right = Kubectl(floor, cluster, "10.0.0.11"), Kubectl(floor, cluster, "10.0.0.12")
+
+            await floor.until(lambda: are_ready(left, {"one"}))
+            await floor.until(lambda: are_ready(right, {"two"}))
+
+            assert await left.ready() == {"one"}
+            assert await right.ready() == {"two"}
+
+    run_story(story())
+
+
+def test_a_name_cannot_be_used_again_while_its_password_stands():
+    async def story() -> None:
+        async with a_floor() as floor:
+            cluster = Cluster()
+            kubectl = Kubectl(floor, cluster)
+            floor.power_on("one", cluster.first())
+            floor.power_on("four", cluster.worker("four"))
+            await floor.until(lambda: are_ready(kubectl, {"one", "four"}))
+            await floor.cut_power("four")
+
+            plug = floor.power_on("other", cluster.worker("four"))
+            await floor.wait(120)
+            assert plug.says("Node password rejected, duplicate hostname")
+
+            await kubectl.delete(NODE.ref("four"))
+            await floor.until(lambda: are_ready(kubectl, {"one", "four"}))
+
+    run_story(story())
+
+
+def test_an_etcd_member_whose_address_changed_does_not_start():
+    async def story() -> None:
+        async with a_floor() as floor:
+            cluster = Cluster()
+            kubectl = await three_servers(floor, cluster)
+            await floor.cut_power("three")
+            floor.leases["52:54:00:00:00:02"] = "10.0.0.77"
+
+            plug = floor.power_on("three")
+            await floor.wait(120)
+
+            assert plug.says("this server is a not a member of the etcd cluster")
+            assert await kubectl.ready() >= {"one", "two"}
+
+    run_story(story())
+
+
+def test_split_roles_join_through_an_etcd_server_and_run_their_part_only():
+    async def story() -> None:
+        async with a_floor() as floor:
+            cluster = Cluster()
+            etcd = {"disable-apiserver": True, "disable-controller-manager": True, "disable-scheduler": True}
+            floor.leases = {"52:54:00:00:00:00": "10.0.0.11", "52:54:00:00:00:01": "10.0.0.12"}
+            floor.power_on("etcd", cluster.first("etcd", **etcd))
+            floor.power_on("control", cluster.server("control", **{"disable-etcd": True}))
+            kubectl = Kubectl(floor, cluster, "10.0.0.12")
+
+            await floor.until(lambda: are_ready(kubectl, {"etcd", "control"}))
+
+            assert floor.rack.find("10.0.0.11", 6443) is None
+            assert floor.rack.find("10.0.0.11", 9345) is not None
+            roles = "node-role.kubernetes.io/"
+            assert f"{roles}control-plane" not in (await kubectl.node("etcd"))["metadata"]["labels"]
+            assert f"{roles}etcd" not in (await kubectl.node("control"))["metadata"]["labels"]
+
+    run_story(story())
+
+
+def test_a_worker_may_join_with_a_bootstrap_token_until_it_expires():
+    async def story() -> None:
+        async with a_floor() as floor:
+            cluster = Cluster()
+            kubectl = Kubectl(floor, cluster)
+            floor.power_on("one", cluster.first())
+            await floor.until(lambda: are_ready(kubectl, {"one"}))
+            secret = {
+                "metadata": {"name": "bootstrap-token-abcdef", "namespace": "kube-system"},
+                "type": "bootstrap.kubernetes.io/token",
+                "stringData": {
+                    "token-id": "abcdef",
+                    "token-secret": "0123456789abcdef",
+                    "expiration": "2026-01-01T12:10:00Z",
+                },
+            }
+            await kubectl.send(requests.create(SECRET, secret))
+            token = f"K10{cluster.hash}::abcdef.0123456789abcdef"
+
+            floor.power_on("four", cluster.worker("four", token=token))
+            await floor.until(lambda: are_ready(kubectl, {"one", "four"}))
+
+            await floor.wait(600)
+            plug = floor.power_on("five", cluster.worker("five", token=token))
+            await floor.wait(120)
+            assert plug.says("401 Unauthorized")
+
+    run_story(story())
+
+
+# -- what the charts run
+
+
+class Provider:
+    """A cloud provider that remembers how it was started."""
+
+    def __init__(self) -> None:
+        self.starts: list[Surroundings] = []
+        self.stops = 0
+
+    async def __call__(self, around: Surroundings) -> int:
+        self.starts.append(around)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.stops += 1
+        return 0
+
+
+CREDENTIAL = "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"
+CLOUD = {"cloud-provider-name": "harvester", "cloud-provider-config": CREDENTIAL}
+CHART_CONFIG = """\
+apiVersion: helm.cattle.io/v1
+kind: HelmChartConfig
+metadata:
+  name: harvester-cloud-provider
+  namespace: kube-system
+spec:
+  valuesContent: |
+    global:
+      cattle:
+        clusterName: mine
+    extraArgs:
+      - --management-network=default/vlan
+"""
+MANIFEST = "/var/lib/rancher/rke2/server/manifests/rancher/managed-chart-config.yaml"
+
+
+def test_the_cloud_provider_starts_with_what_its_chart_renders():
+    async def story() -> None:
+        provider = Provider()
+        async with a_floor(programs={"harvester-cloud-provider": provider}) as floor:
+            cluster = Cluster()
+            kubectl = Kubectl(floor, cluster)
+            files = {CREDENTIAL: "the credential", MANIFEST: CHART_CONFIG}
+            floor.power_on("one", cluster.first(files=files, **CLOUD))
+
+            await floor.until(lambda: bool(provider.starts))
+
+            [around] = provider.starts
+            assert around.argv == (
+                "harvester-cloud-provider",
+                "--cloud-config=/etc/kubernetes/cloud-config",
+                "--cluster-name=mine",
+                "--management-network=default/vlan",
+            )
+            assert around.root.files["/etc/kubernetes/cloud-config"].content == b"the credential"
+            assert "https://10.0.0.11:6443" in around.guest_kubeconfig
+            node = await kubectl.node("one")
+            assert taints_of(node) == {"node.cloudprovider.kubernetes.io/uninitialized:NoSchedule"}
+            assert annotations_of(node)["alpha.kubernetes.io/provided-node-ip"] == "10.0.0.11"
+            assert dig(node, "status", "addresses") == [{"type": "Hostname", "address": "one"}]
+            [storage] = await kubectl.list(STORAGE_CLASS)
+            assert name_of(storage) == "harvester"
+
+    run_story(story())
+
+
+def test_the_cloud_provider_waits_for_the_secret_its_values_name():
+    async def story() -> None:
+        provider = Provider()
+        config = CHART_CONFIG.replace(
+            "    global:", "    cloudConfig:\n      secretName: access\n    global:"
+        )
+        async with a_floor(programs={"harvester-cloud-provider": provider}) as floor:
+            cluster = Cluster()
+            kubectl = Kubectl(floor, cluster)
+            plug = floor.power_on(
+                "one", cluster.first(files={MANIFEST: config}, **{"cloud-provider-name": "harvester"})
+            )
+            await floor.until(lambda: plug.says('secret "access" not found'))
+
+            secret = {
+                "metadata": {"name": "access", "namespace": "kube-system"},
+                "stringData": {"cloud-config": "new"},
+            }
+            await kubectl.send(requests.create(SECRET, secret))
+
+            await floor.until(lambda: bool(provider.starts))
+            assert provider.starts[0].root.files["/etc/kubernetes/cloud-config"].content == b"new"
+
+    run_story(story())
+
+
+def test_the_cloud_provider_moves_when_its_node_is_deleted():
+    async def story() -> None:
+        provider = Provider()
+        async with a_floor(programs={"harvester-cloud-provider": provider}) as floor:
+            cluster = Cluster()
+            kubectl = Kubectl(floor, cluster)
+            files = {CREDENTIAL: "the credential"}
+            floor.leases = {f"52:54:00:00:00:0{place}": f"10.0.0.1{place + 1}" for place in range(3)}
+            floor.power_on("one", cluster.first("one", files=files, **CLOUD))
+            for name in ("two", "three"):
+                floor.power_on(name, cluster.server(name, files=files, **CLOUD))
+            await floor.until(lambda: are_ready(kubectl, {"one", "two", "three"}))
+            await floor.until(lambda: bool(provider.starts))
+
+            await floor.cut_power("one")
+            kubectl = Kubectl(floor, cluster, "10.0.0.12")
+            await floor.wait(60)
+            assert (len(provider.starts), provider.stops) == (1, 1)
+            await kubectl.delete(NODE.ref("one"))
+
+            await floor.until(lambda: len(provider.starts) == 2)
+            assert "https://10.0.0.11:6443" not in provider.starts[1].guest_kubeconfig
+
+    run_story(story())
+
+
+def test_a_program_that_crashes_is_started_again_ever_later():
+    async def story() -> None:
+        starts: list[float] = []
+
+        async def crash(around: Surroundings) -> int:
+            starts.append(around.clock.now().timestamp())
+            raise RuntimeError("boom")
+
+        async with a_floor(programs={"harvester-cloud-provider": crash}) as floor:
+            cluster = Cluster()
+            plug = floor.power_on("one", cluster.first(files={CREDENTIAL: "x"}, **CLOUD))
+
+            await floor.until(lambda: len(starts) == 4)
+            assert plug.says("panic: RuntimeError: boom")
+            gaps = [round(later - earlier) for earlier, later in pairwise(starts)]
+            assert gaps == [10, 20, 40]
+
+    run_story(story())
