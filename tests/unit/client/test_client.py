@@ -1,0 +1,92 @@
+import pytest
+
+from windrow.client.client import Client, read_reply
+from windrow.formats.json import dumps
+from windrow.kube.errors import Conflict, NotFound, ServerFailed
+from windrow.kube.refs import POD, SECRET
+from windrow.kube.requests import Reply
+
+REF = SECRET.ref("a", "default")
+
+
+class Answering:
+    """Gives one answer after the other and remembers the requests."""
+
+    def __init__(self, *replies):
+        self._replies = list(replies)
+        self.requests = []
+
+    async def send(self, request):
+        self.requests.append(request)
+        return self._replies.pop(0)
+
+
+def status(code, reason, **details):
+    return Reply(code, dumps({"kind": "Status", "code": code, "reason": reason, "details": details}))
+
+
+def page(*names, version="5", continue_=""):
+    metadata = {"resourceVersion": version, "continue": continue_}
+    return Reply(
+        200, dumps({"metadata": metadata, "items": [{"metadata": {"name": name}} for name in names]})
+    )
+
+
+async def test_find_gives_none_only_for_a_404_that_names_the_object():
+    missing = Client(Answering(status(404, "NotFound", name="a", kind="secrets")))
+    page_of_a_proxy = Client(Answering(Reply(404, b"<html>not here</html>", "text/html")))
+
+    assert await missing.find(REF) is None
+    with pytest.raises(NotFound):
+        await page_of_a_proxy.find(REF)
+
+
+async def test_a_list_is_read_to_its_last_page():
+    transport = Answering(page("a", continue_="next"), page("b"))
+
+    listing = await Client(transport).listing(POD, "default", labels="x=y")
+
+    assert [raw["metadata"]["name"] for raw in listing.items] == ["a", "b"]
+    assert [request.parameter("continue") for request in transport.requests] == [None, "next"]
+    assert {request.parameter("labelSelector") for request in transport.requests} == {"x=y"}
+
+
+async def test_a_list_that_expires_between_pages_is_taken_whole():
+    transport = Answering(page("a", continue_="next"), status(410, "Expired"), page("a", "b", version="9"))
+
+    listing = await Client(transport).listing(POD, "default")
+
+    assert ([raw["metadata"]["name"] for raw in listing.items], listing.version) == (["a", "b"], "9")
+    assert transport.requests[-1].parameter("limit") is None
+
+
+async def test_items_say_what_they_are_although_lists_leave_it_out():
+    [raw] = await Client(Answering(page("a"))).list(POD, "default")
+
+    assert (raw["apiVersion"], raw["kind"]) == ("v1", "Pod")
+
+
+async def test_a_delete_of_one_very_object_carries_its_uid():
+    transport = Answering(status(409, "Conflict"))
+
+    with pytest.raises(Conflict):
+        await Client(transport).delete(REF, uid="uid-1")
+
+    assert b'"preconditions":{"uid":"uid-1"}' in transport.requests[0].body
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (Reply(302, b"", headers={"Location": "https://login"}), "redirect to https://login"),
+        (Reply(200, b"<html>"), "is this address an API server"),
+        (Reply(200, b"[]"), "found a list"),
+    ],
+)
+def test_what_is_no_api_server_is_called_so(reply, words):
+    with pytest.raises(ServerFailed, match=words):
+        read_reply(reply)
+
+
+def test_an_empty_body_is_an_empty_object():
+    assert read_reply(Reply(202, b"")) == {}

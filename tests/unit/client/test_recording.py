@@ -1,0 +1,74 @@
+import asyncio
+
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.stores import MemoryStore
+from windrow.assembly.clock import LoopClock, run_story
+from windrow.client.client import Client
+from windrow.client.recording import Recorder, Told
+from windrow.kube.errors import ServerFailed
+from windrow.kube.refs import EVENT, NODE
+from windrow.values.chance import Chance
+
+SYNCED = Told(NODE.ref("w1"), "uid-1", "Synced", "Node synced successfully")
+
+
+def told(story):
+    """The events that exist after `story(recorder)`."""
+
+    async def whole():
+        clock = LoopClock()
+        local = ApiServer(MemoryStore(), clock, Chance(1)).local()
+        await story(Recorder(Client(local), "controller", clock, Chance(1)))
+        return await local.list(EVENT)
+
+    return run_story(whole())
+
+
+def test_an_event_names_its_object_and_its_source():
+    [event] = told(lambda recorder: recorder.tell(SYNCED))
+
+    assert event["metadata"]["namespace"] == "default"
+    assert event["involvedObject"] == {"kind": "Node", "apiVersion": "v1", "name": "w1", "uid": "uid-1"}
+    assert (event["reason"], event["type"], event["source"]) == (
+        "Synced",
+        "Normal",
+        {"component": "controller"},
+    )
+
+
+def test_the_same_event_is_counted_not_repeated():
+    async def story(recorder):
+        for _ in range(3):
+            await recorder.tell(SYNCED)
+            await asyncio.sleep(60)
+
+    [event] = told(story)
+
+    assert event["count"] == 3
+    assert (event["firstTimestamp"], event["lastTimestamp"]) == (
+        "2026-01-01T12:00:00Z",
+        "2026-01-01T12:02:00Z",
+    )
+
+
+def test_one_object_cannot_flood_the_cluster():
+    async def story(recorder):
+        for number in range(100):
+            await recorder.tell(Told(NODE.ref("w1"), "uid-1", "Failed", f"number {number}"))
+        await recorder.tell(Told(NODE.ref("w2"), "uid-2", "Failed", "another"))
+
+    names = [event["involvedObject"]["name"] for event in told(story)]
+
+    assert (names.count("w1"), names.count("w2")) == (25, 1)
+
+
+def test_a_lost_event_is_no_error():
+    class Broken:
+        async def send(self, request):
+            raise ServerFailed("out of order")
+
+    async def story():
+        await Recorder(Client(Broken()), "controller", LoopClock(), Chance(1)).tell(SYNCED)
+        return "went on"
+
+    assert run_story(story()) == "went on"
