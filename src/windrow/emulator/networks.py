@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from windrow.emulator import kinds, names
@@ -110,8 +110,13 @@ def read_lan(nad: Mapping[str, Any]) -> Lan | None:
 class Segments:
     """The layer-2 networks of the rack and who hands out addresses on them."""
 
-    def __init__(self, networks: Mapping[tuple[str, str], Raw]) -> None:
+    def __init__(
+        self,
+        networks: Mapping[tuple[str, str], Raw],
+        is_wanted: Callable[[str], bool] = lambda mac: True,
+    ) -> None:
         self._networks = networks
+        self._is_wanted = is_wanted
         self._servers: dict[Segment, DhcpServer] = {}
         self._silent: set[Segment] = set()
 
@@ -147,7 +152,15 @@ class Segments:
         if nic.network == POD_NETWORK:
             return MASQUERADE
         server = self.find(nic.network)
-        return server.lease(nic.mac) if server is not None else None
+        if server is None:
+            return None
+        lease = server.lease(nic.mac)
+        if lease is None:
+            # Real leases run out; here those of machines that are gone end when the range is needed.
+            for mac in [mac for mac in server.leases() if not self._is_wanted(mac)]:
+                server.forget(mac)
+            lease = server.lease(nic.mac)
+        return lease
 
     def servers(self) -> dict[Segment, DhcpServer]:
         return dict(self._servers)

@@ -76,6 +76,7 @@ class Volumes:
             await self._release(claim, key)
             return None
         if dig(claim, "status", "phase") == "Bound":
+            await self._hand.change(ref, _grow, "status")
             return None
         if why_unbound(claim, self._world):
             self._since.pop(uid_of(claim), None)
@@ -106,6 +107,12 @@ def _bind(raw: Raw) -> None:
         "accessModes": raw["spec"].get("accessModes") or [],
         "capacity": dict(dig(raw, "spec", "resources", "requests", default={})),
     }
+
+
+def _grow(raw: Raw) -> None:
+    wanted = dig(raw, "spec", "resources", "requests", default={})
+    if wanted:
+        raw["status"]["capacity"] = dict(wanted)
 
 
 def _unprotect(raw: Raw) -> None:

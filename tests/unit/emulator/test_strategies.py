@@ -95,13 +95,13 @@ def test_an_instance_that_is_being_deleted_is_left_alone():
 def test_a_stop_request_for_an_earlier_instance_counts_as_done():
     vm = a_vm("Manual", requests=(Request("Stop", "vmi-0"),))
 
-    assert () == open_requests(vm, an_instance("Running"))
+    assert open_requests(vm, an_instance("Running")) == ()
 
 
 def test_a_start_request_is_done_once_an_instance_lives():
     vm = a_vm("RerunOnFailure", requests=(Request("Start"),))
 
-    assert () == open_requests(vm, an_instance("Pending"))
+    assert open_requests(vm, an_instance("Pending")) == ()
     assert open_requests(vm, an_instance("Failed"))
     assert open_requests(vm, None)
 
@@ -119,7 +119,7 @@ def test_early_failures_hold_the_next_start_off():
 def test_the_back_off_grows_with_the_square_and_is_capped():
     waits = [backoff(count, 10, 300, 0.0).total_seconds() for count in (1, 2, 3, 5, 6, 20)]
 
-    assert [10, 40, 90, 250, 300, 300] == waits
+    assert waits == [10, 40, 90, 250, 300, 300]
 
 
 def test_a_vm_that_is_being_deleted_starts_nothing():

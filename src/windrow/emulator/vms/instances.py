@@ -22,7 +22,7 @@ from windrow.emulator.recorder import Recorder
 from windrow.emulator.vms import interfaces
 from windrow.emulator.vms.cloud_init import read_cloud_init, secrets_of
 from windrow.emulator.vms.placing import Host, Unschedulable, place, read_host
-from windrow.emulator.vms.readings import FINAL, claims_of, grace_of, phase_of, root_claim_of
+from windrow.emulator.vms.readings import FINAL, claims_of, grace_of, networks_of, phase_of, root_claim_of
 from windrow.emulator.vms.status import enter_phase
 from windrow.emulator.world import Key, World
 from windrow.kube.conditions import Condition, set_condition
@@ -160,6 +160,9 @@ class Instances:
         if any((namespace, secret) not in self._world.secrets for secret in secrets_of(vmi)):
             memory.since.pop("start", None)
             return None  # ContainerCreating: the kubelet waits for the Secret
+        nads = [nad for nad in networks_of(vmi["spec"], namespace).values() if nad]
+        if any(tuple(nad.split("/", 1)) not in self._world.networks for nad in nads):
+            return None  # the same: multus finds no such network
         due = self._due(memory, "start", self._delays.pod_start)
         if self._pace.now() < due:
             return due

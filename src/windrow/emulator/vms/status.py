@@ -81,11 +81,14 @@ def derive_status(vm: Vm, vmi: Vmi, now: datetime, failure: Condition | None = N
     """The whole status of `vm`. Keeps what other stages own: startFailure, status.runStrategy, requests that are
     not done."""
     before: Raw = dict(vm.get("status") or {})
-    own = [raw for raw in before.get("conditions") or () if raw["type"] in _OWN - {"Failure"}]
-    conditions = set_condition(own, _ready(vmi), now)
+    own = [raw for raw in before.get("conditions") or () if raw["type"] in _OWN]
+    conditions = set_condition([raw for raw in own if raw["type"] == "Ready"], _ready(vmi), now)
     for raw in dig(vmi, "status", "conditions", default=[]):
         if raw["type"] not in _OWN:
             conditions.append(dict(raw))
+    if _needs_restart(vm, vmi):
+        kept = [raw for raw in own if raw["type"] == "RestartRequired"]
+        conditions += set_condition(kept, _RESTART, now)
     if failure is not None:
         kept = [raw for raw in before.get("conditions") or () if raw["type"] == "Failure"]
         conditions += set_condition(kept, failure, now)
@@ -114,6 +117,26 @@ def derive_status(vm: Vm, vmi: Vmi, now: datetime, failure: Condition | None = N
         if not made[key]:
             del made[key]
     return made
+
+
+_RESTART = Condition(
+    "RestartRequired", "True", "RestartRequired", "a non-live-updatable field was changed in the template spec"
+)
+# What a running instance may differ in: shortened by a stop order, or plugged while it runs.
+_LIVE = ("terminationGracePeriodSeconds", "volumes", "affinity", "nodeSelector", "tolerations")
+
+
+def _needs_restart(vm: Vm, vmi: Vmi) -> bool:
+    if vmi is None or not _is_alive(vmi) or is_deleting(vmi):
+        return False
+    return _fixed(dig(vm, "spec", "template", "spec", default={})) != _fixed(vmi.get("spec") or {})
+
+
+def _fixed(spec: Mapping[str, Any]) -> Raw:
+    made = {key: value for key, value in spec.items() if key not in _LIVE}
+    domain = dict(made.get("domain") or {})
+    domain["devices"] = {key: value for key, value in (domain.get("devices") or {}).items() if key != "disks"}
+    return {**made, "domain": domain}
 
 
 def _snapshot(volume: Raw) -> Raw:
