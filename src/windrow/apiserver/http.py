@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,11 +16,13 @@ from aiohttp import web
 
 from windrow.apiserver.calls import options_of, parse_target, verb_of
 from windrow.apiserver.doors import Door, Identity, Peer
-from windrow.apiserver.statuses import fail, reply_with
+from windrow.apiserver.statuses import fail, internal, reply_with
 from windrow.apiserver.verbs.watch import EntryEvent
 from windrow.formats.fastjson import dumps
 from windrow.kube.errors import KubeError, Unanswered
 from windrow.kube.requests import JSON, Event, Reply, Request
+
+_log = logging.getLogger(__name__)
 
 MOST_BODY = 3 * 1024 * 1024
 CLOSE_WITHIN_S = 2.0
@@ -101,12 +105,18 @@ class Listener:
             return _response(reply_with(error))
         peer = _peer(http)
         target = parse_target(request.path)
-        if target.is_resource and verb_of(request.method, target, options_of(request)) == "watch":
-            return await self._watch(http, request, peer)
         try:
+            if target.is_resource and verb_of(request.method, target, options_of(request)) == "watch":
+                return await self._watch(http, request, peer)
             return _response(await self._door.send(request, peer))
         except Unanswered:
             return _broken(http)
+        except OSError:
+            raise
+        except Exception as error:
+            # A fault of ours: the caller learns that the server failed, and the operator why.
+            _log.exception("%s %s failed", request.method, request.path)
+            return _response(reply_with(internal(str(error))))
 
     async def _watch(self, http: web.BaseRequest, request: Request, peer: Peer) -> web.StreamResponse:
         task = asyncio.current_task()
@@ -134,7 +144,8 @@ class Listener:
         except asyncio.CancelledError:
             if not self._closing:
                 raise
-        await response.write_eof()
+        with suppress(ConnectionError):  # whoever left needs no end of the stream
+            await response.write_eof()
         return response
 
 

@@ -23,6 +23,7 @@ from windrow.assembly.console import offer_consoles
 from windrow.assembly.network import CountingTransport, Dial
 from windrow.assembly.programs import guest_programs
 from windrow.assembly.stock import Stock
+from windrow.bootstrap.minting import USER
 from windrow.client.client import Client
 from windrow.client.limited import LimitedTransport
 from windrow.client.retrying import RetryingTransport
@@ -138,7 +139,8 @@ def make_manager(
     counted = calls if calls is not None else Counter()
 
     def patient(access: Access) -> Transport:
-        label = "harvester" if not access.server.endswith((":6443", ":9345")) else "guest"
+        # Guests are dialled with the manager's own certificate, Harvester with the user's credential.
+        label = "guest" if access.user == USER else "harvester"
         inner = LimitedTransport(CountingTransport(dial(access), counted, label), clock)
         return RetryingTransport(inner, clock, chance)
 
