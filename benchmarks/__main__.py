@@ -11,7 +11,7 @@ import benchmarks
 
 def main(names: list[str]) -> int:
     known = sorted(
-        module.name for module in pkgutil.iter_modules(benchmarks.__path__) if module.name != "__main__"
+        module.name for module in pkgutil.iter_modules(benchmarks.__path__) if not module.name.startswith("_")
     )
     unknown = [name for name in names if name not in known]
     if unknown:

@@ -1,0 +1,79 @@
+"""What benchmarks about machines share: an emulated Harvester, machines that boot and do no more, and a count of calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from windrow.client.transport import Transport
+from windrow.emulator.guests.blank import BlankMachine
+from windrow.emulator.harvester import Harvester
+from windrow.emulator.stock import Image, Network
+from windrow.kube.requests import Event, Reply, Request
+from windrow.machines.port import MachineSpec
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock
+
+DOCUMENT = "#cloud-config\nruncmd:\n- echo hello\n"
+
+
+@dataclass
+class Count:
+    """What went out. A list that a watch begins with belongs to the watch: it costs once, not per machine."""
+
+    calls: list[str] = field(default_factory=list)
+    watches: list[str] = field(default_factory=list)
+
+    def clear(self) -> None:
+        self.calls.clear()
+        self.watches.clear()
+
+
+class CountingTransport:
+    """Counts what goes through it."""
+
+    def __init__(self, inner: Transport, count: Count) -> None:
+        self._inner, self._count = inner, count
+
+    async def send(self, request: Request) -> Reply:
+        self._count.calls.append(f"{request.method} {request.path}")
+        return await self._inner.send(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        self._count.watches.append(request.path)
+        return self._inner.stream(request)
+
+
+def a_spec(name: str) -> MachineSpec:
+    """A machine of one image and one network."""
+    options: dict[str, Any] = {
+        "vmNamespace": "default",
+        "cpuCount": "2",
+        "memorySize": "4",
+        "diskInfo": '{"disks":[{"imageName":"default/jammy","bootOrder":1,"size":40}]}',
+        "networkInfo": '{"interfaces":[{"networkName":"default/vlan50"}]}',
+        "sshUser": "rancher",
+    }
+    return MachineSpec(name, f"uid-of-{name}", "c1", "cluster-1", "default:harvester", options, DOCUMENT)
+
+
+@asynccontextmanager
+async def a_harvester(clock: Clock, speed: float = 1.0) -> AsyncIterator[Harvester]:
+    """A stocked Harvester whose machines boot, report an address and do nothing else."""
+    harvester = Harvester(
+        clock,
+        Chance(7),
+        speed=speed,
+        machine_factory=lambda hardware, wires: BlankMachine(hardware, wires, agent=True),
+    )
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(harvester.run())
+        await harvester.stock(
+            images=[Image("default/jammy")],
+            networks=[Network("default/vlan50", vlan=50, cidr="10.50.0.0/16")],
+        )
+        yield harvester
+        running.cancel()
