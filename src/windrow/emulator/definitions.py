@@ -358,6 +358,7 @@ def _balancers() -> list[Raw]:
                 ("ADDRESS", ".status.address", "string"),
                 LOUD_AGE,
             ],
+            required=["spec"],
             also=["v1alpha1"],
         ),
         definition(
@@ -369,6 +370,6 @@ def _balancers() -> list[Raw]:
                 ("Priority", ".spec.selector.priority", "string"),
                 LOUD_AGE,
             ],
-            also=["v1alpha1"],
+            required=["spec"],
         ),
     ]

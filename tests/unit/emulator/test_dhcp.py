@@ -1,0 +1,133 @@
+"""Addresses on the simulated VLANs."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from windrow.emulator.dhcp import DhcpServer, Lan
+from windrow.emulator.guests.hardware import Nic
+from windrow.emulator.networks import Segments, label_network, read_lan, render_network, segment_of
+
+LAN = Lan("192.168.50.0/24")
+
+
+def mac(number: int) -> str:
+    return f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}"
+
+
+def test_the_same_mac_gets_the_same_address_again():
+    server = DhcpServer(LAN)
+    first = server.lease("02:00:00:00:00:0A")
+    server.lease(mac(2))
+
+    assert first == server.lease("02:00:00:00:00:0a")
+    assert (first.gateway, first.prefix) == ("192.168.50.1", 24)
+
+
+def test_a_forgotten_address_is_the_last_to_be_given_again():
+    server = DhcpServer(LAN)
+    first = server.lease(mac(1))
+    server.forget(mac(1))
+
+    assert first.address != server.lease(mac(1)).address
+
+
+@given(some.sets(some.integers(0, 5000), max_size=300), some.integers(22, 29))
+def test_no_two_machines_share_an_address_and_all_lie_in_the_range(machines, prefix):
+    lan = Lan(f"10.0.0.0/{prefix}")
+    server = DhcpServer(lan)
+
+    given_out = [lease.address for number in machines if (lease := server.lease(mac(number))) is not None]
+
+    assert len(given_out) == len(set(given_out))
+    network = IPv4Network(lan.cidr)
+    ends = {network.network_address, network.broadcast_address, IPv4Address(lan.router)}
+    assert all(IPv4Address(address) in network and IPv4Address(address) not in ends for address in given_out)
+
+
+def test_a_full_range_gives_nothing():
+    server = DhcpServer(Lan("10.0.0.0/29"))
+    leases = [server.lease(mac(number)) for number in range(10)]
+
+    assert leases[-1] is None
+    assert any(leases)
+
+
+def _segments(*nads, **rest):
+    return Segments({("ns", nad["metadata"]["name"]): nad for nad in nads}, **rest)
+
+
+def _card(network="ns/net", number=1):
+    return Nic("nic-0", mac(number), network)
+
+
+def test_networks_of_one_vlan_share_their_server():
+    segments = _segments(render_network("ns", "net", 50, LAN), render_network("ns", "twin", 50, LAN))
+
+    assert segments.lease(_card()) == segments.lease(_card("ns/twin"))
+    assert segments.lease(_card(number=1)) != segments.lease(_card("ns/twin", number=2))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda nad: nad["metadata"]["labels"].update({"network.harvesterhci.io/ready": "false"}),
+        lambda nad: nad["metadata"].pop("annotations"),
+    ],
+)
+def test_a_network_that_is_not_ready_or_states_no_subnet_answers_nobody(spoil):
+    nad = render_network("ns", "net", 50, LAN)
+    spoil(nad)
+
+    assert _segments(nad).lease(_card()) is None
+
+
+def test_a_silenced_server_answers_nobody_until_it_speaks_again():
+    segments = _segments(render_network("ns", "net", 50, LAN))
+    before = segments.lease(_card())
+    segments.silence(("mgmt", 50))
+    assert segments.lease(_card()) is None
+
+    segments.speak(("mgmt", 50))
+    assert before == segments.lease(_card())
+
+
+def test_leases_of_machines_that_are_gone_are_taken_back_when_the_range_is_used_up():
+    nad = render_network("ns", "net", 50, Lan("10.0.0.0/29"))
+    alive = set()
+    segments = _segments(nad, is_wanted=alive.__contains__)
+    while segments.find("ns/net").lease(mac(len(segments.find("ns/net").leases()))):
+        pass
+    alive.add(mac(0))
+
+    assert segments.lease(_card(number=99)) is not None
+    assert mac(0) in segments.find("ns/net").leases()
+
+
+def test_the_pod_network_shows_the_inside_of_masquerade():
+    assert _segments().lease(_card("")).address == "10.0.2.2"
+
+
+def test_labels_follow_the_config():
+    nad = render_network("ns", "net", 7, LAN, "storage")
+    nad["metadata"]["labels"] = {}
+    label_network(nad)
+
+    assert nad["metadata"]["labels"] == {
+        "network.harvesterhci.io/clusternetwork": "storage",
+        "network.harvesterhci.io/type": "L2VlanNetwork",
+        "network.harvesterhci.io/vlan-id": "7",
+        "network.harvesterhci.io/ready": "true",
+    }
+    assert segment_of(nad) == ("storage", 7)
+
+
+def test_a_route_that_makes_no_sense_is_no_subnet():
+    nad = render_network("ns", "net", 0, LAN)
+    for route in ("", "{", "[]", '{"cidr":"x"}', '{"cidr":"10.0.0.1/32"}'):
+        nad["metadata"]["annotations"]["network.harvesterhci.io/route"] = route
+        assert read_lan(nad) is None
