@@ -37,9 +37,10 @@ from windrow.clusters.sealed import (
     render_secrets,
 )
 from windrow.clusters.seen import MachineSeen, Seen, Trouble
+from windrow.clusters.status import held_sentence
 from windrow.harvester.names import CLUSTER_UID
 from windrow.kube import requests
-from windrow.kube.conditions import Condition, set_condition
+from windrow.kube.conditions import Condition, find_condition, set_condition
 from windrow.kube.errors import Conflict, Exists, KubeError, NotAllowed, NotFound, Throttled, Unanswered
 from windrow.kube.kubeconfig import render_kubeconfig
 from windrow.kube.objects import Raw, annotations_of, dig, finalizers_of, uid_of, version_of
@@ -169,12 +170,24 @@ class Carrier:
         if isinstance(action, _QUIET):
             return
         machine = self._find(action, seen)
-        if machine is not None:
-            raw = {"metadata": dict(machine.record.raw.get("metadata") or {})}
-            if raw["metadata"]:
-                await self._journal.note(MACHINE, raw, action.reason, action.because)
+        if machine is not None and machine.record.raw:
+            await self._journal.note(MACHINE, machine.record.raw, action.reason, action.because)
         subject = f"{action.subject}: " if action.subject else ""
         await self._journal.note(CLUSTER, seen.cluster.raw, action.reason, f"{subject}{action.because}")
+
+    async def tell_held(self, plan: Plan, seen: Seen) -> None:
+        """An event for each repair that is newly held; the condition tells of those that were held before."""
+        before = find_condition(seen.standing.raw.get("conditions"), "RepairAllowed")
+        for held in plan.held:
+            sentence = held_sentence(held)
+            if held.disruption.kind != "replace" or (before is not None and sentence in before.message):
+                continue
+            machine = next(
+                (machine for machine in seen.machines if machine.name == held.disruption.machine), None
+            )
+            if machine is not None and machine.record.raw:
+                await self._journal.note(MACHINE, machine.record.raw, "RepairHeld", held.because, "Warning")
+            await self._journal.note(CLUSTER, seen.cluster.raw, "RepairHeld", sentence, "Warning")
 
     # -- small things --------------------------------------------------------------------------------------------
 

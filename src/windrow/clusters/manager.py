@@ -227,6 +227,7 @@ class Manager:
         await self._say_cluster(seen, plan, troubles)
 
     async def _say_cluster(self, seen: Seen, plan: Plan, troubles: dict[str, Trouble]) -> None:
+        await self._carrier.tell_held(plan, seen)
         wanted = derive_cluster(seen, plan, troubles)
         if seen.cluster.claimed or seen.cluster.deleting is None:
             await self._carrier.write_cluster_status(seen, _change(seen.standing.raw, wanted))

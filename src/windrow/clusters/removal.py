@@ -127,6 +127,7 @@ def _remove(machine: MachineSeen, seen: Seen, sheet: Sheet) -> None:
 
 
 def _forget(machine: MachineSeen, seen: Seen, sheet: Sheet) -> None:
+    _clear_up(machine, sheet)
     node = machine.node.name if machine.node else machine.record.node
     if node and seen.standing.initialized and not seen.cluster.deleting:
         if not seen.guest.answers:
@@ -138,6 +139,12 @@ def _forget(machine: MachineSeen, seen: Seen, sheet: Sheet) -> None:
     sheet.actions.append(Release("nothing is left of it", machine.name))
 
 
+def _clear_up(machine: MachineSeen, sheet: Sheet) -> None:
+    """A VM that vanished by itself left its disks behind; the order to remove it clears them up."""
+    if machine.removal_ordered is None:
+        sheet.actions.append(Remove("its VM is gone, its disks may not be", machine.name))
+
+
 def plan_end(seen: Seen) -> Part:
     """The next steps of a Cluster that is being deleted."""
     sheet = Sheet()
@@ -147,7 +154,10 @@ def plan_end(seen: Seen) -> Part:
     for machine in seen.leaving:
         if not machine.record.claimed:
             continue
-        if not machine.record.was_ordered or machine.presence == "missing":
+        if not machine.record.was_ordered:
+            sheet.actions.append(Release("nothing was made for it", machine.name))
+        elif machine.presence == "missing":
+            _clear_up(machine, sheet)
             sheet.actions.append(Release("nothing is left of it", machine.name))
         else:
             _remove(machine, seen, sheet)

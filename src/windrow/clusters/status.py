@@ -155,17 +155,22 @@ def _machine_wait(
         note = f" ({held.because})" if held else ""
         return Wait(f"{machine.name} to start{note}", "it becomes Ready again", machine.name)
     if held is not None:
-        return Wait(_held_sentence(held), _next_of(held), machine.name)
+        return Wait(_wait_of_held(held), _next_of(held), machine.name)
     planned = next((wait for wait in plan.waits if wait.machine == machine.name), None)
     if planned is not None and (machine.is_leaving or machine.record.was_ready or not progress.what):
         return planned
     return Wait(progress.what, planned.then if planned else progress.then, machine.name)
 
 
-def _held_sentence(held: Held) -> str:
+def _wait_of_held(held: Held) -> str:
     if held.because == LAST_MEMBER:
         return f"{held.disruption.machine} to come back by itself or by hand ({LAST_MEMBER})"
     return f"leave to remove {held.disruption.machine}: {held.because}"
+
+
+def held_sentence(held: Held) -> str:
+    """What conditions and events say of a disruption that may not happen now."""
+    return f"{held.disruption.machine}: {held.because}"
 
 
 def _next_of(held: Held) -> str:
@@ -297,7 +302,7 @@ def _repair_allowed(seen: Seen, plan: Plan) -> Condition:
     if not held:
         return Condition("RepairAllowed", "True", "Free")
     reason = "LastEtcdMember" if held[0].because == LAST_MEMBER else "Held"
-    sentences = "; ".join(f"{h.disruption.machine}: {h.because}" for h in held)
+    sentences = "; ".join(held_sentence(one) for one in held)
     return Condition("RepairAllowed", "False", reason, sentences)
 
 

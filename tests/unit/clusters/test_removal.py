@@ -103,14 +103,22 @@ def test_a_hanging_removal_is_ordered_again_and_shows_harvesters_words():
     assert "volume is in use" in plan.waits[0].what
 
 
-def test_a_vm_that_is_gone_takes_node_and_password_with_it_and_then_its_record():
+def test_a_vm_that_vanished_leaves_disks_that_are_cleared_up():
     plan = worker_leaves(leaving(missing(a_machine("w4", WORKERS))))
+
+    assert [type(action) for action in plan.actions] == [Remove, ForgetNode, Release]
+
+
+def test_a_vm_that_is_gone_takes_node_and_password_with_it_and_then_its_record():
+    plan = worker_leaves(replace(leaving(missing(a_machine("w4", WORKERS))), removal_ordered=NOON))
 
     assert [type(action) for action in plan.actions] == [ForgetNode, Release]
 
 
 def test_the_record_stays_while_the_node_cannot_be_forgotten():
-    plan = worker_leaves(leaving(missing(a_machine("w4", WORKERS))), guest=silent())
+    plan = worker_leaves(
+        replace(leaving(missing(a_machine("w4", WORKERS))), removal_ordered=NOON), guest=silent()
+    )
 
     assert plan.actions == ()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from datetime import timedelta
 
 from windrow.apiserver.core import Core
@@ -41,8 +40,7 @@ class Worker:
         finally:
             if self._retry is not None:
                 self._retry.cancel()
-                with suppress(asyncio.CancelledError):
-                    await self._retry
+                await asyncio.gather(self._retry, return_exceptions=True)
 
     def again(self, key: Key) -> None:
         """Work on `key` once more, from within `work`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -143,8 +143,8 @@ async def watch(core: Core, type: Type, call: Call) -> AsyncIterator[AsyncIterat
     finally:
         feed.close()
         timer.cancel()
-        with suppress(asyncio.CancelledError):
-            await timer
+        # Not `suppress(CancelledError)`: that would swallow our own cancellation too.
+        await asyncio.gather(timer, return_exceptions=True)
 
 
 async def _only(events: list[Event]) -> AsyncIterator[Event]:
