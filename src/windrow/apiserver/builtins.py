@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any
 
-from windrow.apiserver import crds, reviews
+from windrow.apiserver import crds, events, reviews
 from windrow.apiserver.columns import COLUMNS, PLAIN
 from windrow.apiserver.crds import EVERY_FIELD
 from windrow.apiserver.schema import LIST_KEYS, LIST_TYPE, PATCH_KEY, PATCH_STRATEGY, PRESERVE
@@ -256,6 +256,16 @@ BUILTINS: tuple[Type, ...] = (
         schema=whole(secrets=by("name"), imagePullSecrets=by("name")),
     ),
     _type(refs.EVENT, short=("ev",), selectable=_EVENT_FIELDS, schema=whole(type=TEXT)),
+    _type(
+        Kind("events.k8s.io", "v1", "Event", "events"),
+        short=("ev",),
+        stored=refs.EVENT,
+        read=events.from_core,
+        write=events.to_core,
+        selectable={"reason": ("reason",), "type": ("type",), "regarding.name": ("regarding", "name")}
+        | {"regarding.kind": ("regarding", "kind"), "regarding.uid": ("regarding", "uid")},
+        schema=whole(type=TEXT),
+    ),
     _type(
         refs.PVC,
         short=("pvc",),

@@ -29,6 +29,7 @@ from windrow.apiserver.calls import (
     parse_target,
     verb_of,
 )
+from windrow.apiserver.controllers.claims import Claims
 from windrow.apiserver.controllers.definitions import Definitions
 from windrow.apiserver.controllers.gc import Collector
 from windrow.apiserver.controllers.namespaces import Namespaces
@@ -77,7 +78,18 @@ FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
 class ApiServer:
-    """One Kubernetes API over one store. A Door for sockets, and `local()` for code in this process."""
+    """One Kubernetes API over one store. A Door for sockets, and `local()` for code in this process.
+
+    * `types`: what is built in; `install_crd` adds more.
+    * `authenticate`: one more way to know a bearer token. `tokens` are static ones, to be changed at any time.
+    * `authorize`: "rbac", or a function; None lets every known caller do everything.
+    * `anonymous`: callers without a credential are `system:anonymous` instead of 401.
+    * `root_ca`: the bundle published in every namespace and in token Secrets.
+    * `release_claims`: let go of deleted PersistentVolumeClaims that no pod uses. Off where somebody else does it.
+    * `admission` hooks see every write. `actions` are subresources with a handler of their own, by
+      `("virtualmachines.subresources.kubevirt.io", "start")`; `action_versions` says in which versions of a group
+      they are found (`v1`). `routes` are handlers by path prefix.
+    """
 
     def __init__(
         self,
@@ -93,9 +105,11 @@ class ApiServer:
         version: str = "v1.34.3+rke2r1",
         tls: Identity | None = None,
         root_ca: str = "",
+        release_claims: bool = False,
     ) -> None:
         self.name, self.version = name, version
         self.tls, self.root_ca = tls, root_ca
+        self._release_claims = release_claims
         self.core = Core(store, clock, chance, Registry(types))
         self.admission: list[Hook] = self.core.hooks
         self.actions: dict[tuple[str, str], Action] = {}
@@ -157,6 +171,8 @@ class ApiServer:
             group.create_task(namespaces.run())
             group.create_task(secrets.run())
             group.create_task(Definitions(self.core).run())
+            if self._release_claims:
+                group.create_task(Claims(self.core).run())
 
     async def prepare(self) -> None:
         """Make the first namespaces and read the definitions in the store. Every request does so on its own."""

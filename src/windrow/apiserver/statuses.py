@@ -138,6 +138,10 @@ def not_acceptable(accepted: Sequence[str]) -> KubeError:
     return fail(406, f"only the following media types are accepted: {', '.join(accepted)}")
 
 
+def internal(why: str) -> KubeError:
+    return fail(500, f"Internal error occurred: {why}")
+
+
 def too_large_version(asked: int, current: int) -> KubeError:
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     return fail(
@@ -175,8 +179,11 @@ def status_of(error: KubeError) -> Raw:
         "message": error.message,
         "reason": error.reason or REASONS.get(code, "Unknown"),
     }
-    if error.details:
-        status["details"] = error.details
+    details = dict(error.details)
+    if "continue" in details:  # a fresh token for those whose list has expired stands in the metadata
+        status["metadata"] = {"continue": details.pop("continue")}
+    if details:
+        status["details"] = details
     status["code"] = code
     return status
 

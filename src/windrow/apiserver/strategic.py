@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from windrow.apiserver import statuses
@@ -43,9 +42,10 @@ def _merge_map(schema: Schema, target: dict[str, Any], patch: dict[str, Any]) ->
             result[name] = _merge_value(inside(schema, name), result.get(name), value)
     for name, order in patch.items():
         if name.startswith(ORDER):
-            _reorder(
-                inside(schema, name.removeprefix(ORDER)), result, target, name.removeprefix(ORDER), order
-            )
+            field = name.removeprefix(ORDER)
+            key = merge_key(inside(schema, field)) or ""
+            if isinstance(result.get(field), list):
+                result[field] = _ordered(key, result[field], target.get(field) or [], order)
     return result
 
 
@@ -63,7 +63,7 @@ def _merge_list(schema: Schema, old: list[Any], new: list[Any]) -> list[Any]:
     if key is None or replaces:
         return [item for item in new if not (isinstance(item, dict) and PATCH in item)]
     if key == "" or not all(isinstance(item, dict) for item in new):
-        return [*old, *(item for item in new if item not in old)]
+        return _ordered("", [*old, *(item for item in new if item not in old)], old, new)
     result = list(old)
     for item in new:
         if key not in item:
@@ -75,29 +75,23 @@ def _merge_list(schema: Schema, old: list[Any], new: list[Any]) -> list[Any]:
             result.append(_merge_map(of_items(schema), {}, item))
         else:
             result[place] = _merge_map(of_items(schema), result[place], item)
-    return result
+    return _ordered(key, result, old, new)
 
 
-def _reorder(
-    schema: Schema, result: dict[str, Any], before: dict[str, Any], field: str, order: list[Any]
-) -> None:
-    """Put the items that the patch names in its order; others keep their place relative to those they stood by."""
-    items = result.get(field)
-    if not isinstance(items, list):
-        return
-    key = merge_key(schema) or ""
-    identify: Callable[[Any], Any] = (
-        (lambda item: item.get(key) if isinstance(item, dict) else item) if key else (lambda item: item)
-    )
-    wanted = [identify(one) for one in order]
-    stood = [identify(one) for one in before.get(field) or ()]
-    named = sorted(
-        (one for one in items if identify(one) in wanted), key=lambda one: wanted.index(identify(one))
-    )
-    others = [one for one in items if identify(one) not in wanted]
+def _identity(key: str, item: Any) -> Any:
+    return item.get(key) if key and isinstance(item, dict) else item
+
+
+def _ordered(key: str, items: list[Any], before: list[Any], order: list[Any]) -> list[Any]:
+    """Items that `order` names in its order; others keep their place relative to those they stood by."""
+    wanted = [_identity(key, one) for one in order]
+    stood = [_identity(key, one) for one in before]
+    named = [one for one in items if _identity(key, one) in wanted]
+    named.sort(key=lambda one: wanted.index(_identity(key, one)))
+    others = [one for one in items if _identity(key, one) not in wanted]
     merged: list[Any] = []
     while named and others:
-        first, second = identify(named[0]), identify(others[0])
+        first, second = _identity(key, named[0]), _identity(key, others[0])
         goes_first = first not in stood or second not in stood or stood.index(first) < stood.index(second)
         merged.append(named.pop(0) if goes_first else others.pop(0))
-    result[field] = [*merged, *named, *others]
+    return [*merged, *named, *others]

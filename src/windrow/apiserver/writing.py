@@ -12,6 +12,7 @@ from windrow.apiserver.core import Core, kept
 from windrow.apiserver.ownership import Manager, note_update
 from windrow.apiserver.store import Entry, Raw, Stale
 from windrow.apiserver.types import Type
+from windrow.kube.errors import KubeError
 from windrow.kube.refs import SECRET
 
 ATTEMPTS = 16  # how often an unconditional write meets a newer version before it gives up
@@ -45,8 +46,26 @@ def check(type: Type, raw: Raw, old: Raw | None) -> None:
     causes += schema.validate(type.schema, raw)
     if type.check is not None:
         causes += type.check(raw, old)
+    mistyped = [cause for cause in causes if cause.reason == "FieldValueTypeInvalid"]
+    if mistyped and not type.custom:
+        raise _undecodable(type, mistyped[0])
     if causes:
         raise statuses.invalid(type.kind, raw["metadata"].get("name", ""), causes)
+
+
+_GO_TYPES = {"boolean": "bool", "integer": "number", "null": "null"}
+
+
+def _undecodable(type: Type, cause: statuses.Cause) -> KubeError:
+    """A wrong type in a built-in object is no broken rule: Go cannot even decode it."""
+    found, _, wanted = cause.text.partition(" in body must be of type ")
+    found = found.split('"')[1]
+    wanted = wanted.split(":")[0]
+    field = f"{type.kind.kind}.{cause.field}"
+    return statuses.bad_request(
+        f'{type.kind.kind} in version "{type.kind.version}" cannot be handled as a {type.kind.kind}: json: cannot '
+        f"unmarshal {_GO_TYPES.get(found, found)} into Go struct field {field} of type {wanted}"
+    )
 
 
 async def ask(

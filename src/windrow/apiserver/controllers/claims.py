@@ -1,0 +1,74 @@
+"""Claim protection: a claim that is deleted stays while a pod uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from windrow.apiserver.controllers.gc import split_key
+from windrow.apiserver.controllers.loop import Key, Worker
+from windrow.apiserver.core import Core
+from windrow.apiserver.store import Change, Raw, Stale
+from windrow.kube.objects import dig
+from windrow.kube.refs import POD, PVC
+
+PROTECTION = "kubernetes.io/pvc-protection"
+
+
+def claims_of(pod: Raw) -> set[str]:
+    """The claims that a pod mounts."""
+    names = (
+        dig(volume, "persistentVolumeClaim", "claimName")
+        for volume in dig(pod, "spec", "volumes", default=[])
+    )
+    return {str(name) for name in names if name}
+
+
+class Claims:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.worker = Worker(core, first=self._all, keys=self._touched, work=self._work)
+
+    async def run(self) -> None:
+        await self.worker.run()
+
+    async def _all(self) -> Iterable[Key]:
+        type = self._core.registry.find_kind(PVC)
+        if type is None:
+            return []
+        return [(entry.key,) for entry in (await self._core.store.range(type.prefix())).entries]
+
+    def _touched(self, change: Change) -> Iterable[Key]:
+        group, plural, namespace, _ = split_key(change.key)
+        type = self._core.registry.find_kind(PVC)
+        if type is None or group:
+            return []
+        if plural == PVC.plural and change.after is not None:
+            return [(change.key,)]
+        if plural == POD.plural:
+            return [(type.key(namespace, name),) for name in sorted(claims_of(change.last.raw))]
+        return []
+
+    async def _work(self, key: Key) -> None:
+        entry = await self._core.store.find(key[0])
+        if entry is None:
+            return
+        head = entry.raw["metadata"]
+        finalizers = head.get("finalizers") or []
+        if not head.get("deletionTimestamp") or PROTECTION not in finalizers or await self._is_used(head):
+            return
+        rest = [one for one in finalizers if one != PROTECTION]
+        new = {**entry.raw, "metadata": {**head, "finalizers": rest}} if rest else None
+        try:
+            await self._core.store.commit(entry.key, new, entry.rev)
+        except Stale:
+            self.worker.again(key)
+
+    async def _is_used(self, claim: Raw) -> bool:
+        pods = self._core.registry.find_kind(POD)
+        if pods is None:
+            return False
+        for entry in (await self._core.store.range(pods.prefix(claim["namespace"]))).entries:
+            is_over = dig(entry.raw, "status", "phase") in ("Succeeded", "Failed")
+            if claim["name"] in claims_of(entry.raw) and not is_over:
+                return True
+        return False
