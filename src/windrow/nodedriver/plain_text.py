@@ -14,9 +14,12 @@ def plain_text(value: str) -> str:
     The Go driver decodes whatever its base64 decoder accepts, and so turns the plain word `null` into three bytes
     of garbage. We decode only when readable text comes out.
     """
+    # Go's decoder ignores line ends anywhere; it wants the standard alphabet and exact padding.
+    packed = value.replace("\r", "").replace("\n", "")
+    if len(packed) % 4:
+        return value
     try:
-        # Go's decoder ignores line ends anywhere; it wants the standard alphabet and whole padding.
-        text = base64.b64decode(value.replace("\r", "").replace("\n", ""), validate=True).decode()
+        text = base64.b64decode(packed, validate=True).decode()
     except (binascii.Error, UnicodeError, ValueError):
         return value
     return text if all(character.isprintable() or character in _LAYOUT for character in text) else value

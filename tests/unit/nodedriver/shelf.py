@@ -1,0 +1,175 @@
+"""A Harvester small enough for a talk: objects on a shelf, requests answered as an API server would, time by hand.
+
+Both runners talk to it: the blocking one calls `send` and `watch`, the asyncio one gets `transport` and `caches`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from windrow.assembly.clock import LoopClock, run_story
+from windrow.formats.json import dumps, loads
+from windrow.harvester.kinds import VM, VMI
+from windrow.kube.patches import apply_merge_patch
+from windrow.kube.refs import Kind, Ref
+from windrow.kube.requests import Event, Reply, Request
+from windrow.machines.board import Board
+from windrow.machines.runner import run as run_async
+from windrow.nodedriver.blocking import run as run_blocking
+from windrow.nodedriver.steps import READERS, Talk
+
+Raw = dict[str, Any]
+Change = Callable[["Shelf"], None]
+
+
+class Shelf:
+    def __init__(self, *objects: tuple[Ref, Raw]) -> None:
+        self.objects: dict[str, Raw] = {}
+        self.refs: dict[str, Ref] = {}
+        self.log: list[str] = []
+        self.notes: list[str] = []
+        self.replies: dict[tuple[str, str], list[Reply | Exception]] = {}
+        self.to_come: list[Change] = []
+        self.boards: dict[Kind, Board[Any]] = {}
+        self.now = datetime(2026, 1, 1, 12, tzinfo=UTC)
+        self._uids = 0
+        for ref, raw in objects:
+            self.put(ref, raw)
+
+    # What tests set up.
+
+    def put(self, ref: Ref, raw: Raw) -> None:
+        self._uids += 1
+        metadata = {"uid": f"uid-{self._uids}", **raw.get("metadata", {}), "name": ref.name}
+        metadata |= {"namespace": ref.namespace, "resourceVersion": str(self._uids)}
+        self.objects[ref.path] = {
+            "apiVersion": ref.kind.api_version,
+            "kind": ref.kind.kind,
+            **raw,
+            "metadata": metadata,
+        }
+        self.refs[ref.path] = ref
+        self._show(ref)
+
+    def drop(self, ref: Ref) -> None:
+        self.objects.pop(ref.path, None)
+        self._show(ref)
+
+    def answer(self, method: str, last: str, *replies: Reply | Exception) -> None:
+        """The next requests of that method whose path ends so get these answers."""
+        self.replies.setdefault((method, last), []).extend(replies)
+
+    def then(self, *changes: Change) -> None:
+        """What happens, one change at a time, while somebody waits."""
+        self.to_come.extend(changes)
+
+    # How talks are run.
+
+    def run_both_ways(self, talk: Callable[[], Talk[Any]], way: str) -> Any:
+        if way == "blocking":
+            return run_blocking(talk(), self.send, self.watch, lambda: self.now, self.notes.append)
+        return run_story(self._run_async(talk()))
+
+    async def _run_async(self, talk: Talk[Any]) -> Any:
+        self.boards = {kind: Board(synced=True) for kind in (VM, VMI)}
+        for ref in list(self.refs.values()):
+            self._show(ref)
+        clock = LoopClock(self.now)
+        life = asyncio.ensure_future(self._live(clock))
+        try:
+            return await run_async(talk, _Transport(self), self.boards, clock, self.notes.append)
+        finally:
+            life.cancel()
+
+    async def _live(self, clock: LoopClock) -> None:
+        while True:
+            await clock.until(clock.now() + timedelta(seconds=1))
+            if self.to_come:
+                self.to_come.pop(0)(self)
+
+    # The server.
+
+    def send(self, request: Request) -> Reply:
+        self.log.append(f"{request.method} {'/'.join(request.path.split('/')[-2:])}")
+        for (method, last), waiting in self.replies.items():
+            if method == request.method and request.path.endswith(last) and waiting:
+                reply = waiting.pop(0)
+                if isinstance(reply, Exception):
+                    raise reply
+                return reply
+        return self.serve(request)
+
+    def serve(self, request: Request) -> Reply:
+        there = self.objects.get(request.path)
+        body = loads(request.body) if request.body else {}
+        match request.method:
+            case "POST":
+                return self._create(request.path, body)
+            case _ if there is None:
+                return refusal(404, "NotFound", f"{request.path} not found")
+            case "GET":
+                return Reply(200, dumps(there))
+            case "PATCH":
+                ref = self.refs[request.path]
+                self.objects[request.path] = apply_merge_patch(there, body)
+                self._show(ref)
+                return Reply(200, dumps(self.objects[request.path]))
+            case "DELETE":
+                wanted = (body.get("preconditions") or {}).get("uid")
+                if wanted and wanted != there["metadata"]["uid"]:
+                    return refusal(409, "Conflict", "the UID in the precondition does not match")
+                self.drop(self.refs[request.path])
+                return Reply(200, dumps(there))
+        return refusal(405, "MethodNotAllowed", "no")
+
+    def _create(self, path: str, body: Raw) -> Reply:
+        name = body["metadata"]["name"]
+        if f"{path}/{name}" in self.objects:
+            return refusal(409, "AlreadyExists", f"{name} already exists")
+        kind = Kind("", "v1", body["kind"], path.rpartition("/")[2])
+        if body["apiVersion"] != "v1":
+            group, _, version = body["apiVersion"].partition("/")
+            kind = Kind(group, version, body["kind"], path.rpartition("/")[2])
+        self.put(kind.ref(name, body["metadata"]["namespace"]), body)
+        return Reply(201, dumps(self.objects[f"{path}/{name}"]))
+
+    def watch(self, request: Request) -> Iterator[Event]:
+        """One change, if there is one to come; else the watch ends when it was asked to."""
+        if not self.to_come:
+            self.now += timedelta(seconds=int(request.parameter("timeoutSeconds") or 1))
+            return
+        self.now += timedelta(seconds=1)
+        self.to_come.pop(0)(self)
+        yield Event("MODIFIED", {"metadata": {"name": "whatever", "resourceVersion": "1"}})
+
+    def _show(self, ref: Ref) -> None:
+        board = self.boards.get(ref.kind)
+        if board is None:
+            return
+        raw = self.objects.get(ref.path)
+        if raw is None:
+            board.drop(ref)
+        else:
+            board.put(ref, READERS[ref.kind](raw))
+
+
+class _Transport:
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    async def send(self, request: Request) -> Reply:
+        return self._shelf.send(request)
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[Event]]:
+        raise AssertionError(f"a talk does not watch by itself: {request}")
+        yield
+
+
+def refusal(status: int, reason: str, message: str) -> Reply:
+    body = {"kind": "Status", "code": status, "reason": reason, "message": message}
+    return Reply(status, dumps(body))

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.nodedriver.plain_text import plain_text
+
+
+@pytest.mark.parametrize(
+    "text", ["null", "true", "none", "#cloud-config\n", "apiVersion: v1", "YWJj=", "YWJ", "", "a b", "äöü"]
+)
+def test_text_that_only_looks_encoded_stays_as_it_is(text: str) -> None:
+    assert plain_text(text) == text
+
+
+def test_line_ends_inside_base64_are_ignored_as_in_go() -> None:
+    assert plain_text("I2Nsb3Vk\r\nLWNvbmZp\nZwo=\n") == "#cloud-config\n"
+
+
+@given(st.text(st.characters(exclude_categories=("C", "Z")) | st.sampled_from(" \n\t"), min_size=1))
+def test_encoded_text_is_always_understood(text: str) -> None:
+    assert plain_text(base64.b64encode(text.encode()).decode()) == text

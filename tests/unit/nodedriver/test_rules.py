@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from windrow.nodedriver.configuration import Configuration, read_fields
+from windrow.nodedriver.problems import Problem
+from windrow.nodedriver.rules import find_problems
+
+GOOD: dict[str, Any] = {
+    "diskInfo": {"disks": [{"imageName": "i", "size": 40}]},
+    "networkInfo": {"interfaces": [{"networkName": "n"}]},
+}
+
+
+def problems_of(name: str = "c1-pool1-abcde-fghij", **fields: Any) -> list[Problem]:
+    configuration, unread = read_fields({**GOOD, **fields})
+    return [*unread, *find_problems(replace(configuration, machine_name=name))]
+
+
+def disks(*wishes: dict[str, Any]) -> dict[str, Any]:
+    return {"disks": list(wishes)}
+
+
+def cards(*wishes: dict[str, Any]) -> dict[str, Any]:
+    return {"interfaces": list(wishes)}
+
+
+def test_a_sound_machine_has_no_problems() -> None:
+    assert problems_of() == []
+
+
+def test_a_sound_machine_of_the_older_form_has_none_either() -> None:
+    assert problems_of(diskInfo="", networkInfo="", imageName="i", diskSize="10", networkName="n") == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "fact"),
+    [
+        ({"cpuCount": "0"}, "cpuCount", "invalid number of CPU cores: 0"),
+        ({"memorySize": "0"}, "memorySize", "the memory size is 0 GiB"),
+        ({"reservedMemorySize": "4096"}, "reservedMemorySize", "nothing is left"),
+        ({"enableSecureBoot": True}, "enableSecureBoot", "enable secure boot requires enable EFI"),
+        ({"isolateEmulatorThread": True}, "isolateEmulatorThread", "needs dedicated CPUs"),
+        (
+            {"diskInfo": disks({"size": 1})},
+            "diskInfo",
+            "must specify image name or storageClass name in harvester disk info",
+        ),
+        (
+            {"diskInfo": disks({"imageName": "i"})},
+            "diskInfo",
+            "must specify disk size in harvester disk info",
+        ),
+        (
+            {"diskInfo": disks({"imageName": "i", "size": -1})},
+            "diskInfo",
+            "must specify disk size in harvester disk info",
+        ),
+        ({"diskInfo": disks()}, "diskInfo", "lists no disk"),
+        ({"diskInfo": {}}, "diskInfo", "lists no disk"),
+        ({"diskInfo": disks({"imageName": "i", "size": 1, "bus": "ide"})}, "diskInfo", "the bus of disk-0"),
+        (
+            {"diskInfo": disks({"imageName": "i", "size": 1, "type": "floppy"})},
+            "diskInfo",
+            "the type of disk-0",
+        ),
+        (
+            {"diskInfo": disks({"imageName": "i", "size": 1, "type": "cd-rom", "bus": "virtio"})},
+            "diskInfo",
+            "the bus of disk-0",
+        ),
+        (
+            {"diskInfo": disks(*[{"imageName": "i", "size": 1, "bootOrder": 1}] * 2)},
+            "diskInfo",
+            "bootOrder 1 stands at 2 disks",
+        ),
+        ({"diskInfo": "", "diskSize": "1"}, "diskInfo", "must specify harvester image name"),
+        ({"diskInfo": "", "imageName": "i"}, "diskInfo", "must specify harvester disk size"),
+        ({"diskInfo": "", "imageName": "i", "diskSize": "-5"}, "diskSize", "the disk size is -5 GiB"),
+        ({"networkInfo": ""}, "networkInfo", "must specify harvester network name"),
+        ({"networkInfo": cards()}, "networkInfo", "lists no interface"),
+        ({"networkInfo": cards({})}, "networkInfo", "must specify network name in harvester network info"),
+        (
+            {"networkInfo": cards({"networkName": "n", "macAddress": "xx"})},
+            "networkInfo",
+            "not a MAC address",
+        ),
+        (
+            {"networkInfo": cards({"networkName": "n", "type": "sriov"})},
+            "networkInfo",
+            "the type of interface 0",
+        ),
+        (
+            {"networkInfo": cards({"networkName": "n", "model": "fast"})},
+            "networkInfo",
+            "the model of interface 0",
+        ),
+        (
+            {"networkInfo": cards({"networkName": "a/b/c"})},
+            "networkInfo",
+            'unexpected namespacedName format ("a/b/c")',
+        ),
+        ({"diskInfo": disks({"imageName": "/i", "size": 1})}, "diskInfo", "unexpected namespacedName format"),
+        ({"keyPairName": "a/b/c"}, "keyPairName", "unexpected namespacedName format"),
+        ({"vgpuInfo": {"vGPURequests": [{"name": "a"}]}}, "vgpuInfo", "has no deviceName"),
+        ({"vmAffinity": {"nodeAfinity": {}}}, "vmAffinity", "not an affinity object"),
+        ({"vmAffinity": "[1]"}, "vmAffinity", "not an affinity object"),
+        ({"vmAffinity": {"nodeAffinity": []}}, "vmAffinity", "is not an object"),
+        ({"networkData": "config: []"}, "networkData", "missing section: version"),
+        ({"userData": "#!/bin/sh\n"}, "userData", "is a script"),
+        ({"userData": "hostname: [a]\nruncmd: x"}, "userData", "runcmd is a list"),
+        ({"vmNamespace": "Not_A_Name"}, "vmNamespace", "not a namespace name"),
+    ],
+)
+def test_each_fault_is_told_with_field_and_cure(fields: dict[str, Any], field: str, fact: str) -> None:
+    configuration, unread = read_fields({**GOOD, **fields})
+    bootstrap = "#cloud-config\nruncmd:\n- install\n"
+    found = [*unread, *find_problems(replace(configuration, machine_name="m"), bootstrap)]
+    assert [problem.field for problem in found] == [field]
+    assert fact in found[0].fact
+    assert found[0].cure
+
+
+@pytest.mark.parametrize("name", ["", "A", "a.b", "-a", "a-", "a_b", "x" * 64])
+def test_a_name_that_fits_no_host_is_refused(name: str) -> None:
+    assert {problem.field for problem in problems_of(name)} == {"name"}
+
+
+@pytest.mark.parametrize("name", ["a", "51", "51-pool1-wfw6m-x2x2x", "x" * 63])
+def test_a_name_that_fits_is_not(name: str) -> None:
+    assert problems_of(name) == []
+
+
+def test_a_class_beside_an_image_is_warned_about() -> None:
+    [problem] = problems_of(diskInfo=disks({"imageName": "i", "storageClassName": "c", "size": 1}))
+    assert problem.severity == "warning"
+
+
+@pytest.mark.parametrize("affinity", ["null", " null ", "bnVsbA==", "{}", '{"podAffinity":null}'])
+def test_an_affinity_of_nothing_is_no_fault(affinity: str) -> None:
+    assert problems_of(vmAffinity=affinity) == []
+
+
+def test_only_a_driver_that_logs_in_needs_the_private_key() -> None:
+    configuration, _ = read_fields({**GOOD, "keyPairName": "k"})
+    named = Configuration(
+        machine_name="m",
+        key_pair_name="k",
+        disk_info=configuration.disk_info,
+        network_info=configuration.network_info,
+    )
+    assert find_problems(named) == []
+    [problem] = find_problems(named, needs_private_key=True)
+    assert problem.fact == "must specify the ssh private key path of the harvester key pair"
+
+
+def test_everything_is_told_at_once() -> None:
+    told = problems_of("UPPER", cpuCount="0", memorySize="0", enableSecureBoot=True, userData="- a")
+    assert [problem.field for problem in told] == [
+        "name",
+        "cpuCount",
+        "memorySize",
+        "enableSecureBoot",
+        "userData",
+    ]

@@ -1,0 +1,513 @@
+"""Every talk, run both ways: by the blocking runner on one watch, and by the asyncio runner on shared caches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.nodedriver.shelf import Shelf, refusal
+
+from windrow.formats.json import loads
+from windrow.harvester.identity import marks
+from windrow.harvester.kinds import IMAGE, KEY_PAIR, NETWORK, VMI
+from windrow.harvester.names import REMOVED_CLAIMS
+from windrow.kube.errors import Forbidden, KubeError, NotFound, ServerFailed, Unanswered, Unreachable
+from windrow.kube.refs import PVC, SECRET, STORAGE_CLASS
+from windrow.kube.requests import Reply
+from windrow.nodedriver import power
+from windrow.nodedriver.check import check
+from windrow.nodedriver.configuration import Configuration
+from windrow.nodedriver.create import order
+from windrow.nodedriver.plans import planned_claims
+from windrow.nodedriver.problems import Busy, Refused
+from windrow.nodedriver.remove import remove
+from windrow.nodedriver.rewrite import rewrite
+from windrow.nodedriver.steps import NotInTime
+from windrow.nodedriver.wishes import CardWish, DiskWish
+
+BASE = Configuration(
+    machine_name="m",
+    vm_namespace="ns",
+    cluster_name="c",
+    machine_uid="m-1",
+    cluster_uid="c-1",
+    disk_info=(DiskWish("image", size_gib=40),),
+    network_info=(CardWish("net"),),
+)
+REF = BASE.ref
+VMI_REF = VMI.ref("m", "ns")
+SECRET_REF = SECRET.ref("m-cloudinit", "ns")
+BOOTSTRAP = "#cloud-config\nruncmd: [install]\n"
+OURS = {"annotations": marks("c-1", "m-1")}
+READY = {
+    "spec": {"displayName": "jammy.img"},
+    "status": {
+        "progress": 100,
+        "storageClassName": "lh",
+        "conditions": [{"type": "Imported", "status": "True"}],
+    },
+}
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def a_shelf() -> Shelf:
+    return Shelf((IMAGE.ref("image", "ns"), READY), (NETWORK.ref("net", "ns"), {"spec": {"config": "{}"}}))
+
+
+def a_vm(*claims: str, **metadata: Any) -> dict[str, Any]:
+    volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
+    return {
+        "metadata": {**OURS, **metadata},
+        "spec": {"runStrategy": "RerunOnFailure", "template": {"spec": {"volumes": volumes}}},
+        "status": {"runStrategy": "RerunOnFailure", "printableStatus": "Running"},
+    }
+
+
+def ordered(shelf: Shelf, way: str, configuration: Configuration = BASE) -> Configuration:
+    made: Configuration = shelf.run_both_ways(lambda: order(configuration, BOOTSTRAP), way)
+    return made
+
+
+# --- order ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_order_reads_the_image_and_makes_vm_and_secret(way: str) -> None:
+    shelf = a_shelf()
+    made = ordered(shelf, way)
+    assert shelf.log == ["GET virtualmachineimages/image", "POST ns/virtualmachines", "POST ns/secrets"]
+    assert made.vm_uid == shelf.objects[REF.path]["metadata"]["uid"]
+    assert made.claims == planned_claims(BASE)
+    owner = shelf.objects[SECRET_REF.path]["metadata"]["ownerReferences"][0]
+    assert owner == {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "name": "m",
+        "uid": made.vm_uid,
+    }
+
+
+def test_a_repeated_order_finds_what_is_there(way: str) -> None:
+    shelf = a_shelf()
+    first = ordered(shelf, way)
+    before = dict(shelf.objects)
+    assert ordered(shelf, way) == first
+    assert shelf.objects == before
+
+
+def test_an_order_without_images_begins_with_the_vm(way: str) -> None:
+    shelf = Shelf()
+    ordered(shelf, way, replace(BASE, disk_info=(DiskWish("", "longhorn", 10),)))
+    assert shelf.log == ["POST ns/virtualmachines", "POST ns/secrets"]
+
+
+def test_a_key_pair_gives_its_public_key(way: str) -> None:
+    shelf = a_shelf()
+    ready = {
+        "spec": {"publicKey": "ssh-k"},
+        "status": {"conditions": [{"type": "validated", "status": "True"}]},
+    }
+    shelf.put(KEY_PAIR.ref("k", "ns"), ready)
+    assert ordered(shelf, way, replace(BASE, key_pair_name="k")).ssh_public_key == "ssh-k"
+
+
+def test_a_vm_that_harvester_denies_leaves_nothing(way: str) -> None:
+    shelf = a_shelf()
+    text = 'admission webhook "validator.harvesterhci.io" denied the request: cpu insufficient'
+    shelf.answer("POST", "virtualmachines", refusal(500, "InternalError", text))
+    with pytest.raises(Refused, match="refuses VM ns/m: cpu insufficient") as refused:
+        ordered(shelf, way)
+    assert refused.value.problems[0].cure
+    assert REF.path not in shelf.objects
+    assert "POST ns/secrets" not in shelf.log
+
+
+def test_a_namespace_that_does_not_exist_refuses_the_machine(way: str) -> None:
+    shelf = a_shelf()
+    shelf.answer("POST", "virtualmachines", refusal(404, "NotFound", 'namespaces "ns" not found'))
+    with pytest.raises(Refused, match='namespaces "ns"'):
+        ordered(shelf, way)
+
+
+@pytest.mark.parametrize(
+    "error", [ServerFailed("boom", status=500), Unreachable("no route"), Forbidden("rights", status=403)]
+)
+def test_what_says_nothing_about_the_machine_comes_through(way: str, error: KubeError) -> None:
+    shelf = a_shelf()
+    shelf.answer("POST", "virtualmachines", error)
+    with pytest.raises(type(error)):
+        ordered(shelf, way)
+
+
+def test_a_lost_answer_is_looked_up(way: str) -> None:
+    shelf = a_shelf()
+    ordered(shelf, way)
+    shelf.answer("POST", "virtualmachines", Unanswered("reset"))
+    shelf.answer("POST", "secrets", Unanswered("reset"))
+    assert ordered(shelf, way).vm_uid == shelf.objects[REF.path]["metadata"]["uid"]
+
+
+def test_a_lost_answer_that_was_a_lost_request_comes_through(way: str) -> None:
+    shelf = a_shelf()
+    shelf.answer("POST", "virtualmachines", Unanswered("reset"))
+    with pytest.raises(Unanswered):
+        ordered(shelf, way)
+
+
+def test_somebody_elses_vm_is_not_taken(way: str) -> None:
+    shelf = a_shelf()
+    shelf.put(REF, {"metadata": {"annotations": marks("c-1", "other")}})
+    before = dict(shelf.objects)
+    with pytest.raises(Refused, match="a VM ns/m exists and is not this machine's"):
+        ordered(shelf, way)
+    assert shelf.objects == before
+
+
+def test_somebody_elses_secret_is_not_taken_and_the_vm_goes_again(way: str) -> None:
+    shelf = a_shelf()
+    shelf.put(SECRET_REF, {"data": {}})
+    before = dict(shelf.objects)
+    with pytest.raises(Refused, match="a Secret ns/m-cloudinit exists"):
+        ordered(shelf, way)
+    assert shelf.objects == before
+    assert any("taking VM m back" in note for note in shelf.notes)
+
+
+def test_a_secret_of_an_earlier_vm_makes_room(way: str) -> None:
+    shelf = a_shelf()
+    ordered(shelf, way)
+    shelf.drop(REF)
+    made = ordered(shelf, way)
+    assert shelf.objects[SECRET_REF.path]["metadata"]["ownerReferences"][0]["uid"] == made.vm_uid
+
+
+def test_an_image_that_vanished_after_the_vm_was_made_does_not_stop_its_secret(way: str) -> None:
+    shelf = a_shelf()
+    ordered(shelf, way)
+    shelf.drop(SECRET_REF)
+    shelf.drop(IMAGE.ref("image", "ns"))
+    ordered(shelf, way)
+    assert SECRET_REF.path in shelf.objects
+
+
+def test_an_image_that_is_not_there_refuses_the_machine(way: str) -> None:
+    with pytest.raises(Refused, match="image ns/image does not exist"):
+        ordered(Shelf(), way)
+
+
+# --- check ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_check_asks_for_each_thing_once(way: str) -> None:
+    shelf = a_shelf()
+    many = [replace(BASE, machine_name=f"m-{place}") for place in range(5)]
+    assert shelf.run_both_ways(lambda: check(many), way) == []
+    assert sorted(shelf.log) == ["GET network-attachment-definitions/net", "GET virtualmachineimages/image"]
+
+
+def test_a_check_tells_everything_that_is_wrong(way: str) -> None:
+    shelf = Shelf(
+        (
+            IMAGE.ref("image", "ns"),
+            {"metadata": {"labels": {"harvesterhci.io/image-type": "iso"}}, "spec": {"displayName": "x"}},
+        ),
+        (STORAGE_CLASS.ref("vmstate-persistence"), {}),
+        (
+            NETWORK.ref("net", "ns"),
+            {"metadata": {"annotations": {"storage-network.settings.harvesterhci.io": "true"}}},
+        ),
+        (KEY_PAIR.ref("k", "ns"), {}),
+    )
+    asked = replace(
+        BASE,
+        key_pair_name="k",
+        disk_info=(
+            DiskWish("image", size_gib=1),
+            DiskWish("", "vmstate-persistence", 1),
+            DiskWish("", "absent", 1),
+        ),
+        network_info=(CardWish("net"), CardWish("other/nowhere")),
+    )
+    problems = shelf.run_both_ways(lambda: check([asked]), way)
+    facts = [problem.fact for problem in problems]
+    assert facts == [
+        "image ns/image (x) is not ready: 0 % imported",
+        "image ns/image (x) is an installer disc (ISO), from which no machine boots by itself",
+        "keypair ns/k is not validated",
+        "storage class vmstate-persistence is Harvester's own",
+        "storage class absent does not exist",
+        "network ns/net is Harvester's storage network",
+        "network other/nowhere does not exist",
+    ]
+    assert all(problem.cure and problem.field for problem in problems)
+
+
+def test_a_check_without_rights_tells_which(way: str) -> None:
+    shelf = a_shelf()
+    shelf.answer("GET", "image", refusal(403, "Forbidden", "may not"))
+    shelf.answer("GET", "net", refusal(403, "Forbidden", "may not"))
+    problems = shelf.run_both_ways(lambda: check([BASE]), way)
+    assert [(problem.field, problem.severity) for problem in problems] == [
+        ("diskInfo", "error"),
+        ("networkInfo", "warning"),
+    ]
+
+
+def test_a_check_that_could_not_be_made_is_not_a_finding(way: str) -> None:
+    shelf = a_shelf()
+    shelf.answer("GET", "net", Unreachable("no route"))
+    with pytest.raises(Unreachable):
+        shelf.run_both_ways(lambda: check([BASE]), way)
+
+
+def test_a_disk_smaller_than_its_image_is_told(way: str) -> None:
+    shelf = a_shelf()
+    big = {**READY, "status": {**READY["status"], "virtualSize": 50 * 2**30 + 1}}
+    shelf.put(IMAGE.ref("image", "ns"), big)
+    [problem] = [
+        found for found in shelf.run_both_ways(lambda: check([BASE]), way) if found.severity == "error"
+    ]
+    assert "disk-0 has 40 GiB" in problem.fact
+    assert "needs 51 GiB" in problem.fact
+
+
+# --- remove --------------------------------------------------------------------------------------------------------
+
+
+def removed(shelf: Shelf, way: str, configuration: Configuration, *volumes: str) -> bool:
+    gone: bool = shelf.run_both_ways(lambda: remove(configuration, frozenset(volumes)), way)
+    return gone
+
+
+def test_a_removal_names_its_own_disks_and_deletes_the_vm(way: str) -> None:
+    shelf = Shelf((REF, a_vm("own", "csi", "ui")))
+    patches: list[Any] = []
+    serve = shelf.serve
+
+    def noting(request: Any) -> Reply:
+        if request.method == "PATCH":
+            patches.append(loads(request.body))
+        return serve(request)
+
+    shelf.serve = noting  # type: ignore[method-assign]
+    assert removed(shelf, way, replace(BASE, claims=("own", "moved")), "named") is False
+    assert shelf.log == ["GET virtualmachines/m", "PATCH virtualmachines/m", "DELETE virtualmachines/m"]
+    assert patches[0]["metadata"]["annotations"] == {REMOVED_CLAIMS: "named,own"}
+    assert REF.path not in shelf.objects
+
+
+def test_a_removal_that_is_under_way_is_left_alone(way: str) -> None:
+    vm = a_vm("own", deletionTimestamp="x", annotations={**marks("c-1", "m-1"), REMOVED_CLAIMS: "own"})
+    shelf = Shelf((REF, vm))
+    removed(shelf, way, replace(BASE, claims=("own",)))
+    assert shelf.log == ["GET virtualmachines/m"]
+
+
+def test_a_deletion_by_somebody_else_still_takes_the_disks_along(way: str) -> None:
+    shelf = Shelf((REF, a_vm("own", deletionTimestamp="x")))
+    removed(shelf, way, replace(BASE, claims=("own",)))
+    assert shelf.log == ["GET virtualmachines/m", "PATCH virtualmachines/m"]
+
+
+def test_somebody_elses_vm_is_not_removed(way: str) -> None:
+    shelf = Shelf((REF, a_vm("own", annotations=marks("c-1", "other"))))
+    before = dict(shelf.objects)
+    assert removed(shelf, way, BASE) is True
+    assert shelf.objects == before
+
+
+def test_what_a_lost_vm_left_behind_goes_if_it_is_marked(way: str) -> None:
+    shelf = Shelf(
+        (SECRET_REF, {"metadata": OURS}),
+        (PVC.ref("own", "ns"), {"metadata": OURS}),
+        (PVC.ref("unmarked", "ns"), {}),
+        (PVC.ref("named", "ns"), {}),
+        (PVC.ref("stranger", "ns"), {"metadata": OURS}),
+    )
+    assert removed(shelf, way, replace(BASE, claims=("own", "unmarked")), "named") is True
+    assert sorted(ref.rpartition("/")[2] for ref in shelf.objects) == ["stranger", "unmarked"]
+
+
+def test_a_leftover_that_harvester_keeps_is_named_and_not_insisted_on(way: str) -> None:
+    shelf = Shelf((PVC.ref("own", "ns"), {"metadata": OURS}))
+    shelf.answer("DELETE", "own", refusal(409, "Conflict", "currently attached to VM: ns/other"))
+    assert removed(shelf, way, replace(BASE, claims=("own",))) is True
+    assert shelf.notes == ["PersistentVolumeClaim ns/own stays: currently attached to VM: ns/other"]
+
+
+def test_a_vm_that_took_the_name_meanwhile_is_not_hit(way: str) -> None:
+    shelf = Shelf((REF, a_vm("own")))
+
+    def swap(found: Shelf) -> Reply:
+        found.put(REF, {"metadata": {"annotations": marks("c-1", "other")}})
+        return refusal(409, "Conflict", "the UID in the precondition does not match")
+
+    serve = shelf.serve
+    shelf.serve = lambda request: swap(shelf) if request.method == "DELETE" else serve(request)  # type: ignore[method-assign]
+    assert removed(shelf, way, replace(BASE, claims=("own",))) is True
+    assert shelf.objects[REF.path]["metadata"]["annotations"] == marks("c-1", "other")
+
+
+def test_an_answer_that_is_no_answer_removes_nothing(way: str) -> None:
+    shelf = Shelf((PVC.ref("own", "ns"), {"metadata": OURS}))
+    shelf.answer("GET", "m", refusal(403, "Forbidden", "may not"))
+    with pytest.raises(Forbidden):
+        removed(shelf, way, replace(BASE, claims=("own",)))
+    assert len(shelf.objects) == 1
+
+
+# --- power ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("verb", "text"),
+    [
+        (power.start, "VM is already running"),
+        (power.start, "Always does not support manual start requests"),
+        (power.start, "RerunOnFailure does not support starting VM from failed state"),
+        (power.stop, "VM is not running"),
+        (power.stop, "Halted only supports manual stop requests with a shorter graceperiod"),
+        (power.kill, "VM is not running"),
+    ],
+)
+def test_what_is_so_already_is_a_success(way: str, verb: Any, text: str) -> None:
+    shelf = Shelf((REF, a_vm()))
+    for last in ("start", "stop"):
+        wrapped = f'Operation cannot be fulfilled on virtualmachine.kubevirt.io "m": {text}'
+        shelf.answer("PUT", last, refusal(409, "Conflict", wrapped))
+    shelf.run_both_ways(lambda: verb(REF), way)
+    assert len(shelf.log) == 1
+
+
+def test_a_start_while_another_order_runs_has_to_wait(way: str) -> None:
+    shelf = Shelf((REF, a_vm()))
+    text = "Internal error occurred: unable to complete request: stop/start already underway"
+    shelf.answer("PUT", "start", refusal(500, "InternalError", text))
+    with pytest.raises(Busy, match="has to wait"):
+        shelf.run_both_ways(lambda: power.start(REF), way)
+
+
+def test_a_start_without_quota_is_refused(way: str) -> None:
+    shelf = Shelf((REF, a_vm()))
+    text = 'admission webhook "validator.harvesterhci.io" denied the request: memory insufficient'
+    shelf.answer("PUT", "start", refusal(500, "InternalError", text))
+    with pytest.raises(Refused, match="memory insufficient"):
+        shelf.run_both_ways(lambda: power.start(REF), way)
+
+
+@pytest.mark.parametrize(
+    "text", ["RunStategy Halted does not support manual restart requests", "VM is not running: Halted"]
+)
+def test_a_restart_of_a_vm_that_is_down_is_a_start(way: str, text: str) -> None:
+    shelf = Shelf((REF, a_vm()))
+    shelf.answer("PUT", "restart", refusal(409, "Conflict", text))
+    shelf.answer("PUT", "start", Reply(202))
+    shelf.run_both_ways(lambda: power.restart(REF), way)
+    assert shelf.log == ["PUT m/restart", "PUT m/start"]
+
+
+def test_a_conflict_that_means_something_else_comes_through(way: str) -> None:
+    shelf = Shelf((REF, a_vm()))
+    for verb in ("start", "stop", "restart"):
+        shelf.answer("PUT", verb, refusal(409, "Conflict", "something new"))
+    for talk in (power.start, power.stop, power.restart):
+        with pytest.raises(KubeError, match="something new"):
+            shelf.run_both_ways(lambda talk=talk: talk(REF), way)
+
+
+# --- waiting -------------------------------------------------------------------------------------------------------
+
+
+def phase(name: str, *addresses: str) -> Any:
+    cards = [{"name": "nic-0", "ipAddress": address} for address in addresses]
+    return lambda shelf: shelf.put(VMI_REF, {"status": {"phase": name, "interfaces": cards}})
+
+
+def test_an_address_is_waited_for_through_every_stage(way: str) -> None:
+    shelf = Shelf((REF, a_vm()))
+    shelf.then(phase("Pending"), phase("Scheduled"), phase("Running"), phase("Running", "10.0.0.5"))
+    assert shelf.run_both_ways(lambda: power.wait_for_address(REF), way) == ("10.0.0.5",)
+
+
+def test_a_wait_that_is_over_costs_no_time(way: str) -> None:
+    shelf = Shelf((REF, a_vm()))
+    phase("Running", "10.0.0.5")(shelf)
+    before = shelf.now
+    assert shelf.run_both_ways(lambda: power.wait_for_address(REF), way) == ("10.0.0.5",)
+    assert shelf.now == before
+
+
+def test_a_wait_in_vain_ends_in_time_with_the_last_reason(way: str) -> None:
+    shelf = Shelf((REF, a_vm()))
+    shelf.then(phase("Running"))
+    with pytest.raises(NotInTime, match="no address is reported yet"):
+        shelf.run_both_ways(lambda: power.wait_for_address(REF, timedelta(minutes=2)), way)
+
+
+def test_a_stop_is_waited_for(way: str) -> None:
+    shelf = Shelf((REF, a_vm()))
+    phase("Running")(shelf)
+
+    def down(found: Shelf) -> None:
+        stopped = a_vm()
+        stopped["status"]["printableStatus"] = "Stopped"
+        found.put(REF, stopped)
+        found.drop(VMI_REF)
+
+    shelf.then(down)
+    shelf.run_both_ways(lambda: power.wait_for_stopped(REF), way)
+
+
+def test_a_start_is_waited_for(way: str) -> None:
+    shelf = Shelf((REF, a_vm()))
+    shelf.then(phase("Running"))
+    shelf.run_both_ways(lambda: power.wait_for_running(REF), way)
+
+
+def test_the_end_of_a_removal_is_waited_for(way: str) -> None:
+    shelf = Shelf((REF, a_vm()))
+    shelf.then(lambda found: found.drop(REF))
+    shelf.run_both_ways(lambda: power.wait_for_removal(REF), way)
+
+
+# --- rewrite -------------------------------------------------------------------------------------------------------
+
+
+def test_a_rewrite_replaces_the_document_and_keeps_network_data(way: str) -> None:
+    shelf = a_shelf()
+    made = ordered(shelf, way, replace(BASE, network_data="#" * 3000, ssh_password="pw"))
+    before = shelf.objects[SECRET_REF.path]["data"]
+    shelf.log.clear()
+    shelf.run_both_ways(lambda: rewrite(made, "#cloud-config\n"), way)
+    after = shelf.objects[SECRET_REF.path]["data"]
+    assert after["networkdata"] == before["networkdata"]
+    assert after["userdata"] != before["userdata"]
+    shelf.run_both_ways(lambda: rewrite(made, "#cloud-config\n"), way)
+    assert [entry.partition(" ")[0] for entry in shelf.log] == ["GET", "PATCH", "GET"]
+
+
+def test_a_rewrite_of_somebody_elses_secret_is_refused(way: str) -> None:
+    shelf = Shelf((SECRET_REF, {"data": {"userdata": ""}}))
+    with pytest.raises(Refused, match="no cloud-init Secret"):
+        shelf.run_both_ways(lambda: rewrite(BASE, "#cloud-config\n"), way)
+    with pytest.raises(Refused):
+        Shelf().run_both_ways(lambda: rewrite(BASE, "#cloud-config\n"), way)
+
+
+def test_an_unknown_answer_is_not_taken_for_an_object(way: str) -> None:
+    shelf = a_shelf()
+    shelf.answer("POST", "virtualmachines", Reply(200, b"<html>"))
+    with pytest.raises(KubeError, match="not JSON"):
+        ordered(shelf, way)
+
+
+def test_nothing_is_concluded_from_a_missing_kind(way: str) -> None:
+    shelf = Shelf((REF, a_vm()))
+    shelf.answer("PUT", "start", refusal(404, "NotFound", 'virtualmachine.kubevirt.io "m" not found'))
+    with pytest.raises((Refused, NotFound)):
+        shelf.run_both_ways(lambda: power.start(REF), way)
