@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow.assembly.acts import plan_acts, play
+from windrow.assembly.chronicle import tell_event
 from windrow.assembly.clock import SystemClock
 from windrow.assembly.embedded import Emulated, Managed, embedded_harvester, embedded_manager
 from windrow.assembly.manifests import read_documents, shipped
@@ -277,29 +278,13 @@ async def _tell_events(demo: Demo) -> None:
     def look(world: Mapping[tuple[str, str], Raw]) -> None:
         for raw in world.values():
             uid = raw["metadata"]["uid"]
-            if uid in told or dig(raw, "involvedObject", "kind") not in ("Cluster", "Machine"):
-                continue
+            if uid not in told and (line := tell_event(raw)):
+                demo.report.note(line)
             told.add(uid)
-            name, message = dig(raw, "involvedObject", "name"), str(raw.get("message"))
-            if not _is_about_machine(world, raw, message):
-                demo.report.note(f"{name}: {_words(str(raw.get('reason')))}; {message}")
 
     await wait_for(
         demo.manager.transport, EVENT, look, what="the end", clock=demo.clock, within=timedelta(days=3650)
     )
-
-
-def _is_about_machine(world: Mapping[tuple[str, str], Raw], event: Raw, message: str) -> bool:
-    """A Cluster's event that repeats what a Machine's own event says."""
-    if dig(event, "involvedObject", "kind") != "Cluster":
-        return False
-    machine = message.split(":", 1)[0]
-    return any(dig(other, "involvedObject", "name") == machine for other in world.values())
-
-
-def _words(reason: str) -> str:
-    """`MakeSecrets` as `make secrets`."""
-    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in reason).strip()
 
 
 __all__ = ["Check", "run"]

@@ -1,0 +1,40 @@
+"""The manager's events as lines of a story: what it did, to which machine, and why.
+
+An event's reason is the name of the action and its message the reason for it; `kubectl describe` shows both side by
+side. A timeline has one column, so the action is put into words here. Small steps are left out, and so is what a
+Cluster's event repeats of a Machine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windrow.kube.objects import dig
+
+# By reason. `{name}` is the machine or cluster, `{why}` the manager's own words.
+PHRASES = {
+    "MakeSecrets": "{name}: certificate authorities and join tokens are made",
+    "Elect": "{name} is elected to start the cluster",
+    "Order": "{name} is ordered from Harvester: {why}",
+    "Initialize": "{name}: {why}",
+    "Publish": "{name}: the kubeconfig for people is ready",
+    "Start": "{name} is started: {why}",
+    "Retire": "{name} is given up: {why}",
+    "LeaveEtcd": "{name} leaves etcd: {why}",
+    "Remove": "{name} is removed from Harvester: {why}",
+    "Release": "{name} is done with: {why}",
+    "RevokeAccess": "{name}: its account on Harvester is removed",
+    "RepairHeld": "{name} is not repaired now: {why}",
+}
+
+
+def tell_event(event: Mapping[str, Any]) -> str | None:
+    """The event as one line, or None for one that adds nothing to the story."""
+    about = dig(event, "involvedObject", default={})
+    phrase = PHRASES.get(str(event.get("reason")))
+    if phrase is None or about.get("kind") not in ("Cluster", "Machine"):
+        return None
+    name, why = str(about.get("name")), str(event.get("message") or "")
+    repeats = about["kind"] == "Cluster" and why.startswith(f"{name}-")
+    return None if repeats else phrase.format(name=name, why=why)
