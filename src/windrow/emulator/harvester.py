@@ -31,6 +31,7 @@ from windrow.emulator.hosts import Hosts, HostSpec, default_hosts, render_node
 from windrow.emulator.images import Images
 from windrow.emulator.key_pairs import KeyPairs
 from windrow.emulator.mirror import Mirror
+from windrow.emulator.names import SYSTEM_NAMESPACE
 from windrow.emulator.networks import Segments
 from windrow.emulator.power import MachineFactory, Power
 from windrow.emulator.rack import Rack
@@ -182,6 +183,9 @@ class Harvester:
     async def _install(self) -> None:
         for kind, raw in system_objects(self.version, self.vip):
             await self._hand.ensure(kind, raw)
+        deployed = {"phase": "Deployed", "observedKubeVirtVersion": "1.7.0"}
+        kubevirt = kinds.KUBEVIRT.ref("kubevirt", SYSTEM_NAMESPACE)
+        await self._hand.change(kubevirt, lambda raw: raw.update(status=deployed), "status")
         for host in self._host_specs:
             await self._hand.ensure(NODE, render_node(host, self.pace.now()))
 

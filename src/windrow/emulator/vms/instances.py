@@ -22,6 +22,7 @@ from windrow.emulator.recorder import Recorder
 from windrow.emulator.vms import interfaces
 from windrow.emulator.vms.cloud_init import read_cloud_init, secrets_of
 from windrow.emulator.vms.placing import Host, Unschedulable, place, read_host
+from windrow.emulator.vms.pods import LAUNCHER, Pods
 from windrow.emulator.vms.readings import FINAL, claims_of, grace_of, networks_of, phase_of, root_claim_of
 from windrow.emulator.vms.status import enter_phase
 from windrow.emulator.world import Key, World
@@ -74,6 +75,7 @@ class Instances:
         self._recorder = recorder
         self._hosts = hosts
         self._power = power
+        self._pods = Pods(hand)
         self._memories: dict[str, Memory] = {}
         self._addresses = 0
 
@@ -122,7 +124,7 @@ class Instances:
         if self._pace.now() < due:
             return due
         memory.pod = f"virt-launcher-{name_of(vmi)}-{self._chance.suffix()}"
-        memory.pod_uid = self._chance.uid()
+        memory.pod_uid = await self._pods.create(vmi, memory.pod)
         self._addresses += 1
         memory.pod_address = str(IPv4Address("10.52.0.10") + self._addresses)
 
@@ -154,6 +156,7 @@ class Instances:
                 await self._hand.change(_ref_of(vmi), lambda raw: self._say(raw, said))
                 return None
             await self._hand.change(_ref_of(vmi), lambda raw: self._unsay(raw, "PodScheduled"))
+            await self._pods.bind(vmi, memory.pod, memory.host)
         if not self._hosts.has_power(memory.host):
             return await self._stand_on_dead_host(vmi, memory)
         namespace = namespace_of(vmi)
@@ -166,6 +169,8 @@ class Instances:
         due = self._due(memory, "start", self._delays.pod_start)
         if self._pace.now() < due:
             return due
+
+        await self._pods.run(vmi, memory.pod, memory.pod_address, self._pace.now())
 
         def edit(raw: Raw) -> None:
             raw["status"] = self._entered(raw, "Scheduled")
@@ -317,6 +322,7 @@ class Instances:
         due = self._due(memory, "stopped", self._delays.pod_stop if memory.pod else 0.0)
         if self._pace.now() < due:
             return due
+        await self._pods.remove(vmi, memory.pod)
         await self._hand.change(_ref_of(vmi), _release)
         self._memories.pop(uid_of(vmi), None)
         return None
@@ -428,8 +434,6 @@ class Instances:
             memory_bytes=int(quantity_or_zero(dig(vmi, "spec", "domain", "memory", "guest"))) or 4 << 30,
         )
 
-
-LAUNCHER = "registry.suse.com/suse/sles/15.7/virt-launcher:1.7.0-150700.3.16.2"
 
 _NOT_READY = Condition("Ready", "False", "PodNotExists", "virt-launcher pod has not yet been scheduled")
 _NOT_RUNNING = Condition("Ready", "False", "GuestNotRunning", "Guest VM is not reported as running")

@@ -94,6 +94,9 @@ def derive_status(vm: Vm, vmi: Vmi, now: datetime, failure: Condition | None = N
         conditions += set_condition(kept, failure, now)
     for raw in conditions:
         raw.setdefault("lastProbeTime", None)
+        for key in ("reason", "message"):
+            if not raw.get(key):
+                raw.pop(key, None)
     left = open_requests(read_vm(vm), read_instance(vmi))
     generation = dig(vm, "metadata", "generation", default=1)
     made: Raw = {
@@ -120,7 +123,10 @@ def derive_status(vm: Vm, vmi: Vmi, now: datetime, failure: Condition | None = N
 
 
 _RESTART = Condition(
-    "RestartRequired", "True", "RestartRequired", "a non-live-updatable field was changed in the template spec"
+    "RestartRequired",
+    "True",
+    "RestartRequired",
+    "a non-live-updatable field was changed in the template spec",
 )
 # What a running instance may differ in: shortened by a stop order, or plugged while it runs.
 _LIVE = ("terminationGracePeriodSeconds", "volumes", "affinity", "nodeSelector", "tolerations")

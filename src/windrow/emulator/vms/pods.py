@@ -1,0 +1,104 @@
+"""The virt-launcher pod of an instance: the object that people and cloud providers see in the namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from windrow.emulator import kinds
+from windrow.emulator.hand import Hand
+from windrow.emulator.vms.readings import claims_of
+from windrow.kube.conditions import Condition, set_condition
+from windrow.kube.objects import (
+    Raw,
+    dig,
+    labels_of,
+    name_of,
+    namespace_of,
+    new_object,
+    owner_reference,
+    uid_of,
+)
+from windrow.kube.refs import POD
+from windrow.values.clock import stamp
+
+LAUNCHER = "registry.suse.com/suse/sles/15.7/virt-launcher:1.7.0-150700.3.16.2"
+
+
+def render_pod(vmi: Raw, name: str) -> Raw:
+    """The pod as virt-controller posts it, as far as anybody reads it."""
+    requests = dig(vmi, "spec", "domain", "resources", "requests", default={})
+    labels = {**labels_of(vmi), "kubevirt.io": "virt-launcher", "kubevirt.io/created-by": uid_of(vmi)}
+    annotations = {"kubevirt.io/domain": name_of(vmi)}
+    return new_object(
+        POD,
+        name,
+        namespace_of(vmi),
+        labels={**labels, "vm.kubevirt.io/name": name_of(vmi)},
+        annotations=annotations,
+        owners=[owner_reference(kinds.VMI, vmi, controller=True, block=True)],
+        spec={
+            "restartPolicy": "Never",
+            "hostname": name_of(vmi),
+            "containers": [{"name": "compute", "image": LAUNCHER, "resources": {"requests": dict(requests)}}],
+            "volumes": [
+                {"name": f"volume-{place}", "persistentVolumeClaim": {"claimName": claim}}
+                for place, claim in enumerate(claims_of(vmi["spec"]))
+            ],
+        },
+    )
+
+
+def bound(host: str) -> Callable[[Raw], None]:
+    return lambda raw: raw["spec"].update(nodeName=host)
+
+
+def running(address: str, now: datetime) -> Callable[[Raw], None]:
+    def edit(raw: Raw) -> None:
+        conditions: list[Raw] = []
+        for type in ("PodScheduled", "Initialized", "ContainersReady", "Ready"):
+            conditions = set_condition(conditions, Condition(type, "True"), now)
+        raw["status"] = {
+            "phase": "Running",
+            "podIP": address,
+            "podIPs": [{"ip": address}],
+            "startTime": stamp(now),
+            "conditions": conditions,
+            "containerStatuses": [
+                {
+                    "name": "compute",
+                    "image": LAUNCHER,
+                    "imageID": LAUNCHER,
+                    "ready": True,
+                    "restartCount": 0,
+                    "state": {"running": {"startedAt": stamp(now)}},
+                }
+            ],
+        }
+
+    return edit
+
+
+class Pods:
+    """Creates, moves on and removes launcher pods. Everything may be repeated."""
+
+    def __init__(self, hand: Hand) -> None:
+        self._hand = hand
+
+    async def create(self, vmi: Raw, name: str) -> str:
+        """The pod's uid."""
+        return uid_of(await self._hand.ensure(POD, render_pod(vmi, name)))
+
+    async def bind(self, vmi: Raw, name: str, host: str) -> None:
+        await self._hand.change(POD.ref(name, namespace_of(vmi)), bound(host))
+
+    async def run(self, vmi: Raw, name: str, address: str, now: datetime) -> None:
+        await self._hand.change(POD.ref(name, namespace_of(vmi)), running(address, now), "status")
+
+    async def find(self, vmi: Raw, name: str) -> Raw | None:
+        return await self._hand.find(POD.ref(name, namespace_of(vmi)))
+
+    async def remove(self, vmi: Raw, name: str) -> None:
+        found = await self.find(vmi, name) if name else None
+        if found is not None:
+            await self._hand.delete(POD, found)
