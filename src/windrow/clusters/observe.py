@@ -153,6 +153,9 @@ class Observer:
             return replace(seen, guest=Guest(published=self._published(seen.cluster)))
         guest = replace(link.look(), published=self._published(seen.cluster))
         nodes = {node.machine_uid: node for node in guest.nodes if node.machine_uid}
+        if not guest.answers:
+            # What the guest said last tells which nodes there are, but not how they are now.
+            nodes = {uid: replace(node, ready=False, because=guest.because) for uid, node in nodes.items()}
         machines = tuple(replace(machine, node=nodes.get(machine.record.uid)) for machine in seen.machines)
         return replace(seen, guest=guest, machines=machines)
 

@@ -104,9 +104,7 @@ def derive_machine(machine: MachineSeen, seen: Seen, plan: Plan, troubles: Troub
     status: dict[str, Any] = {
         "phase": progress.phase,
         "roles": roles_word(machine.record.roles),
-        "conditions": set_condition(
-            machine.record.conditions, _machine_ready(progress, wait, machine, seen), seen.now
-        ),
+        "conditions": _machine_conditions(progress, wait, machine, seen),
         "waiting": _dated(wait, before, seen),
     }
     sighting, node = machine.sighting, machine.node
