@@ -115,10 +115,14 @@ class _Lexer:
         self.heredocs: list[tuple[_Token, bool]] = []
 
     def run(self) -> list[_Token]:
-        while self.at < len(self.text):
-            self._step()
-        self._read_heredocs()
-        self.tokens.append(_Token("end", ""))
+        try:
+            while self.at < len(self.text):
+                self._step()
+            self._read_heredocs()
+            self.tokens.append(_Token("end", ""))
+        except BadScript as error:
+            # What stands before is good and will be run; the parser fails when it gets here.
+            self.tokens.append(_Token("error", str(error)))
         return self.tokens
 
     def _step(self) -> None:
@@ -172,7 +176,7 @@ class _Lexer:
             lines = []
             while True:
                 if self.at >= len(self.text):
-                    raise BadScript(f"here-document delimited by end-of-file (wanted '{plain}')")
+                    break  # shells warn and take what there is
                 end = self.text.find("\n", self.at)
                 end = len(self.text) if end < 0 else end
                 line = self.text[self.at : end]
@@ -240,11 +244,26 @@ def _balanced(text: str, at: int, opening: str, closing: str) -> int:
 
 def parse_script(text: str) -> Block:
     """The commands of a script. Raises BadScript."""
-    parser = _Parser(_Lexer(text).run())
-    block = parser.block(())
-    if parser.peek().kind != "end":
-        raise BadScript(f"'{parser.peek().text}' unexpected")
+    block, error = parse_until_error(text)
+    if error is not None:
+        raise error
     return block
+
+
+def parse_until_error(text: str) -> tuple[Block, BadScript | None]:
+    """The commands before the first syntax error, and that error. A shell has run them when it finds the error."""
+    parser = _Parser(_Lexer(text).run())
+    chains: list[Chain] = []
+    try:
+        while True:
+            parser.separators()
+            if parser.peek().kind == "end":
+                return Block(tuple(chains)), None
+            if parser.is_op(")", ";;"):
+                raise BadScript(f"'{parser.peek().text}' unexpected")
+            chains.append(parser.chain())
+    except BadScript as error:
+        return Block(tuple(chains)), error
 
 
 class _Parser:
@@ -253,11 +272,14 @@ class _Parser:
         self.at = 0
 
     def peek(self) -> _Token:
-        return self.tokens[self.at]
+        token = self.tokens[self.at]
+        if token.kind == "error":
+            raise BadScript(token.text)
+        return token
 
     def take(self) -> _Token:
-        token = self.tokens[self.at]
-        self.at += 1
+        token = self.peek()
+        self.at += token.kind != "end"
         return token
 
     def is_op(self, *texts: str) -> bool:
@@ -275,12 +297,15 @@ class _Parser:
         while self.is_op("\n", ";"):
             self.take()
 
+    def separators(self) -> None:
+        while self.is_op("\n", ";", "&"):
+            self.take()
+
     def block(self, ends: tuple[str, ...]) -> Block:
         """Commands up to one of the reserved words or operators `ends`, which stays unread."""
         chains: list[Chain] = []
         while True:
-            while self.is_op("\n", ";", "&"):
-                self.take()
+            self.separators()
             if self.peek().kind == "end" or (self.peek().kind in ("word", "op") and self.peek().text in ends):
                 return Block(tuple(chains))
             if self.is_op(")", ";;"):

@@ -29,6 +29,7 @@ from windrow.emulator.guests.script import (
     Redirect,
     Simple,
     parse_script,
+    parse_until_error,
     skip_piece,
 )
 
@@ -136,16 +137,18 @@ class Shell:
         self, text: str, stdin: bytes = b"", out: Sink | None = None, err: Sink | None = None
     ) -> int:
         """Run a script to its end and return its exit code; without sinks its output is said on the console."""
-        try:
-            block = parse_script(text)
-        except BadScript as error:
-            self.say(f"{self.name}: syntax error: {error}")
-            return 2
         lines = _Lines(self.say)
+        block, error = parse_until_error(text)
         try:
-            return await self._block(
+            code = await self._block(
                 block, stdin, lines if out is None else out, lines if err is None else err
             )
+            if error is not None:
+                raise error
+            return code
+        except BadScript as fault:
+            self.say(f"{self.name}: syntax error: {fault}")
+            return 2
         except _Exit as end:
             return end.code
         except (_Break, _Continue):

@@ -1,0 +1,148 @@
+"""Scripts run on a simulated machine as sh would run them."""
+
+from __future__ import annotations
+
+import pytest
+
+from windrow.assembly.clock import run_story
+from windrow.emulator.guests.box import Box
+from windrow.emulator.guests.commands import FILES_AND_TEXT
+from windrow.emulator.guests.delays import GuestDelays
+from windrow.emulator.guests.hardware import Disk, Hardware
+from windrow.emulator.guests.script import BadScript, parse_script
+from windrow.emulator.guests.shell import Shell
+
+from .floor import Floor
+
+
+def run(script: str, files: dict[str, str] | None = None, **variables: str) -> tuple[int, list[str], Box]:
+    """(exit code, console lines, machine) of a script."""
+
+    async def story() -> tuple[int, list[str], Box]:
+        floor = Floor()
+        plug = floor.power_less("m")
+        hardware = Hardware("default", "m", "uid", "uid", "", "", (), Disk())
+        box = Box(hardware, plug, GuestDelays(), lambda work, name: None)
+        for path, text in (files or {}).items():
+            box.write(path, text.encode(), 0o755 if text.startswith("#!") else 0o644)
+        code = await Shell(box, FILES_AND_TEXT, variables).run(script)
+        return code, [line[9:] for line in plug.lines], box
+
+    return run_story(story())
+
+
+@pytest.mark.parametrize(
+    ("script", "lines"),
+    [
+        ("echo one two", ["one two"]),
+        ("echo 'a  b' \"c  d\" e\\ f", ["a  b c  d e f"]),
+        ("a=1; b=$a$a; echo \"$b\" '$b' ${b}x", ["11 $b 11x"]),
+        ("echo ${none:-fallback} ${none-x} ${set:+y}", ["fallback x"]),
+        ("v=v1.35.1+rke2r1; echo ${v%%+*} ${v#v} ${#v}", ["v1.35.1 1.35.1+rke2r1 14"]),
+        ('words="a b"; for w in $words "$words"; do echo "<$w>"; done', ["<a>", "<b>", "<a b>"]),
+        ("if [ -f /none ]; then echo yes; elif [ 1 -lt 2 ]; then echo less; else echo no; fi", ["less"]),
+        ("false || echo rescued; true && echo went on", ["rescued", "went on"]),
+        ("i=0; while [ $i -lt 3 ]; do i=$((i+1)); echo $i; done", ["1", "2", "3"]),
+        ("i=0; until [ $i = 2 ]; do i=$((i + 1)); done; echo $i", ["2"]),
+        ("for i in 1 2 3; do [ $i = 2 ] && continue; [ $i = 3 ] && break; echo $i; done", ["1"]),
+        (
+            "case rke2-server in k3s*) echo k3s;; rke2-agent|rke2-server) echo rke2;; *) echo other;; esac",
+            ["rke2"],
+        ),
+        ('greet() { echo "hi $1"; return 3; }; greet you; echo $?', ["hi you", "3"]),
+        ("echo $(echo inner) `echo old`", ["inner old"]),
+        ("printf '%s=%s\\n' a 1 b 2", ["a=1", "b=2"]),
+        ("echo one | cat", ["one"]),
+        ("cat <<EOF\nhost $HOST\nEOF\n", ["host m"]),
+        ("cat <<EOF\nno end\n", ["no end"]),
+        ("cat <<'EOF'\nhost $HOST\nEOF\n", ["host $HOST"]),
+        ("set -- a 'b c'; echo $# \"$2\"; shift; echo $1", ["2 b c", "b c"]),
+        ("! false && echo not", ["not"]),
+        ("(exit 4); echo $?", ["4"]),
+        ("echo a  # a comment", ["a"]),
+        ('[ -n "" ] || [ a = a -a b = b ] && echo and', ["and"]),
+        ("echo hello > /dev/null; echo shown >&2", ["shown"]),
+        ("sh -c 'echo $0 $1' name arg", ["sh arg"]),
+        ("X=1 sh -c 'echo $X'; echo \"[$X]\"", ["1", "[]"]),
+    ],
+)
+def test_what_a_script_prints(script: str, lines: list[str]):
+    assert run(script, HOST="m")[1] == lines
+
+
+def test_files_are_written_appended_copied_and_removed():
+    code, _, box = run(
+        "mkdir -p /etc/x && echo one > /etc/x/a && echo two >> /etc/x/a && cp /etc/x/a /etc/x/b && mv /etc/x/a /etc/c\n"
+        "chmod 0600 /etc/c; chmod +x /etc/x/b; rm -rf /none"
+    )
+
+    assert code == 0
+    assert (box.read("/etc/c"), box.read("/etc/x/a"), box.read("/etc/x/b")) == (
+        b"one\ntwo\n",
+        None,
+        b"one\ntwo\n",
+    )
+    assert box.hardware.root.files["/etc/c"].mode == 0o600
+    assert box.hardware.root.files["/etc/x/b"].mode == 0o755
+
+
+def test_errexit_ends_a_script_but_not_inside_a_condition():
+    code, lines, _ = run("set -e\nif false; then :; fi\nfalse || true\necho here\nfalse\necho never\n")
+
+    assert (code, lines) == (1, ["here"])
+
+
+def test_nounset_ends_a_script_that_uses_what_is_not_there():
+    code, lines, _ = run("set -u\necho ${a:-fine}\necho $a\n")
+
+    assert code == 2
+    assert lines == ["fine", "sh: a: parameter not set"]
+
+
+def test_a_script_file_needs_its_permission():
+    assert run("/opt/a.sh x", {"/opt/a.sh": "#!/bin/sh\necho got $1"})[1] == ["got x"]
+    assert run("chmod 0644 /opt/a.sh; /opt/a.sh", {"/opt/a.sh": "#!/bin/sh\n"})[0] == 126
+    assert run("sh /opt/none.sh")[0] == 127
+
+
+def test_checksums_are_real():
+    good = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    files = {"/abc": "abc"}
+
+    assert run(f'echo "{good}  /abc" | sha256sum -c -', files)[0] == 0
+    assert run(f'echo "{good[:-1]}e  /abc" | sha256sum -c -', files)[0] == 1
+
+
+def test_an_unknown_command_is_said_and_does_nothing():
+    code, lines, _ = run("fancytool --now; echo $?")
+
+    assert lines == ["not simulated: fancytool --now", "0"]
+    assert code == 0
+
+
+def test_a_path_to_nothing_is_not_found():
+    assert run("/usr/local/bin/none")[0] == 127
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["if true; then echo", "echo 'open", "fi", "echo $(date", "case a in b) echo"],
+)
+def test_a_syntax_error_ends_a_script_when_the_shell_gets_there(script: str):
+    with pytest.raises(BadScript):
+        parse_script(script)
+    code, lines, _ = run("echo first\n" + script)
+    assert (code, lines[0]) == (2, "first")
+    assert "syntax error" in lines[1]
+
+
+def test_sleeping_takes_the_machines_time():
+    async def story() -> float:
+        floor = Floor(speed=10)
+        hardware = Hardware("default", "m", "uid", "uid", "", "", (), Disk())
+        box = Box(hardware, floor.power_less("m"), GuestDelays(), lambda work, name: None)
+        start = floor.clock.now()
+        await Shell(box, FILES_AND_TEXT).run("sleep 30; sleep 1m")
+        return (floor.clock.now() - start).total_seconds()
+
+    assert run_story(story()) == pytest.approx(9)
