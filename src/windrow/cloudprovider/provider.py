@@ -18,7 +18,7 @@ from windrow.cloudprovider.nodes import Plan, Seen, needs_initialisation, plan_n
 from windrow.cloudprovider.readings import GuestNode, GuestVm, Instance, read_instance, read_node, read_vm
 from windrow.cloudprovider.writes import carry_out
 from windrow.harvester.kinds import VM, VMI, VMI_ACTIONS
-from windrow.kube.errors import Conflict, KubeError
+from windrow.kube.errors import Conflict, Forbidden, KubeError
 from windrow.kube.objects import uid_of
 from windrow.kube.refs import NODE
 from windrow.kube.requests import Request
@@ -31,6 +31,8 @@ from windrow.values.clock import Clock
 ASK_AGAIN = timedelta(seconds=10)
 # Soon after a conflict: by then the watch has brought the newer node.
 AFTER_CONFLICT = timedelta(milliseconds=200)
+# After a refusal: somebody has to grant the right first.
+AFTER_REFUSAL = timedelta(minutes=5)
 # How often a node whose VM is nowhere to be found is looked into, should no watch bring news of it.
 LOOK_AGAIN = timedelta(seconds=30)
 
@@ -143,7 +145,12 @@ class Provider:
         try:
             await carry_out(self._guest, self._recorders, node, plan.changes)
         except Conflict:
-            return self._wait(name, Plan(waits_for=f"node {name!r} was changed by others"), AFTER_CONFLICT)
+            return Waiting(
+                "the newer node", self._clock.now(), "look again", self._clock.now() + AFTER_CONFLICT
+            )
+        except Forbidden as error:
+            # The bundled chart's role lacks `delete` on nodes. A right that is missing is not worth a tight loop.
+            return self._wait(name, Plan(waits_for=f"node {name!r}: {error}"), AFTER_REFUSAL)
         for change in plan.changes:
             self._say(f"node {name!r}: {type(change).__name__} because {change.because}")
         return self._wait(name, plan, self._patience(seen))

@@ -70,7 +70,7 @@ def render_status_patch(changes: Sequence[Change]) -> dict[str, Any]:
 async def carry_out(
     client: Client, recorders: Mapping[str, Recorder], node: GuestNode, changes: Sequence[Change]
 ) -> None:
-    """Raises Conflict when the node has changed since it was read; then nothing was written."""
+    """Raises Conflict when the node has changed since it was read (then nothing was written), and Forbidden."""
     ref = NODE.ref(node.name)
     patch = render_node_patch(node, changes)
     if patch:

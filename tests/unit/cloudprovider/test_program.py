@@ -58,14 +58,14 @@ def definition(kind):
 class World:
     """Harvester at 10.0.0.1, the guest cluster at 10.0.0.2, and the program between them."""
 
-    def __init__(self):
+    def __init__(self, may=None):
         self.clock = LoopClock()
         self.lines = []
         self.doors = {}
         self.requests = []
         self.hostnames = {}
         self.host = self._server("10.0.0.1", "harvester-token")
-        self.guest = self._server("10.0.0.2", "guest-token")
+        self.guest = self._server("10.0.0.2", "guest-token", may)
         for kind in (VM, VMI):
             self.host.install_crd(definition(kind))
         actions = "virtualmachineinstances.subresources.kubevirt.io"
@@ -77,9 +77,9 @@ class World:
         }
         self.programs = []
 
-    def _server(self, address, token):
+    def _server(self, address, token, may=None):
         server = ApiServer(MemoryStore(), self.clock, Chance(address), name=address, tls=Identity(CHAIN, KEY))
-        server.tokens[token] = ("program", ("system:masters",), None)
+        server.tokens[token] = ("program", (), None)
         self.doors[address] = server
         return server
 
@@ -162,9 +162,11 @@ class World:
         return [(raw["involvedObject"]["name"], raw["reason"]) for raw in await self.cluster.list(EVENT)]
 
 
-def tell(story):
+def tell(story, may=None):
+    """Run `story(world)`; in the guest cluster the program may do what `may` allows."""
+
     async def whole():
-        world = World()
+        world = World(may)
         try:
             return await story(world)
         finally:
@@ -282,6 +284,24 @@ def test_a_vm_made_anew_under_the_same_name_is_not_the_old_one():
         return deleted, (await world.node("w1"))["spec"]["providerID"] == f"harvester://{uid}"
 
     assert tell(story) == (["w2"], True)
+
+
+def test_without_the_right_to_delete_nodes_it_says_so_and_does_not_insist():
+    async def may(caller, verb, target):
+        return (verb, target.plural) != ("delete", "nodes")
+
+    async def story(world):
+        await settled(world, "w1", "w2")
+        await world.lose_vm("w1")
+        await world.be_ready("w1", False)
+        await asyncio.sleep(1000)
+        said = [line for line in world.lines if "forbidden" in line.lower()]
+        return len(said), await world.events()
+
+    said, events = tell(story, may)
+
+    assert said == 1
+    assert ("w1", "DeletingNodeFailed") in events
 
 
 def test_a_harvester_that_cannot_be_asked_costs_no_node():
