@@ -23,10 +23,13 @@ PHRASES = {
     "Retire": "{name} is given up: {why}",
     "LeaveEtcd": "{name} leaves etcd: {why}",
     "Remove": "{name} is removed from Harvester: {why}",
-    "Release": "{name} is done with: {why}",
+    "Release": "{name} is gone: {why}",
     "RevokeAccess": "{name}: its account on Harvester is removed",
     "RepairHeld": "{name} is not repaired now: {why}",
 }
+
+# Reasons that the story has given before, for all machines at once.
+SAID_ALREADY = frozenset({"the cluster is deleted", "it was given up"})
 
 
 def tell_event(event: Mapping[str, Any]) -> str | None:
@@ -37,4 +40,6 @@ def tell_event(event: Mapping[str, Any]) -> str | None:
         return None
     name, why = str(about.get("name")), str(event.get("message") or "")
     repeats = about["kind"] == "Cluster" and why.startswith(f"{name}-")
-    return None if repeats else phrase.format(name=name, why=why)
+    if repeats or why in SAID_ALREADY:
+        return None
+    return phrase.format(name=name, why=why)

@@ -223,7 +223,8 @@ def _conclude(options: DemoOptions, report: Report, out: Out) -> None:
     out.say()
     out.say("Timeline")
     for moment in report.moments:
-        out.say(f"  {moment.at:7.1f} s  {moment.what}")
+        if not moment.detail:
+            out.moment(moment)
     failed = [check.name for check in report.checks if not check.ok]
     out.say()
     out.say(
@@ -279,7 +280,7 @@ async def _tell_events(demo: Demo) -> None:
         for raw in world.values():
             uid = raw["metadata"]["uid"]
             if uid not in told and (line := tell_event(raw)):
-                demo.report.note(line)
+                demo.report.note(line, detail=True)
             told.add(uid)
 
     await wait_for(

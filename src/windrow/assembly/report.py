@@ -21,11 +21,12 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Something that happened, `at` seconds after the start."""
+    """Something that happened, `at` seconds after the start. A detail is left out of the closing timeline."""
 
     at: float
     instant: datetime
     what: str
+    detail: bool = False
 
 
 @dataclass(slots=True)
@@ -42,9 +43,9 @@ class Report:
     def __post_init__(self) -> None:
         self.started = self.clock.now()
 
-    def note(self, what: str) -> None:
+    def note(self, what: str, *, detail: bool = False) -> None:
         now = self.clock.now()
-        moment = Moment(round((now - self.started).total_seconds(), 2), now, what)
+        moment = Moment(round((now - self.started).total_seconds(), 2), now, what, detail)
         self.moments.append(moment)
         self.listener(moment)
 

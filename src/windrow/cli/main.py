@@ -25,13 +25,14 @@ class Verb:
     name: str
     module: str
     summary: str
+    lasting: bool = False  # runs until it is ended
 
 
 GROUPS: dict[str, tuple[Verb, ...]] = {
     "Try it": (Verb("demo", "demo", "watch a cluster come up, lose machines and heal"),),
     "Run it": (
-        Verb("emulate", "emulate", "run an embedded Harvester on this computer"),
-        Verb("serve", "serve", "run the management API and the cluster manager"),
+        Verb("emulate", "emulate", "run an embedded Harvester on this computer", lasting=True),
+        Verb("serve", "serve", "run the management API and the cluster manager", lasting=True),
     ),
     "Clusters": (
         Verb("check", "check", "say what is wrong with a manifest; change nothing"),
@@ -129,9 +130,16 @@ def _run_verb(verb: Verb, rest: Sequence[str], edge: Edge, verbose: bool) -> int
     try:
         module = importlib.import_module(f"windrow.cli.verbs.{verb.module}")
         given = _parser_for(verb, module, edge).parse_args(rest)
+        _set_up_logs(verb, edge, verbose)
         return int(module.run(given, edge))
     except Exception as error:
         return _complain(error, edge, verbose)
+
+
+def _set_up_logs(verb: Verb, edge: Edge, verbose: bool) -> None:
+    from windrow.cli import logs
+
+    logs.set_up(edge, lasting=verb.lasting, verbose=verbose)
 
 
 def _complain(error: Exception, edge: Edge, verbose: bool) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from windrow.cli.edge import Edge
 from windrow.cli.picture import read_picture
 from windrow.cli.screens import timeline
-from windrow.cli.screens.lines import Line, line
+from windrow.cli.screens.lines import Line, Span, line, wrap
 from windrow.cli.screens.paint import Board, live_board, say_lines
 from windrow.cli.screens.tree import render_tree
 
@@ -29,7 +29,7 @@ class PlainOut:
         self._edge = edge
 
     def say(self, line: str = "") -> None:
-        self._edge.say(line)
+        self._lines(Line((Span(part),)) for part in as_said(line, self._edge.width))
 
     def moment(self, moment: Moment) -> None:
         self._lines(timeline.render_moment(moment.at, moment.what, self._edge.width))
@@ -52,9 +52,6 @@ class LiveOut(PlainOut):
         self._board, self._monotonic = board, monotonic
         self._drawn = float("-inf")
 
-    def say(self, line: str = "") -> None:
-        self._lines([_text(line)])
-
     def show(self, clusters: Iterable[Raw], machines: Iterable[Raw]) -> None:
         if self._monotonic() - self._drawn < FRAME_S:
             return
@@ -68,8 +65,13 @@ class LiveOut(PlainOut):
             self._board.above(one)
 
 
-def _text(text: str) -> Line:
-    return line(text)
+def as_said(text: str, width: int) -> list[str]:
+    """`text` in lines that fit, hanging under its own indent. Commands stay whole, so that they can be copied."""
+    bare = text.lstrip(" ")
+    indent = " " * (len(text) - len(bare))
+    if len(text) <= width or bare.startswith(("kubectl ", "windrow ")):
+        return [text]
+    return wrap(bare, width, first=indent, rest=f"{indent}  ")
 
 
 @contextmanager

@@ -21,6 +21,10 @@ def test_what_a_cluster_repeats_of_its_machine_is_told_once():
     assert tell_event(an_event("Cluster", "orchard", "Retire", "orchard-w-a-b: its VM is gone")) is None
 
 
+def test_a_whole_cluster_s_end_is_not_told_machine_by_machine():
+    assert tell_event(an_event("Machine", "orchard-w-a-b", "Retire", "the cluster is deleted")) is None
+
+
 def test_small_steps_and_strangers_are_left_out():
     assert tell_event(an_event("Machine", "orchard-w-a-b", "Label", "kubelet may not")) is None
     assert tell_event(an_event("Pod", "x", "Start", "y")) is None
