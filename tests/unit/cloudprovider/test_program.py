@@ -78,7 +78,8 @@ class World:
         self.programs = []
 
     def _server(self, address, token, may=None):
-        server = ApiServer(MemoryStore(), self.clock, Chance(address), name=address, tls=Identity(CHAIN, KEY))
+        tls = Identity(CHAIN, KEY)
+        server = ApiServer(MemoryStore(), self.clock, Chance(address), name=address, tls=tls, authorize=may)
         server.tokens[token] = ("program", (), None)
         self.doors[address] = server
         return server
