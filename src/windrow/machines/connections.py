@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from windrow.client.cache import Cache
-from windrow.client.retrying import RetryingTransport
 from windrow.client.transport import Transport
 from windrow.harvester.access import explain
 from windrow.harvester.identity import ask_identity, read_identity
@@ -25,7 +24,6 @@ from windrow.machines.runner import run
 from windrow.nodedriver.blocking import answer
 from windrow.nodedriver.problems import Busy, Refused
 from windrow.nodedriver.steps import NotInTime, Talk
-from windrow.values.chance import Chance
 from windrow.values.clock import Clock
 
 R = TypeVar("R")
@@ -37,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Connection:
-    """One Harvester as one credential sees it."""
+    """One Harvester as one credential sees it. How patient its requests are is for whoever dials to say."""
 
     def __init__(
         self,
@@ -54,7 +52,6 @@ class Connection:
         self.transport = transport
         self.retired = asyncio.Event()
         self._clock = clock
-        self._patient = RetryingTransport(transport, clock, chance)
         self._identity = ""
         self._asking = asyncio.Lock()
 
@@ -79,7 +76,7 @@ class Connection:
     async def run(self, talk: Talk[R], caches: Mapping[Kind, Cache[Any]] | None = None) -> R:
         """The talk's result. Raises MachineRefused and InfrastructureUnknown, nothing else of Harvester's."""
         try:
-            return await run(talk, self._patient, caches or {}, self._clock, log.info)
+            return await run(talk, self.transport, caches or {}, self._clock, log.info)
         except Refused as refused:
             raise MachineRefused([port_problem(problem) for problem in refused.problems]) from refused
         except Busy as busy:
@@ -101,7 +98,7 @@ class Connection:
 
     async def _ask_identity(self) -> str:
         try:
-            return read_identity(answer(await self._patient.send(ask_identity())))
+            return read_identity(answer(await self.transport.send(ask_identity())))
         except Forbidden:
             # A credential of one namespace may not read kube-system. The CA that signs this API is Harvester's own
             # and as old as its identity; only where there is none does the address have to do.
@@ -114,8 +111,8 @@ class Connection:
 class Connections:
     """The connections in use, by credential."""
 
-    def __init__(self, credentials: Credentials, dial: Dial, clock: Clock, chance: Chance) -> None:
-        self._credentials, self._dial, self._clock, self._chance = credentials, dial, clock, chance
+    def __init__(self, credentials: Credentials, dial: Dial, clock: Clock) -> None:
+        self._credentials, self._dial, self._clock = credentials, dial, clock
         self._open: dict[str, Connection] = {}
 
     async def get(self, credential: str) -> Connection:
@@ -130,7 +127,7 @@ class Connections:
             raise InfrastructureUnknown(
                 f"credential {credential} holds no usable kubeconfig: {bad.fact}", bad.cure
             ) from bad
-        opened = Connection(credential, kubeconfig, access, self._dial(access), self._clock, self._chance)
+        opened = Connection(credential, kubeconfig, access, self._dial(access), self._clock)
         self._open[credential] = opened
         if held is not None:
             log.info("credential %s has a new kubeconfig; the old connection is closed", credential)

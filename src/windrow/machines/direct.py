@@ -165,12 +165,12 @@ class DirectMachines:
     """The port Machines on Harvester. `run()` is the owner's task; without it `sightings` stay unknown.
 
     `credentials` gives the kubeconfig text that a credential reference stands for now; it raises a KubeError or
-    LookupError where there is none. `dial` opens a transport. Sightings are kept by machine uid; they count as
+    LookupError where there is none. `dial` opens a transport, which repeats requests as it sees fit. Sightings are kept by machine uid; they count as
     synced from the start, because a machine not yet looked at says so itself.
     """
 
     def __init__(self, credentials: Credentials, dial: Dial, clock: Clock, chance: Chance) -> None:
-        self._connections = Connections(credentials, dial, clock, chance)
+        self._connections = Connections(credentials, dial, clock)
         self._board: Board[Sighting] = Board(synced=True)
         self._stations: dict[str, _Station] = {}
         self._opened = asyncio.Event()

@@ -178,6 +178,22 @@ def test_somebody_elses_secret_is_not_taken_and_the_vm_goes_again(way: str) -> N
     assert any("taking VM m back" in note for note in shelf.notes)
 
 
+def test_a_secret_that_harvester_refuses_takes_the_vm_back(way: str) -> None:
+    shelf = a_shelf()
+    shelf.answer("POST", "secrets", refusal(403, "Forbidden", "exceeded quota: count/secrets"))
+    with pytest.raises(Refused, match="refuses Secret ns/m-cloudinit: exceeded quota"):
+        ordered(shelf, way)
+    assert REF.path not in shelf.objects
+
+
+def test_a_secret_that_could_not_be_made_yet_leaves_the_vm_for_the_next_order(way: str) -> None:
+    shelf = a_shelf()
+    shelf.answer("POST", "secrets", refusal(403, "Forbidden", "may not create secrets"))
+    with pytest.raises(Forbidden):
+        ordered(shelf, way)
+    assert REF.path in shelf.objects
+
+
 def test_a_secret_of_an_earlier_vm_makes_room(way: str) -> None:
     shelf = a_shelf()
     ordered(shelf, way)
