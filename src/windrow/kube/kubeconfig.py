@@ -77,8 +77,9 @@ class Access:
 def parse_kubeconfig(text: str, context: str = "", read_file: ReadFile | None = None) -> Access:
     """The access that `context` (else the current context) stands for. Raises BadKubeconfig.
 
-    `read_file` is asked for certificates and keys that the file gives by path; without it such a file is refused,
-    since a kubeconfig in a Secret cannot point to files.
+    `read_file` is asked for certificates and keys that the file gives by path. Without it the kubeconfig is taken as
+    somebody else's, such as one from a Secret: then it may neither name files of this machine (their content would go
+    to the server that it names) nor programs to run.
     """
     config = _document(text)
     chosen = context or config.get("current-context") or _only_name(config, "contexts")
@@ -107,6 +108,8 @@ def parse_kubeconfig(text: str, context: str = "", read_file: ReadFile | None = 
         user=user_name,
     )
     _refuse_half_credentials(access, user)
+    if read_file is None:
+        _refuse_reach(access)
     return access
 
 
@@ -294,6 +297,16 @@ def _exec(user: Mapping[str, Any], name: str) -> Exec | None:
         install_hint=str(raw.get("installHint") or ""),
         provide_cluster_info=bool(raw.get("provideClusterInfo")),
     )
+
+
+def _refuse_reach(access: Access) -> None:
+    reach = (("tokenFile", access.token_file), ("exec", access.exec.command if access.exec else ""))
+    for field_name, target in reach:
+        if target:
+            raise BadKubeconfig(
+                f"user {access.user!r} has {field_name} {target!r}, and this kubeconfig is not a file of ours",
+                "put a token or a client certificate into it",
+            )
 
 
 def _refuse_half_credentials(access: Access, user: Mapping[str, Any]) -> None:

@@ -68,7 +68,7 @@ def test_certificates_by_path_are_read_by_the_function_given():
     ],
 )
 def test_what_is_rendered_is_read_back(access):
-    assert parse_kubeconfig(render_kubeconfig(access, "guest")) == access
+    assert parse_kubeconfig(render_kubeconfig(access, "guest"), read_file=str) == access
 
 
 def test_secrets_do_not_show_in_the_representation():
@@ -93,6 +93,12 @@ def test_secrets_do_not_show_in_the_representation():
         (config(user={"username": "a", "password": "b"}), "password", "token"),
         (config(user={"token": 12}), "int", "quote"),
         (config(user={"exec": {"command": "x", "apiVersion": "v1alpha1"}}), "v1alpha1", "v1beta1"),
+        (config(user={"tokenFile": "/etc/shadow"}), "/etc/shadow", "token"),
+        (
+            config(user={"exec": {"command": "rm", "apiVersion": "client.authentication.k8s.io/v1"}}),
+            "exec 'rm'",
+            "client certificate",
+        ),
         (config(**{"current-context": "y"}), "no context named 'y'", "name"),
         (config(**{"current-context": "", "contexts": []}), "no contexts", "context"),
     ],
