@@ -40,6 +40,7 @@ from windrow.emulator.stock import Image, KeyPair, Lans, Network, render_stock
 from windrow.emulator.system import render_storage_class, system_objects
 from windrow.emulator.vms.instances import Instances
 from windrow.emulator.vms.machines import VirtualMachines
+from windrow.emulator.vms.migrations import Migrations
 from windrow.emulator.vms.orders import Orders
 from windrow.emulator.vms.readings import claims_of, phase_of
 from windrow.emulator.volumes import Volumes
@@ -215,8 +216,10 @@ class Harvester:
             "images": Images(hand, pace, delays).reconcile,
             "nodes": self.hosts.reconcile,
             "key_pairs": KeyPairs(hand, pace.clock).reconcile,
+            "migrations": Migrations(hand, pace, delays, recorder, instances).reconcile,
         }
         self._mirrors["key_pairs"] = Mirror(hand, kinds.KEY_PAIR)
+        self._mirrors["migrations"] = Mirror(hand, kinds.MIGRATION)
         made = {
             name: Controller(name, reconcile, pace.clock, self.log.append)
             for name, reconcile in reconciles.items()
@@ -229,10 +232,13 @@ class Harvester:
     def _connect(self, made: dict[str, Controller]) -> None:
         """Which change of one kind is news for another."""
         instances, vms, claims = made["instances"], made["vms"], made["claims"]
+        migrations = made["migrations"]
         self.power.news = instances.add
 
         def instance_changed(vmi: Raw) -> None:
             vms.add(key_of(vmi))
+            for key in self._mirrors["migrations"]:
+                migrations.add(key)
             for claim in claims_of(vmi.get("spec") or {}):
                 claims.add((namespace_of(vmi), claim))
             if phase_of(vmi) in ("Succeeded", "Failed") or dig(vmi, "metadata", "deletionTimestamp"):

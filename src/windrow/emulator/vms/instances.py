@@ -21,7 +21,7 @@ from windrow.emulator.quantities import quantity_or_zero
 from windrow.emulator.recorder import Recorder
 from windrow.emulator.vms import interfaces
 from windrow.emulator.vms.cloud_init import read_cloud_init, secrets_of
-from windrow.emulator.vms.placing import Host, Unschedulable, place, read_host
+from windrow.emulator.vms.placing import Host, Placed, Unschedulable, place, read_host
 from windrow.emulator.vms.pods import LAUNCHER, Pods
 from windrow.emulator.vms.readings import FINAL, claims_of, grace_of, networks_of, phase_of, root_claim_of
 from windrow.emulator.vms.status import enter_phase
@@ -201,6 +201,42 @@ class Instances:
             return found.message
         memory.host = found.host
         return ""
+
+    # --- migration ----------------------------------------------------------------------------------------------
+
+    def find_target(self, vmi: Raw) -> Placed | Unschedulable:
+        """Another host for a running instance."""
+        here = dig(vmi, "status", "nodeName")
+        nodes = [node for node in self._world.nodes.values() if name_of(node) != here]
+        return place(vmi, [self._host(node) for node in nodes])
+
+    def can_move(self, vmi: Raw, target: str) -> bool:
+        """Whether the instance still runs and both hosts have power."""
+        here = dig(vmi, "status", "nodeName", default="")
+        return (
+            self._power.find(uid_of(vmi)) is not None
+            and self._hosts.has_power(here)
+            and self._hosts.has_power(target)
+        )
+
+    async def move(self, vmi: Raw, target: str, mark: Callable[[Raw], None]) -> None:
+        """The domain runs on `target` from now on; `mark` adds what the migration wants said."""
+        memory = self._memories.setdefault(uid_of(vmi), Memory())
+        memory.host = target
+        await self._pods.remove(vmi, memory.pod)
+        memory.pod = f"virt-launcher-{name_of(vmi)}-{self._chance.suffix()}"
+        memory.pod_uid = await self._pods.create(vmi, memory.pod)
+        await self._pods.bind(vmi, memory.pod, target)
+        await self._pods.run(vmi, memory.pod, memory.pod_address, self._pace.now())
+
+        def edit(raw: Raw) -> None:
+            raw["status"]["nodeName"] = target
+            raw["status"]["activePods"] = {memory.pod_uid: target}
+            raw["metadata"].setdefault("labels", {})[names.NODE_NAME] = target
+            mark(raw)
+            self._tell_topology(raw)
+
+        await self._hand.change(_ref_of(vmi), edit)
 
     def _host(self, node: Raw) -> Host:
         tenants = [
