@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from errno import ECONNRESET
 from ipaddress import ip_address
 from pathlib import Path
 from types import TracebackType
@@ -295,7 +296,7 @@ class SocketTransport:
             return Unauthorized(sentences.certificate_refused(self.access, refusal), status=401)
         if sent:
             why = _reason(error)
-            if self.access.certificate and isinstance(error, aiohttp.ServerDisconnectedError):
+            if self.access.certificate and _is_hanging_up(error):
                 why += " (where this happens each time, the server may not accept the client certificate)"
             return self._unanswered(request, why)
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
@@ -330,6 +331,11 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return str(error) or type(error).__name__
+
+
+def _is_hanging_up(error: Exception) -> bool:
+    """Whether the server closed the connection instead of answering."""
+    return isinstance(error, aiohttp.ServerDisconnectedError) or getattr(error, "errno", None) == ECONNRESET
 
 
 def _alert(error: BaseException) -> str:

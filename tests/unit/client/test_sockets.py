@@ -308,8 +308,14 @@ async def test_a_plain_server_behind_https_is_said():
 def refuse_one(listener, tls):
     """Accept one connection as servers outside Python do: a refused certificate is answered with a TLS alert."""
     connection, _ = listener.accept()
-    with connection, suppress(OSError), tls.wrap_socket(connection, server_side=True) as talk:
-        talk.recv(1)
+    received, to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
+    handshake = tls.wrap_bio(received, to_send, server_side=True)
+    with connection:
+        while data := connection.recv(65536):  # to the client's end: a reset could overtake the alert
+            received.write(data)
+            with suppress(ssl.SSLError):
+                handshake.do_handshake()
+            connection.sendall(to_send.read())
 
 
 async def test_a_client_certificate_that_the_server_refuses_is_an_unauthorized_credential(
