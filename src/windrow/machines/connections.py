@@ -44,7 +44,6 @@ class Connection:
         access: Access,
         transport: Transport,
         clock: Clock,
-        chance: Chance,
     ) -> None:
         self.credential = credential
         self.kubeconfig = kubeconfig
