@@ -115,7 +115,7 @@ WORKERS: dict[str, tuple[Document, str]] = {
     ),
     "a taint without effect": (
         lambda c: c.worker("worker", node_taint=["dedicated=db"]),
-        "invalid taint: 'dedicated=db'",
+        "invalid taint spec: 'dedicated=db'",
     ),
     "an address that is not the machine's": (
         lambda c: c.worker("worker", node_ip="10.0.0.99"),

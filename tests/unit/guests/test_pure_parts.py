@@ -246,6 +246,14 @@ def test_taints_with_and_without_value():
 
 
 @pytest.mark.parametrize(
+    "taint", ["a:NoSchedule - b:NoSchedule", "a:Never", ":NoSchedule", "a=b c:NoExecute"]
+)
+def test_what_is_no_taint(taint: str):
+    with pytest.raises(BadKubelet, match="invalid taint spec"):
+        parse_taints(flags(node_taint=(taint,)))
+
+
+@pytest.mark.parametrize(
     ("status", "keys"),
     [
         ("True", {"mine"}),

@@ -23,7 +23,7 @@ from windrow.emulator.guests.pods import Pod
 from windrow.emulator.guests.pulse import Pulse
 from windrow.emulator.guests.settings import Settings
 from windrow.formats import x509
-from windrow.kube.errors import Conflict, NotFound
+from windrow.kube.errors import Conflict, Exists, NotFound
 from windrow.kube.refs import Kind, Ref
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock
@@ -141,9 +141,13 @@ class GuestCluster:
         await self.usable()
         local = self.local()
         ref = kind.ref(raw["metadata"]["name"], namespace or raw["metadata"].get("namespace", ""))
-        if await local.find(ref) is None:
-            return await local.create(kind, raw, ref.namespace)
-        return await local.patch(ref, raw)
+        while True:
+            try:
+                if await local.find(ref) is None:
+                    return await local.create(kind, raw, ref.namespace)
+                return await local.patch(ref, raw)
+            except (Exists, NotFound):  # somebody was quicker
+                continue
 
     # -- certificates
 

@@ -9,6 +9,7 @@ is made; with an external cloud provider the addresses stay with the host name u
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -81,17 +82,22 @@ def _is_forbidden(key: str) -> bool:
     return reserved and not own and key not in _ALLOWED
 
 
+_TAINT = re.compile(
+    r"(?P<key>([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)"
+    r"(?P<sign>=(?P<value>([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?))?"
+    r":(?P<effect>NoSchedule|PreferNoSchedule|NoExecute)"
+)
+
+
 def parse_taints(settings: Settings) -> list[Raw]:
     """The taints of `node-taint`. Raises BadKubelet for a malformed one."""
     taints: list[Raw] = []
     for entry in settings.list("node-taint"):
-        left, colon, effect = entry.rpartition(":")
-        key, sign, value = left.partition("=")
-        if not colon or effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute") or not key:
-            raise BadKubelet(f"invalid taint: {entry!r}; wanted key[=value]:Effect with a known effect")
-        taints.append(
-            {"key": key, "value": value, "effect": effect} if sign else {"key": key, "effect": effect}
-        )
+        found = _TAINT.fullmatch(entry)
+        if found is None:
+            raise BadKubelet(f"invalid taint spec: {entry!r}; wanted key[=value]:Effect with a known effect")
+        taint = {"key": found["key"], "effect": found["effect"]}
+        taints.append(taint | {"value": found["value"]} if found["sign"] else taint)
     return taints
 
 

@@ -343,8 +343,8 @@ class Systemd:
     # -- systemctl
 
     async def _systemctl(self, call: Call) -> int:
-        options = [word for word in call.argv[1:] if word.startswith("-")]
-        words = [word for word in call.argv[1:] if not word.startswith("-")]
+        options = [word for word in call.argv[1:] if word.startswith("-") and word != "-"]
+        words = [word for word in call.argv[1:] if word not in options]
         if not words:
             return 0
         verb, names = words[0], [_full(name) for name in words[1:]]
@@ -394,10 +394,37 @@ class Systemd:
             case "poweroff" | "halt" | "reboot":
                 self.box.power(verb)
                 return 0
+        if verb not in _OTHER_VERBS:
+            self.box.console(f"Unknown command verb {verb}.")
+            return 1
         self.box.console(f"not simulated: systemctl {verb} {name}")
         return 0
 
 
+_OTHER_VERBS = frozenset(
+    [
+        "list-unit-files",
+        "list-dependencies",
+        "list-timers",
+        "get-default",
+        "set-default",
+        "isolate",
+        "kill",
+        "edit",
+        "link",
+        "reload",
+        "revert",
+        "set-property",
+        "add-wants",
+        "add-requires",
+        "help",
+        "show-environment",
+        "set-environment",
+        "clean",
+        "freeze",
+        "thaw",
+    ]
+)
 BINARY = b"\x7fELF simulated "
 
 
