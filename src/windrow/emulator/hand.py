@@ -5,12 +5,11 @@ Its hand reaches past the fault door: faults are for clients, the cluster's own 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 
 from windrow.apiserver.local import Local
-from windrow.formats.fastjson import loads
+from windrow.formats.fastjson import dumps, loads
 from windrow.kube import requests
 from windrow.kube.errors import Conflict, Exists, KubeError, NotFound, error_for
 from windrow.kube.objects import Raw, uid_of
@@ -61,7 +60,7 @@ class Hand:
             before = await self.find(ref)
             if before is None:
                 return None
-            after = copy.deepcopy(before)
+            after = loads(dumps(before))  # several times faster than deepcopy
             edit(after)
             if after == before:
                 return before

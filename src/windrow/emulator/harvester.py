@@ -44,7 +44,7 @@ from windrow.emulator.vms.migrations import Migrations
 from windrow.emulator.vms.orders import Orders
 from windrow.emulator.vms.readings import claims_of, phase_of
 from windrow.emulator.volumes import Volumes
-from windrow.emulator.world import FOLLOWED, Key, World, claims_in, key_of, macs_in
+from windrow.emulator.world import FOLLOWED, Key, World, claims_held, claims_in, key_of, macs_in
 from windrow.kube.objects import Raw, dig, namespace_of
 from windrow.kube.refs import NODE, STORAGE_CLASS, Kind
 from windrow.values.chance import Chance
@@ -97,6 +97,7 @@ class Harvester:
             **self._mirrors,
             by_claim=self._mirrors["vms"].index(claims_in),
             by_mac=self._mirrors["vms"].index(macs_in),
+            users=self._mirrors["instances"].index(claims_held),
         )
         self.segments = Segments(self._mirrors["networks"], self._is_wanted)
         self.power = Power(machine_factory, self.pace, chance, self.rack, self.segments, self.faults)
@@ -208,7 +209,9 @@ class Harvester:
         hand, pace, delays = self._hand, self.pace, self.delays
         recorder = Recorder(hand, pace.clock, self._chance)
         machines = VirtualMachines(hand, self.world, pace, delays, self._chance, recorder)
-        instances = Instances(hand, self.world, pace, delays, self._chance, recorder, self.hosts, self.power)
+        instances = self._instances = Instances(
+            hand, self.world, pace, delays, self._chance, recorder, self.hosts, self.power
+        )
         reconciles: dict[str, Reconcile] = {
             "vms": machines.reconcile,
             "instances": instances.reconcile,
@@ -245,9 +248,8 @@ class Harvester:
                 waiting_instances(vmi)  # its host has room again
 
         def waiting_instances(_: Any) -> None:
-            for key, vmi in self.world.instances.items():
-                if phase_of(vmi) in ("Pending", "Scheduling"):
-                    instances.add(key)
+            for key in self._instances.waiting:
+                instances.add(key)
 
         def claim_changed(claim: Raw) -> None:
             for key in self.world.by_claim.get(key_of(claim), ()):

@@ -8,7 +8,7 @@ from datetime import datetime
 from windrow.emulator import names
 from windrow.emulator.delays import Delays, Pace
 from windrow.emulator.hand import Hand
-from windrow.emulator.vms.readings import FINAL, claims_of, phase_of
+from windrow.emulator.vms.readings import FINAL, phase_of
 from windrow.emulator.world import Key, World
 from windrow.kube.conditions import is_true
 from windrow.kube.objects import Raw, annotations_of, dig, finalizers_of, is_deleting, uid_of
@@ -45,13 +45,8 @@ def why_unbound(claim: Raw, world: World) -> str:
 
 def users_of(key: Key, world: World) -> list[Raw]:
     """The instances whose pod holds the claim."""
-    return [
-        vmi
-        for vmi in world.instances.values()
-        if vmi["metadata"].get("namespace") == key[0]
-        and phase_of(vmi) not in FINAL
-        and key[1] in claims_of(vmi.get("spec") or {})
-    ]
+    keys = world.users.get(key, frozenset())
+    return [vmi for vmi in map(world.instances.get, keys) if vmi is not None and phase_of(vmi) not in FINAL]
 
 
 class Volumes:

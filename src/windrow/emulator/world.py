@@ -25,7 +25,8 @@ def key_of(raw: Mapping[str, Any]) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Maps that follow the store. `by_claim` and `by_mac` find VMs: by (namespace, claim) and by ("", MAC)."""
+    """Maps that follow the store. `by_claim` and `by_mac` find VMs: by (namespace, claim) and by ("", MAC).
+    `users` finds instances by (namespace, claim)."""
 
     vms: Objects = field(default_factory=dict)
     instances: Objects = field(default_factory=dict)
@@ -39,6 +40,7 @@ class World:
     secrets: Objects = field(default_factory=dict)
     by_claim: Places = field(default_factory=dict)
     by_mac: Places = field(default_factory=dict)
+    users: Places = field(default_factory=dict)
 
     def setting(self, name: str) -> str:
         """The effective value of a setting; "" when it is unknown."""
@@ -77,6 +79,11 @@ def claims_in(vm: Raw) -> list[Key]:
     """Index function: the claims that a VM mounts."""
     spec = dig(vm, "spec", "template", "spec", default={})
     return [(namespace_of(vm), claim) for claim in claims_of(spec)]
+
+
+def claims_held(vmi: Raw) -> list[Key]:
+    """Index function: the claims that an instance's pod holds."""
+    return [(namespace_of(vmi), claim) for claim in claims_of(vmi.get("spec") or {})]
 
 
 def macs_in(vm: Raw) -> list[Key]:
@@ -121,6 +128,7 @@ def still_world(objects: Iterable[Raw]) -> World:
         **found,
         by_claim=_index(found["vms"].values(), claims_in),
         by_mac=_index(found["vms"].values(), macs_in),
+        users=_index(found["instances"].values(), claims_held),
     )
 
 

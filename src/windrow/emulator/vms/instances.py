@@ -21,7 +21,7 @@ from windrow.emulator.quantities import quantity_or_zero
 from windrow.emulator.recorder import Recorder
 from windrow.emulator.vms import interfaces
 from windrow.emulator.vms.cloud_init import read_cloud_init, secrets_of
-from windrow.emulator.vms.placing import Host, Placed, Unschedulable, place, read_host
+from windrow.emulator.vms.placing import Placed, Tenants, Unschedulable, place
 from windrow.emulator.vms.pods import LAUNCHER, Pods
 from windrow.emulator.vms.readings import FINAL, claims_of, grace_of, networks_of, phase_of, root_claim_of
 from windrow.emulator.vms.status import enter_phase
@@ -77,12 +77,17 @@ class Instances:
         self._power = power
         self._pods = Pods(hand)
         self._memories: dict[str, Memory] = {}
+        self._tenants = Tenants()
+        self.waiting: set[Key] = set()  # those that want a claim, a Secret, a network or room
         self._addresses = 0
 
     async def reconcile(self, key: Key) -> datetime | None:
         vmi = await self._hand.find(_ref(key))
+        self.waiting.discard(key)
         if vmi is None:
             return None
+        if phase_of(vmi) in ("Pending", "Scheduling"):
+            self.waiting.add(key)
         vmi = await self._sync_labels(vmi, key) or vmi
         memory = self._memories.setdefault(uid_of(vmi), Memory())
         if is_deleting(vmi) and phase_of(vmi) not in FINAL:
@@ -196,10 +201,11 @@ class Instances:
                 f"0/{len(nodes)} nodes are available: pod has unbound immediate PersistentVolumeClaims. "
                 f"preemption: 0/{len(nodes)} nodes are available: {len(nodes)} Preemption is not helpful for scheduling."
             )
-        found = place(vmi, [self._host(node) for node in nodes])
+        found = place(vmi, [self._tenants.host(node) for node in nodes])
         if isinstance(found, Unschedulable):
             return found.message
         memory.host = found.host
+        self._tenants.enter(vmi, found.host)
         return ""
 
     # --- migration ----------------------------------------------------------------------------------------------
@@ -208,7 +214,7 @@ class Instances:
         """Another host for a running instance."""
         here = dig(vmi, "status", "nodeName")
         nodes = [node for node in self._world.nodes.values() if name_of(node) != here]
-        return place(vmi, [self._host(node) for node in nodes])
+        return place(vmi, [self._tenants.host(node) for node in nodes])
 
     def can_move(self, vmi: Raw, target: str) -> bool:
         """Whether the instance still runs and both hosts have power."""
@@ -223,6 +229,7 @@ class Instances:
         """The domain runs on `target` from now on; `mark` adds what the migration wants said."""
         memory = self._memories.setdefault(uid_of(vmi), Memory())
         memory.host = target
+        self._tenants.enter(vmi, target)
         await self._pods.remove(vmi, memory.pod)
         memory.pod = f"virt-launcher-{name_of(vmi)}-{self._chance.suffix()}"
         memory.pod_uid = await self._pods.create(vmi, memory.pod)
@@ -237,16 +244,6 @@ class Instances:
             self._tell_topology(raw)
 
         await self._hand.change(_ref_of(vmi), edit)
-
-    def _host(self, node: Raw) -> Host:
-        tenants = [
-            other
-            for other in self._world.instances.values()
-            if phase_of(other) not in FINAL
-            and (kept := self._memories.get(uid_of(other))) is not None
-            and kept.host == name_of(node)
-        ]
-        return read_host(node, tenants)
 
     async def _define(self, vmi: Raw, memory: Memory) -> datetime | None:
         memory.host = memory.host or dig(vmi, "status", "nodeName", default="")
@@ -337,6 +334,7 @@ class Instances:
     async def _end(self, vmi: Raw, phase: str, text: str, type: str = "Normal", reason: str = "") -> None:
         """The domain is no more."""
         self._power.off(uid_of(vmi))
+        self._tenants.leave(uid_of(vmi))
 
         def edit(raw: Raw) -> None:
             raw["status"] = self._entered(raw, phase)
@@ -353,6 +351,7 @@ class Instances:
     async def _clear_away(self, vmi: Raw, memory: Memory) -> datetime | None:
         """A final instance keeps its place until its pod is gone; then its object may go."""
         self._power.off(uid_of(vmi))
+        self._tenants.leave(uid_of(vmi))
         if not is_deleting(vmi):
             return None
         due = self._due(memory, "stopped", self._delays.pod_stop if memory.pod else 0.0)

@@ -6,15 +6,15 @@ requests; then preferred pod anti-affinity by topology, then the emptier host. P
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from windrow.emulator.quantities import MI, quantity_or_zero
 from windrow.kube.conditions import is_true
-from windrow.kube.objects import Raw, dig, labels_of, name_of
+from windrow.kube.objects import Raw, dig, labels_of, name_of, uid_of
 from windrow.kube.selectors import read_label_selector
 
 # What KubeVirt adds to the guest's memory for launcher, QEMU and page tables; about this for a small machine.
@@ -25,6 +25,12 @@ LAUNCHER_OVERHEAD = 260 * MI
 class Demand:
     cpu: Fraction
     memory: Fraction
+
+    def plus(self, other: Demand) -> Demand:
+        return Demand(self.cpu + other.cpu, self.memory + other.memory)
+
+    def minus(self, other: Demand) -> Demand:
+        return Demand(self.cpu - other.cpu, self.memory - other.memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +67,44 @@ def demand_of(vmi: Mapping[str, Any]) -> Demand:
     )
 
 
-def read_host(node: Raw, tenants: Iterable[Raw]) -> Host:
-    """A node object and the instances on it."""
-    present = list(tenants)
-    demands = [demand_of(vmi) for vmi in present]
-    allocatable = dig(node, "status", "allocatable", default={})
-    return Host(
-        name=name_of(node),
-        labels=labels_of(node),
-        ready=is_true(dig(node, "status", "conditions"), "Ready"),
-        taints=tuple(dig(node, "spec", "taints", default=[])),
-        cpu=quantity_or_zero(allocatable.get("cpu")),
-        memory=quantity_or_zero(allocatable.get("memory")),
-        used_cpu=sum((one.cpu for one in demands), Fraction(0)),
-        used_memory=sum((one.memory for one in demands), Fraction(0)),
-        tenants=tuple(labels_of(vmi) for vmi in present),
-    )
+class Tenants:
+    """Who stands on which host. Sums are kept, so that asking costs what the hosts cost, not what the rack holds."""
+
+    def __init__(self) -> None:
+        self._homes: dict[str, str] = {}
+        self._floors: dict[str, dict[str, tuple[Demand, Mapping[str, str]]]] = defaultdict(dict)
+        self._used: dict[str, Demand] = defaultdict(lambda: Demand(Fraction(0), Fraction(0)))
+
+    def enter(self, vmi: Raw, host: str) -> None:
+        """The instance's pod stands on `host` from now on, and nowhere else."""
+        uid, demand = uid_of(vmi), demand_of(vmi)
+        self.leave(uid)
+        self._homes[uid] = host
+        self._floors[host][uid] = (demand, labels_of(vmi))
+        self._used[host] = self._used[host].plus(demand)
+
+    def leave(self, uid: str) -> None:
+        """The instance's pod is gone. May be repeated."""
+        host = self._homes.pop(uid, None)
+        if host is not None:
+            demand, _ = self._floors[host].pop(uid)
+            self._used[host] = self._used[host].minus(demand)
+
+    def host(self, node: Raw) -> Host:
+        """A node object with those who stand on it."""
+        name = name_of(node)
+        allocatable = dig(node, "status", "allocatable", default={})
+        return Host(
+            name=name,
+            labels=labels_of(node),
+            ready=is_true(dig(node, "status", "conditions"), "Ready"),
+            taints=tuple(dig(node, "spec", "taints", default=[])),
+            cpu=quantity_or_zero(allocatable.get("cpu")),
+            memory=quantity_or_zero(allocatable.get("memory")),
+            used_cpu=self._used[name].cpu,
+            used_memory=self._used[name].memory,
+            tenants=tuple(labels for _, labels in self._floors[name].values()),
+        )
 
 
 def place(vmi: Mapping[str, Any], hosts: Sequence[Host]) -> Placed | Unschedulable:
