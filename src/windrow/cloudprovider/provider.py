@@ -36,6 +36,9 @@ AFTER_REFUSAL = timedelta(minutes=5)
 # How often a node whose VM is nowhere to be found is looked into, should no watch bring news of it.
 LOOK_AGAIN = timedelta(seconds=30)
 
+# One node that waits for a slow answer must not hold up the others, also where the flag's default of 1 stands.
+LEAST_WORKERS = 4
+
 Say = Callable[[str], None]
 
 
@@ -66,7 +69,7 @@ class Provider:
         sources = (names.NODE_CONTROLLER, names.LIFECYCLE_CONTROLLER)
         self._recorders = {source: Recorder(self._guest, source, clock, chance) for source in sources}
         self._controller: Controller[str] = Controller(
-            "nodes", self._reconcile, clock, chance, workers=options.node_workers
+            "nodes", self._reconcile, clock, chance, workers=max(options.node_workers, LEAST_WORKERS)
         )
         self._network_maps: Controller[str] = Controller(
             "network map", self._reconcile_network_map, clock, chance
