@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,9 +16,6 @@ from windrow.cli.screens.tree import render_tree
 if TYPE_CHECKING:
     from windrow.assembly.options import Raw
     from windrow.assembly.report import Check, Moment
-
-# More pictures a second than this only cost; eyes do not see them.
-FRAME_S = 0.1
 
 
 class PlainOut:
@@ -45,24 +41,27 @@ class PlainOut:
 
 
 class LiveOut(PlainOut):
-    """What happens scrolls by; below it the clusters stand and change."""
+    """What happens scrolls by; below it the clusters stand and change. `board` calls `picture` to draw itself."""
 
-    def __init__(self, edge: Edge, board: Board, monotonic: Callable[[], float]) -> None:
+    def __init__(self, edge: Edge) -> None:
         super().__init__(edge)
-        self._board, self._monotonic = board, monotonic
-        self._drawn = float("-inf")
+        self.board: Board | None = None
+        self._clusters: tuple[Raw, ...] = ()
+        self._machines: tuple[Raw, ...] = ()
 
     def show(self, clusters: Iterable[Raw], machines: Iterable[Raw]) -> None:
-        if self._monotonic() - self._drawn < FRAME_S:
-            return
-        self._drawn = self._monotonic()
-        tree = render_tree(read_picture(clusters, machines), self._edge.now(), self._edge.width)
-        rule = [line(("─" * min(self._edge.width, 80), "quiet"))] if tree else []
-        self._board.draw([*rule, *tree])
+        self._clusters, self._machines = tuple(clusters), tuple(machines)
+
+    def picture(self) -> list[Line]:
+        """The clusters as they stand now, under a rule; nothing where there are none."""
+        clusters = read_picture(self._clusters, self._machines)
+        tree = render_tree(clusters, self._edge.now(), self._edge.width)
+        return [line(("─" * min(self._edge.width, 80), "quiet")), *tree] if tree else []
 
     def _lines(self, lines: Iterable[Line]) -> None:
         for one in lines:
-            self._board.above(one)
+            if self.board is not None:
+                self.board.above(one)
 
 
 def as_said(text: str, width: int) -> list[str]:
@@ -80,5 +79,6 @@ def out_for(edge: Edge, *, plain: bool) -> Iterator[PlainOut]:
     if plain or not edge.terminal:
         yield PlainOut(edge)
         return
-    with live_board(edge) as board:
-        yield LiveOut(edge, board, time.monotonic)
+    out = LiveOut(edge)
+    with live_board(edge, out.picture) as out.board:
+        yield out

@@ -19,14 +19,13 @@ def an_edge(out: io.StringIO) -> Edge:
 
 
 class Board:
-    """Remembers what was drawn, and what scrolled by above it."""
+    """Remembers what scrolled by above it."""
 
     def __init__(self) -> None:
-        self.drawn: list[list[str]] = []
         self.scrolled: list[str] = []
 
     def draw(self, lines: Iterable[Line]) -> None:
-        self.drawn.append(plain(lines))
+        raise AssertionError("this board draws itself")
 
     def above(self, one: Line) -> None:
         self.scrolled.append(one.text)
@@ -44,25 +43,24 @@ def test_plain_output_tells_moments_and_checks_and_leaves_pictures_out():
 
 
 def test_live_output_scrolls_what_happens_above_a_picture_that_stands():
-    board = Board()
-    told = LiveOut(an_edge(io.StringIO()), board, monotonic=lambda: 0.0)
+    told = LiveOut(an_edge(io.StringIO()))
+    told.board = board = Board()
 
     told.say("hello")
     told.moment(Moment(1.0, NOON, "a cluster is applied"))
     told.show([CLUSTER], [])
 
     assert board.scrolled == ["hello", " 0:01.0  a cluster is applied"]
-    assert board.drawn[0][1:] == ["fleet-default/orchard  new"]
+    assert plain(told.picture())[1:] == ["fleet-default/orchard  new"]
 
 
-def test_pictures_that_come_faster_than_eyes_are_left_out():
-    board, times = Board(), iter([0.0, 0.0, 0.05, 5.0, 5.0])
-    told = LiveOut(an_edge(io.StringIO()), board, monotonic=lambda: next(times))
+def test_the_picture_is_always_the_last_one_shown():
+    told = LiveOut(an_edge(io.StringIO()))
 
-    for _ in range(3):
-        told.show([CLUSTER], [])
+    told.show([CLUSTER], [])
+    told.show([], [])
 
-    assert len(board.drawn) == 2
+    assert told.picture() == []
 
 
 def test_a_long_sentence_hangs_under_its_indent_and_a_command_stays_whole():

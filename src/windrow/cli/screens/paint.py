@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -55,13 +55,27 @@ class Board(Protocol):
     def above(self, one: Line) -> None: ...
 
 
+REFRESH_HZ = 4
+
+
 @contextmanager
-def live_board(edge: Edge) -> Iterator[Board]:
-    """A board at the foot of the terminal; its last picture stays when it closes."""
+def live_board(edge: Edge, look: Callable[[], Iterable[Line]] | None = None) -> Iterator[Board]:
+    """A board at the foot of the terminal; its last picture stays when it closes.
+
+    With `look` it draws itself, a few times a second, from a thread of its own, so that ages grow on screen.
+    """
     from rich.console import Console
     from rich.live import Live
 
     console = Console(file=edge.out, no_color=not edge.colour, highlight=False, width=edge.width)
+    live = Live(
+        console=console,
+        auto_refresh=look is not None,
+        refresh_per_second=REFRESH_HZ,
+        get_renderable=(lambda: _texts(look())) if look is not None else None,
+        vertical_overflow="ellipsis",
+        redirect_stdout=False,
+    )
 
     class _Board:
         def draw(self, lines: Iterable[Line]) -> None:
@@ -70,7 +84,5 @@ def live_board(edge: Edge) -> Iterator[Board]:
         def above(self, one: Line) -> None:
             console.print(_texts([one]))
 
-    with Live(
-        console=console, auto_refresh=False, vertical_overflow="ellipsis", redirect_stdout=False
-    ) as live:
+    with live:
         yield _Board()
