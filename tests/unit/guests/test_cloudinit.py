@@ -9,17 +9,15 @@ from email.mime.text import MIMEText
 
 import pytest
 
-from windrow.emulator.guests.cloudinit import (
-    Interface,
+from windrow.emulator.guests.modules import (
     list_accounts,
     list_commands,
     list_packages,
     list_write_files,
-    merge_configs,
     read_hostname,
-    read_network,
-    read_user_data,
 )
+from windrow.emulator.guests.network import Interface, read_network
+from windrow.emulator.guests.userdata import merge_configs, read_user_data
 
 
 def mime(*parts: tuple[str, str], merge: str = "") -> str:

@@ -9,21 +9,19 @@ from __future__ import annotations
 import posixpath
 
 from windrow.emulator.guests.box import Box
-from windrow.emulator.guests.cloudinit import (
-    Interface,
-    UserData,
+from windrow.emulator.guests.hardware import Nic
+from windrow.emulator.guests.installer import install_packages
+from windrow.emulator.guests.modules import (
     WriteFile,
     list_accounts,
     list_commands,
     list_packages,
     list_write_files,
     read_hostname,
-    read_network,
-    read_user_data,
 )
-from windrow.emulator.guests.hardware import Nic
-from windrow.emulator.guests.installer import install_packages
+from windrow.emulator.guests.network import Interface, read_network
 from windrow.emulator.guests.systemd import Systemd
+from windrow.emulator.guests.userdata import UserData, read_user_data
 
 
 class CloudInit:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 from windrow.emulator.guests.box import Box
+from windrow.emulator.guests.expansion import Exit, Expansion
 from windrow.emulator.guests.script import (
     BadScript,
     Block,
@@ -30,20 +31,13 @@ from windrow.emulator.guests.script import (
     Simple,
     parse_script,
     parse_until_error,
-    skip_piece,
 )
 
 NOT_FOUND = 127
 _MAX_TURNS = 100_000  # of one loop; a script that never pauses would otherwise stop the world
 
 
-class _Exit(Exception):
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
-
-
-class _Return(_Exit):
+class _Return(Exit):
     pass
 
 
@@ -128,6 +122,7 @@ class Shell:
         self.name = name
         self.say = say or box.console
         self.functions: dict[str, Node] = {}
+        self.words = Expansion(self)
         self.last = 0
         self.errexit = False
         self.nounset = False
@@ -149,7 +144,7 @@ class Shell:
         except BadScript as fault:
             self.say(f"{self.name}: syntax error: {fault}")
             return 2
-        except _Exit as end:
+        except Exit as end:
             return end.code
         except (_Break, _Continue):
             return 0
@@ -165,7 +160,7 @@ class Shell:
             return await self._command(
                 list(argv), stdin, lines if out is None else out, lines if err is None else err
             )
-        except _Exit as end:
+        except Exit as end:
             return end.code
         finally:
             lines.end()
@@ -175,6 +170,17 @@ class Shell:
         made = Shell(self.box, self.commands, self.variables, arguments, name or self.name, self.say)
         made.functions = dict(self.functions)
         return made
+
+    async def substitute(self, text: str) -> str:
+        """What a command in `$(…)` prints."""
+        out, err = bytearray(), bytearray()
+        try:
+            self.last = await self.child(self.arguments)._block(parse_script(text), b"", out, err)
+        except Exit as end:
+            self.last = end.code
+        for line in err.decode("utf-8", "replace").splitlines():
+            self.say(line)
+        return out.decode("utf-8", "replace").rstrip("\n")
 
     # -- nodes
 
@@ -205,7 +211,7 @@ class Shell:
 
     def _checked(self, code: int, pipeline: Pipeline) -> int:
         if code and self.errexit and not self._in_condition and not pipeline.negated:
-            raise _Exit(code)
+            raise Exit(code)
         return code
 
     async def _pipeline(self, pipeline: Pipeline, stdin: bytes, out: Sink, err: Sink) -> int:
@@ -216,7 +222,7 @@ class Shell:
             else:
                 between = bytearray()
                 inner = self.child(self.arguments) if len(pipeline.commands) > 1 else self
-                with contextlib.suppress(_Exit):
+                with contextlib.suppress(Exit):
                     await inner._node(node, stdin, between, err)
                 stdin = bytes(between)
         self.last = code
@@ -238,10 +244,10 @@ class Shell:
             case For():
                 return await self._for(node, stdin, out, err)
             case Case():
-                word = " ".join(await self._expand(node.word, split=False))
+                word = " ".join(await self.words.fields(node.word, split=False))
                 for patterns, body in node.arms:
                     for pattern in patterns:
-                        if fnmatch.fnmatchcase(word, " ".join(await self._expand(pattern, split=False))):
+                        if fnmatch.fnmatchcase(word, " ".join(await self.words.fields(pattern, split=False))):
                             return await self._block(body, stdin, out, err)
                 return 0
             case Function():
@@ -269,11 +275,11 @@ class Shell:
             except _Continue:
                 continue
         self.say(f"{self.name}: a loop did not end after {_MAX_TURNS} turns; it is given up")
-        raise _Exit(1)
+        raise Exit(1)
 
     async def _for(self, node: For, stdin: bytes, out: Sink, err: Sink) -> int:
         code = 0
-        for value in [one for word in node.words for one in await self._expand(word)]:
+        for value in [one for word in node.words for one in await self.words.fields(word)]:
             self.variables[node.name] = value
             try:
                 code = await self._block(node.body, stdin, out, err)
@@ -294,7 +300,7 @@ class Shell:
         try:
             sinks = (inner_out, inner_err) if redirects else (out, err)
             code = await runner._block(node.body, stdin, *sinks)
-        except _Exit as end:
+        except Exit as end:
             if not node.subshell:
                 raise
             code = end.code
@@ -309,11 +315,11 @@ class Shell:
         assignments: dict[str, str] = {}
         while words and (found := _ASSIGNMENT.match(words[0])):
             self.last = 0
-            value = " ".join(await self._expand(words[0][found.end() :], split=False))
+            value = " ".join(await self.words.fields(words[0][found.end() :], split=False))
             assignments[found.group(1)] = value
             words.pop(0)
         substituted = self.last
-        argv = [one for word in words for one in await self._expand(word)]
+        argv = [one for word in words for one in await self.words.fields(word)]
         redirects = [await self._target(one) for one in node.redirects]
         for redirect, target in redirects:
             if redirect.op in ("<", "<<"):
@@ -402,7 +408,7 @@ class Shell:
             case "false":
                 return 1
             case "exit":
-                raise _Exit(int(rest[0]) if rest and rest[0].isdigit() else self.last)
+                raise Exit(int(rest[0]) if rest and rest[0].isdigit() else self.last)
             case "return":
                 raise _Return(int(rest[0]) if rest and rest[0].isdigit() else self.last)
             case "break":
@@ -437,7 +443,7 @@ class Shell:
                 return await self._block(parse_script(" ".join(rest)), stdin, out, err)
             case "exec":
                 if rest:
-                    raise _Exit(await self._command(rest, stdin, out, err))
+                    raise Exit(await self._command(rest, stdin, out, err))
                 return 0
             case "." | "source":
                 text = self.box.read(rest[0]) if rest else None
@@ -484,8 +490,8 @@ class Shell:
 
     async def _target(self, redirect: Redirect) -> tuple[Redirect, str]:
         if redirect.op == "<<":
-            return redirect, redirect.body if redirect.literal else await self._expand_text(redirect.body)
-        return redirect, " ".join(await self._expand(redirect.target, split=False))
+            return redirect, redirect.body if redirect.literal else await self.words.text(redirect.body)
+        return redirect, " ".join(await self.words.fields(redirect.target, split=False))
 
     def _input(self, redirect: Redirect, target: str) -> bytes:
         return target.encode() if redirect.op == "<<" else (self.box.read(target) or b"")
@@ -526,194 +532,8 @@ class Shell:
         found = self.box.hardware.root.files.get(path)
         return found.mode if found else 0o644
 
-    # -- expansion
-
-    async def _expand(self, word: str, *, split: bool = True) -> list[str]:
-        """The fields that a raw word becomes."""
-        fields: list[list[tuple[str, bool]]] = [[]]
-        at = 0
-        while at < len(word):
-            end = skip_piece(word, at)
-            piece = word[at:end]
-            at = end
-            if piece.startswith("'"):
-                fields[-1].append((piece[1:-1], True))
-            elif piece.startswith('"'):
-                if piece == '"$@"':
-                    for place, argument in enumerate(self.arguments):
-                        if place:
-                            fields.append([])
-                        fields[-1].append((argument, True))
-                    continue
-                fields[-1].append((await self._expand_text(piece[1:-1]), True))
-            elif piece.startswith("\\"):
-                fields[-1].append((piece[1:].replace("\n", ""), True))
-            elif piece[0] in "$`":
-                name_end = at
-                if piece == "$":
-                    found = _NAME.match(word, at)
-                    if found is None:
-                        fields[-1].append(("$", True))
-                        continue
-                    name_end = found.end()
-                    piece = word[at - 1 : name_end]
-                at = name_end
-                value = await self._value(piece)
-                if not split:
-                    fields[-1].append((value, True))
-                    continue
-                parts = value.split()
-                if value[:1].isspace() and fields[-1]:
-                    fields.append([])
-                for place, part in enumerate(parts):
-                    if place:
-                        fields.append([])
-                    fields[-1].append((part, False))
-                if value[-1:].isspace() and parts:
-                    fields.append([])
-            else:
-                fields[-1].append((piece, False))
-        return self._joined(fields, split)
-
-    def _joined(self, fields: list[list[tuple[str, bool]]], split: bool) -> list[str]:
-        made: list[str] = []
-        for parts in fields:
-            if not parts:
-                continue
-            text = "".join(part for part, _ in parts)
-            pattern = "".join(_literal(part) if quoted else part for part, quoted in parts)
-            if split and text.startswith("~"):
-                text = "/root" + text[1:]
-            if split and any(mark in part for part, quoted in parts for mark in "*?[" if not quoted):
-                found = [path for path in self.box.hardware.root.files if _glob(path, pattern)]
-                made += sorted(found) or [text]
-            else:
-                made.append(text)
-        return made
-
-    async def _expand_text(self, text: str) -> str:
-        """Text inside double quotes or a here-document."""
-        out, at = "", 0
-        while at < len(text):
-            character = text[at]
-            if character == "\\" and text[at + 1 : at + 2] in ("$", "`", '"', "\\", "\n"):
-                out += text[at + 1].replace("\n", "")
-                at += 2
-            elif character == "`" or text.startswith(("$(", "${"), at):
-                end = skip_piece(text, at)
-                out += await self._value(text[at:end])
-                at = end
-            elif character == "$" and (found := _NAME.match(text, at + 1)):
-                out += await self._value(text[at : found.end()])
-                at = found.end()
-            else:
-                out += character
-                at += 1
-        return out
-
-    async def _value(self, piece: str) -> str:
-        """What `$name`, `${…}`, `$(…)` or a backquoted command stands for."""
-        if piece.startswith("$(("):
-            return self._arithmetic(piece[3:-2])
-        if piece.startswith(("$(", "`")):
-            text = piece[2:-1] if piece.startswith("$(") else piece[1:-1]
-            out, err = bytearray(), bytearray()
-            child = self.child(self.arguments)
-            try:
-                self.last = await child._block(parse_script(text), b"", out, err)
-            except _Exit as end:
-                self.last = end.code
-            for line in err.decode("utf-8", "replace").splitlines():
-                self.say(line)
-            return out.decode("utf-8", "replace").rstrip("\n")
-        if piece.startswith("${"):
-            return await self._parameter(piece[2:-1])
-        return self._variable(piece[1:])
-
-    def _variable(self, name: str) -> str:
-        match name:
-            case "?":
-                return str(self.last)
-            case "#":
-                return str(len(self.arguments))
-            case "@" | "*":
-                return " ".join(self.arguments)
-            case "$":
-                return "4242"
-            case "!":
-                return ""
-            case "0":
-                return self.name
-        if name.isdigit():
-            place = int(name) - 1
-            return self.arguments[place] if place < len(self.arguments) else ""
-        if name not in self.variables and self.nounset:
-            self.say(f"{self.name}: {name}: parameter not set")
-            raise _Exit(2)
-        return self.variables.get(name, "")
-
-    async def _parameter(self, text: str) -> str:
-        if text.startswith("#") and len(text) > 1:
-            return str(len(self._variable(text[1:])))
-        found = _PARAMETER.match(text)
-        if found is None:
-            raise BadScript(f"bad substitution ${{{text}}}")
-        name, operator, rest = found.group(1), found.group(2), found.group(3)
-        if not operator:
-            return self._variable(name)
-        nounset, self.nounset = self.nounset, False
-        try:
-            value = self._variable(name)
-        finally:
-            self.nounset = nounset
-        unset = (name not in self.variables and not name.isdigit()) or (
-            operator.startswith(":") and not value
-        )
-        rest = await self._expand_text(rest.replace('"', "").replace("'", ""))
-        match operator.lstrip(":"):
-            case "-":
-                return rest if unset else value
-            case "+":
-                return "" if unset else rest
-            case "=":
-                if unset:
-                    self.variables[name] = value = rest
-                return value
-            case "?":
-                if unset:
-                    self.say(f"{self.name}: {name}: {rest or 'parameter not set'}")
-                    raise _Exit(2)
-                return value
-            case "#" | "##":
-                return _cut_front(value, rest, longest=operator == "##")
-            case "%" | "%%":
-                return _cut_back(value, rest, longest=operator == "%%")
-        return value
-
-    def _arithmetic(self, text: str) -> str:
-        plain = re.sub(
-            r"\$?([A-Za-z_]\w*)", lambda found: self.variables.get(found.group(1), "0") or "0", text
-        )
-        numbers = re.fullmatch(r"\s*(-?\d+)\s*(?:([-+*/%])\s*(-?\d+)\s*)?", plain)
-        if numbers is None:
-            self.box.console(f"not simulated: $(({text}))")
-            return "0"
-        left, operator, right = int(numbers.group(1)), numbers.group(2), int(numbers.group(3) or 0)
-        match operator:
-            case "+":
-                return str(left + right)
-            case "-":
-                return str(left - right)
-            case "*":
-                return str(left * right)
-            case "/" | "%" if right:
-                return str(left // right if operator == "/" else left % right)
-        return str(left)
-
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!]")
-_PARAMETER = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!])(?:(:?[-+=?]|##?|%%?)(.*))?$", re.S)
 _BUILTINS = frozenset(
     {
         *(":", "true", "false", "trap", "wait", "umask", "ulimit", "hash", "cd", "exit", "return", "break"),
@@ -737,27 +557,3 @@ _BUILTINS = frozenset(
 
 def _is_standard(name: str) -> bool:
     return name.startswith(("/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/"))
-
-
-def _literal(text: str) -> str:
-    return re.sub(r"([*?\[])", r"[\1]", text)
-
-
-def _glob(path: str, pattern: str) -> bool:
-    return path.count("/") == pattern.count("/") and fnmatch.fnmatchcase(path, pattern)
-
-
-def _cut_front(value: str, pattern: str, *, longest: bool) -> str:
-    places = range(len(value), -1, -1) if longest else range(len(value) + 1)
-    for place in places:
-        if fnmatch.fnmatchcase(value[:place], pattern):
-            return value[place:]
-    return value
-
-
-def _cut_back(value: str, pattern: str, *, longest: bool) -> str:
-    places = range(len(value) + 1) if longest else range(len(value), -1, -1)
-    for place in places:
-        if fnmatch.fnmatchcase(value[place:], pattern):
-            return value[:place]
-    return value

@@ -244,6 +244,8 @@ class Systemd:
                 self.box.spawn(self._start_quietly(name), f"start {name}")
         for name in unit.words("Unit", "After"):
             if name == CLOUD_FINAL:
+                if not self._event(name).is_set():
+                    self.box.console(f"{unit.name} waits for {name}")
                 await self._event(name).wait()
                 continue
             other = self._services.get(name)

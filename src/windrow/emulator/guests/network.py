@@ -1,0 +1,136 @@
+"""Network data, version 1 and 2, as cloud-init reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.formats.yaml import NotYaml, load
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """How one network interface shall be set up. It is found by MAC address, else by its name."""
+
+    name: str
+    mac: str = ""
+    dhcp: bool = False
+    addresses: tuple[str, ...] = ()  # "10.0.0.5/24"
+    gateway: str = ""
+    nameservers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The network configuration. `interfaces` is None where cloud-init falls back to DHCP on the first NIC."""
+
+    interfaces: tuple[Interface, ...] | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def read_network(data: str | bytes) -> Network:
+    """The network that `data` describes (version 1 or 2). Never raises."""
+    text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+    if not text.strip():
+        return Network()
+    try:
+        found = load(text)
+    except NotYaml as error:
+        return Network(
+            None, (f"network data is not YAML ({' '.join(str(error).split())}); using DHCP on the first NIC",)
+        )
+    if isinstance(found, dict) and isinstance(found.get("network"), dict):
+        found = found["network"]
+    if not isinstance(found, dict):
+        return Network(None, ("network data is not a mapping; using DHCP on the first NIC",))
+    match found.get("version"):
+        case 1:
+            return _network_v1(found)
+        case 2:
+            return _network_v2(found)
+        case other:
+            return Network(
+                None, (f"network data has version {other!r}, not 1 or 2; using DHCP on the first NIC",)
+            )
+
+
+def _network_v1(found: Mapping[str, Any]) -> Network:
+    interfaces: list[Interface] = []
+    warnings: list[str] = []
+    servers: list[str] = []
+    for entry in found.get("config") or ():
+        kind = entry.get("type") if isinstance(entry, dict) else None
+        if kind == "nameserver":
+            address = entry.get("address")
+            servers += [str(one) for one in (address if isinstance(address, list) else [address]) if one]
+        elif kind == "physical":
+            interfaces.append(_interface_v1(entry))
+        else:
+            warnings.append(f"network data of type {kind!r} is not simulated; it has no effect")
+    made = tuple(
+        Interface(one.name, one.mac, one.dhcp, one.addresses, one.gateway, (*one.nameservers, *servers))
+        for one in interfaces
+    )
+    return Network(made, tuple(warnings))
+
+
+def _interface_v1(entry: Mapping[str, Any]) -> Interface:
+    dhcp, addresses, gateway, servers = False, [], "", []
+    for subnet in entry.get("subnets") or ():
+        kind = str(subnet.get("type", ""))
+        if kind in ("dhcp", "dhcp4"):
+            dhcp = True
+        elif kind in ("static", "static4"):
+            address = str(subnet.get("address", ""))
+            if address and "/" not in address:
+                address = f"{address}/{_prefix(str(subnet.get('netmask') or '255.255.255.0'))}"
+            addresses.append(address)
+            gateway = gateway or str(subnet.get("gateway") or "")
+            servers += [str(one) for one in subnet.get("dns_nameservers") or ()]
+    mac = str(entry.get("mac_address") or "").lower()
+    return Interface(str(entry.get("name") or ""), mac, dhcp, tuple(addresses), gateway, tuple(servers))
+
+
+def _prefix(netmask: str) -> int:
+    if netmask.isdigit():
+        return int(netmask)
+    try:
+        return sum(bin(int(part)).count("1") for part in netmask.split("."))
+    except ValueError:
+        return 24
+
+
+def _network_v2(found: Mapping[str, Any]) -> Network:
+    warnings = [
+        f"network data section {key!r} is not simulated; it has no effect"
+        for key in ("bonds", "bridges", "vlans", "wifis")
+        if found.get(key)
+    ]
+    ethernets = found.get("ethernets")
+    if not isinstance(ethernets, dict):
+        return Network((), (*warnings, "network data has no ethernets; no interface is set up"))
+    return Network(
+        tuple(_interface_v2(str(name), raw or {}) for name, raw in ethernets.items()), tuple(warnings)
+    )
+
+
+def _interface_v2(name: str, raw: Mapping[str, Any]) -> Interface:
+    match = raw.get("match") or {}
+    gateway = str(raw.get("gateway4") or "")
+    for route in raw.get("routes") or ():
+        if str(route.get("to")) in ("default", "0.0.0.0/0"):
+            gateway = gateway or str(route.get("via") or "")
+    addresses = tuple(
+        str(next(iter(one)) if isinstance(one, dict) else one) for one in raw.get("addresses") or ()
+    )
+    servers = tuple(str(one) for one in (raw.get("nameservers") or {}).get("addresses") or ())
+    mac = str(match.get("macaddress") or "").lower()
+    return Interface(
+        str(match.get("name") or name),
+        mac,
+        raw.get("dhcp4") in (True, "yes", "true"),
+        addresses,
+        gateway,
+        servers,
+    )
