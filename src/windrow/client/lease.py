@@ -174,7 +174,7 @@ class Candidate:
             async with asyncio.timeout(RELEASE_S):
                 await self._give_up()
         except (KubeError, TimeoutError) as error:
-            log.warning("%s could not be released: %s", self.ref, error)
+            log.info("%s could not be released: %s", self.ref, error or "no answer")
 
     async def _give_up(self) -> None:
         raw = await self._client.find(self.ref)
