@@ -50,9 +50,11 @@ async def a_client(kubeconfig: str) -> AsyncIterator[Client]:
 async def test_the_administrators_kubeconfig_works_through_the_proxy():
     async with a_served_harvester() as (_, served), a_client(served.kubeconfig) as client:
         assert "proxy-url: http://127.0.0.1:" in served.kubeconfig
-        assert ["host-1", "host-2", "host-3"] == sorted(
-            node["metadata"]["name"] for node in await client.list(NODE)
-        )
+        assert sorted(node["metadata"]["name"] for node in await client.list(NODE)) == [
+            "host-1",
+            "host-2",
+            "host-3",
+        ]
         version = await client.get(kinds.SETTING.ref("server-version"))
         assert version["value"] == "v1.8.2"
 
@@ -134,7 +136,7 @@ async def test_a_lost_answer_breaks_the_connection_after_the_write():
         with pytest.raises(Unanswered):
             await client.create(CONFIG_MAP, raw)
 
-        assert 1 == harvester.faults.struck(fault)
+        assert harvester.faults.struck(fault) == 1
         assert await client.get(CONFIG_MAP.ref("c", "default"))
 
 

@@ -22,7 +22,7 @@ from windrow.assembly.embedded import Emulated, Managed, embedded_harvester, emb
 from windrow.assembly.manifests import read_documents, shipped
 from windrow.assembly.network import Sockets
 from windrow.assembly.options import DemoOptions, Out
-from windrow.assembly.report import Check, Moment, Report
+from windrow.assembly.report import Check, Moment, Report, folded
 from windrow.assembly.stage import Stage
 from windrow.assembly.stock import Stock, credential_secrets, read_stock
 from windrow.assembly.waiting import NotSeen, wait_for
@@ -79,8 +79,13 @@ def _documents(options: DemoOptions, out: Out) -> list[Raw]:
     texts = [path.read_text() for path in options.manifests] or [shipped()]
     documents, notes = clean([document for text in texts for document in read_documents(text)])
     for note in notes:
-        out.say(note)
+        _say(out, note, hang=2)
     return documents
+
+
+def _say(out: Out, text: str, hang: int) -> None:
+    for line in folded(text, hang):
+        out.say(line)
 
 
 async def _run(options: DemoOptions, out: Out, documents: list[Raw], state: Path) -> int:
@@ -133,7 +138,7 @@ async def _introduce(demo: Demo, stock: Stock) -> None:
         f"an embedded Harvester {demo.emulated.version} answers at {demo.emulated.access.server}"
     )
     for line in stock.lines():
-        demo.out.say(f"  put on its shelves, since the manifest names them: {line}")
+        _say(demo.out, f"  put on its shelves, since the manifest names them: {line}", hang=4)
     demo.report.note(f"the cluster manager answers at {demo.managed.access.server}")
 
 
@@ -156,7 +161,7 @@ async def _apply(demo: Demo, documents: list[Raw]) -> None:
     for raw in [*spaces, *secrets, *documents]:
         kind = next((kind for kind in KINDS if kind.kind == raw["kind"]), None)
         if kind is None:
-            demo.out.say(f"left out: {raw['kind']} {name_of(raw)}, which the demo has no use for")
+            _say(demo.out, f"left out: {raw['kind']} {name_of(raw)}, which the demo has no use for", hang=2)
             continue
         try:
             await demo.manager.create(kind, raw)

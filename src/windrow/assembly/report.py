@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from windrow.values.clock import Clock, stamp
+
+WIDTH = 80
+
+
+def folded(text: str, hang: int) -> list[str]:
+    """`text` as lines of at most 80 columns; all but the first are indented by `hang`. Long words stay whole."""
+    folder = textwrap.TextWrapper(
+        WIDTH, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False
+    )
+    return folder.wrap(text) or [""]
 
 
 @dataclass(frozen=True, slots=True)

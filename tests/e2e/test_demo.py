@@ -1,0 +1,49 @@
+"""`windrow demo`, as a user runs it: whole, on sockets, ending with an exit code and a report."""
+
+import json
+from pathlib import Path
+
+from tests.e2e.processes import RANCHER_DUMP, SPEED, Shell, needs_dump
+
+ALWAYS = {
+    "cluster-ready",
+    "nodes-ready",
+    "provider-ids",
+    "node-addresses",
+    "zones",
+    "stopped-machine-started",
+    "pool-scaled-up",
+    "cluster-deleted",
+    "nothing-left",
+}
+
+
+def report_of(folder: Path, *arguments: str) -> dict[str, object]:
+    out = Shell(folder).windrow(
+        "demo", "--plain", "--speed", SPEED, "--report", "r.json", *arguments, within=170
+    )
+    assert max(len(line) for line in out.splitlines()) <= 80
+    return dict(json.loads((folder / "r.json").read_text()))
+
+
+def names(report: dict[str, object]) -> set[str]:
+    checks = report["checks"]
+    assert isinstance(checks, list)
+    assert [check for check in checks if not check["ok"]] == []
+    return {check["name"] for check in checks}
+
+
+def test_three_servers_and_two_workers_are_born_lose_machines_heal_and_leave_nothing(tmp_path: Path) -> None:
+    report = report_of(tmp_path)
+
+    more = {"lost-worker-replaced", "lost-etcd-member-replaced", "etcd-members", "pool-scaled-down"}
+    assert names(report) == ALWAYS | more
+    assert report["timeline"]
+    assert report["calls"]
+
+
+@needs_dump
+def test_a_real_rancher_dump_comes_up_as_it_is_and_its_last_member_is_never_replaced(tmp_path: Path) -> None:
+    report = report_of(tmp_path, "--manifest", str(RANCHER_DUMP))
+
+    assert names(report) == ALWAYS | {"last-etcd-member-kept"}

@@ -1,0 +1,84 @@
+"""Emulator and manager as separate processes, with kubectl as the witness."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.processes import RANCHER_DUMP, SPEED, Shell, needs_dump, needs_kubectl
+
+pytestmark = [needs_kubectl, needs_dump]
+
+CLUSTERS = "clusters.provisioning.cattle.io"
+HARVESTER, MANAGER = "rack/harvester.yaml", "manager/manager.yaml"
+USERS_KINDS = "vms,vmis,pvc,secrets,serviceaccounts,rolebindings"
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    """A shell beside a running emulator that is stocked for Rancher's dump."""
+    shell = Shell(tmp_path)
+    stocked = (HARVESTER, "rack/credentials.yaml")
+    with shell.process(
+        "emulate", "--state", "rack", "--stock", str(RANCHER_DUMP), "--speed", SPEED, until=stocked
+    ):
+        yield shell
+
+
+def apply_dump(shell: Shell) -> list[str]:
+    shell.kubectl(MANAGER, "apply", "-f", "rack/credentials.yaml")
+    clean = shell.windrow("import", str(RANCHER_DUMP))
+    return shell.kubectl(MANAGER, "apply", "-f", "-", given=clean).splitlines()
+
+
+def wait_until_ready(shell: Shell) -> None:
+    shell.kubectl(
+        MANAGER, "wait", f"{CLUSTERS}/51", "-n", "fleet-default", "--for=condition=Ready", "--timeout=90s"
+    )
+
+
+def inventory(shell: Shell) -> list[str]:
+    found = shell.kubectl(HARVESTER, "get", USERS_KINDS, "-n", "default", "-o", "name")
+    return sorted(found.splitlines())
+
+
+def test_a_cluster_lives_from_import_to_deletion_under_kubectls_eyes(shell: Shell) -> None:
+    before = inventory(shell)
+    with shell.process("serve", "--state", "manager", until=[MANAGER]):
+        assert all(line.endswith(" created") for line in apply_dump(shell))
+        assert all(line.endswith(" unchanged") for line in apply_dump(shell))
+
+        told = shell.kubectl(MANAGER, "describe", f"{CLUSTERS}/51", "-n", "fleet-default")
+        assert "Waiting" in told
+        wait_until_ready(shell)
+
+        head, row, *_ = shell.kubectl(MANAGER, "get", f"{CLUSTERS},machines", "-A").splitlines()
+        assert head.split()[:5] == ["NAMESPACE", "NAME", "READY", "PHASE", "VERSION"]
+        assert row.split()[2:5] == ["True", "Ready", "v1.35.1+rke2r1"]
+
+        (shell.folder / "guest.yaml").write_text(shell.windrow("kubeconfig", "51", "--kubeconfig", MANAGER))
+        node = shell.kubectl("guest.yaml", "get", "nodes", "-o", "wide", "--no-headers").split()
+        assert node[1] == "Ready"
+        assert node[5].startswith("192.168.")
+
+        shell.kubectl(MANAGER, "delete", f"{CLUSTERS}/51", "-n", "fleet-default", "--timeout=60s")
+        assert shell.objects(MANAGER, f"{CLUSTERS},machines", "-A") == []
+        assert inventory(shell) == before
+
+
+def test_a_manager_that_is_killed_goes_on_where_it_was(shell: Shell) -> None:
+    before = inventory(shell)
+    with shell.process("serve", "--state", "manager", until=[MANAGER]) as manager:
+        apply_dump(shell)
+        shell.kubectl(
+            MANAGER, "wait", "machines", "--all", "-n", "fleet-default", "--for=create", "--timeout=30s"
+        )
+        manager.send_signal(signal.SIGKILL)
+        manager.wait()
+
+    with shell.process("serve", "--state", "manager", until=[MANAGER]):
+        wait_until_ready(shell)
+        assert len(shell.objects(MANAGER, "machines", "-A")) == 1
+        assert len(shell.objects(HARVESTER, "vms", "-A")) == 1
+        shell.kubectl(MANAGER, "delete", f"{CLUSTERS}/51", "-n", "fleet-default", "--timeout=60s")
+        assert inventory(shell) == before
