@@ -1,0 +1,235 @@
+"""A manager that dies as by kill -9, at a chosen write or instant, and is started again on the same store.
+
+What a real kill does, and what this does:
+
+* what it had sent is carried out, though nobody hears the answer: requests under way live in a task of ours;
+* nothing more is sent, by no task and no `finally`: from the moment of death its line is cut;
+* what it had in memory is gone: a new process starts with new caches, links and connections.
+
+Only the line between the manager and the world is ours: the management API, Harvester and every guest it dials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal, Protocol
+
+from windrow.assembly.network import verb_and_resource
+from windrow.assembly.story import Rackroom
+from windrow.bootstrap.minting import USER
+from windrow.client.transport import Transport
+from windrow.kube.kubeconfig import Access
+from windrow.kube.requests import Event, Reply, Request
+
+When = Literal["before", "after"]
+HELD_S = 5.0  # how long an instant waits for the request it is to cut off
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A place at which the manager could die: before a request is sent, or after it was carried out."""
+
+    when: When
+    write: int  # its number among all writes, from 1; 0 for a read
+    at_s: float  # since the story began
+
+
+class Fate(Protocol):
+    """Says whether the manager dies now. `latest_s` is when it dies at the latest, whatever it does."""
+
+    @property
+    def latest_s(self) -> float | None: ...
+
+    def strikes(self, moment: Moment) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AtWrite:
+    """Death before or after write `number`."""
+
+    number: int
+    when: When
+    latest_s: float | None = None
+
+    def strikes(self, moment: Moment) -> bool:
+        return (moment.write, moment.when) == (self.number, self.when)
+
+
+@dataclass(slots=True)
+class AtInstant:
+    """Death at an instant, in the midst of what it does then: `passing` more requests, reads or writes, get through."""
+
+    at_s: float
+    passing: int
+
+    @property
+    def latest_s(self) -> float | None:
+        return self.at_s + HELD_S
+
+    def strikes(self, moment: Moment) -> bool:
+        if moment.at_s < self.at_s:
+            return False
+        self.passing -= 1
+        return self.passing < 0
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One write that reached its server."""
+
+    number: int
+    what: str  # `harvester POST virtualmachines`
+    status: int
+    at_s: float
+
+    @property
+    def made_something(self) -> bool:
+        return self.status == 201
+
+
+@dataclass(slots=True)
+class Process:
+    """One life of the manager."""
+
+    alive: bool = True
+    died: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def check(self) -> None:
+        """The dead do nothing; to their tasks it looks like being cancelled."""
+        if not self.alive:
+            raise asyncio.CancelledError("this process is dead")
+
+    def die(self) -> None:
+        self.alive = False
+        self.died.set()
+
+
+class Line:
+    """A transport of one process; it is cut when the process dies."""
+
+    def __init__(self, inner: Transport, label: str, process: Process, lives: Lives) -> None:
+        self._inner, self._label, self._process, self._lives = inner, label, process, lives
+
+    async def send(self, request: Request) -> Reply:
+        self._process.check()
+        number = 0 if request.is_read else self._lives.next_number()
+        self._pass("before", number)
+        reply = await self._carry(request, number)
+        self._process.check()
+        self._pass("after", number)
+        return reply
+
+    async def _carry(self, request: Request, number: int) -> Reply:
+        if not number:
+            return await self._inner.send(request)
+        return await asyncio.shield(self._lives.deliver(self._send_write(request, number)))
+
+    async def _send_write(self, request: Request, number: int) -> Reply:
+        reply = await self._inner.send(request)
+        self._lives.note(number, f"{self._label} {verb_and_resource(request)}", reply.status)
+        return reply
+
+    def _pass(self, when: When, number: int) -> None:
+        if self._lives.strikes(when, number):
+            self._process.die()
+        self._process.check()
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        return self._stream(request)
+
+    @asynccontextmanager
+    async def _stream(self, request: Request) -> AsyncIterator[AsyncIterator[Event]]:
+        self._process.check()
+        async with self._inner.stream(request) as events:
+            yield events
+
+
+class Lives:
+    """The manager's lives, one after the other. `writes` is what all of them wrote, in order."""
+
+    def __init__(self, room: Rackroom, fates: Sequence[Fate] = (), down_s: float = 1.0) -> None:
+        self.writes: list[Write] = []
+        self.deaths: list[float] = []
+        self._room = room
+        self._begun = room.clock.now()
+        self._fates = list(fates)
+        self._down_s = down_s
+        self.sent = 0  # the number of the last write
+        self._under_way: asyncio.TaskGroup | None = None
+
+    # -- for the line ----------------------------------------------------------------------------------------------
+
+    def next_number(self) -> int:
+        self.sent += 1
+        return self.sent
+
+    def strikes(self, when: When, number: int) -> bool:
+        return bool(self._fates) and self._fates[0].strikes(Moment(when, number, self._now_s()))
+
+    def deliver(self, request: asyncio.Future[Reply] | object) -> asyncio.Task[Reply]:
+        assert self._under_way is not None
+        return self._under_way.create_task(request)  # type: ignore[arg-type]
+
+    def note(self, number: int, what: str, status: int) -> None:
+        self.writes.append(Write(number, what, status, self._now_s()))
+
+    # -- life and death --------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Live, die and live again, until cancelled. A manager that ends by itself fails the story."""
+        async with asyncio.TaskGroup() as self._under_way:
+            while True:
+                process = Process()
+                task = self._begin(process)
+                try:
+                    await self._until_death(process, task)
+                finally:
+                    process.die()
+                    await self._room.kill_manager()
+                self._fates.pop(0)
+                self.deaths.append(self._now_s())
+                await self._room.pass_time(seconds=self._down_s)
+
+    def _begin(self, process: Process) -> asyncio.Task[None]:
+        def dial(access: Access) -> Transport:
+            # The manager reaches guests with a certificate of its own, Harvester with the user's credential.
+            label = "guest" if access.user == USER else "harvester"
+            return Line(self._room.dial(access), label, process, self)
+
+        return self._room.start_manager(Line(self._room.api.local(), "manager", process, self), dial)
+
+    async def _until_death(self, process: Process, task: asyncio.Task[None]) -> None:
+        death = asyncio.ensure_future(process.died.wait())
+        latest = self._fates[0].latest_s if self._fates else None
+        try:
+            within = None if latest is None else max(0.0, latest - self._now_s())
+            await asyncio.wait({task, death}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            death.cancel()
+        if task.done() and process.alive:
+            task.result()
+            raise AssertionError("the manager ended by itself")
+
+    def _now_s(self) -> float:
+        return (self._room.clock.now() - self._begun) / timedelta(seconds=1)
+
+    # -- what was done ---------------------------------------------------------------------------------------------
+
+    def made(self) -> Counter[str]:
+        """How many objects of each kind were ever made, events left out. A repeated creation shows here for ever."""
+        return Counter(
+            write.what
+            for write in self.writes
+            if write.made_something and not write.what.endswith((" events", "/eviction"))
+        )
+
+
+def told(writes: Sequence[Write]) -> Iterator[str]:
+    """A line for each write, for people."""
+    for write in writes:
+        yield f"{write.number:4} {write.at_s:7.1f} s  {write.what} -> {write.status}"
