@@ -119,10 +119,12 @@ def _disks(configuration: Configuration) -> Iterator[Problem]:
         yield from _one_of(disk.bus, ("", *buses), f"the bus of {name}", "diskInfo")
     orders = Counter(disk.boot_order for disk in configuration.disk_info if disk.boot_order)
     for order, count in orders.items():
-        if count > 1 or order < 0:
+        if count > 1:
             yield Problem(
                 f"bootOrder {order} stands at {count} disks", "number the disks 1, 2, … once each", "diskInfo"
             )
+        if order < 0:
+            yield Problem(f"bootOrder {order} is below 1", "number the disks 1, 2, … once each", "diskInfo")
 
 
 def _single_disk(configuration: Configuration) -> Iterator[Problem]:

@@ -77,6 +77,11 @@ def test_a_sound_machine_of_the_older_form_has_none_either() -> None:
             "diskInfo",
             "bootOrder 1 stands at 2 disks",
         ),
+        (
+            {"diskInfo": disks({"imageName": "i", "size": 1, "bootOrder": -1})},
+            "diskInfo",
+            "bootOrder -1 is below 1",
+        ),
         ({"diskInfo": "", "diskSize": "1"}, "diskInfo", "must specify harvester image name"),
         ({"diskInfo": "", "imageName": "i"}, "diskInfo", "must specify harvester disk size"),
         ({"diskInfo": "", "imageName": "i", "diskSize": "-5"}, "diskSize", "the disk size is -5 GiB"),
@@ -155,6 +160,8 @@ def test_only_a_driver_that_logs_in_needs_the_private_key() -> None:
     assert find_problems(named) == []
     [problem] = find_problems(named, needs_private_key=True)
     assert problem.fact == "must specify the ssh private key path of the harvester key pair"
+    assert find_problems(replace(named, ssh_private_key_path="/key"), needs_private_key=True) == []
+    assert find_problems(replace(named, key_pair_name=""), needs_private_key=True) == []
 
 
 def test_everything_is_told_at_once() -> None:

@@ -13,6 +13,7 @@ from windrow.formats.json import loads
 from windrow.harvester.identity import marks
 from windrow.harvester.kinds import IMAGE, KEY_PAIR, NETWORK, VMI
 from windrow.harvester.names import REMOVED_CLAIMS
+from windrow.harvester.vms import read_vm
 from windrow.kube.errors import Forbidden, KubeError, NotFound, ServerFailed, Unanswered, Unreachable
 from windrow.kube.refs import PVC, SECRET, STORAGE_CLASS
 from windrow.kube.requests import Reply
@@ -263,6 +264,22 @@ def test_a_check_tells_everything_that_is_wrong(way: str) -> None:
     assert all(problem.cure and problem.field for problem in problems)
 
 
+def test_a_check_warns_where_nothing_tells_what_an_image_is(way: str) -> None:
+    shelf = a_shelf()
+    shelf.put(IMAGE.ref("image", "ns"), {**READY, "spec": {"displayName": "jammy"}})
+    [problem] = shelf.run_both_ways(lambda: check([BASE]), way)
+    assert problem.severity == "warning"
+    assert "nothing tells whether" in problem.fact
+
+
+def test_a_network_whose_hosts_are_not_ready_is_told(way: str) -> None:
+    shelf = a_shelf()
+    labels = {"network.harvesterhci.io/ready": "false", "network.harvesterhci.io/clusternetwork": "vlans"}
+    shelf.put(NETWORK.ref("net", "ns"), {"metadata": {"labels": labels}})
+    [problem] = shelf.run_both_ways(lambda: check([BASE]), way)
+    assert problem.fact == "network ns/net is not ready: its cluster network vlans is not"
+
+
 def test_a_check_without_rights_tells_which(way: str) -> None:
     shelf = a_shelf()
     shelf.answer("GET", "image", refusal(403, "Forbidden", "may not"))
@@ -315,6 +332,21 @@ def test_a_removal_names_its_own_disks_and_deletes_the_vm(way: str) -> None:
     assert shelf.log == ["GET virtualmachines/m", "PATCH virtualmachines/m", "DELETE virtualmachines/m"]
     assert patches[0]["metadata"]["annotations"] == {REMOVED_CLAIMS: "named,own"}
     assert REF.path not in shelf.objects
+
+
+def test_a_current_reading_may_stand_for_the_first_look(way: str) -> None:
+    shelf = Shelf((REF, a_vm("own", "csi")))
+    known = read_vm(shelf.objects[REF.path])
+    asked = replace(BASE, claims=("own",))
+    assert shelf.run_both_ways(lambda: remove(asked, frozenset(), known), way) is False
+    assert shelf.log == ["PATCH virtualmachines/m", "DELETE virtualmachines/m"]
+
+
+def test_a_reading_does_not_do_where_the_own_disks_are_not_recorded(way: str) -> None:
+    shelf = Shelf((REF, a_vm("own")))
+    known = read_vm(shelf.objects[REF.path])
+    shelf.run_both_ways(lambda: remove(BASE, frozenset(), known), way)
+    assert shelf.log[0] == "GET virtualmachines/m"
 
 
 def test_a_removal_that_is_under_way_is_left_alone(way: str) -> None:
@@ -408,12 +440,13 @@ def test_a_start_while_another_order_runs_has_to_wait(way: str) -> None:
         shelf.run_both_ways(lambda: power.start(REF), way)
 
 
-def test_a_start_without_quota_is_refused(way: str) -> None:
+@pytest.mark.parametrize("verb", ["start", "restart"])
+def test_a_start_without_quota_is_refused(way: str, verb: str) -> None:
     shelf = Shelf((REF, a_vm()))
     text = 'admission webhook "validator.harvesterhci.io" denied the request: memory insufficient'
-    shelf.answer("PUT", "start", refusal(500, "InternalError", text))
+    shelf.answer("PUT", verb, refusal(500, "InternalError", text))
     with pytest.raises(Refused, match="memory insufficient"):
-        shelf.run_both_ways(lambda: power.start(REF), way)
+        shelf.run_both_ways(lambda: getattr(power, verb)(REF), way)
 
 
 @pytest.mark.parametrize(
@@ -477,18 +510,21 @@ def test_a_stop_is_waited_for(way: str) -> None:
 
     shelf.then(down)
     shelf.run_both_ways(lambda: power.wait_for_stopped(REF), way)
+    assert shelf.to_come == []
 
 
 def test_a_start_is_waited_for(way: str) -> None:
     shelf = Shelf((REF, a_vm()))
-    shelf.then(phase("Running"))
+    shelf.then(phase("Scheduled"), phase("Running"))
     shelf.run_both_ways(lambda: power.wait_for_running(REF), way)
+    assert shelf.to_come == []
 
 
 def test_the_end_of_a_removal_is_waited_for(way: str) -> None:
     shelf = Shelf((REF, a_vm()))
-    shelf.then(lambda found: found.drop(REF))
+    shelf.then(lambda found: found.put(REF, a_vm(deletionTimestamp="x")), lambda found: found.drop(REF))
     shelf.run_both_ways(lambda: power.wait_for_removal(REF), way)
+    assert shelf.to_come == []
 
 
 # --- rewrite -------------------------------------------------------------------------------------------------------
