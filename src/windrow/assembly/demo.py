@@ -253,7 +253,12 @@ async def _stay(demo: Demo, documents: list[Raw]) -> None:
         path.write_text(await stage.guest_kubeconfig())
         path.chmod(0o600)
         out.say(f"  kubectl --kubeconfig {path} get nodes -o wide")
-    await asyncio.Event().wait()
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        # Ctrl-C is how a kept demo ends; its exit code still tells whether the checks held.
+        if task := asyncio.current_task():
+            task.uncancel()
 
 
 # -- views -------------------------------------------------------------------------------------------------------

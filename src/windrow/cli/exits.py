@@ -19,5 +19,5 @@ MEANING = {
     NOT_FOUND: "what was named does not exist",
     UNREACHABLE: "a server could not be reached, or refused the credential",
     TIMED_OUT: "the time given with --timeout passed first",
-    INTERRUPTED: "interrupted by Ctrl-C or SIGTERM",
+    INTERRUPTED: "interrupted by Ctrl-C or SIGTERM (`serve` and `emulate` end so, with 0)",
 }

@@ -178,6 +178,9 @@ def run(argv: Sequence[str], edge: Edge) -> int:
     except SystemExit as end:
         return int(end.code or 0)
     except KeyboardInterrupt:
+        if verb.lasting:  # how else would it end
+            edge.note("Stopped.")
+            return exits.OK
         edge.note("Interrupted.")
         return exits.INTERRUPTED
 

@@ -69,6 +69,7 @@ class ClusterView:
     ready: bool = False
     deleting: bool = False
     phase: str = ""
+    observed: bool = True  # the status is about the present spec
     endpoint: str = ""
     created: datetime | None = None
     problem: str = ""
@@ -116,6 +117,11 @@ def _problem(raw: Raw, wait: Wait | None) -> str:
         return ""
     same = wait is not None and (wait.what in found.message or found.message in wait.what)
     return "" if same else found.message
+
+
+def _is_observed(raw: Raw) -> bool:
+    wanted, seen = dig(raw, "metadata", "generation"), dig(raw, "status", "observedGeneration")
+    return not (isinstance(wanted, int) and isinstance(seen, int)) or seen >= wanted
 
 
 def _held(raw: Raw) -> str:
@@ -199,6 +205,7 @@ def read_cluster(raw: Raw, machines: Iterable[MachineView]) -> ClusterView:
         ready=_is_ready(raw),
         deleting=is_deleting(raw),
         phase=str(dig(raw, "status", "phase", default="")),
+        observed=_is_observed(raw),
         endpoint=str(dig(raw, "status", "endpoint", "api", default="")),
         created=_instant(dig(raw, "metadata", "creationTimestamp")),
         problem=_problem(raw, wait),

@@ -59,10 +59,10 @@ async def wait_for_ready(manager: Reached, refs: Sequence[Ref], timeout: timedel
     async def look() -> bool:
         picture = await _picture(manager, refs)
         for cluster in picture:
-            if cluster.refused:
+            if cluster.refused and cluster.observed:
                 raise _refused(cluster)
             teller.tell(cluster)
-        return all(cluster.ready for cluster in picture)
+        return all(cluster.ready and cluster.observed for cluster in picture)
 
     await _stay(look, manager, _only_namespace(refs), timeout, "the clusters to be ready")
     for ref in refs:
@@ -77,8 +77,10 @@ async def wait_for_settled(manager: Reached, ref: Ref, timeout: timedelta, edge:
     async def look() -> bool:
         (cluster,) = await _picture(manager, [ref])
         teller.tell(cluster)
-        return cluster.ready and all(
-            pool.ready == pool.wanted == len(pool.machines) for pool in cluster.pools
+        return (
+            cluster.ready
+            and cluster.observed
+            and all(pool.ready == pool.wanted == len(pool.machines) for pool in cluster.pools)
         )
 
     await _stay(look, manager, ref.namespace, timeout, f"the pools of {ref}")

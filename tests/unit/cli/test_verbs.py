@@ -95,6 +95,12 @@ def test_apply_waits_until_the_cluster_is_ready_and_says_what_it_waits_for(
     assert "waits for the first server" in answer.err
 
 
+def test_a_status_about_an_older_manifest_does_not_count_as_ready(windrow: Windrow, orchard: Manager):
+    orchard.do(report({"observedGeneration": 0, "conditions": READY}))
+
+    assert windrow("apply", "cluster.yaml", "--wait", "--timeout", "1s").code == exits.TIMED_OUT
+
+
 def test_apply_does_not_wait_for_what_was_refused(windrow: Windrow, orchard: Manager):
     no = {
         "type": "Ready",

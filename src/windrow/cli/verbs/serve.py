@@ -45,5 +45,6 @@ def run(given: argparse.Namespace, edge: Edge) -> int:
         port=given.port,
         kubeconfig=Path(edge.cwd / given.kubeconfig) if given.kubeconfig else None,
         proxy=given.proxy,
+        env=edge.env,
     )
     return run_service(serve.run(wanted, PlainOut(edge)))
