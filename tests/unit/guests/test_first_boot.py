@@ -238,7 +238,7 @@ def test_a_unit_of_the_users_own_runs_after_cloud_init_and_again_until_it_succee
 
             await floor.until(lambda: plug.says("work: did it"))
 
-            order = [line[9:] for line in plug.lines]
+            order = [line[11:] for line in plug.lines]
             assert (
                 order.index("cloud-init: finished") < order.index("work: fails") < order.index("work: did it")
             )

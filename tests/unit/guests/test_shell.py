@@ -26,7 +26,7 @@ def run(script: str, files: dict[str, str] | None = None, **variables: str) -> t
         for path, text in (files or {}).items():
             box.write(path, text.encode(), 0o755 if text.startswith("#!") else 0o644)
         code = await Shell(box, FILES_AND_TEXT, variables).run(script)
-        return code, [line[9:] for line in plug.lines], box
+        return code, [line[11:] for line in plug.lines], box
 
     return run_story(story())
 

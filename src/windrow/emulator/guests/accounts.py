@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.emulator.guests.cluster import API_PORT, GuestCluster
+from windrow.emulator.guests.hardware import File
 from windrow.formats.yaml import dump
 from windrow.kube.objects import new_object
 from windrow.kube.refs import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, SERVICE_ACCOUNT
@@ -21,7 +22,7 @@ class PodAccess:
     """The in-cluster credential of a pod, as environment and files, and the same as a kubeconfig."""
 
     env: Mapping[str, str]
-    files: Mapping[str, bytes] = field(repr=False)
+    files: Mapping[str, File] = field(repr=False)
     kubeconfig: str = field(repr=False)
 
 
@@ -47,9 +48,9 @@ async def pod_access(cluster: GuestCluster, account: str, address: str) -> PodAc
     return PodAccess(
         {"KUBERNETES_SERVICE_HOST": address, "KUBERNETES_SERVICE_PORT": str(API_PORT)},
         {
-            f"{_FILES}/token": token.encode(),
-            f"{_FILES}/ca.crt": authority.encode(),
-            f"{_FILES}/namespace": _NAMESPACE.encode(),
+            f"{_FILES}/token": File(token.encode(), 0o600),
+            f"{_FILES}/ca.crt": File(authority.encode()),
+            f"{_FILES}/namespace": File(_NAMESPACE.encode()),
         },
         _kubeconfig(f"https://{address}:{API_PORT}", authority, token),
     )

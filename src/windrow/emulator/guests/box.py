@@ -32,7 +32,8 @@ class Box:
         self.spawn = spawn
         self.addresses: dict[str, tuple[str, ...]] = {}
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._last_line: dict[str, tuple[str, int]] = {}
+        self._booted = self.now()
+        self._said: dict[str, dict[str, int]] = {}
 
     # -- time and console
 
@@ -45,14 +46,18 @@ class Box:
             await pause(self.wires.clock, timedelta(seconds=seconds / self.wires.speed))
 
     def console(self, line: str) -> None:
+        """Lines on the serial console, each with the machine's uptime, as kernels stamp them."""
+        uptime = (self.now() - self._booted).total_seconds() * self.wires.speed
         for part in line.splitlines() or [""]:
-            self.wires.console(part)
+            self.wires.console(f"[{uptime:8.1f}] {part}")
 
     def say(self, who: str, line: str) -> None:
-        """A log line of service `who`. A line that it repeats is shown the 1st, 2nd and then every 60th time."""
-        last, count = self._last_line.get(who, ("", 0))
-        count = count + 1 if last == line else 1
-        self._last_line[who] = (line, count)
+        """A log line of service `who`. While it has nothing new to say, a line that it repeats is shown the 1st, 2nd
+        and then every 60th time."""
+        said = self._said.setdefault(who, {})
+        if line not in said:
+            said.clear()
+        said[line] = count = said.get(line, 0) + 1
         if count <= 2 or count % 60 == 0:
             self.console(f"{who}: {line}" + (f" (repeated {count} times)" if count >= 60 else ""))
 
@@ -77,15 +82,18 @@ class Box:
 
     # -- files
 
+    def find(self, path: str) -> File | None:
+        return self.hardware.root.files.get(posixpath.normpath(path))
+
     def read(self, path: str) -> bytes | None:
-        found = self.hardware.root.files.get(posixpath.normpath(path))
+        found = self.find(path)
         return None if found is None else found.content
 
     def write(self, path: str, content: bytes, mode: int = 0o644, owner: str = "root:root") -> None:
         self.hardware.root.files[posixpath.normpath(path)] = File(content, mode, owner)
 
     def append(self, path: str, content: bytes) -> None:
-        old = self.hardware.root.files.get(posixpath.normpath(path))
+        old = self.find(path)
         if old is None:
             self.write(path, content)
         else:

@@ -14,7 +14,7 @@ from windrow.emulator.guests.accounts import ensure_account
 from windrow.emulator.guests.box import Box
 from windrow.emulator.guests.cluster import GuestCluster
 from windrow.emulator.guests.crds import HELM_CHART, HELM_CHART_CONFIG
-from windrow.emulator.guests.hardware import Program
+from windrow.emulator.guests.hardware import File, Program
 from windrow.emulator.guests.pods import MountFailed, Pod
 from windrow.emulator.guests.settings import Settings
 from windrow.formats.yaml import NotYaml, load
@@ -161,7 +161,7 @@ def _pod(cluster: GuestCluster, chart: str, data_directory: str) -> Pod:
             *([f"--host-storage-class={host_class}"] if host_class else []),
         ]
 
-    async def mount(box: Box) -> Mapping[str, bytes]:
+    async def mount(box: Box) -> Mapping[str, File]:
         found = await values()
         where = CLOUD_CONFIG if chart == CLOUD_PROVIDER else CSI_CONFIG
         return {where: await _credential(box, cluster, found)}
@@ -169,7 +169,7 @@ def _pod(cluster: GuestCluster, chart: str, data_directory: str) -> Pod:
     return Pod(chart, chart, command, mount, _TOLERATIONS)
 
 
-async def _credential(box: Box, cluster: GuestCluster, values: Mapping[str, Any]) -> bytes:
+async def _credential(box: Box, cluster: GuestCluster, values: Mapping[str, Any]) -> File:
     secret = str(dig(values, "cloudConfig", "secretName", default=""))
     if secret:
         key = str(dig(values, "cloudConfig", "secretKey", default="cloud-config"))
@@ -182,14 +182,14 @@ async def _credential(box: Box, cluster: GuestCluster, values: Mapping[str, Any]
             raise MountFailed(
                 f'MountVolume.SetUp failed for volume "cloud-config": references non-existent secret key: {key}'
             )
-        return base64.b64decode(raw["data"][key])
+        return File(base64.b64decode(raw["data"][key]), 0o600)  # mounted by subPath: never renewed in the pod
     path = str(values.get("cloudConfigPath") or dig(values, "cloudConfig", "hostPath", default=""))
-    content = box.read(path + "cloud-provider-config" if path.endswith("/") else path)
-    if content is None:
+    file = box.find(path + "cloud-provider-config" if path.endswith("/") else path)
+    if file is None:
         raise MountFailed(
             f'MountVolume.SetUp failed for volume "cloud-config": hostPath type check failed: {path} is not a file'
         )
-    return content
+    return file  # the node's own file: the pod sees it change
 
 
 async def _make_storage_class(cluster: GuestCluster) -> None:

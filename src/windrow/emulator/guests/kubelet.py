@@ -30,6 +30,7 @@ Raw = dict[str, Any]
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
+_NODE_ID = "/etc/rancher/node/id"
 PROVIDED_IP = "alpha.kubernetes.io/provided-node-ip"
 _ALLOWED_PREFIXES = ("kubelet.kubernetes.io/", "node.kubernetes.io/")
 _ALLOWED = frozenset(
@@ -175,6 +176,8 @@ class Kubelet:
         node = new_object(NODE, self.name, labels=self._all_labels(), annotations=self._annotations())
         pod_range = self.cluster.next_pod_range()
         node["spec"] = {"podCIDR": pod_range, "podCIDRs": [pod_range], "taints": taints}
+        if provider_id := self.settings.kubelet_argument("provider-id"):
+            node["spec"]["providerID"] = provider_id
         node["status"] = self._status()
         return node
 
@@ -358,7 +361,7 @@ class Kubelet:
             await self.box.pause(backoff)
             backoff = min(backoff * 2, delays.crash_backoff_limit)
 
-    async def _run_program(self, pod: Pod, files: Mapping[str, bytes]) -> int:
+    async def _run_program(self, pod: Pod, files: Mapping[str, File]) -> int:
         await self.cluster.usable()
         seat = self.cluster.api_seat(self.name)
         if seat is None:
@@ -367,7 +370,7 @@ class Kubelet:
         surroundings = Surroundings(
             argv=tuple(await pod.command()),
             env={**pod.env, **access.env},
-            root=Disk({path: File(content, 0o600) for path, content in {**files, **access.files}.items()}),
+            root=Disk({**files, **access.files}),
             clock=self.box.wires.clock,
             chance=self.box.wires.chance,
             rack=self.box.wires.rack,
@@ -393,4 +396,10 @@ class Kubelet:
 
 
 def node_name(box: Box, settings: Settings) -> str:
-    return settings.text("node-name").lower() or box.hostname.lower()
+    """The name under which the machine registers; with `with-node-id` it carries the id that its disk keeps."""
+    name = settings.text("node-name").lower() or box.hostname.lower()
+    if not settings.yes("with-node-id"):
+        return name
+    if box.read(_NODE_ID) is None:
+        box.write(_NODE_ID, box.wires.chance.uid()[:8].encode(), 0o600)
+    return f"{name}-{(box.read(_NODE_ID) or b'').decode()}"

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from windrow.emulator.guests.hardware import File
+
 if TYPE_CHECKING:
     from windrow.emulator.guests.box import Box
 
@@ -27,7 +29,7 @@ class Pod:
     name: str
     program: str
     command: Callable[[], Awaitable[Sequence[str]]]
-    mount: Callable[[Box], Awaitable[Mapping[str, bytes]]]
+    mount: Callable[[Box], Awaitable[Mapping[str, File]]]
     tolerations: Sequence[Mapping[str, Any]] = ()
     node: str = ""
     lost_since: datetime | None = None  # since when its node does not report

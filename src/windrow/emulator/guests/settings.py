@@ -164,6 +164,11 @@ class Settings:
     def yes(self, flag: str) -> bool:
         return self.text(flag).lower() in ("true", "1", "yes")
 
+    def kubelet_argument(self, name: str) -> str:
+        """The value of one `kubelet-arg`, "" where it is not given."""
+        pairs = (value.lstrip("-").partition("=") for value in self.flags.get("kubelet-arg", ()))
+        return next((value for key, _, value in pairs if key == name), "")
+
     @property
     def data_directory(self) -> str:
         return self.text("data-dir", "/var/lib/rancher/rke2").rstrip("/")
@@ -183,7 +188,7 @@ class Settings:
     @property
     def external_cloud(self) -> bool:
         """Whether kubelets wait for a cloud provider that is not part of RKE2."""
-        return bool(self.cloud) or "cloud-provider=external" in self.flags.get("kubelet-arg", ())
+        return bool(self.cloud) or self.kubelet_argument("cloud-provider") == "external"
 
     @property
     def network_plugin(self) -> str:
