@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any
 
-from windrow.apiserver import crds, events, reviews
+from windrow.apiserver import crds, events, reviews, rules
 from windrow.apiserver.columns import COLUMNS, PLAIN
 from windrow.apiserver.crds import EVERY_FIELD
 from windrow.apiserver.schema import LIST_KEYS, LIST_TYPE, PATCH_KEY, PATCH_STRATEGY, PRESERVE
@@ -193,6 +193,7 @@ BUILTINS: tuple[Type, ...] = (
     ),
     _type(
         refs.POD,
+        check=rules.pod,
         short=("po",),
         categories=("all",),
         subresources=frozenset({"status", "eviction", "binding", "log", "ephemeralcontainers"}),
@@ -212,17 +213,20 @@ BUILTINS: tuple[Type, ...] = (
     ),
     _type(
         refs.SECRET,
+        check=rules.secret,
         schema=whole(type=defaulted(TEXT, "Opaque"), data=TEXTS, stringData=TEXTS, immutable=FLAG),
         selectable=fields("type"),
         begin=begin_secret,
     ),
     _type(
         refs.CONFIG_MAP,
+        check=rules.config_map,
         short=("cm",),
         schema=whole(data=TEXTS, binaryData=TEXTS, immutable=FLAG),
     ),
     _type(
         refs.SERVICE,
+        check=rules.service,
         short=("svc",),
         categories=("all",),
         subresources=STATUS,
@@ -268,6 +272,7 @@ BUILTINS: tuple[Type, ...] = (
     ),
     _type(
         refs.PVC,
+        check=rules.claim,
         short=("pvc",),
         subresources=STATUS,
         begin=begin_claim,
@@ -302,6 +307,7 @@ BUILTINS: tuple[Type, ...] = (
     ),
     _type(
         refs.STORAGE_CLASS,
+        check=rules.storage_class,
         short=("sc",),
         schema={
             **whole(
@@ -321,11 +327,13 @@ BUILTINS: tuple[Type, ...] = (
     _type(refs.CLUSTER_ROLE, names="path", schema=whole(rules=ROLE_RULES)),
     _type(
         refs.ROLE_BINDING,
+        check=rules.binding,
         names="path",
         schema={**whole(roleRef=ROLE_REF, subjects=listing()), "required": ["roleRef"]},
     ),
     _type(
         refs.CLUSTER_ROLE_BINDING,
+        check=rules.binding,
         names="path",
         schema={**whole(roleRef=ROLE_REF, subjects=listing()), "required": ["roleRef"]},
     ),

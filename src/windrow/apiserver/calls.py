@@ -103,6 +103,16 @@ def verb_of(method: str, target: Target, options: Mapping[str, str]) -> str:
     return "deletecollection" if verb == "delete" and not target.name else verb
 
 
+def named(options: Mapping[str, str]) -> str:
+    """The one name that a list or watch is about, by its field selector: access to it is judged by that name."""
+    terms = options.get("fieldSelector", "").split(",")
+    for term in terms:
+        field, equals, value = term.replace("==", "=").partition("=")
+        if equals and field == "metadata.name":
+            return value
+    return ""
+
+
 def options_of(request: Request) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in request.query:

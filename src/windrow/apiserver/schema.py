@@ -80,6 +80,18 @@ def _prune_object(schema: Schema, value: dict[str, Any], path: str, *, root: boo
     return dropped
 
 
+def drop_nulls(value: Any) -> None:
+    """Remove null fields, in place: to a type written in Go a null is an absent field."""
+    if isinstance(value, dict):
+        for name in [name for name, inner in value.items() if inner is None]:
+            del value[name]
+        for inner in value.values():
+            drop_nulls(inner)
+    elif isinstance(value, list):
+        for item in value:
+            drop_nulls(item)
+
+
 # --- defaults -------------------------------------------------------------------------------------------------------
 
 
@@ -190,8 +202,6 @@ def _validate_object(schema: Schema, value: dict[str, Any], path: str) -> list[C
     extra = schema.get("additionalProperties")
     for name, inner in value.items():
         if name in known:
-            if inner is None and name not in (schema.get("required") or ()):
-                continue  # a null in an optional field is as good as an absent one to every client of Go
             causes += validate(known[name], inner, join(path, name))
         elif isinstance(extra, Mapping):
             causes += validate(extra, inner, join(path, name))

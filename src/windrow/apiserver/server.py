@@ -25,6 +25,7 @@ from windrow.apiserver.calls import (
     Target,
     header,
     headers,
+    named,
     options_of,
     parse_target,
     verb_of,
@@ -201,7 +202,8 @@ class ApiServer:
 
     async def _make(self, type: Type, raw: Raw) -> None:
         target = Target("", type.kind.group, type.kind.version, type.kind.plural)
-        await create(self.core, type, Call("create", target, SYSTEM, body=raw))
+        # What a server is born with is nobody's request: no hook sees it.
+        await create(replace(self.core, hooks=[], guards=[]), type, Call("create", target, SYSTEM, body=raw))
 
     async def _load_definitions(self) -> None:
         home = self.registry.find_kind(CRD)
@@ -267,7 +269,8 @@ class ApiServer:
         options = options_of(request)
         target = parse_target(request.path)
         verb = verb_of(request.method, target, options)
-        await self._authorize(caller, verb if target.is_resource else request.method.lower(), target)
+        asked = replace(target, name=named(options)) if target.is_resource and not target.name else target
+        await self._authorize(caller, verb if target.is_resource else request.method.lower(), asked)
         route = self._route(request.path)
         if route is not None:
             return await route(request, caller)
@@ -291,11 +294,11 @@ class ApiServer:
         """A watch for a known caller. Raises the refusal on entry."""
         await self.prepare()
         caller = await self._impersonated(request, caller)
-        target = parse_target(request.path)
-        await self._authorize(caller, "watch", target)
+        target, options = parse_target(request.path), options_of(request)
+        await self._authorize(caller, "watch", replace(target, name=named(options)))
         type = self._type(target)
         form = choose(request.accept)
-        call = Call("watch", target, caller, options_of(request))
+        call = Call("watch", target, caller, options)
         async with watch(self.core, type, call) as events:
             yield self._formed(type, events, form, call.options) if form.as_ else events
 

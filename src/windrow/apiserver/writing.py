@@ -10,6 +10,7 @@ from windrow.apiserver.builtins import fold_string_data
 from windrow.apiserver.calls import Call
 from windrow.apiserver.core import Core, kept
 from windrow.apiserver.ownership import Manager, note_update
+from windrow.apiserver.rules import find_bad_base64
 from windrow.apiserver.store import Entry, Raw, Stale
 from windrow.apiserver.types import Type
 from windrow.kube.errors import KubeError
@@ -23,6 +24,11 @@ def clean(type: Type, raw: Raw, call: Call, *, defaults: bool = True) -> Raw:
     raw = metadata.shaped(raw, type)
     if type.kind == SECRET:
         fold_string_data(raw)
+        bad = find_bad_base64(raw)
+        if bad:
+            raise statuses.bad_request(f'Secret in version "v1" cannot be handled as a Secret: {bad}')
+    if not type.custom:
+        schema.drop_nulls(raw)
     unknown = schema.prune(type.schema, raw)
     mode = call.options.get("fieldValidation") or "Warn"
     if unknown and mode == "Strict":
@@ -145,7 +151,8 @@ async def rewrite(
     metadata.place(new, type, old.raw["metadata"].get("namespace", ""))
     metadata.carry_over(new, old.raw, type)
     if type.has_status:
-        new = _split_status(type, new, old.raw, call.target.subresource)
+        # A copy: hooks and defaults change the new object in place, and must not reach the stored one.
+        new = _split_status(type, new, old.copy(), call.target.subresource)
     call.warnings += metadata.tidy_owners(new)
     _counted(type, new, old.raw)
     asked = await ask(core, type, call, "update", new, old)
@@ -161,9 +168,12 @@ async def rewrite(
         return Entry(was.key, was.rev, stored)
     leaving = new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers")
     if leaving and not _holds_back(type, new):
-        # The last finalizer is gone: keep its removal as the final state that watchers see.
-        kept_last = await core.store.commit(was.key, stored, was.rev)
-        return await core.store.commit(was.key, None, kept_last.rev)
+        gone = await core.store.commit(was.key, None, was.rev)
+        return Entry(
+            was.key,
+            gone.rev,
+            {**stored, "metadata": {**stored["metadata"], "resourceVersion": str(gone.rev)}},
+        )
     return await core.store.commit(was.key, stored, was.rev)
 
 

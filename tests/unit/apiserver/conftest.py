@@ -1,0 +1,171 @@
+"""Servers for these tests: in memory, seeded, on a clock that stands still unless a story drives it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.stores import MemoryStore
+from windrow.formats.fastjson import dumps, loads
+from windrow.kube.refs import Kind
+from windrow.kube.requests import JSON, Reply, Request
+from windrow.values.chance import Chance
+
+WIDGET = Kind("example.io", "v1", "Widget", "widgets")
+
+
+class StillClock:
+    """It is always noon."""
+
+    def __init__(self) -> None:
+        self.instant = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.instant
+
+    async def until(self, instant: datetime) -> None:
+        if instant > self.instant:
+            await asyncio.Event().wait()
+
+
+def widgets(*, status: bool = True, **version: Any) -> dict[str, Any]:
+    spec = {
+        "type": "object",
+        "required": ["size"],
+        "properties": {
+            "size": {"type": "integer", "minimum": 1},
+            "color": {"type": "string", "default": "red", "enum": ["red", "blue"]},
+            "tags": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+            "parts": {
+                "type": "array",
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+                "items": {
+                    "type": "object",
+                    "required": ["name"],
+                    "properties": {"name": {"type": "string"}, "weight": {"type": "integer"}},
+                },
+            },
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        },
+    }
+    schema = {
+        "type": "object",
+        "properties": {
+            "spec": spec,
+            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        },
+    }
+    one = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}, **version}
+    if status:
+        one["subresources"] = {"status": {}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.io"},
+        "spec": {
+            "group": "example.io",
+            "scope": "Namespaced",
+            "names": {"plural": "widgets", "kind": "Widget", "shortNames": ["wd"]},
+            "versions": [one],
+        },
+    }
+
+
+class Asker:
+    """Requests through the whole server, as a socket would bring them."""
+
+    def __init__(
+        self, server: ApiServer, user: str = "system:admin", groups: tuple[str, ...] = ("system:masters",)
+    ):
+        self.local = server.local(user, groups)
+
+    async def __call__(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        media: str = JSON,
+        accept: str = JSON,
+        **headers: str,
+    ) -> Reply:
+        path, _, query = path.partition("?")
+        pairs = tuple(tuple(part.partition("=")[::2]) for part in query.split("&") if part)
+        encoded = body if isinstance(body, bytes) or body is None else dumps(body)
+        named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+        return await self.local.send(
+            Request(method, path, pairs, encoded, media if body is not None else "", accept, named)
+        )
+
+    async def json(self, method: str, path: str, body: Any = None, **rest: Any) -> tuple[int, Any]:
+        reply = await self(method, path, body, **rest)
+        return reply.status, loads(reply.body)
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture
+def a_server(clock: StillClock) -> Callable[..., ApiServer]:
+    def make(*, crds: list[dict[str, Any]] | None = None, **options: Any) -> ApiServer:
+        server = ApiServer(options.pop("store", None) or MemoryStore(), clock, Chance(1), **options)
+        for crd in crds or []:
+            server.install_crd(crd)
+        return server
+
+    return make
+
+
+@pytest.fixture
+def server(a_server: Callable[..., ApiServer]) -> ApiServer:
+    return a_server(crds=[widgets()])
+
+
+@pytest.fixture
+def ask(server: ApiServer) -> Asker:
+    return Asker(server)
+
+
+@pytest.fixture
+def asking() -> Callable[..., Asker]:
+    return Asker
+
+
+@pytest.fixture
+def widget_crd() -> Callable[..., dict[str, Any]]:
+    return widgets
+
+
+Running = Callable[[ApiServer], Any]
+
+
+@pytest.fixture
+def running() -> Running:
+    """A server with its controllers at work."""
+
+    @asynccontextmanager
+    async def run(
+        server: ApiServer,
+    ) -> AsyncIterator[Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]]:
+        async def comes_true(question: Callable[[], Awaitable[bool]]) -> None:
+            for _ in range(500):
+                if await question():
+                    return
+                await asyncio.sleep(0)
+            raise AssertionError("it did not come true")
+
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(server.run())
+            yield comes_true
+            task.cancel()
+
+    return run

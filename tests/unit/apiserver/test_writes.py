@@ -1,0 +1,359 @@
+"""Create, update, patch: what the server owns, and what it refuses (reference/05 §7.6, §7.7, §7.10, §7.12)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from windrow.apiserver.admission import Operation
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.statuses import bad_request
+from windrow.kube.requests import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+WIDGETS = "/apis/example.io/v1/namespaces/default/widgets"
+Ask = Any
+
+
+def a_map(name: str = "m", **rest: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, **rest}
+
+
+def widget(
+    name: str = "w", *, meta: dict[str, Any] | None = None, status: Any = None, **spec: Any
+) -> dict[str, Any]:
+    raw = {
+        "apiVersion": "example.io/v1",
+        "kind": "Widget",
+        "metadata": {"name": name, **(meta or {})},
+        "spec": {"size": 1, **spec},
+    }
+    return raw | ({"status": status} if status is not None else {})
+
+
+async def test_a_create_answers_201_and_what_the_server_owns_is_its_own(ask: Ask) -> None:
+    sent = a_map(
+        metadata={
+            "name": "m",
+            "uid": "mine",
+            "resourceVersion": "7000",
+            "creationTimestamp": "2000-01-01T00:00:00Z",
+        }
+    )
+
+    status, made = await ask.json("POST", MAPS, sent)
+
+    head = made["metadata"]
+    assert status == 201
+    assert head["uid"] != "mine"
+    assert head["resourceVersion"] != "7000"
+    assert head["creationTimestamp"] == "2026-01-01T12:00:00Z"
+    assert head["namespace"] == "default"
+
+
+async def test_a_generated_name_is_its_base_and_five_characters(ask: Ask) -> None:
+    _, made = await ask.json("POST", MAPS, {"metadata": {"generateName": "x" * 70}})
+
+    assert made["metadata"]["name"].startswith("x" * 58)
+    assert len(made["metadata"]["name"]) == 63
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "code", "said"),
+    [
+        (
+            "POST",
+            MAPS,
+            {"metadata": {}},
+            422,
+            'ConfigMap "" is invalid: metadata.name: Required value: name or',
+        ),
+        (
+            "POST",
+            MAPS,
+            {"metadata": {"name": "A_b"}},
+            422,
+            'metadata.name: Invalid value: "A_b": a lowercase RFC 1123',
+        ),
+        (
+            "POST",
+            MAPS,
+            {"metadata": {"name": "m", "namespace": "other"}},
+            400,
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ),
+        (
+            "POST",
+            MAPS,
+            {"metadata": {"name": "m", "labels": {"a": "b c"}}},
+            422,
+            "metadata.labels: Invalid value",
+        ),
+        ("POST", MAPS, b"{", 400, "not valid JSON"),
+        ("POST", "/api/v1/namespaces/no/configmaps", a_map(), 404, 'namespaces "no" not found'),
+        ("GET", MAPS + "/x", None, 404, 'configmaps "x" not found'),
+        ("GET", "/apis/nowhere/v1/things", None, 404, "the server could not find the requested resource"),
+        (
+            "PUT",
+            MAPS + "/x",
+            a_map("y"),
+            400,
+            "the name of the object (y) does not match the name on the URL (x)",
+        ),
+        (
+            "POST",
+            WIDGETS,
+            widget(size=0),
+            422,
+            'Widget.example.io "w" is invalid: spec.size: Invalid value: 0',
+        ),
+        ("POST", "/api/v1/configmaps", a_map(), 405, "the server does not allow this method"),
+        ("DELETE", "/api/v1/namespaces/kube-system", None, 403, "this namespace may not be deleted"),
+        ("POST", MAPS, a_map(data={"a": 1}), 400, "json: cannot unmarshal number into Go struct field"),
+        (
+            "POST",
+            "/api/v1/namespaces/default/secrets",
+            {"metadata": {"name": "s"}, "data": {"a": "*"}},
+            400,
+            "illegal base64 data at input byte 0",
+        ),
+    ],
+)
+async def test_a_refusal_has_the_code_and_words_of_a_real_server(
+    ask: Ask, method: str, path: str, body: Any, code: int, said: str
+) -> None:
+    status, answer = await ask.json(method, path, body)
+
+    assert status == answer["code"] == code
+    assert answer["kind"] == "Status"
+    assert said in answer["message"]
+
+
+async def test_an_update_without_a_version_is_for_built_in_types_only(ask: Ask) -> None:
+    await ask("POST", MAPS, a_map())
+    await ask("POST", WIDGETS, widget())
+
+    built_in, _ = await ask.json("PUT", MAPS + "/m", a_map(data={"a": "b"}))
+    custom, answer = await ask.json("PUT", WIDGETS + "/w", widget(size=2))
+
+    assert (built_in, custom) == (200, 422)
+    assert "metadata.resourceVersion: Invalid value: 0: must be specified for an update" in answer["message"]
+
+
+async def test_a_foreign_uid_conflicts(ask: Ask) -> None:
+    _, made = await ask.json("POST", MAPS, a_map())
+
+    status, answer = await ask.json("PUT", MAPS + "/m", a_map(metadata={"name": "m", "uid": "other"}))
+
+    assert status == 409
+    assert f"UID in precondition: other, UID in object meta: {made['metadata']['uid']}" in answer["message"]
+
+
+async def test_the_main_url_ignores_status_and_the_status_url_all_else(ask: Ask) -> None:
+    _, made = await ask.json("POST", WIDGETS, widget(status={"phase": "sent"}))
+    version = {"resourceVersion": made["metadata"]["resourceVersion"], "labels": {"x": "y"}}
+
+    _, after = await ask.json(
+        "PUT", WIDGETS + "/w/status", widget(meta=version, status={"phase": "up"}, size=9)
+    )
+    _, last = await ask.json("PATCH", WIDGETS + "/w", {"status": {"phase": "no"}}, media=MERGE_PATCH)
+
+    assert "status" not in made
+    assert after["status"] == last["status"] == {"phase": "up"}
+    assert after["spec"]["size"] == 1
+    assert "labels" not in after["metadata"]
+
+
+async def test_the_generation_counts_wishes_not_reports(ask: Ask) -> None:
+    await ask("POST", WIDGETS, widget())
+    await ask("PATCH", WIDGETS + "/w/status", {"status": {"phase": "up"}}, media=MERGE_PATCH)
+    await ask("PATCH", WIDGETS + "/w", {"metadata": {"labels": {"a": "b"}}}, media=MERGE_PATCH)
+
+    _, before = await ask.json("GET", WIDGETS + "/w")
+    _, after = await ask.json("PATCH", WIDGETS + "/w", {"spec": {"size": 2}}, media=MERGE_PATCH)
+
+    assert (before["metadata"]["generation"], after["metadata"]["generation"]) == (1, 2)
+
+
+async def test_without_the_subresource_status_is_plain_data(
+    a_server: Callable[..., ApiServer], asking: Any, widget_crd: Any
+) -> None:
+    ask = asking(a_server(crds=[widget_crd(status=False)]))
+
+    _, made = await ask.json("POST", WIDGETS, widget(status={"phase": "sent"}))
+    _, after = await ask.json("PATCH", WIDGETS + "/w", {"status": {"phase": "up"}}, media=MERGE_PATCH)
+    missing, _ = await ask.json("GET", WIDGETS + "/w/status")
+
+    assert made["status"] == {"phase": "sent"}
+    assert after["metadata"]["generation"] == 2
+    assert missing == 404
+
+
+async def test_unknown_fields_warn_are_dropped_or_refused(ask: Ask) -> None:
+    warned = await ask("POST", WIDGETS, widget("a", foo=1))
+    silent = await ask("POST", WIDGETS + "?fieldValidation=Ignore", widget("b", foo=1))
+    strict, answer = await ask.json("POST", WIDGETS + "?fieldValidation=Strict", widget("c", foo=1))
+
+    assert warned.headers["Warning"] == '299 - "unknown field \\"spec.foo\\""'
+    assert b"foo" not in warned.body
+    assert "Warning" not in silent.headers
+    assert strict == 400
+    assert answer["message"].endswith('strict decoding error: unknown field "spec.foo"')
+
+
+async def test_a_dry_run_stores_nothing_and_takes_no_name(ask: Ask) -> None:
+    status, made = await ask.json("POST", MAPS + "?dryRun=All", a_map())
+    refused, _ = await ask.json("POST", MAPS + "?dryRun=Some", a_map())
+    missing, _ = await ask.json("GET", MAPS + "/m")
+
+    assert (status, refused, missing) == (201, 422, 404)
+    assert made["metadata"]["uid"]
+
+
+async def test_a_json_patch_tests_adds_and_removes(ask: Ask) -> None:
+    _, made = await ask.json("POST", MAPS, a_map(data={"a": "b"}))
+    steps = [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": made["metadata"]["resourceVersion"]},
+        {"op": "add", "path": "/data/c", "value": "d"},
+        {"op": "remove", "path": "/data/a"},
+    ]
+
+    _, after = await ask.json("PATCH", MAPS + "/m", steps, media=JSON_PATCH)
+    status, failed = await ask.json("PATCH", MAPS + "/m", steps, media=JSON_PATCH)
+
+    assert after["data"] == {"c": "d"}
+    assert status == 422
+    assert failed["message"] == "the server rejected our request due to an error in our request"
+
+
+async def test_a_patch_that_names_an_old_version_conflicts(ask: Ask) -> None:
+    _, made = await ask.json("POST", MAPS, a_map())
+    await ask("PATCH", MAPS + "/m", {"data": {"a": "b"}}, media=MERGE_PATCH)
+    old = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "data": {"a": "c"}}
+
+    status, answer = await ask.json("PATCH", MAPS + "/m", old, media=MERGE_PATCH)
+
+    assert (status, answer["reason"]) == (409, "Conflict")
+
+
+async def test_custom_resources_know_no_strategic_patch(ask: Ask) -> None:
+    await ask("POST", WIDGETS, widget())
+
+    status, answer = await ask.json("PATCH", WIDGETS + "/w", {}, media=STRATEGIC_PATCH)
+
+    assert status == 415
+    assert answer["message"].endswith(
+        "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+    )
+
+
+async def test_a_yaml_body_is_as_good_as_json_and_other_types_are_not(ask: Ask) -> None:
+    status, _ = await ask.json("POST", MAPS, b"metadata: {name: m}\ndata: {a: b}\n", media="application/yaml")
+    refused, answer = await ask.json("POST", MAPS, b"<xml/>", media="application/xml")
+    proto, _ = await ask.json("POST", WIDGETS, b"k8s\0", media="application/vnd.kubernetes.protobuf")
+
+    assert (status, refused, proto) == (201, 415, 415)
+    assert "application/json, application/yaml, application/vnd.kubernetes.protobuf" in answer["message"]
+
+
+async def test_a_body_over_three_mebibytes_is_refused(ask: Ask) -> None:
+    status, answer = await ask.json("POST", MAPS, b" " * (3 * 1024 * 1024 + 1))
+
+    assert (status, answer["message"]) == (413, "Request entity too large: limit is 3145728")
+
+
+async def test_an_admission_hook_may_change_or_refuse(server: ApiServer, ask: Ask) -> None:
+    seen: list[Operation] = []
+
+    async def hook(operation: Operation) -> None:
+        seen.append(operation)
+        if operation.object is not None:
+            operation.object.setdefault("data", {})["hooked"] = "yes"
+
+    server.admission.append(hook)
+    _, made = await ask.json("POST", MAPS, a_map())
+    await ask("DELETE", MAPS + "/m")
+
+    assert made["data"] == {"hooked": "yes"}
+    assert [(one.verb, one.kind.kind, one.namespace, one.name) for one in seen] == [
+        ("create", "ConfigMap", "default", "m"),
+        ("delete", "ConfigMap", "default", "m"),
+    ]
+    assert seen[0].caller.user == "system:admin"
+
+
+async def test_a_hook_cannot_reach_the_stored_object(server: ApiServer, ask: Ask) -> None:
+    async def hook(operation: Operation) -> None:
+        if operation.old is not None and operation.object is not None:
+            operation.old["spec"]["size"] = 99
+            operation.object.setdefault("status", {})["phase"] = "touched"
+            raise bad_request("no")
+
+    await ask("POST", WIDGETS, widget())
+    await ask("PATCH", WIDGETS + "/w/status", {"status": {"phase": "up"}}, media=MERGE_PATCH)
+    server.admission.append(hook)
+    refused, _ = await ask.json("PATCH", WIDGETS + "/w", {"spec": {"size": 2}}, media=MERGE_PATCH)
+
+    _, kept = await ask.json("GET", WIDGETS + "/w")
+
+    assert refused == 400
+    assert (kept["spec"]["size"], kept["status"]) == (1, {"phase": "up"})
+
+
+async def test_string_data_becomes_data(ask: Ask) -> None:
+    body = {"metadata": {"name": "s"}, "stringData": {"a": "b"}}
+
+    _, made = await ask.json("POST", "/api/v1/namespaces/default/secrets", body)
+
+    assert (made["data"], made["type"], "stringData" in made) == ({"a": "Yg=="}, "Opaque", False)
+
+
+async def test_repeated_owner_references_are_dropped_with_a_warning(ask: Ask) -> None:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}
+
+    reply = await ask("POST", MAPS, a_map(metadata={"name": "m", "ownerReferences": [owner, owner]}))
+
+    assert reply.body.count(b'"uid":"u"') == 1
+    assert "duplicate" in reply.headers["Warning"]
+
+
+async def test_one_event_has_two_faces(ask: Ask) -> None:
+    body = {
+        "metadata": {"name": "e"},
+        "regarding": {"kind": "Node", "name": "n"},
+        "note": "hello",
+        "reason": "R",
+    }
+    await ask("POST", "/apis/events.k8s.io/v1/namespaces/default/events", body)
+
+    _, core = await ask.json("GET", "/api/v1/namespaces/default/events/e")
+    _, new = await ask.json("GET", "/apis/events.k8s.io/v1/namespaces/default/events/e")
+
+    assert (core["apiVersion"], core["involvedObject"]["name"], core["message"]) == ("v1", "n", "hello")
+    assert (new["apiVersion"], new["regarding"]["name"], new["note"]) == ("events.k8s.io/v1", "n", "hello")
+
+
+async def test_a_role_reference_stands_for_ever(ask: Ask) -> None:
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    body = {"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "x"}}
+    await ask("POST", path, body)
+
+    status, answer = await ask.json(
+        "PUT", path + "/b", {**body, "roleRef": {"kind": "ClusterRole", "name": "y"}}
+    )
+
+    assert status == 422
+    assert "cannot change roleRef" in answer["message"]
+
+
+async def test_an_object_on_its_way_out_takes_no_new_finalizer(ask: Ask) -> None:
+    await ask("POST", MAPS, a_map(metadata={"name": "m", "finalizers": ["example.io/a"]}))
+    await ask("DELETE", MAPS + "/m")
+    more = {"metadata": {"finalizers": ["example.io/a", "example.io/b"]}}
+
+    status, answer = await ask.json("PATCH", MAPS + "/m", more, media=MERGE_PATCH)
+
+    assert status == 422
+    assert "no new finalizers can be added if the object is being deleted" in answer["message"]
