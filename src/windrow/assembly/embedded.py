@@ -10,7 +10,7 @@ from base64 import b64decode
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from windrow.assembly.stock import Stock
 from windrow.bootstrap.minting import USER
 from windrow.client.client import Client
 from windrow.client.limited import LimitedTransport
-from windrow.client.retrying import RetryingTransport
 from windrow.client.transport import Transport
 from windrow.clusters import kinds
 from windrow.clusters.manager import Manager
@@ -138,17 +137,18 @@ def make_manager(
     api = Client(transport)
     counted = calls if calls is not None else Counter()
 
-    def patient(access: Access) -> Transport:
+    def reach(access: Access) -> Transport:
         # Guests are dialled with the manager's own certificate, Harvester with the user's credential.
         label = "guest" if access.user == USER else "harvester"
-        inner = LimitedTransport(CountingTransport(dial(access), counted, label), clock)
-        return RetryingTransport(inner, clock, chance)
+        if proxy and not access.proxy_url:
+            access = replace(access, proxy_url=proxy)
+        return LimitedTransport(CountingTransport(dial(access), counted, label), clock)
 
     async def credential(name: str) -> str:
         return await read_credential(api, name)
 
-    machines = DirectMachines(credential, patient, clock, chance)
-    return Manager(api, machines, patient, clock, chance), machines
+    machines = DirectMachines(credential, reach, clock, chance)
+    return Manager(api, machines, reach, clock, chance, proxy=proxy), machines
 
 
 async def read_credential(api: Client, name: str) -> str:

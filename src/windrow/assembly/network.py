@@ -6,12 +6,12 @@ Both are one function from an `Access` (a kubeconfig, read) to a `Transport`; no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 
 from windrow.client.in_process import InProcessTransport
-from windrow.client.sockets import SocketTransport
+from windrow.client.sockets import Pool, SocketTransport
 from windrow.client.transport import Transport
 from windrow.emulator.rack import Rack
 from windrow.kube.kubeconfig import Access, ReadFile
@@ -48,16 +48,17 @@ class CountingTransport:
 
 
 class Sockets:
-    """Dials over real sockets and closes all of them at the end."""
+    """Dials over real sockets out of one pool of connections, and closes all of them at the end.
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._opened: list[SocketTransport] = []
+    `env` is the environment that exec plugins of kubeconfigs get.
+    """
+
+    def __init__(self, clock: Clock, env: Mapping[str, str] | None = None) -> None:
+        self._clock, self._env = clock, env
+        self._pool = Pool()
 
     def dial(self, access: Access) -> Transport:
-        transport = SocketTransport(access, self._clock)
-        self._opened.append(transport)
-        return transport
+        return SocketTransport(access, self._clock, env=self._env, pool=self._pool)
 
     async def __aenter__(self) -> Sockets:
         return self
@@ -65,8 +66,7 @@ class Sockets:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for transport in self._opened:
-            await transport.aclose()
+        await self._pool.aclose()
 
 
 def through_rack(rack: Rack, clock: Clock, read_file: ReadFile | None = None) -> Dial:

@@ -7,7 +7,7 @@ argv and no environment, print nothing themselves, and end when their task is ca
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,12 +31,14 @@ class EmulateOptions:
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
     """`kubeconfig` names an outside Kubernetes that holds the management API; None means the embedded store in
-    `state`. `proxy` is an HTTP proxy for every Harvester and guest whose kubeconfig names none."""
+    `state`. `proxy` is an HTTP proxy for every Harvester and guest whose kubeconfig names none. `env` is what exec
+    plugins of kubeconfigs get."""
 
     state: Path
     port: int = 0
     kubeconfig: Path | None = None
     proxy: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

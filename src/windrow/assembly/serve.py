@@ -28,7 +28,7 @@ async def run(options: ServeOptions, out: Out) -> int:
     clock = SystemClock()
     try:
         async with (
-            Sockets(clock) as sockets,
+            Sockets(clock, options.env) as sockets,
             embedded_manager(
                 options.state,
                 clock,
@@ -56,7 +56,7 @@ async def _serve_outside(options: ServeOptions, out: Out) -> int:
         options.kubeconfig.read_text(), read_file=lambda name: (folder / name).read_text()
     )
     clock, chance = SystemClock(), Chance()
-    async with Sockets(clock) as sockets:
+    async with Sockets(clock, options.env) as sockets:
         transport = sockets.dial(access)
         await install_kinds(Client(transport))
         manager, machines = make_manager(transport, sockets.dial, clock, chance, proxy=options.proxy)
