@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.contract.test_machines import CREDENTIAL, DOCUMENT, a_spec, born, see
 from windrow.assembly.clock import run_story
 from windrow.emulator import kinds
 from windrow.emulator.stock import Image, Network
+from windrow.formats.json import dumps
 from windrow.harvester import names
 from windrow.kube.errors import Unanswered
 from windrow.kube.refs import PVC, SECRET
@@ -488,5 +490,83 @@ def test_an_address_is_known_as_soon_as_harvester_knows_it() -> None:
             await seen(world, "m-1", lambda s: bool(s.addresses))
             known["manager"] = clock.now()
         assert known["manager"] - known["harvester"] <= timedelta(seconds=0.1)
+
+    play(story)
+
+
+class Narrow:
+    """A transport under a credential of one namespace: kube-system and the hosts are out of its sight."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    async def send(self, request: Request) -> Reply:
+        if request.path.endswith(("/kube-system", "/nodes")):
+            body = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "may not"}
+            return Reply(403, dumps(body))
+        reply: Reply = await self._inner.send(request)
+        return reply
+
+    def stream(self, request: Request) -> Any:
+        return self._inner.stream(request)
+
+
+def test_a_narrow_credential_works_without_hosts_and_is_known_by_its_ca() -> None:
+    async def story(world: RackWorld) -> None:
+        narrow = DirectMachines(
+            world.credential, lambda access: Narrow(world.dial(access)), world.harvester.pace.clock, Chance(5)
+        )
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(narrow.run())
+            memory = await narrow.ensure(a_spec(), None)
+            world.machines, whole = narrow, world.machines
+            sighting = await seen(world, "m-1", lambda s: bool(s.addresses))
+            assert sighting.host
+            assert sighting.host_ready is None
+            assert sighting.zone
+            running.cancel()
+        lists = [request for request in world.requests if request.path.endswith("/nodes")]
+        assert lists == []
+
+        # With more rights it is still the same Harvester; with fewer nobody can tell.
+        await whole.power(memory, Power.RESTART)
+        seen_whole = await whole.ensure(a_spec("c1-pool1-abcde-second", "m-2"), None)
+        with pytest.raises(InfrastructureUnknown, match="may not read the kube-system namespace"):
+            await narrow.power(seen_whole, Power.OFF)
+
+    play(story)
+
+
+def test_machines_that_have_ended_are_not_asked_about_again() -> None:
+    async def story(world: RackWorld) -> None:
+        memory = await born(world, a_spec())
+        await world.machines.remove(memory, frozenset())
+        await seen(world, "m-1", lambda s: s.presence == "missing")
+        world.requests.clear()
+        await world.revoke()
+        await world.harvester.pace.pause(120)
+        await world.restore()
+        await world.harvester.pace.pause(120)
+        assert [call for call in world.calls() if NAME in call] == []
+        sighting = world.machines.sightings().get("m-1")
+        assert sighting is not None
+        assert sighting.presence == "missing"
+
+    play(story)
+
+
+def test_two_namespaces_and_two_clusters_of_one_name_are_kept_apart() -> None:
+    async def story(world: RackWorld) -> None:
+        await world.harvester.stock(namespaces=["other"])
+        memory = await born(world, a_spec())
+        twin = replace(a_spec(uid="m-2", vmNamespace="other"), cluster_uid="cluster-2")
+        twins = await world.machines.ensure(twin, None)
+        await seen(world, "m-2", lambda s: bool(s.addresses))
+        await world.machines.remove(memory, frozenset())
+        await seen(world, "m-1", lambda s: s.presence == "missing")
+        sighting = world.machines.sightings().get("m-2")
+
+        assert sighting is not None
+        assert (sighting.presence, sighting.vm_uid) == ("present", twins["WindrowVMUID"])
 
     play(story)

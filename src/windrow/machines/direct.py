@@ -8,6 +8,7 @@ while nobody runs the stations.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -39,6 +40,8 @@ from windrow.values.clock import Clock
 # How often a credential is read again by itself: while all is well, and while its Harvester cannot be seen.
 RENEWAL = timedelta(seconds=60)
 ANXIOUS = timedelta(seconds=10)
+# How many machines that have ended are still shown as missing.
+ENDED_KEPT = 1000
 
 _POWERS = {Power.ON: powers.start, Power.OFF: powers.stop, Power.RESTART: powers.restart}
 
@@ -53,6 +56,7 @@ class _Station:
         self._connections, self._board, self._clock, self._chance = connections, board, clock, chance
         self._machines: dict[str, Watched] = {}
         self._lookouts: dict[str, Lookout] = {}
+        self._ended: deque[str] = deque()
         self._namespaces = asyncio.Event()
         self._awake = asyncio.Event()
         self._trouble = "its Harvester has not been asked yet"
@@ -83,9 +87,24 @@ class _Station:
 
     def tell(self, uid: str, sighting: Sighting | None) -> None:
         if sighting is None:
-            self._board.drop(uid)
-        else:
-            self._board.put(uid, dated(self._board.get(uid), sighting, self._clock.now()))
+            return self._board.drop(uid)
+        self._board.put(uid, dated(self._board.get(uid), sighting, self._clock.now()))
+        machine = self._machines.get(uid)
+        if sighting.presence == "missing" and machine is not None and machine.ended:
+            self._forget(machine)
+        return None
+
+    def _forget(self, machine: Watched) -> None:
+        """The machine has ended, and its absence is proved: its last sighting stays for a while, the rest goes."""
+        configuration = machine.configuration
+        del self._machines[configuration.machine_uid]
+        if (lookout := self._lookouts.get(configuration.vm_namespace)) is not None:
+            lookout.forget(configuration)
+        self._ended.append(configuration.machine_uid)
+        while len(self._ended) > ENDED_KEPT:
+            uid = self._ended.popleft()
+            if uid not in self._machines:
+                self._board.drop(uid)
 
     async def run(self) -> None:
         """Look after the machines until cancelled, over as many connections as it takes."""

@@ -144,6 +144,14 @@ class Lookout:
         self._by_ref[configuration.ref] = configuration.machine_uid
         self._look(configuration.machine_uid)
 
+    def forget(self, configuration: Configuration) -> None:
+        """Look after this machine no more; what is being asked about it is still told."""
+        uid = configuration.machine_uid
+        self._machines.pop(uid, None)
+        self._alone.pop(uid, None)
+        if self._by_ref.get(configuration.ref) == uid:
+            del self._by_ref[configuration.ref]
+
     def reading(self, ref: Ref) -> Vm | None:
         """The VM as the cache shows it; None where that is not certain."""
         return self.vms.get(ref) if self.is_certain else None
@@ -261,8 +269,7 @@ class Lookout:
 
     async def _clear_doubt(self, uid: str, grace: timedelta) -> None:
         await pause(self._clock, grace)
-        while True:
-            machine = self._machines[uid]
+        while (machine := self._machines.get(uid)) is not None:
             try:
                 verdict = await self._ask(machine)
             except InfrastructureUnknown as unknown:
