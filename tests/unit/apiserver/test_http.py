@@ -1,0 +1,211 @@
+"""The HTTP door, over real sockets on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import aiohttp
+import pytest
+
+from windrow.apiserver.doors import Identity, Peer
+from windrow.apiserver.http import Listener
+from windrow.apiserver.server import ApiServer
+from windrow.formats import x509
+from windrow.formats.fastjson import loads
+from windrow.kube.refs import CONFIG_MAP
+from windrow.kube.requests import Event, Reply, Request
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+WHOAMI = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+NOW = datetime.now(UTC)
+DAY = {"now": NOW, "lifetime": timedelta(days=1)}
+
+
+@pytest.fixture(scope="module")
+def authority() -> tuple[str, str]:
+    return x509.new_authority("ca", NOW, 10)
+
+
+def identity_of(authority: tuple[str, str], name: str = "api") -> Identity:
+    chain, key = x509.issue(*authority, common_name=name, ips=["127.0.0.1"], server=True, client=False, **DAY)  # type: ignore[arg-type]
+    return Identity(chain, key, authority[0])
+
+
+def client_context(authority: tuple[str, str], tmp_path: Any, *, common_name: str = "") -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=authority[0])
+    if common_name:
+        shown, key = x509.issue(*authority, common_name=common_name, server=False, client=True, **DAY)  # type: ignore[arg-type]
+        path = tmp_path / f"{common_name}.pem"
+        path.write_text(shown + key)
+        context.load_cert_chain(path)
+    return context
+
+
+@asynccontextmanager
+async def plain(server: Any) -> AsyncIterator[tuple[aiohttp.ClientSession, Listener]]:
+    async with (
+        Listener(server) as listener,
+        aiohttp.ClientSession(f"http://127.0.0.1:{listener.port}") as session,
+    ):
+        yield session, listener
+
+
+@pytest.fixture
+def open_server(a_server: Callable[..., ApiServer]) -> ApiServer:
+    return a_server(anonymous=True)
+
+
+async def test_a_client_certificate_is_asked_for_but_not_demanded(
+    a_server: Callable[..., ApiServer], authority: tuple[str, str], tmp_path: Any, clock: Any
+) -> None:
+    clock.instant = NOW
+    server = a_server(tls=identity_of(authority))
+    async with Listener(server) as listener, aiohttp.ClientSession() as session:
+        url = f"https://127.0.0.1:{listener.port}{WHOAMI}"
+        shown = client_context(authority, tmp_path, common_name="carol")
+        async with session.post(url, json={}, ssl=shown) as known:
+            body = await known.json()
+        async with session.post(url, json={}, ssl=client_context(authority, tmp_path)) as unknown:
+            pass
+
+    assert body["status"]["userInfo"]["username"] == "carol"
+    assert unknown.status == 401
+
+
+async def test_a_renewed_identity_is_shown_to_new_connections(
+    a_server: Callable[..., ApiServer], authority: tuple[str, str], tmp_path: Any
+) -> None:
+    server = a_server(tls=identity_of(authority, "old"))
+    async with Listener(server) as listener:
+
+        async def shown() -> str:
+            context = client_context(authority, tmp_path)
+            _, writer = await asyncio.open_connection("127.0.0.1", listener.port, ssl=context)
+            found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            writer.close()
+            return x509.read_subject(ssl.DER_cert_to_PEM_cert(found)).common_name
+
+        before = await shown()
+        server.tls = identity_of(authority, "new")
+
+        assert (before, await shown()) == ("old", "new")
+
+
+async def test_watch_lines_arrive_as_they_happen(open_server: ApiServer) -> None:
+    async with plain(open_server) as (session, _), session.get(MAPS + "?watch=1") as response:
+        assert response.headers["Transfer-Encoding"] == "chunked"
+        await open_server.local().create(CONFIG_MAP, {"metadata": {"name": "m"}}, "default")
+        line = await asyncio.wait_for(response.content.readline(), 5)
+
+    event = loads(line)
+    assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "m")
+
+
+async def test_closing_ends_open_watches_cleanly_and_soon(open_server: ApiServer) -> None:
+    async with aiohttp.ClientSession() as session:
+        listener = Listener(open_server)
+        await listener.__aenter__()
+        async with session.get(f"http://127.0.0.1:{listener.port}{MAPS}?watch=1") as response:
+            await asyncio.wait_for(listener.__aexit__(None, None, None), 5)
+
+            assert await response.content.read() == b""
+
+
+async def test_a_client_that_leaves_ends_its_watch(open_server: ApiServer) -> None:
+    ended = asyncio.Event()
+
+    class Noticing:
+        def identity(self) -> None:
+            return None
+
+        async def send(self, request: Request, peer: Peer) -> Reply:
+            return await open_server.send(request, peer)
+
+        @asynccontextmanager
+        async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[Event]]:
+            async with open_server.stream(request, peer) as events:
+                try:
+                    yield events
+                finally:
+                    ended.set()
+
+    async with plain(Noticing()) as (session, _):
+        response = await session.get(MAPS + "?watch=1")
+        response.close()
+        await asyncio.wait_for(ended.wait(), 5)
+
+
+async def test_a_refused_watch_is_an_ordinary_answer(open_server: ApiServer) -> None:
+    async with (
+        plain(open_server) as (session, _),
+        session.get("/apis/no.where/v1/things?watch=1") as response,
+    ):
+        body = await response.json()
+
+    assert (response.status, body["kind"]) == (404, "Status")
+
+
+async def test_a_body_that_is_too_large_is_refused(open_server: ApiServer) -> None:
+    body = b" " * (3 * 1024 * 1024 + 1)
+    async with plain(open_server) as (session, _), session.post(MAPS, data=body) as response:
+        answer = await response.json()
+
+    assert (response.status, answer["message"]) == (413, "Request entity too large: limit is 3145728")
+
+
+async def test_a_connection_serves_many_requests(open_server: ApiServer) -> None:
+    async with Listener(open_server) as listener:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        for _ in range(3):
+            writer.write(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+            size = int(
+                next(
+                    line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")
+                ).split()[1]
+            )
+            assert head.startswith(b"HTTP/1.1 200")
+            assert loads(await reader.readexactly(size))["major"] == "1"
+        writer.close()
+
+
+async def test_a_request_without_a_content_type_is_json_and_warnings_come_as_headers(
+    a_server: Callable[..., ApiServer], widget_crd: Any
+) -> None:
+    server = a_server(anonymous=True, crds=[widget_crd()])
+    body = b'{"metadata":{"name":"w"},"spec":{"size":1,"foo":2}}'
+    async with plain(server) as (session, _):
+        path = "/apis/example.io/v1/namespaces/default/widgets"
+        async with session.post(path, data=body, skip_auto_headers=["Content-Type"]) as response:
+            assert response.status == 201
+            assert response.headers["Warning"] == '299 - "unknown field \\"spec.foo\\""'
+
+
+async def test_a_fault_of_the_door_is_a_500_with_a_status(open_server: ApiServer) -> None:
+    async def broken(request: Any, caller: Any) -> Reply:
+        raise RuntimeError("out of luck")
+
+    open_server.routes["/broken"] = broken
+    async with plain(open_server) as (session, _), session.get("/broken") as response:
+        body = await response.json()
+
+    assert (response.status, body["reason"]) == (500, "InternalError")
+    assert body["message"] == "Internal error occurred: out of luck"
+
+
+async def test_names_in_paths_may_be_escaped(open_server: ApiServer) -> None:
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    async with plain(open_server) as (session, _):
+        await session.post(path, json={"metadata": {"name": "system:x"}, "rules": []})
+        async with session.get(path + "/system%3Ax") as response:
+            assert response.status == 200
+
+
+def test_an_identity_hides_its_key(authority: tuple[str, str]) -> None:
+    assert "PRIVATE" not in repr(replace(identity_of(authority)))
