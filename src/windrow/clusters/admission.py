@@ -7,6 +7,7 @@ the rest why it is held. Nothing remembers: the next look asks again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 
 from windrow.bootstrap.intent import Role
 from windrow.clusters.parts import Disruption, Held
@@ -16,7 +17,9 @@ from windrow.clusters.seen import MachineSeen, Seen, silent_about
 
 LAST_MEMBER = "replacement skipped: last etcd member"
 
-Gate = Callable[[Disruption, MachineSeen, Seen, Sequence[Disruption]], str]
+# Why not, "" for no objection; with an instant at which to ask again, where only time helps.
+Reason = str | tuple[str, datetime]
+Gate = Callable[[Disruption, MachineSeen, Seen, Sequence[Disruption]], Reason]
 
 
 def admit(asked: Sequence[Disruption], seen: Seen) -> tuple[list[Disruption], list[Held]]:
@@ -26,9 +29,10 @@ def admit(asked: Sequence[Disruption], seen: Seen) -> tuple[list[Disruption], li
     held: list[Held] = []
     for disruption in sorted(asked, key=lambda disruption: _ORDER.index(disruption.kind)):
         machine = by_name[disruption.machine]
-        reason = next(filter(None, (gate(disruption, machine, seen, admitted) for gate in _GATES)), "")
+        reasons = (gate(disruption, machine, seen, admitted) for gate in _GATES)
+        reason: Reason = next((reason for reason in reasons if reason), "")
         if reason:
-            held.append(Held(disruption, reason))
+            held.append(Held(disruption, *((reason,) if isinstance(reason, str) else reason)))
         else:
             admitted.append(disruption)
     return admitted, held
@@ -136,24 +140,45 @@ def _one_server_at_a_time(
     return f"one server at a time; {busy[0]} is leaving" if busy else ""
 
 
-def _breaker(disruption: Disruption, machine: MachineSeen, seen: Seen, admitted: Sequence[Disruption]) -> str:
+def _breaker(
+    disruption: Disruption, machine: MachineSeen, seen: Seen, admitted: Sequence[Disruption]
+) -> Reason:
     """When much of a pool is unhealthy at once, the cause is elsewhere, and replacing makes it worse."""
     pool = seen.cluster.find_pool(machine.pool)
     if disruption.kind != "replace" or pool is None or not seen.standing.initialized:
         return ""
-    unhealthy, most = count_unhealthy(pool, seen), pool.max_unhealthy.of(pool.quantity)
-    if unhealthy > most:
+    most = pool.max_unhealthy.of(pool.quantity)
+    if is_tripped(pool, seen):
         return (
-            f"{unhealthy} of {pool.quantity} machines of pool {pool.name} are unhealthy, more than the {most} that "
-            f"maxUnhealthy {pool.max_unhealthy} allows; look for a common cause"
+            f"{count_unhealthy(pool, seen)} of {pool.quantity} machines of pool {pool.name} are unhealthy, more than "
+            f"the {most} that maxUnhealthy {pool.max_unhealthy} allows; look for a common cause"
         )
-    if unhealthy < pool.max_unhealthy.least:
+    if count_unhealthy(pool, seen) < pool.max_unhealthy.least:
         return f"unhealthyRange begins at {pool.max_unhealthy.least}"
     under_way = sum(1 for m in seen.leaving if m.pool == pool.name and not m.is_ready)
     under_way += sum(1 for d in admitted if d.kind == "replace" and d.machine in _names(pool, seen))
     if under_way >= most:
         return f"{under_way} of pool {pool.name} are being replaced already, and maxUnhealthy allows {most}"
-    return ""
+    return _settling(pool, seen)
+
+
+def _settling(pool: Pool, seen: Seen) -> Reason:
+    """When the common cause ends, machines come back one by one; the last ones must not be replaced for being last."""
+    breaker = seen.standing.find_breaker(pool.name)
+    if breaker is None:
+        return ""
+    until = (breaker.released or seen.now) + pool.unhealthy_after
+    if seen.now >= until:
+        return ""
+    return (
+        f"many machines of pool {pool.name} were unhealthy until just now; the rest are given new time",
+        until,
+    )
+
+
+def is_tripped(pool: Pool, seen: Seen) -> bool:
+    """Whether more machines of the pool are unhealthy than may be replaced."""
+    return count_unhealthy(pool, seen) > pool.max_unhealthy.of(pool.quantity)
 
 
 def _names(pool: Pool, seen: Seen) -> set[str]:

@@ -20,7 +20,7 @@ from windrow.client.client import Client
 from windrow.clusters import actions as do
 from windrow.clusters import names
 from windrow.clusters.actions import Action
-from windrow.clusters.guests import Guests
+from windrow.clusters.guests import Guests, Link
 from windrow.clusters.intents import build_intent, build_spec, find_distribution, find_revision
 from windrow.clusters.journal import Journal
 from windrow.clusters.kinds import CLUSTER, MACHINE
@@ -170,6 +170,8 @@ class Carrier:
         if isinstance(action, _QUIET):
             return
         machine = self._find(action, seen)
+        if isinstance(action, do.Remove) and machine is not None and machine.removal_ordered is not None:
+            return  # the order is repeated
         if machine is not None and machine.record.raw:
             await self._journal.note(MACHINE, machine.record.raw, action.reason, action.because)
         subject = f"{action.subject}: " if action.subject else ""
@@ -222,11 +224,15 @@ class Carrier:
             return
         self._machines.wrote(raw)
 
-    def _guest(self, seen: Seen) -> Client:
+    def _link(self, seen: Seen) -> Link:
         link = self._guests.find(seen.cluster.uid)
         if link is None:
             raise Lost
-        return link.client
+        return link
+
+    async def _change_node(self, seen: Seen, node: str, change: Raw) -> None:
+        link = self._link(seen)
+        link.nodes.wrote(await link.client.patch(NODE.ref(node), change))
 
     async def _change_finalizers(self, ref: Ref, uid: str, *, add: str = "", drop: str = "") -> Raw | None:
         """With the object as it is now, since others may add theirs meanwhile. None when it is gone."""
@@ -447,7 +453,7 @@ class Carrier:
         record = self._get(action, seen).record
         labels = {names.NODE_ROLE_WORKER: "true"} if names.WORKER_ROLE in _role_labels(record) else {}
         change = {"labels": labels, "annotations": {names.APPLIED_REVISION: record.revision or "unknown"}}
-        await self._guest(seen).patch(NODE.ref(action.node), {"metadata": change})
+        await self._change_node(seen, action.node, {"metadata": change})
 
     async def _scrub(self, action: do.Scrub, seen: Seen) -> None:
         machine = self._get(action, seen).record
@@ -467,10 +473,10 @@ class Carrier:
             self._machines.wrote(raw)
 
     async def _cordon(self, action: do.Cordon, seen: Seen) -> None:
-        await self._guest(seen).patch(NODE.ref(action.node), {"spec": {"unschedulable": True}})
+        await self._change_node(seen, action.node, {"spec": {"unschedulable": True}})
 
     async def _evict(self, action: do.Evict, seen: Seen) -> None:
-        client = self._guest(seen)
+        client = self._link(seen).client
         for namespace, name in action.pods:
             ref = POD.ref(name, namespace)
             body = {
@@ -487,7 +493,7 @@ class Carrier:
 
     async def _leave_etcd(self, action: do.LeaveEtcd, seen: Seen) -> None:
         change = {"metadata": {"annotations": {names.ETCD_REMOVE: "true"}}}
-        await self._guest(seen).patch(NODE.ref(action.node), change)
+        await self._change_node(seen, action.node, change)
 
     async def _remove(self, action: do.Remove, seen: Seen) -> None:
         machine = self._get(action, seen).record
@@ -498,7 +504,7 @@ class Carrier:
         self._memo.removals[machine.uid] = self._clock.now()
 
     async def _forget_node(self, action: do.ForgetNode, seen: Seen) -> None:
-        client = self._guest(seen)
+        client = self._link(seen).client
         await _delete(client, NODE.ref(action.node))
         await _delete(client, SECRET.ref(names.password_secret(action.node), "kube-system"))
 

@@ -17,6 +17,7 @@ from windrow.bootstrap.minting import mint_access
 from windrow.client.client import Client
 from windrow.client.transport import Transport
 from windrow.client.watching import WatchedCache
+from windrow.clusters.ledger import Ledger
 from windrow.clusters.seen import Guest, Node, read_node
 from windrow.kube.errors import KubeError, Unanswered, Unreachable, error_for
 from windrow.kube.kubeconfig import Access
@@ -149,7 +150,8 @@ class Link:
         self._asked = False
         self._hurry = asyncio.Event()
         self._lost = False
-        self.nodes: WatchedCache[Node] = WatchedCache(self._servers, NODE, "", read_node, clock, chance)
+        self._cache: WatchedCache[Node] = WatchedCache(self._servers, NODE, "", read_node, clock, chance)
+        self.nodes: Ledger[Node] = Ledger(self._cache, read_node, lambda node: node.version_mark)
         self.client = Client(self._servers)
 
     def _mint(self, url: str) -> Access:
@@ -207,7 +209,10 @@ class Link:
                 await self._follow()
 
     async def _forward(self) -> None:
-        async for _ in self.nodes.changes():
+        async for before, after in self._cache.changes():
+            node = after or before
+            if node is not None:
+                self.nodes.noted(NODE.ref(node.name), after)
             self._changed()
 
     async def _until_it_answers(self) -> None:
@@ -257,7 +262,7 @@ class Link:
     async def _follow(self) -> None:
         """Follow the nodes until no server answers any more."""
         self._lost = False
-        watching = asyncio.ensure_future(self.nodes.run())
+        watching = asyncio.ensure_future(self._cache.run())
         try:
             while True:
                 await self._servers.bell.wait()

@@ -236,7 +236,8 @@ class Manager:
         if troubles:
             subject, trouble = next(iter(troubles.items()))
             return Failed(Unfinished(f"{subject or seen.cluster.name}: {trouble.fact}; {trouble.cure}"))
-        until = earliest(*(wait.until for wait in plan.waits), link.grace_ends if link else None)
+        instants = [wait.until for wait in plan.waits] + [held.until for held in plan.held]
+        until = earliest(*instants, link.grace_ends if link else None)
         if plan.refused:
             return Waiting(str(plan.refused[0]), seen.now, "it is looked at again", seen.now + LOOK_AGAIN)
         wait = find_wait(seen, plan, troubles)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
 from windrow.clusters.actions import Action, Wait
@@ -33,6 +34,7 @@ class Held:
 
     disruption: Disruption
     because: str
+    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

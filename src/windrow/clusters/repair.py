@@ -25,11 +25,10 @@ from typing import Literal
 from windrow.clusters.actions import Retire, Start, Wait
 from windrow.clusters.parts import Disruption, Part, Sheet
 from windrow.clusters.reading import Pool
-from windrow.clusters.seen import MachineSeen, Seen, silent_about
+from windrow.clusters.seen import STANDING, MachineSeen, Seen, silent_about
 
 HOST_WITHIN = timedelta(minutes=15)
 START_WITHIN = timedelta(minutes=2)
-_STANDING = frozenset({"stopped", "failed"})
 _MOVING = frozenset({"provisioning", "starting", "stopping", "migrating", "deleting"})
 
 
@@ -97,7 +96,7 @@ def judge(machine: MachineSeen, pool: Pool, seen: Seen) -> Verdict:
         )
     if sighting.presence == "missing":
         return _judge_missing(machine, seen)
-    if sighting.state in _STANDING:
+    if sighting.state in STANDING:
         return _judge_standing(machine, pool, seen)
     if sighting.state in _MOVING:
         return Verdict(
@@ -113,6 +112,11 @@ def _words(because: str) -> str:
 
 
 def _judge_wish(machine: MachineSeen) -> Verdict:
+    if machine.is_down:
+        state = (
+            "gone" if machine.sighting is None or machine.presence == "missing" else machine.sighting.state
+        )
+        return Verdict("wait", f"node {machine.name} to be seen as lost, whose VM is {state}", "it is judged")
     if machine.record.replace_now:
         return Verdict("lost", "its annotation asks for a replacement")
     return WELL

@@ -14,7 +14,7 @@ from windrow.clusters.reading import Cluster, Pool
 from windrow.clusters.records import Machine
 from windrow.clusters.standing import Standing
 from windrow.kube.conditions import find_condition
-from windrow.kube.objects import annotations_of, dig, labels_of, name_of, uid_of
+from windrow.kube.objects import annotations_of, dig, labels_of, name_of, uid_of, version_of
 from windrow.machines.port import Problem, Sighting
 from windrow.values.clock import read_stamp
 
@@ -38,6 +38,7 @@ class Node:
     revision: str = ""
     leaving_etcd: bool = False
     left_etcd: bool = False
+    version_mark: str = field(default="", compare=False)  # resourceVersion
 
 
 def read_node(raw: Mapping[str, Any]) -> Node:
@@ -64,6 +65,7 @@ def read_node(raw: Mapping[str, Any]) -> Node:
         revision=annotations.get(names.APPLIED_REVISION, ""),
         leaving_etcd=annotations.get(names.ETCD_REMOVE) == "true",
         left_etcd=bool(annotations.get(names.ETCD_REMOVED)),
+        version_mark=version_of(raw),
     )
 
 
@@ -88,6 +90,10 @@ class Pod:
     namespace: str
     name: str
     leaving: bool = False
+
+
+# States of a VM that does not run and will not by itself.
+STANDING = frozenset({"stopped", "failed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +138,12 @@ class MachineSeen:
     @property
     def is_ready(self) -> bool:
         return self.node is not None and self.node.ready
+
+    @property
+    def is_down(self) -> bool:
+        """Whether Harvester shows for certain that it does not run."""
+        sighting = self.sighting
+        return sighting is not None and (sighting.presence == "missing" or sighting.state in STANDING)
 
     @property
     def address(self) -> str:
@@ -215,9 +227,12 @@ class Seen:
         return self.cluster.cloud_provider == "harvester"
 
     def is_complete(self, machine: MachineSeen) -> bool:
-        """Ready, and everything that makes a node whole has been done."""
+        """Ready, and everything that makes a node whole has been done.
+
+        A node is shown as Ready for a while after its VM is gone or stands still; Harvester knows at once.
+        """
         node = machine.node
-        if node is None or not node.ready:
+        if node is None or not node.ready or machine.is_down:
             return False
         if self.needs_cloud_provider() and (not node.provider_id or node.uninitialized):
             return False

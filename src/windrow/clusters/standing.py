@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from windrow.kube.conditions import is_true
 from windrow.kube.objects import dig
+from windrow.values.clock import read_stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,13 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
+class Breaker:
+    """A pool's breaker that has tripped: `released` is when it let go again, None while it holds."""
+
+    released: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     first_name: str = ""
     first_uid: str = ""
@@ -32,7 +41,11 @@ class Standing:
     version: str = ""
     checked: bool = False
     born: bool = False
+    breakers: Mapping[str, Breaker] = field(default_factory=dict)  # by pool, of those that have ever tripped
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def find_breaker(self, pool: str) -> Breaker | None:
+        return self.breakers.get(pool)
 
 
 def read_standing(status: Mapping[str, Any]) -> Standing:
@@ -48,5 +61,15 @@ def read_standing(status: Mapping[str, Any]) -> Standing:
         version=str(status.get("version") or ""),
         checked=is_true(status.get("conditions"), "Checked"),
         born=is_true(status.get("conditions"), "Provisioned"),
+        breakers=_read_breakers(status),
         raw=status,
     )
+
+
+def _read_breakers(status: Mapping[str, Any]) -> dict[str, Breaker]:
+    found: dict[str, Breaker] = {}
+    for pool in status.get("pools") or ():
+        if breaker := pool.get("breaker"):
+            released = breaker.get("released")
+            found[str(pool.get("name"))] = Breaker(read_stamp(released) if released else None)
+    return found

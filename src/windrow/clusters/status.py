@@ -11,7 +11,7 @@ from typing import Any
 
 from windrow.clusters import names
 from windrow.clusters.actions import Start, Wait
-from windrow.clusters.admission import LAST_MEMBER
+from windrow.clusters.admission import LAST_MEMBER, is_tripped
 from windrow.clusters.endpoint import MODE, find_apis, find_server
 from windrow.clusters.parts import Held
 from windrow.clusters.plan import Plan
@@ -59,9 +59,11 @@ def find_progress(machine: MachineSeen, seen: Seen, trouble: Trouble | None = No
         because = sighting.because if sighting else "it has not been looked at yet"
         return Progress("Unknown", f"Harvester to show {name} ({because})", "it is judged")
     if sighting.presence == "missing":
-        return Progress("Lost", f"a decision about {name}, whose VM is gone from Harvester", "it is replaced")
+        return Progress(
+            "Lost", f"node {name} to be seen as lost, whose VM is gone", "the machine is replaced"
+        )
     words = f" ({sighting.because})" if sighting.because else ""
-    if sighting.state in _PHASES and not machine.is_ready:
+    if sighting.state in _PHASES and (not machine.is_ready or machine.is_down):
         return Progress(
             _PHASES[sighting.state], f"{name}, which is {sighting.state}{words}", "it runs and joins"
         )
@@ -163,7 +165,7 @@ def _machine_wait(
 def _wait_of_held(held: Held) -> str:
     if held.because == LAST_MEMBER:
         return f"{held.disruption.machine} to come back by itself or by hand ({LAST_MEMBER})"
-    return f"leave to remove {held.disruption.machine}: {held.because}"
+    return f"permission to remove {held.disruption.machine}: {held.because}"
 
 
 def held_sentence(held: Held) -> str:
@@ -230,7 +232,7 @@ def find_wait(seen: Seen, plan: Plan, troubles: Troubles) -> Wait | None:
     waits = [wait for machine in _by_weight(seen) if (wait := _shown_wait(machine, seen, plan, troubles))]
     general = [wait for wait in plan.waits if not wait.machine]
     # While machines are on their way, they say more than "the pools to fill".
-    if general and not (waits and seen.standing.first_uid and seen.cluster.deleting is None):
+    if general and not (waits and seen.standing.first_uid):
         return general[0]
     if waits:
         more = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
@@ -348,9 +350,24 @@ def _tally(seen: Seen, *, servers: bool) -> str:
 
 
 def _pool_summary(pool: Pool, seen: Seen) -> dict[str, Any]:
-    return {
+    summary: dict[str, Any] = {
         "name": pool.name,
         "wanted": pool.quantity,
         "machines": len(seen.of_pool(pool)),
         "ready": _complete(pool, seen),
     }
+    if breaker := _breaker(pool, seen):
+        summary["breaker"] = breaker
+    return summary
+
+
+def _breaker(pool: Pool, seen: Seen) -> dict[str, Any]:
+    """Of a pool whose breaker holds, or held: since when it has let go."""
+    before = seen.standing.find_breaker(pool.name)
+    if seen.standing.initialized and seen.guest.answers and is_tripped(pool, seen):
+        return {"tripped": True}
+    if before is None:
+        return {}
+    if not seen.guest.answers and before.released is None:
+        return {"tripped": True}  # nothing is known that would release it
+    return {"tripped": False, "released": stamp(before.released or seen.now)}

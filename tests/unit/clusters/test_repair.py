@@ -31,6 +31,7 @@ from tests.unit.clusters.worlds import (
 from windrow.clusters.actions import Retire, Start
 from windrow.clusters.admission import LAST_MEMBER
 from windrow.clusters.reading import Share
+from windrow.clusters.standing import Breaker
 
 SERVERS = a_pool("servers", 3, SERVER)
 WORKERS = a_pool("workers", 5)
@@ -212,6 +213,17 @@ def test_missing_machines_count_in_the_breaker_with_those_that_are_not_ready():
 
     assert not of_kind(plan, Retire)
     assert "w1" in held(plan)
+
+
+def test_when_the_breaker_lets_go_the_rest_are_given_new_time():
+    cluster, machines = workers_with(*(unready(machine, LONG_AGO) for machine in some("w", 2, WORKERS)))
+
+    def standing(**breaker):
+        return replace(cluster, standing=replace(cluster.standing, breakers={"workers": Breaker(**breaker)}))
+
+    assert not of_kind(planned(standing(), machines), Retire)
+    assert not of_kind(planned(standing(released=NOON - minutes(4)), machines), Retire)
+    assert len(of_kind(planned(standing(released=NOON - minutes(5)), machines), Retire)) == 2
 
 
 def test_replacements_under_way_count_in_the_budget():
