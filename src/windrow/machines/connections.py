@@ -140,11 +140,14 @@ class Connections:
             return held
         try:
             access = parse_kubeconfig(kubeconfig)
+            transport = self._dial(access)
         except BadKubeconfig as bad:
             raise InfrastructureUnknown(
                 f"credential {credential} holds no usable kubeconfig: {bad.fact}", bad.cure
             ) from bad
-        opened = Connection(credential, kubeconfig, access, self._dial(access), self._clock)
+        except KubeError as error:
+            raise InfrastructureUnknown(*explain(error, access.server, credential)) from error
+        opened = Connection(credential, kubeconfig, access, transport, self._clock)
         self._open[credential] = opened
         if held is not None:
             log.info("credential %s has a new kubeconfig; the old connection is closed", credential)
@@ -167,7 +170,7 @@ class Connections:
             return await self._credentials(credential)
         except InfrastructureUnknown:
             raise
-        except (KubeError, LookupError) as error:
+        except (KubeError, LookupError, ValueError) as error:  # absent, forbidden, or not base64 of text
             raise InfrastructureUnknown(
                 f"credential {credential} cannot be read: {error}",
                 "create that Secret with a Harvester kubeconfig, or name another",
