@@ -66,6 +66,12 @@ class Shell:
     def objects(self, kubeconfig: str, *what: str) -> list[dict[str, Any]]:
         return list(json.loads(self.kubectl(kubeconfig, "get", *what, "-o", "json"))["items"])
 
+    def wait_for_any(self, kubeconfig: str, kind: str) -> None:
+        """Return once there is an object of `kind`; kubectl itself can only wait for what exists."""
+        deadline = time.monotonic() + 30
+        while not self.objects(kubeconfig, kind, "-A"):
+            assert time.monotonic() < deadline, f"no {kind} came"
+
     @contextmanager
     def process(self, *arguments: str, until: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
         """`windrow …` in the background, entered once it has written the files `until`; ended by SIGTERM."""

@@ -70,9 +70,7 @@ def test_a_manager_that_is_killed_goes_on_where_it_was(shell: Shell) -> None:
     before = inventory(shell)
     with shell.process("serve", "--state", "manager", until=[MANAGER]) as manager:
         apply_dump(shell)
-        shell.kubectl(
-            MANAGER, "wait", "machines", "--all", "-n", "fleet-default", "--for=create", "--timeout=30s"
-        )
+        shell.wait_for_any(MANAGER, "machines")
         manager.send_signal(signal.SIGKILL)
         manager.wait()
 
