@@ -82,7 +82,7 @@ def live_board(edge: Edge, look: Callable[[], Iterable[Line]] | None = None) -> 
             live.update(_texts(lines), refresh=True)
 
         def above(self, one: Line) -> None:
-            console.print(_texts([one]))
+            console.print(_texts([one]), soft_wrap=True)
 
     with live:
         yield _Board()
