@@ -26,16 +26,29 @@ test: $(DEV)  ## run the tests (ARGS="tests/unit -k quantity" for some)
 	@$(BIN)/pytest $(ARGS)
 
 check: $(DEV)  ## format, lint, types, walls between packages, lock files, reference
-	$(BIN)/ruff format --check --quiet src tests scripts benchmarks
-	$(BIN)/ruff check --quiet src tests scripts benchmarks
+	@$(MAKE) --no-print-directory --keep-going $(CHECKS)
+
+# All of them run, so that one look shows all that is wrong.
+CHECKS := check-format check-lint check-types check-walls check-locks check-docs
+CODE   := src tests scripts benchmarks
+.PHONY: $(CHECKS)
+
+check-format:
+	$(BIN)/ruff format --check --quiet $(CODE)
+check-lint:
+	$(BIN)/ruff check --quiet $(CODE)
+check-types:
 	$(BIN)/mypy
+check-walls:
 	$(BIN)/lint-imports --no-logo
+check-locks:
 	$(BIN)/python scripts/lock.py --check
+check-docs:
 	$(BIN)/python scripts/reference.py --check
 
 format: $(DEV)  ## write the format, and what lint can repair by itself
-	$(BIN)/ruff check --quiet --fix src tests scripts benchmarks
-	$(BIN)/ruff format --quiet src tests scripts benchmarks
+	$(BIN)/ruff check --quiet --fix $(CODE)
+	$(BIN)/ruff format --quiet $(CODE)
 
 bench: $(DEV)  ## measure, and compare with the stated baselines
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -113,3 +113,10 @@ def test_a_breach_is_noticed(house: Path, wall: str, module: str, imported: str)
 
 def test_every_wall_has_a_breach_that_proves_it():
     assert {wall for wall, _, _ in BREACHES} == contracts()
+
+
+def test_make_check_keeps_the_walls():
+    text = (ROOT / "Makefile").read_text()
+
+    assert "check-walls" in text.partition("CHECKS := ")[2].splitlines()[0]
+    assert "check-walls:\n\t$(BIN)/lint-imports" in text
