@@ -75,7 +75,12 @@ class SkipEvents:
     events: int = 1
 
 
-Effect = Slow | Refuse | Reset | LoseAnswer | CutWatch | ForgetHistory | SkipEvents
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """A list answers what it answered last time, as a lagging cache does; the first one is fresh."""
+
+
+Effect = Slow | Refuse | Reset | LoseAnswer | CutWatch | ForgetHistory | SkipEvents | Stale
 
 CONFLICT = Refuse(
     409,
@@ -87,6 +92,13 @@ THROTTLED = Refuse(429, "TooManyRequests", "too many requests, please try again 
 BROKEN = Refuse(500, "InternalError", "Internal error occurred: etcdserver: leader changed")
 UNAVAILABLE = Refuse(503, "ServiceUnavailable", "the server is currently unable to handle the request")
 UNAUTHORIZED = Refuse(401, "Unauthorized", "Unauthorized")
+
+
+def denied(message: str, status: int = 500, reason: str = "InternalError") -> Refuse:
+    """The refusal of Harvester's validating webhook."""
+    text = f'admission webhook "validator.harvesterhci.io" denied the request: {message}'
+    return Refuse(status, reason, text)
+
 
 Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete", "other"]
 WRITES: frozenset[Verb] = frozenset({"create", "update", "patch", "delete"})
@@ -162,6 +174,7 @@ class Faults:
 
     script: list[Fault] = field(default_factory=list)
     agents: list[AgentFault] = field(default_factory=list)
+    over: list[Fault] = field(default_factory=list)  # ended; kept because the counts below go by identity
     met: Counter[int] = field(default_factory=Counter)  # id(fault) -> matching requests
     done: Counter[int] = field(default_factory=Counter)  # id(fault) -> times it struck
 
@@ -171,9 +184,11 @@ class Faults:
 
     def end(self, fault: Fault) -> None:
         """The fault is over. May be repeated."""
+        self.over += [one for one in self.script if one is fault]
         self.script = [one for one in self.script if one is not fault]
 
     def end_all(self) -> None:
+        self.over += self.script
         self.script.clear()
         self.agents.clear()
 
@@ -230,6 +245,7 @@ class FaultyDoor:
         self._faults = faults
         self._pace = pace
         self._chance = chance
+        self._last_lists: dict[str, Reply] = {}
 
     def identity(self) -> Identity | None:
         return self._door.identity()
@@ -246,10 +262,18 @@ class FaultyDoor:
                     raise Unanswered("connection reset by peer (a fault, before the server saw the request)")
                 case LoseAnswer():
                     lose = True
+                case Stale():
+                    return await self._stale(request, peer)
         reply = await self._door.send(request, peer)
         if lose:
             raise Unanswered("connection reset by peer (a fault, after the server carried the request out)")
         return reply
+
+    async def _stale(self, request: Request, peer: Peer) -> Reply:
+        known = self._last_lists.get(request.target)
+        if known is None:
+            known = self._last_lists[request.target] = await self._door.send(request, peer)
+        return known
 
     @asynccontextmanager
     async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[Event]]:

@@ -20,7 +20,7 @@ from windrow.apiserver.calls import Caller, Target
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.store import Store
 from windrow.apiserver.stores.memory import MemoryStore
-from windrow.emulator import definitions, kinds
+from windrow.emulator import definitions, kinds, names
 from windrow.emulator.admission.webhooks import Webhooks
 from windrow.emulator.controller import Controller, Reconcile
 from windrow.emulator.credentials import Credentials
@@ -31,7 +31,6 @@ from windrow.emulator.hosts import Hosts, HostSpec, default_hosts, render_node
 from windrow.emulator.images import Images
 from windrow.emulator.key_pairs import KeyPairs
 from windrow.emulator.mirror import Mirror
-from windrow.emulator.names import SYSTEM_NAMESPACE
 from windrow.emulator.networks import Segments
 from windrow.emulator.power import MachineFactory, Power
 from windrow.emulator.rack import Rack
@@ -45,7 +44,7 @@ from windrow.emulator.vms.orders import Orders
 from windrow.emulator.vms.readings import claims_of, phase_of
 from windrow.emulator.volumes import Volumes
 from windrow.emulator.world import FOLLOWED, Key, World, claims_held, claims_in, key_of, macs_in
-from windrow.kube.objects import Raw, dig, namespace_of
+from windrow.kube.objects import Raw, dig, namespace_of, new_object, uid_of
 from windrow.kube.refs import NODE, STORAGE_CLASS, Kind
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock
@@ -172,6 +171,20 @@ class Harvester:
         """What the machine printed on its serial console, the last lines of all its boots."""
         return self.power.consoles.read(namespace, name)
 
+    def silence_agent(self, namespace: str, name: str, seconds: float) -> None:
+        """The machine's guest agent is not heard for a while; its addresses vanish meanwhile."""
+        vmi = self.world.instances.get((namespace, name))
+        if vmi is not None:
+            self.power.silence(uid_of(vmi), seconds)
+
+    async def set_quota(self, namespace: str, **hard: str) -> None:
+        """Give the namespace a Rancher quota, such as `limits_cpu="4"`; replaces the one there."""
+        limits = {name.replace("_", ".", 1): text for name, text in hard.items()}
+        raw = new_object(kinds.QUOTA, "default-quota", namespace, labels={names.DEFAULT_QUOTA: "true"})
+        await self._hand.ensure(kinds.QUOTA, raw)
+        ref = kinds.QUOTA.ref("default-quota", namespace)
+        await self._hand.change(ref, lambda found: found.update(spec={"hard": limits}))
+
     def lose_host(self, name: str) -> None:
         """The host loses power, and every machine on it. May be repeated."""
         self.hosts.lose(name)
@@ -186,7 +199,7 @@ class Harvester:
         for kind, raw in system_objects(self.version, self.vip):
             await self._hand.ensure(kind, raw)
         deployed = {"phase": "Deployed", "observedKubeVirtVersion": "1.7.0"}
-        kubevirt = kinds.KUBEVIRT.ref("kubevirt", SYSTEM_NAMESPACE)
+        kubevirt = kinds.KUBEVIRT.ref("kubevirt", names.SYSTEM_NAMESPACE)
         await self._hand.change(kubevirt, lambda raw: raw.update(status=deployed), "status")
         for host in self._host_specs:
             await self._hand.ensure(NODE, render_node(host, self.pace.now()))

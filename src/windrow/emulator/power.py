@@ -120,6 +120,10 @@ class Power:
     def find(self, uid: str) -> Plug | None:
         return self._plugs.get(uid)
 
+    def plugged(self) -> list[Plug]:
+        """Every machine with power."""
+        return list(self._plugs.values())
+
     def on(self, key: Key, hardware: Hardware) -> None:
         """Give the machine power. Raises RuntimeError before `run`."""
         if self._tasks is None:
@@ -144,6 +148,13 @@ class Power:
             return
         for task in (*plug.presses, *([plug.task] if plug.task else ())):
             task.cancel()
+
+    def silence(self, uid: str, seconds: float) -> None:
+        """The guest agent is lost for a while: its addresses vanish from the API and come back."""
+        plug = self._plugs.get(uid)
+        if plug is not None and plug.report is not None and self._tasks is not None:
+            plug.presses.append(self._tasks.create_task(self._hear_late(plug, plug.report, seconds)))
+            self._take(plug, None)
 
     def reset(self, uid: str) -> None:
         """The reset button: the machine boots anew, from the same disk, under the same instance."""

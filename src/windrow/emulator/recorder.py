@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.emulator.hand import Hand
 from windrow.kube.errors import KubeError
 from windrow.kube.objects import Raw, name_of, namespace_of, uid_of, version_of
-from windrow.kube.refs import EVENT
+from windrow.kube.refs import EVENT, Ref, ref_of
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock, stamp
 
+KEPT = timedelta(hours=1)
+
 
 class Recorder:
-    """Writes events. A repeated one raises the count of the first instead."""
+    """Writes events and removes them after an hour. A repeated one raises the count of the first instead."""
 
     def __init__(self, hand: Hand, clock: Clock, chance: Chance) -> None:
         self._hand = hand
         self._clock = clock
         self._chance = chance
         self._known: dict[tuple[str, str, str], str] = {}
+        self._written: deque[tuple[datetime, tuple[str, str, str], Ref]] = deque()
 
     async def tell(
         self, about: Mapping[str, Any], reason: str, message: str, component: str, type: str = "Normal"
@@ -29,6 +34,7 @@ class Recorder:
         namespace = namespace_of(about) or "default"
         known = self._known.get((uid_of(about), reason, message))
         try:
+            await self._remove_old()
             if known is not None and await self._hand.change(EVENT.ref(known, namespace), self._count):
                 return
             raw = self._event(about, namespace, reason, message, component, type)
@@ -36,6 +42,15 @@ class Recorder:
         except KubeError:
             return
         self._known[uid_of(about), reason, message] = name_of(raw)
+        self._written.append((self._clock.now(), (uid_of(about), reason, message), ref_of(EVENT, raw)))
+
+    async def _remove_old(self) -> None:
+        while self._written and self._clock.now() - self._written[0][0] > KEPT:
+            _, key, ref = self._written.popleft()
+            self._known.pop(key, None)
+            found = await self._hand.find(ref)
+            if found is not None:
+                await self._hand.delete(EVENT, found)
 
     def _count(self, raw: Raw) -> None:
         raw["count"] = raw.get("count", 1) + 1

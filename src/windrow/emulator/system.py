@@ -53,6 +53,9 @@ def system_objects(version: str, vip: str) -> Iterable[tuple[Kind, Raw]]:
         yield STORAGE_CLASS, raw
     yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, "harvesterhci.io:cloudprovider", rules=CLOUD_PROVIDER_RULES)
     yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, "harvesterhci.io:csi-driver", rules=CSI_RULES)
+    for name, rules, into in AGGREGATED:
+        labels = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in into}
+        yield CLUSTER_ROLE, new_object(CLUSTER_ROLE, name, labels=labels, rules=rules)
     yield CONFIG_MAP, render_vip(vip)
     yield (
         kinds.CLUSTER_NETWORK,
@@ -172,3 +175,45 @@ CSI_RULES = [
     ),
     _rule("kubevirt.io", "virtualmachines", "patch"),
 ]
+
+_HARVESTER_KINDS = "keypairs,virtualmachineimages,virtualmachinetemplates,virtualmachinetemplateversions"
+_KUBEVIRT_KINDS = "virtualmachines,virtualmachineinstances"
+_POWER = "virtualmachines/start,virtualmachines/stop,virtualmachines/restart"
+_LOOK = "virtualmachineinstances/guestosinfo,virtualmachineinstances/userlist,virtualmachineinstances/filesystemlist"
+
+# Name, rules, and the built-in roles they are added to.
+AGGREGATED: tuple[tuple[str, list[Raw], tuple[str, ...]], ...] = (
+    (
+        "harvesterhci.io:edit",
+        [
+            _rule("harvesterhci.io", _HARVESTER_KINDS, "*"),
+            _rule("k8s.cni.cncf.io", "network-attachment-definitions", "*"),
+        ],
+        ("admin", "edit"),
+    ),
+    (
+        "harvesterhci.io:view",
+        [
+            _rule("harvesterhci.io", _HARVESTER_KINDS, READ),
+            _rule("k8s.cni.cncf.io", "network-attachment-definitions", READ),
+            _rule("", "secrets", READ),
+        ],
+        ("view",),
+    ),
+    (
+        "kubevirt.io:edit",
+        [
+            _rule("kubevirt.io", _KUBEVIRT_KINDS, "*"),
+            _rule("kubevirt.io", "virtualmachineinstancemigrations", READ),
+            _rule("subresources.kubevirt.io", _POWER, "update"),
+            _rule("subresources.kubevirt.io", _LOOK, "get"),
+        ],
+        ("admin", "edit"),
+    ),
+    (
+        "kubevirt.io:view",
+        [_rule("kubevirt.io", f"{_KUBEVIRT_KINDS},virtualmachineinstancemigrations", READ)],
+        ("view",),
+    ),
+    ("kubevirt.io:migrate", [_rule("kubevirt.io", "virtualmachineinstancemigrations", "*")], ()),
+)

@@ -77,6 +77,7 @@ class Instances:
         self._power = power
         self._pods = Pods(hand)
         self._memories: dict[str, Memory] = {}
+        self._uids: dict[Key, str] = {}
         self._tenants = Tenants()
         self.waiting: set[Key] = set()  # those that want a claim, a Secret, a network or room
         self._addresses = 0
@@ -84,6 +85,7 @@ class Instances:
     async def reconcile(self, key: Key) -> datetime | None:
         vmi = await self._hand.find(_ref(key))
         self.waiting.discard(key)
+        self._forget_others(key, uid_of(vmi) if vmi is not None else "")
         if vmi is None:
             return None
         if phase_of(vmi) in ("Pending", "Scheduling"):
@@ -96,6 +98,16 @@ class Instances:
             return await self._clear_away(vmi, memory)
         stage = self._stages().get(phase_of(vmi))
         return await stage(vmi, memory) if stage else None
+
+    def _forget_others(self, key: Key, uid: str) -> None:
+        """What is known of an earlier instance of this name ends with it, even when its finalizer was cut by hand."""
+        before = self._uids.pop(key, "")
+        if before and before != uid:
+            self._power.off(before)
+            self._tenants.leave(before)
+            self._memories.pop(before, None)
+        if uid:
+            self._uids[key] = uid
 
     def _stages(self) -> dict[str, Callable[[Raw, Memory], Awaitable[datetime | None]]]:
         return {

@@ -181,8 +181,11 @@ class VirtualMachines:
                 await self._stop(vm, vmi)
         if failure is None:
             await self._hand.change(_ref(vm), _act_on(read_strategy(vm)), "status")
-        retry = self._pace.after(1.0) if failure is not None else None
-        return retry, failure
+        if failure is not None:
+            return self._pace.after(1.0), failure
+        # The back-off shows in the status until it is over, also while nothing is to be started.
+        holding = read_vm(vm).retry_at
+        return (holding if holding is not None and now < holding else None), None
 
     async def _start(self, vm: Raw) -> Condition | None:
         name = name_of(vm)

@@ -46,6 +46,7 @@ class Host:
     used_cpu: Fraction = Fraction(0)
     used_memory: Fraction = Fraction(0)
     tenants: tuple[Mapping[str, str], ...] = field(default=())
+    cordoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ class Tenants:
             memory=quantity_or_zero(allocatable.get("memory")),
             used_cpu=self._used[name].cpu,
             used_memory=self._used[name].memory,
+            cordoned=bool(dig(node, "spec", "unschedulable")),
             tenants=tuple(labels for _, labels in self._floors[name].values()),
         )
 
@@ -126,6 +128,8 @@ def place(vmi: Mapping[str, Any], hosts: Sequence[Host]) -> Placed | Unschedulab
 
 
 def _why_not(spec: Mapping[str, Any], demand: Demand, host: Host) -> list[str]:
+    if host.cordoned:
+        return ["node(s) were unschedulable"]
     if taint := _untolerated(spec, host):
         return [f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"]
     if not host.ready or host.labels.get("kubevirt.io/schedulable") != "true":

@@ -1,0 +1,125 @@
+"""Whatever happens to machines and hosts, in whatever order: what must hold at each step, and in the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from windrow.assembly.clock import run_story
+from windrow.emulator import kinds
+from windrow.emulator.guests.blank import BlankMachine
+from windrow.kube.errors import KubeError
+from windrow.kube.objects import dig, uid_of
+from windrow.kube.refs import POD, PVC
+from windrow.values.chance import Chance
+
+from .rackside import NAMESPACE, a_harvester, eventually, has_address, is_gone, order, post, vm_ref, vmi_ref
+
+NAMES = ("a", "b", "c")
+STEPS = 40
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_rack_in_trouble_stays_a_possible_world_and_recovers(seed):
+    machines = {}
+
+    def make(hardware, wires):
+        machines[hardware.vmi_uid] = BlankMachine(hardware, wires, agent=True)
+        return machines[hardware.vmi_uid]
+
+    async def story():
+        async with a_harvester(seed, machine=make) as harvester:
+            chance = Chance(f"chaos {seed}")
+            for name in NAMES:
+                await post(harvester, name=name)
+            for _ in range(STEPS):
+                await _something(harvester, chance, machines)
+                await harvester.pace.pause(chance.between(0, 40))
+                await _holds(harvester)
+            await _recovers(harvester)
+
+    run_story(story())
+
+
+async def _something(harvester, chance, machines):
+    """One thing that users, guests or hardware do."""
+    name = NAMES[chance.integer(len(NAMES))]
+    host = f"host-{1 + chance.integer(3)}"
+    line = harvester.api.local()
+    vmi = harvester.world.instances.get((NAMESPACE, name))
+    deeds = [
+        lambda: order(harvester, "start", name),
+        lambda: order(harvester, "stop", name),
+        lambda: order(harvester, "restart", name),
+        lambda: order(harvester, "migrate", name),
+        lambda: _end(machines, vmi, "poweroff"),
+        lambda: _end(machines, vmi, "reboot"),
+        lambda: _end(machines, vmi, "crash"),
+        lambda: _now(harvester.lose_host, host),
+        lambda: _now(harvester.return_host, host),
+        lambda: _now(harvester.return_host, host),
+        lambda: _now(harvester.silence_agent, NAMESPACE, name, 30),
+        lambda: line.delete(vmi_ref(name)),
+        lambda: line.delete(vm_ref(name), propagation=("Foreground", "Background")[chance.integer(2)]),
+        lambda: post(harvester, name=name),
+        lambda: line.patch(vm_ref(name), {"spec": {"runStrategy": ("Halted", "Always")[chance.integer(2)]}}),
+    ]
+    try:
+        await deeds[chance.integer(len(deeds))]()
+    except KubeError:
+        pass  # a refusal is an answer
+
+
+async def _now(deed, *what):
+    deed(*what)
+
+
+async def _end(machines, vmi, how):
+    if vmi is not None and uid_of(vmi) in machines:
+        machines[uid_of(vmi)].end(how)
+
+
+async def _holds(harvester):
+    """What is true of every possible world, once the controllers have had their say."""
+    await harvester.pace.pause(0.001)
+    line = harvester.api.local()
+    instances = {uid_of(vmi): vmi for vmi in await line.list(kinds.VMI)}
+    plugs = harvester.power.plugged()
+    assert len({plug.key for plug in plugs}) == len(plugs), "one machine runs twice"
+    disks = [id(plug.hardware.root) for plug in plugs]
+    assert len(disks) == len(set(disks)), "two running machines share a disk"
+    for plug in plugs:
+        vmi = instances.get(plug.hardware.vmi_uid)
+        assert vmi is not None, f"{plug.key} runs without an instance"
+        assert harvester.hosts.has_power(vmi["status"]["nodeName"]), f"{plug.key} runs without power"
+    leases = [
+        address for server in harvester.segments.servers().values() for address in server.leases().values()
+    ]
+    assert len(leases) == len(set(leases))
+
+
+async def _recovers(harvester):
+    """When trouble ends, every machine that should run does, and every deleted one is gone with its pods."""
+    line = harvester.api.local()
+    for host in ("host-1", "host-2", "host-3"):
+        harvester.return_host(host)
+    await harvester.pace.pause(900)
+    for name in NAMES:
+        vm = await line.find(vm_ref(name))
+        if vm is None:
+            assert await line.find(vmi_ref(name)) is None
+            await post(harvester, name=name)
+        elif dig(vm, "status", "printableStatus") == "Stopped":
+            await order(harvester, "start", name)
+        await eventually(harvester, vmi_ref(name), has_address)
+    assert len(await line.list(POD)) == len(NAMES)
+    for name in NAMES:
+        named = {"harvesterhci.io/removedPersistentVolumeClaims": f"{name}-disk-0-abcde"}
+        await line.patch(vm_ref(name), {"metadata": {"annotations": named}})
+        await line.delete(vm_ref(name), propagation="Foreground")
+        await eventually(harvester, vm_ref(name), is_gone)
+    await harvester.pace.pause(30)
+    assert [] == await line.list(kinds.VMI)
+    assert [] == await line.list(POD)
+    assert [] == harvester.power.plugged()
+    left = [claim["metadata"]["name"] for claim in await line.list(PVC)]
+    assert left == [], left

@@ -1,0 +1,126 @@
+"""The fault door's script: which request is struck, how often, by what."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from windrow.emulator import kinds
+from windrow.emulator.faults import (
+    BROKEN,
+    CONFLICT,
+    THROTTLED,
+    AgentFault,
+    Fault,
+    Faults,
+    Slow,
+    denied,
+    read_target,
+    render_refusal,
+    seeded,
+)
+from windrow.kube import requests
+from windrow.kube.errors import Conflict, Denied, ServerFailed, Throttled, error_for
+from windrow.kube.refs import NODE
+from windrow.values.chance import Chance
+
+VM = kinds.VM.ref("m-1", "ns")
+
+
+@pytest.mark.parametrize(
+    ("request_", "wanted"),
+    [
+        (requests.get(VM), ("get", "virtualmachines", "ns", "m-1")),
+        (requests.list_(kinds.VM), ("list", "virtualmachines", "", "")),
+        (requests.list_(NODE), ("list", "nodes", "", "")),
+        (requests.watch(kinds.VM, "ns"), ("watch", "virtualmachines", "ns", "")),
+        (
+            requests.create(kinds.VM, {"metadata": {"name": "x"}}, "ns"),
+            ("create", "virtualmachines", "ns", ""),
+        ),
+        (
+            requests.call(kinds.VM_ORDERS.ref("m-1", "ns"), "start"),
+            ("update", "virtualmachines", "ns", "m-1"),
+        ),
+        (requests.merge_patch(VM, {}), ("patch", "virtualmachines", "ns", "m-1")),
+        (requests.delete(VM), ("delete", "virtualmachines", "ns", "m-1")),
+        (requests.Request("GET", "/version"), ("list", "", "", "")),
+    ],
+)
+def test_requests_are_understood(request_, wanted):
+    assert wanted == read_target(request_)
+
+
+def struck(faults, request_, times=1):
+    return [faults.draw(request_, Chance(0)) for _ in range(times)]
+
+
+def test_a_fault_strikes_what_it_names_and_nothing_else():
+    faults = Faults([Fault(BROKEN, frozenset({"get"}), frozenset({"virtualmachines"}), name="m-*")])
+
+    assert struck(faults, requests.get(VM)) == [[BROKEN]]
+    assert struck(faults, requests.get(kinds.VM.ref("other", "ns"))) == [[]]
+    assert struck(faults, requests.delete(VM)) == [[]]
+
+
+def test_every_third_and_at_most_twice():
+    fault = Fault(CONFLICT, every=3, times=2)
+    faults = Faults([fault])
+
+    assert [len(effects) for effects in struck(faults, requests.get(VM), 9)] == [0, 0, 1, 0, 0, 1, 0, 0, 0]
+    assert faults.struck(fault) == 2
+
+
+def test_equal_faults_are_counted_apart():
+    first, second = Fault(Slow(1)), Fault(Slow(1), times=1)
+    faults = Faults([first, second])
+
+    struck(faults, requests.get(VM), 3)
+
+    assert (faults.struck(first), faults.struck(second)) == (3, 1)
+
+
+def test_an_ended_fault_strikes_no_more():
+    faults = Faults()
+    fault = faults.add(Fault(BROKEN))
+    faults.end(fault)
+
+    assert struck(faults, requests.get(VM)) == [[]]
+
+
+@given(some.floats(0.0, 1.0))
+def test_odds_are_kept(odds):
+    faults, chance = Faults([Fault(BROKEN, odds=odds)]), Chance(5)
+    hits = sum(bool(faults.draw(requests.get(VM), chance)) for _ in range(400))
+
+    assert abs(hits / 400 - odds) < 0.12
+
+
+def test_one_seed_one_script():
+    def drawn(seed):
+        faults, chance = seeded(Chance(seed)), Chance(seed)
+        return [faults.draw(requests.get(VM), chance) for _ in range(200)]
+
+    assert drawn(3) == drawn(3)
+    assert drawn(3) != drawn(4)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "wanted"),
+    [(CONFLICT, Conflict), (THROTTLED, Throttled), (BROKEN, ServerFailed), (denied("no"), Denied)],
+)
+def test_refusals_read_as_what_they_are(refusal, wanted):
+    assert isinstance(error_for(render_refusal(refusal)), wanted)
+
+
+def test_throttling_says_when_to_come_back():
+    assert error_for(render_refusal(THROTTLED)).retry_after_s == 1
+
+
+def test_the_last_agent_fault_that_matches_counts():
+    faults = Faults(agents=[AgentFault(), AgentFault("ns/m-1", "late", 5)])
+
+    assert faults.agent_of("ns/m-1").kind == "late"
+    assert faults.agent_of("ns/m-2").kind == "absent"
+    assert Faults().agent_of("ns/m-1") is None
