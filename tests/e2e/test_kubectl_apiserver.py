@@ -304,3 +304,13 @@ async def test_discovery_tells_every_resource(kubectl: Kubectl) -> None:
     )
     assert "Server Version: v1.34" in await kubectl.ok("version")
     assert await kubectl.ok("get", "--raw", "/readyz") == "ok"
+
+
+async def test_custom_resources_are_explained_and_deployments_scaled(kubectl: Kubectl) -> None:
+    await kubectl.ok("apply", "-f", "-", stdin=WIDGETS)
+    await kubectl.ok("create", "deployment", "d", "--image=x")
+
+    await kubectl.ok("scale", "deployment", "d", "--replicas=3")
+
+    assert "0/3" in await kubectl.ok("get", "deployment", "d")
+    assert "size\t<integer> -required-" in await kubectl.ok("explain", "widgets.spec")

@@ -9,7 +9,7 @@ from windrow.apiserver import crds, events, reviews, rules
 from windrow.apiserver.columns import COLUMNS, PLAIN
 from windrow.apiserver.crds import EVERY_FIELD
 from windrow.apiserver.schema import LIST_KEYS, LIST_TYPE, PATCH_KEY, PATCH_STRATEGY, PRESERVE
-from windrow.apiserver.types import VERBS, Type
+from windrow.apiserver.types import VERBS, Scaling, Type
 from windrow.kube import refs
 from windrow.kube.refs import Kind
 
@@ -153,6 +153,8 @@ def _type(kind: Kind, **rest: Any) -> Type:
 
 
 STATUS = frozenset({"status"})
+SCALED = frozenset({"status", "scale"})
+REPLICAS = Scaling(("spec", "replicas"), ("status", "replicas"), ("spec", "selector"))
 RBAC = "rbac.authorization.k8s.io"
 
 _EVENT_FIELDS = fields(
@@ -351,7 +353,8 @@ BUILTINS: tuple[Type, ...] = (
         Kind("apps", "v1", "Deployment", "deployments"),
         short=("deploy",),
         categories=("all",),
-        subresources=frozenset({"status"}),
+        subresources=SCALED,
+        scaling=REPLICAS,
         counts=True,
         schema=whole(
             spec=thing(replicas=defaulted(NUMBER, 1), template=TEMPLATE), status=thing(conditions=CONDITIONS)
@@ -369,7 +372,8 @@ BUILTINS: tuple[Type, ...] = (
         Kind("apps", "v1", "ReplicaSet", "replicasets"),
         short=("rs",),
         categories=("all",),
-        subresources=STATUS,
+        subresources=SCALED,
+        scaling=REPLICAS,
         counts=True,
         schema=whole(spec=thing(template=TEMPLATE), status=thing(conditions=CONDITIONS)),
     ),
@@ -377,7 +381,8 @@ BUILTINS: tuple[Type, ...] = (
         Kind("apps", "v1", "StatefulSet", "statefulsets"),
         short=("sts",),
         categories=("all",),
-        subresources=STATUS,
+        subresources=SCALED,
+        scaling=REPLICAS,
         counts=True,
         schema=whole(spec=thing(template=TEMPLATE), status=thing(conditions=CONDITIONS)),
     ),

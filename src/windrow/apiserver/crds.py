@@ -9,7 +9,7 @@ from typing import Any
 from windrow.apiserver.columns import AGE, NAME
 from windrow.apiserver.schema import ANYTHING
 from windrow.apiserver.statuses import Cause, invalid_value, required, shown
-from windrow.apiserver.types import Column, Type
+from windrow.apiserver.types import Column, Scaling, Type
 from windrow.kube.refs import Kind
 
 Raw = dict[str, Any]
@@ -155,6 +155,7 @@ def types_of(crd: Raw) -> list[Type]:
                 subresources=frozenset(version.get("subresources") or {}),
                 schema=(version.get("schema") or {}).get("openAPIV3Schema") or ANYTHING,
                 columns=columns_of(version),
+                scaling=_scaling((version.get("subresources") or {}).get("scale")),
                 custom=True,
                 stored=_kind(spec, storage),
                 selectable={
@@ -167,6 +168,13 @@ def types_of(crd: Raw) -> list[Type]:
             )
         )
     return made
+
+
+def _scaling(raw: Raw | None) -> Scaling | None:
+    if not raw:
+        return None
+    paths = (raw.get(name) or "" for name in ("specReplicasPath", "statusReplicasPath", "labelSelectorPath"))
+    return Scaling(*(tuple(filter(None, path.split("."))) for path in paths))
 
 
 def _kind(spec: Raw, version: str) -> Kind:

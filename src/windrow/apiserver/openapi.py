@@ -30,19 +30,35 @@ def _type_paths(type: Type) -> Raw:
     return {f"{type.kind.root}{where}/{type.kind.plural}/{{name}}": {"patch": patch}}
 
 
+def _schema_name(type: Type) -> str:
+    turned = ".".join(reversed(type.kind.group.split(".")))
+    return f"{turned}.{type.kind.version}.{type.kind.kind}"
+
+
+def _published(type: Type) -> Raw:
+    """A custom resource's own schema, for `kubectl explain`."""
+    marks = {"group": type.kind.group, "version": type.kind.version, "kind": type.kind.kind}
+    words = {name: {"type": "string"} for name in ("apiVersion", "kind")}
+    fields = {**words, "metadata": {"type": "object"}, **(type.schema.get("properties") or {})}
+    return {**type.schema, "properties": fields, "x-kubernetes-group-version-kind": [marks]}
+
+
 def group_document(registry: Registry, group: str, version: str) -> Raw | None:
     """The document of one group version; None when nothing is there."""
     types = [one for one in registry if (one.kind.group, one.kind.version) == (group, version)]
     if not types:
         return None
     paths: Raw = {}
+    schemas: Raw = {}
     for one in types:
         paths.update(_type_paths(one))
+        if one.custom:
+            schemas[_schema_name(one)] = _published(one)
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": version},
         "paths": paths,
-        "components": {"schemas": {}},
+        "components": {"schemas": schemas},
     }
 
 

@@ -51,6 +51,7 @@ from windrow.apiserver.verbs.delete import delete, delete_collection
 from windrow.apiserver.verbs.get import get
 from windrow.apiserver.verbs.list import list_
 from windrow.apiserver.verbs.patch import patch
+from windrow.apiserver.verbs.scale import scale
 from windrow.apiserver.verbs.subresources import HANDLERS
 from windrow.apiserver.verbs.update import update
 from windrow.apiserver.verbs.watch import watch
@@ -335,6 +336,8 @@ class ApiServer:
             raise statuses.not_allowed()
         if type.kind.qualified in REVIEWS:
             return await review(self, type, call)
+        if call.target.subresource == "scale":
+            return await scale(self.core, type, call)
         if call.target.subresource not in ("", "status", "ephemeralcontainers"):
             handler = HANDLERS.get((type.kind.qualified, call.target.subresource, call.verb))
             if handler is None:

@@ -28,6 +28,15 @@ class Column:
     priority: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """Where a kind that counts keeps the number wanted, the number seen, and the selector of what it counts."""
+
+    wanted: tuple[str, ...]
+    seen: tuple[str, ...]
+    selector: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Type:
     """One served version of one resource."""
@@ -47,6 +56,7 @@ class Type:
     stored: Kind | None = None  # the kind under which objects are kept, where that is another version
     selectable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     begin: Callable[[Raw], None] | None = field(default=None, repr=False)  # server-side touches on create
+    scaling: Scaling | None = None
     keeps_status: bool = False  # a created object keeps the status sent along (Node)
     check: Callable[[Raw, Raw | None], list[Any]] | None = field(default=None, repr=False)
     returns_deleted: bool = False  # a completed delete answers with the object, not a Status

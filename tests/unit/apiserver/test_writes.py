@@ -357,3 +357,19 @@ async def test_an_object_on_its_way_out_takes_no_new_finalizer(ask: Ask) -> None
 
     assert status == 422
     assert "no new finalizers can be added if the object is being deleted" in answer["message"]
+
+
+async def test_what_counts_can_be_scaled(
+    a_server: Callable[..., ApiServer], asking: Any, widget_crd: Any
+) -> None:
+    paths = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}
+    ask = asking(a_server(crds=[widget_crd(subresources={"status": {}, "scale": paths})]))
+    await ask("POST", WIDGETS, widget())
+
+    _, after = await ask.json("PATCH", WIDGETS + "/w/scale", {"spec": {"replicas": 4}}, media=MERGE_PATCH)
+    refused, _ = await ask.json("PATCH", WIDGETS + "/w/scale", {"spec": {"replicas": 0}}, media=MERGE_PATCH)
+    _, changed = await ask.json("GET", WIDGETS + "/w")
+
+    assert (after["kind"], after["spec"], after["status"]) == ("Scale", {"replicas": 4}, {"replicas": 0})
+    assert refused == 422
+    assert (changed["spec"]["size"], changed["metadata"]["generation"]) == (4, 2)
