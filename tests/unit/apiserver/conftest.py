@@ -64,7 +64,7 @@ def widgets(*, status: bool = True, **version: Any) -> dict[str, Any]:
     }
     one = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}, **version}
     if status:
-        one["subresources"] = {"status": {}}
+        one.setdefault("subresources", {"status": {}})
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
