@@ -8,7 +8,7 @@ from typing import Any
 
 from windrow.apiserver.doors import Peer
 from windrow.assembly.clock import run_story
-from windrow.emulator.guests.hardware import Surroundings
+from windrow.emulator.guests.hardware import File, Surroundings
 from windrow.kube import requests
 from windrow.kube.objects import annotations_of, dig, name_of
 from windrow.kube.refs import NODE, SECRET, STORAGE_CLASS
@@ -346,6 +346,45 @@ def test_a_worker_may_join_with_a_bootstrap_token_until_it_expires():
             assert plug.says("401 Unauthorized")
 
     run_story(story())
+
+
+UPGRADE = """\
+#!/bin/sh
+set -e
+curl -sfL https://get.rke2.io | INSTALL_RKE2_VERSION=v1.36.0+rke2r1 INSTALL_RKE2_TYPE=$1 sh -
+systemctl restart rke2-$1
+"""
+
+
+def test_servers_first_then_workers_when_a_release_is_installed_in_place():
+    async def story() -> None:
+        async with a_floor() as floor:
+            cluster = Cluster()
+            kubectl = Kubectl(floor, cluster)
+            # A boot command that acts from the second boot on stands for whoever orders the upgrade.
+            for name, role in (("one", "server"), ("four", "agent")):
+                document = cluster.first(name) if role == "server" else cluster.worker(name)
+                boot = f"bootcmd: ['[ -f /etc/rancher/node/password ] && sh /opt/upgrade.sh {role}']\n"
+                floor.power_on(name, document + boot)
+                floor.disks[name].files["/opt/upgrade.sh"] = File(UPGRADE.encode(), 0o755)
+            await floor.until(lambda: are_ready(kubectl, {"one", "four"}))
+
+            await floor.cut_power("four")
+            plug = floor.power_on("four")
+            await floor.until(lambda: plug.says("kubelet v1.36.0+rke2r1 is newer than"))
+            await floor.cut_power("one")
+            floor.power_on("one")
+
+            await floor.until(lambda: has_release(kubectl, "four", "v1.36.0+rke2r1"))
+            assert await has_release(kubectl, "one", "v1.36.0+rke2r1")
+
+    run_story(story())
+
+
+async def has_release(kubectl: Kubectl, name: str, release: str) -> bool:
+    if kubectl.floor.rack.find(kubectl.address, 6443) is None:
+        return False
+    return dig(await kubectl.node(name), "status", "nodeInfo", "kubeletVersion") == release
 
 
 # -- what the charts run

@@ -261,3 +261,63 @@ def test_waiting_in_a_run_command_for_a_unit_that_waits_for_cloud_init_hangs_for
             assert plug.says("work.service waits for cloud-final.service")
 
     run_story(story())
+
+
+def test_a_file_for_a_user_who_is_not_there_ends_the_list():
+    async def story() -> None:
+        async with a_floor() as floor:
+            files = [
+                {"path": "/etc/a", "content": "a"},
+                {"path": "/etc/b", "content": "b", "owner": "etcd:etcd"},
+                {"path": "/etc/c", "content": "c"},
+            ]
+            plug = floor.power_on("one", cloud_config(write_files=files))
+            await booted(floor)
+
+            assert plug.says("failed at /etc/b: Unknown user or group: 'etcd'")
+            assert {"/etc/a", "/etc/b", "/etc/c"} & set(floor.disks["one"].files) == {"/etc/a"}
+
+    run_story(story())
+
+
+SYSCTL = "vm.overcommit_memory=1\nvm.panic_on_oom=0\nkernel.panic=10\nkernel.panic_on_oops=1\n"
+
+
+def test_a_hardened_server_needs_its_user_and_its_kernel_parameters():
+    async def story() -> None:
+        async with a_floor() as floor:
+            cluster = Cluster()
+            kubectl = Kubectl(floor, cluster)
+            bare = floor.power_on("bare", cluster.first("bare", profile="cis"))
+            await floor.wait(60)
+            assert bare.says(
+                "missing required: user: unknown user etcd; invalid kernel parameter value vm.over"
+            )
+            await floor.cut_power("bare")
+
+            files = {"/etc/sysctl.d/60-rke2-cis.conf": SYSCTL}
+            document = cluster.first("one", profile="cis", files=files).replace(
+                "runcmd:\n",
+                "runcmd:\n- useradd -r -s /sbin/nologin -M etcd\n- systemctl restart systemd-sysctl\n",
+            )
+            floor.leases = {"52:54:00:00:00:01": "10.0.0.11"}
+            floor.power_on("one", document)
+            await floor.until(kubectl.ready)
+            await floor.cut_power("one")
+            floor.power_on("one")
+            await floor.until(kubectl.ready)
+
+    run_story(story())
+
+
+def test_a_registry_file_that_is_no_yaml_keeps_the_service_down():
+    async def story() -> None:
+        async with a_floor() as floor:
+            files = {"/etc/rancher/rke2/registries.yaml": "mirrors: [\n"}
+            plug = floor.power_on("one", Cluster().first("one", files=files))
+            await floor.wait(60)
+
+            assert plug.says("failed to read /etc/rancher/rke2/registries.yaml: yaml")
+            assert floor.rack.doors() == {}
+
+    run_story(story())

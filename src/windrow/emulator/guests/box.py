@@ -32,6 +32,7 @@ class Box:
         self.spawn = spawn
         self.addresses: dict[str, tuple[str, ...]] = {}
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.kernel: dict[str, str] = {}  # parameters that were set since power-on
         self._booted = self.now()
         self._said: dict[str, dict[str, int]] = {}
 

@@ -43,6 +43,7 @@ class Seat:
     address: str
     runs_api: bool
     settings: Settings
+    version: Version
     identity: Identity = field(repr=False)
     api_up: bool = False
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -111,6 +112,11 @@ class GuestCluster:
         """A server whose API answers, that of node `preferred` if it does."""
         up = {name: seat for name, seat in self.seats.items() if seat.api_up}
         return up.get(preferred) or next(iter(up.values()), None)
+
+    @property
+    def oldest_api(self) -> Version:
+        """The release that kubelets may not be newer than."""
+        return min((seat.version for seat in self.seats.values() if seat.runs_api), default=self.version)
 
     # -- access
 

@@ -20,6 +20,7 @@ from windrow.emulator.guests.modules import (
     read_hostname,
 )
 from windrow.emulator.guests.network import Interface, read_network
+from windrow.emulator.guests.system import add_user, has_user
 from windrow.emulator.guests.systemd import Systemd
 from windrow.emulator.guests.userdata import UserData, read_user_data
 
@@ -111,6 +112,8 @@ class CloudInit:
             self.warn(warning)
         self._write([one for one in files if not one.defer])
         for account in list_accounts(self.data.config):
+            if account.name != "default":
+                add_user(self.box, account.name)
             if account.keys:
                 home = "/root" if account.name == "root" else f"/home/{account.name}"
                 self.box.write(
@@ -150,6 +153,13 @@ class CloudInit:
 
     def _write(self, files: list[WriteFile]) -> None:
         for one in files:
+            user = one.owner.split(":", 1)[0]
+            if not has_user(self.box, user):
+                self.warn(
+                    f"Running module write_files failed at {one.path}: Unknown user or group: {user!r}; "
+                    "the files after it are not written"
+                )
+                return
             self.box.make_directory(posixpath.dirname(one.path))
             if one.append:
                 self.box.append(one.path, one.content)

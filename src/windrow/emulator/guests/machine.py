@@ -14,6 +14,7 @@ from windrow.emulator.guests.hardware import AgentReport, Hardware, Machine, Pro
 from windrow.emulator.guests.installer import QEMU_GUEST_AGENT, add_package, installation_commands
 from windrow.emulator.guests.rke2 import Clusters, Rke2
 from windrow.emulator.guests.shell import Call, Command
+from windrow.emulator.guests.system import SYSTEM_COMMANDS, apply_sysctl_files
 from windrow.emulator.guests.systemd import CLOUD_FINAL, Ready, Systemd
 
 _OS = {
@@ -96,15 +97,14 @@ class GuestMachine:
 
     async def _live(self, box: Box) -> None:
         box.console(f"Linux version 6.8.0-60-generic ({_OS['prettyName']}) booting on {self.hardware.name}")
-        commands: dict[str, Command] = {
-            **FILES_AND_TEXT,
-            **installation_commands(self.delays.service_restart),
-        }
+        installing = installation_commands(self.delays.service_restart)
+        commands: dict[str, Command] = {**FILES_AND_TEXT, **SYSTEM_COMMANDS, **installing}
         systemd = Systemd(box, commands, {"rke2": self._rke2, "qemu-ga": self._guest_agent})
         for verb in ("poweroff", "reboot", "shutdown"):
             commands[verb] = _power
         self._prepare_image(box)
         await box.pause(self.delays.kernel)
+        apply_sysctl_files(box)
         cloud_init = CloudInit(box, systemd)
         await cloud_init.local()
         await cloud_init.network()

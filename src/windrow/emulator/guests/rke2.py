@@ -90,9 +90,8 @@ class Rke2:
         cluster = await self._cluster(settings)
         await self.box.pause(self.box.delays.supervisor)
         node, address = node_name(self.box, settings), self._address(settings)
-        seat = Seat(
-            node, address, settings.runs_api, settings, cluster.server_identity(node, address, settings)
-        )
+        identity = cluster.server_identity(node, address, settings)
+        seat = Seat(node, address, settings.runs_api, settings, self.version, identity)
         try:
             self._open(address, SUPERVISOR_PORT, SupervisorDoor(cluster, seat))
             cluster.seats[node] = seat
@@ -334,9 +333,9 @@ class Rke2:
         token = parse_token(self._token_text(settings, "token"))
         joined = await self._join_as_agent(settings, token)
         cluster = self.clusters[joined.cluster]
-        if self.version.line > cluster.version.line:
+        if self.version.line > cluster.oldest_api.line:
             raise Fatal(
-                f"kubelet {self.version} is newer than the cluster's kube-apiserver {cluster.version}; "
+                f"kubelet {self.version} is newer than the cluster's kube-apiserver {cluster.oldest_api}; "
                 "that skew is not supported: install the servers' version or an older one"
             )
         self.memory["cluster"] = joined.cluster

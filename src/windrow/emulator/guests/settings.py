@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from windrow.emulator.guests.box import Box
+from windrow.emulator.guests.system import has_user, wrong_parameters
 from windrow.formats.yaml import NotYaml, load
 
 Role = Literal["server", "agent"]
@@ -304,9 +305,8 @@ def _judge(box: Box, settings: Settings) -> None:
     for flag in ("node-ip", "node-external-ip", "advertise-address", "bind-address"):
         for value in settings.list(flag):
             _address(flag, value)
-    profile = settings.text("profile")
-    if profile and profile not in ("cis", "etcd"):
-        raise BadSettings(f"invalid value {profile} provided for --profile flag")
+    _judge_profile(box, settings)
+    _judge_files(box, settings)
 
 
 def _judge_network(settings: Settings) -> None:
@@ -334,6 +334,35 @@ def _judge_cloud(box: Box, settings: Settings) -> None:
             f"can't set node-external-ip while using cloud provider {settings.cloud}; "
             "the cloud provider sets the node's addresses"
         )
+
+
+def _judge_profile(box: Box, settings: Settings) -> None:
+    profile = settings.text("profile")
+    if profile and profile not in ("cis", "etcd"):
+        raise BadSettings(f"invalid value {profile} provided for --profile flag")
+    missing: list[str] = []
+    if profile and settings.runs_etcd and not has_user(box, "etcd"):
+        missing.append("user: unknown user etcd")
+    if profile == "cis" or settings.yes("protect-kernel-defaults"):
+        missing += [f"invalid kernel parameter value {wrong}" for wrong in wrong_parameters(box)]
+    if missing:
+        raise BadSettings(f"missing required: {'; '.join(missing)}")
+
+
+def _judge_files(box: Box, settings: Settings) -> None:
+    """Files that must be there, or must be YAML when they are."""
+    security = settings.text("pod-security-admission-config-file")
+    if security and not box.is_file(security):
+        raise BadSettings(f"open {security}: no such file or directory")
+    registries = settings.text("private-registry", "/etc/rancher/rke2/registries.yaml")
+    content = box.read(registries)
+    if content is not None:
+        try:
+            found = load(content.decode("utf-8", "replace"))
+        except NotYaml as error:
+            raise BadSettings(f"failed to read {registries}: yaml: {' '.join(str(error).split())}") from error
+        if found is not None and not isinstance(found, dict):
+            raise BadSettings(f"failed to read {registries}: it is not a mapping of mirrors and configs")
 
 
 def _address(flag: str, value: str) -> None:

@@ -7,11 +7,12 @@ import base64
 import binascii
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 from windrow.apiserver.doors import Identity, Peer
 from windrow.emulator.guests.cluster import GuestCluster, Seat
-from windrow.formats.json import dumps
+from windrow.formats.json import dumps, loads
 from windrow.kube.errors import NotFound, Unanswered
 from windrow.kube.objects import dig
 from windrow.kube.refs import SECRET
@@ -36,7 +37,10 @@ class ApiDoor:
     async def send(self, request: Request, peer: Peer) -> Reply:
         if not self.cluster.members.has_quorum():
             return await self._without_leader(request)
-        return await self.cluster.api.send(request, peer)
+        reply = await self.cluster.api.send(request, peer)
+        if request.path.rstrip("/") == "/version" and reply.status == 200:
+            return replace(reply, body=dumps({**loads(reply.body), **_release(self.seat)}))
+        return reply
 
     async def _without_leader(self, request: Request) -> Reply:
         if request.path.startswith(_HEALTH):
@@ -82,12 +86,14 @@ class ApiDoor:
                 await asyncio.wait({following})
 
 
+def _release(seat: Seat) -> dict[str, str]:
+    """During an upgrade each server answers with its own release."""
+    version = seat.version
+    return {"major": str(version.major), "minor": str(version.minor), "gitVersion": str(version)}
+
+
 async def _next(events: AsyncIterator[Event]) -> Event:
-    try:
-        return await events.__anext__()
-    except StopAsyncIteration:
-        # A task must not end with StopAsyncIteration's sibling StopIteration; this one is allowed, and caught above.
-        raise
+    return await events.__anext__()
 
 
 Handler = Callable[[Request, str], Awaitable[Reply]]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from windrow.emulator.guests.box import Box
 from windrow.emulator.guests.shell import Call, Command, Shell
+from windrow.emulator.guests.system import apply_sysctl_files
 
 _DIRECTORIES = (
     "/etc/systemd/system",
@@ -366,6 +367,9 @@ class Systemd:
                 return 0
             case "start":
                 return await self.start(name, wait="--no-block" not in options)
+            case "restart" if name == "systemd-sysctl.service":
+                apply_sysctl_files(self.box)
+                return 0
             case "try-restart" if not self.is_active(name):
                 return 0
             case "restart" | "reload-or-restart" | "try-restart":
