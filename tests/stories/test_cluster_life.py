@@ -156,7 +156,7 @@ async def set_heartbeats(room: Rackroom, names: set[str], *, beating: bool) -> N
     """Whether the kubelets of these nodes are heard by their API; their machines run on."""
     machine: Any = next(iter(room.harvester.power._plugs.values())).machine
     cluster = next(iter(machine.clusters.values()))
-    for name in names:
+    for name in sorted(names):
         cluster.beats[name] = Beat(beating, room.clock.now())
         if beating:
             ready = {
