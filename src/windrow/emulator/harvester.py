@@ -12,6 +12,7 @@ In-process clients go through `rack` (the VIP's door, faults included) or, as th
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
@@ -37,10 +38,12 @@ from windrow.emulator.rack import Rack
 from windrow.emulator.recorder import Recorder
 from windrow.emulator.stock import Image, KeyPair, Lans, Network, render_stock
 from windrow.emulator.system import render_storage_class, system_objects
+from windrow.emulator.vms.control import Control
 from windrow.emulator.vms.instances import Instances
 from windrow.emulator.vms.machines import VirtualMachines
 from windrow.emulator.vms.migrations import Migrations
 from windrow.emulator.vms.orders import Orders
+from windrow.emulator.vms.pods import Pods
 from windrow.emulator.vms.readings import claims_of, phase_of
 from windrow.emulator.volumes import Volumes
 from windrow.emulator.world import FOLLOWED, Key, World, claims_held, claims_in, key_of, macs_in
@@ -52,6 +55,7 @@ from windrow.values.clock import Clock
 VERSION = "v1.8.2"
 VIP = "192.168.100.10"
 PORT = 6443
+NOTES = 1000  # of what went wrong inside the control plane, the last are kept
 AGENT = ("system:serviceaccount:harvester-system:harvester", ("system:masters",))
 
 
@@ -76,7 +80,7 @@ class Harvester:
         self.faults = faults or Faults()
         self.rack = Rack()
         self.ready = asyncio.Event()
-        self.log: list[str] = []
+        self.log: deque[str] = deque(maxlen=NOTES)
         self.delays = delays or Delays()
         self.pace = Pace(clock, speed)
         self._chance = chance
@@ -222,9 +226,18 @@ class Harvester:
         hand, pace, delays = self._hand, self.pace, self.delays
         recorder = Recorder(hand, pace.clock, self._chance)
         machines = VirtualMachines(hand, self.world, pace, delays, self._chance, recorder)
-        instances = self._instances = Instances(
-            hand, self.world, pace, delays, self._chance, recorder, self.hosts, self.power
+        control = Control(
+            hand,
+            self.world,
+            pace,
+            delays,
+            self._chance,
+            recorder,
+            self.hosts,
+            self.power,
+            Pods(hand),
         )
+        instances = self._instances = Instances(control)
         reconciles: dict[str, Reconcile] = {
             "vms": machines.reconcile,
             "instances": instances.reconcile,

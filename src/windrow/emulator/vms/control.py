@@ -1,0 +1,80 @@
+"""What every stage of an instance's life works with: the cluster, time, and what is known beyond the objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import count
+
+from windrow.emulator import kinds
+from windrow.emulator.delays import Delays, Pace
+from windrow.emulator.guests.hardware import AgentReport
+from windrow.emulator.hand import Hand
+from windrow.emulator.hosts import Hosts
+from windrow.emulator.power import Power
+from windrow.emulator.recorder import Recorder
+from windrow.emulator.vms.placing import Tenants
+from windrow.emulator.vms.pods import Pods
+from windrow.emulator.world import World
+from windrow.kube.objects import Raw, dig, name_of, namespace_of, uid_of
+from windrow.kube.refs import Ref
+from windrow.values.chance import Chance
+
+
+@dataclass(slots=True)
+class Memory:
+    """What the control plane knows of one instance beyond the object: exact instants, and its pod."""
+
+    pod: str = ""
+    pod_uid: str = ""
+    pod_address: str = ""
+    host: str = ""
+    shown: AgentReport | None = None  # what of the agent's words the object tells
+    since: dict[str, datetime] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """The hands and eyes that all stages share."""
+
+    hand: Hand
+    world: World
+    pace: Pace
+    delays: Delays
+    chance: Chance
+    recorder: Recorder
+    hosts: Hosts
+    power: Power
+    pods: Pods
+    tenants: Tenants = field(default_factory=Tenants)
+    memories: dict[str, Memory] = field(default_factory=dict)
+    pod_numbers: Iterator[int] = field(default_factory=count)
+
+    def memory(self, vmi: Raw) -> Memory:
+        """What is known of the instance; its host is read from the object where nothing is remembered."""
+        found = self.memories.setdefault(uid_of(vmi), Memory())
+        found.host = found.host or dig(vmi, "status", "nodeName", default="")
+        return found
+
+    def forget(self, uid: str) -> None:
+        """The instance is no more. May be repeated."""
+        self.power.off(uid)
+        self.tenants.leave(uid)
+        self.memories.pop(uid, None)
+
+    def wait(self, memory: Memory, what: str, seconds: float) -> datetime | None:
+        """The end of `what`, which began when it was first asked about; None when it has come."""
+        now = self.pace.now()
+        due = self.pace.after(seconds, memory.since.setdefault(what, now))
+        return due if now < due else None
+
+    async def change(self, vmi: Raw, edit: Callable[[Raw], None]) -> None:
+        await self.hand.change(ref_of_instance(vmi), edit)
+
+    def node_of(self, vmi: Raw) -> Raw | None:
+        return self.world.nodes.get(("", dig(vmi, "status", "nodeName", default="")))
+
+
+def ref_of_instance(vmi: Raw) -> Ref:
+    return kinds.VMI.ref(name_of(vmi), namespace_of(vmi))
