@@ -113,7 +113,7 @@ class _Station:
             try:
                 connection = await self._connections.get(self.credential)
             except InfrastructureUnknown as unknown:
-                self._trouble = unknown.fact
+                self._trouble = str(unknown)
                 for machine in self._machines.values():
                     self._tell_unknown(machine.configuration)
                 await self._either(ANXIOUS, self._awake)

@@ -165,7 +165,7 @@ class Lookout:
         """The sentence about an uncertain view."""
         trouble = self._witness.trouble or self.vms.problem or self.vmis.problem
         if trouble is not None:
-            return self._connection.unknown(trouble).fact
+            return str(self._connection.unknown(trouble))
         return f"Harvester {self._connection.access.server} is being read for the first time"
 
     async def run(self) -> None:
@@ -273,7 +273,7 @@ class Lookout:
             try:
                 verdict = await self._ask(machine)
             except InfrastructureUnknown as unknown:
-                verdict = self._unknown(machine, unknown.fact)
+                verdict = self._unknown(machine, str(unknown))
             self._tell(uid, verdict)
             if verdict is None or verdict.presence == "missing":
                 break

@@ -76,6 +76,18 @@ def wait_for_running(ref: Ref, within: timedelta = WITHIN) -> Talk[None]:
     yield from _wait_for(ref, "running", within)
 
 
+def wait_for_restart(ref: Ref, vmi_uid: str, within: timedelta = WITHIN) -> Talk[None]:
+    """Return when another instance than `vmi_uid` runs."""
+
+    def judge(seen: Seen) -> bool | Pending:
+        vmi: Vmi | None = seen[VMI.ref(ref.name, ref.namespace)]
+        if vmi is not None and vmi.uid == vmi_uid:
+            return Pending("its old instance is still there")
+        return _pending_until(seen, ref, "running") or True
+
+    yield _until(ref, judge, within, f"wait until {ref.name} has restarted")
+
+
 def wait_for_stopped(ref: Ref, within: timedelta = WITHIN) -> Talk[None]:
     yield from _wait_for(ref, "stopped", within)
 

@@ -21,6 +21,7 @@ from windrow.nodedriver import power
 from windrow.nodedriver.check import check
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.create import order
+from windrow.nodedriver.observe import look_at
 from windrow.nodedriver.plans import planned_claims
 from windrow.nodedriver.problems import Busy, Refused
 from windrow.nodedriver.remove import remove
@@ -525,6 +526,49 @@ def test_the_end_of_a_removal_is_waited_for(way: str) -> None:
     shelf.then(lambda found: found.put(REF, a_vm(deletionTimestamp="x")), lambda found: found.drop(REF))
     shelf.run_both_ways(lambda: power.wait_for_removal(REF), way)
     assert shelf.to_come == []
+
+
+def test_a_restart_is_waited_for_until_another_instance_runs(way: str) -> None:
+    shelf = Shelf((REF, a_vm()))
+    phase("Running")(shelf)
+    old = shelf.objects[VMI_REF.path]["metadata"]["uid"]
+    shelf.then(lambda found: found.drop(VMI_REF), phase("Scheduled"), phase("Running"))
+    shelf.run_both_ways(lambda: power.wait_for_restart(REF, old), way)
+    assert shelf.to_come == []
+
+
+# --- observe -------------------------------------------------------------------------------------------------------
+
+
+def test_a_look_tells_state_and_addresses_in_two_calls(way: str) -> None:
+    shelf = Shelf((REF, a_vm()))
+    phase("Running", "10.0.0.5")(shelf)
+    look = shelf.run_both_ways(lambda: look_at(REF), way)
+    assert (look.shown.state, look.addresses) == ("running", ("10.0.0.5",))
+    assert look.vmi_uid == shelf.objects[VMI_REF.path]["metadata"]["uid"]
+    assert len(shelf.log) == 2
+
+
+def test_a_vm_without_an_instance_is_looked_at_too(way: str) -> None:
+    stopped = a_vm()
+    stopped["status"]["printableStatus"] = "Stopped"
+    look = Shelf((REF, stopped)).run_both_ways(lambda: look_at(REF), way)
+    assert (look.shown.state, look.vmi_uid, look.addresses) == ("stopped", "", ())
+
+
+def test_an_instance_that_does_not_run_has_no_addresses(way: str) -> None:
+    shelf = Shelf((REF, a_vm()))
+    phase("Scheduled", "10.0.0.5")(shelf)
+    assert shelf.run_both_ways(lambda: look_at(REF), way).addresses == ()
+
+
+def test_only_a_404_means_that_there_is_no_vm(way: str) -> None:
+    assert Shelf().run_both_ways(lambda: look_at(REF), way) is None
+    for last in ("virtualmachines/m", "virtualmachineinstances/m"):
+        shelf = Shelf((REF, a_vm()))
+        shelf.answer("GET", last, refusal(403, "Forbidden", "may not"))
+        with pytest.raises(Forbidden):
+            shelf.run_both_ways(lambda shelf=shelf: look_at(REF), way)
 
 
 # --- rewrite -------------------------------------------------------------------------------------------------------
