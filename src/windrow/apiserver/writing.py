@@ -154,11 +154,12 @@ async def rewrite(
         # A copy: hooks and defaults change the new object in place, and must not reach the stored one.
         new = _split_status(type, new, old.copy(), call.target.subresource)
     call.warnings += metadata.tidy_owners(new)
-    _counted(type, new, old.raw)
     asked = await ask(core, type, call, "update", new, old)
     assert asked is not None
     new = asked
     schema.default(type.schema, new)
+    # After the mutators: what they put back was not changed by the caller.
+    _counted(type, new, old.raw)
     check(type, new, old.raw)
     _record_managers(core, type, call, old.raw, new, managed)
     stored = kept(type, new)
