@@ -108,6 +108,7 @@ class Harvester:
         self._controllers = self._make_controllers()
         self.api.admission.append(Webhooks(self.world, chance, self._may_read).admit)
         self.api.actions.update(Orders(self._hand, self.power).handlers())
+        self.api.action_versions[kinds.VM_ORDERS.group] = ("v1", "v1alpha3")
 
     # --- use ----------------------------------------------------------------------------------------------------
 

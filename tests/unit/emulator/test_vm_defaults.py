@@ -103,6 +103,12 @@ def test_interfaces_get_a_local_address_and_keep_a_given_one():
     assert int(first["macAddress"][:2], 16) & 0b11 == 0b10
 
 
+def test_a_change_that_leaves_the_address_out_keeps_it():
+    old = mutated(a_vm())
+
+    assert spec_of(mutated(a_vm(), old))["domain"]["devices"] == spec_of(old)["domain"]["devices"]
+
+
 def test_macs_are_local_and_unicast_whatever_the_seed():
     assert all(int(new_mac(Chance(seed))[:2], 16) & 0b11 == 0b10 for seed in range(200))
 

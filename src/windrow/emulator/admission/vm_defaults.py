@@ -38,7 +38,7 @@ def mutate_vm(vm: Raw, old: Raw | None, world: World, chance: Chance) -> None:
     _topology(domain)
     _network_affinity(vm, spec, world)
     _grace(spec, world)
-    _addresses(domain, chance)
+    _addresses(domain, _known_addresses(old), chance)
     _kubevirt(vm, spec, domain, chance)
 
 
@@ -148,11 +148,17 @@ def _grace(spec: Raw, world: World) -> None:
         spec["terminationGracePeriodSeconds"] = int(text) if text.isdigit() else 120
 
 
-def _addresses(domain: Raw, chance: Chance) -> None:
+def _known_addresses(old: Raw | None) -> dict[str, str]:
+    """The MACs of the VM before this change, by interface: who leaves one out does not want another."""
+    interfaces = dig(old, "spec", "template", "spec", "domain", "devices", "interfaces", default=[])
+    return {one["name"]: one["macAddress"] for one in interfaces if one.get("macAddress")}
+
+
+def _addresses(domain: Raw, known: dict[str, str], chance: Chance) -> None:
     """Harvester 1.7 and later give each interface a locally administered MAC."""
     for one in dig(domain, "devices", "interfaces", default=[]):
         if not one.get("macAddress"):
-            one["macAddress"] = new_mac(chance)
+            one["macAddress"] = known.get(one.get("name", "")) or new_mac(chance)
 
 
 def new_mac(chance: Chance) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 from windrow.emulator.guests.hardware import AgentReport, Hardware, Wires
 from windrow.values.clock import pause
@@ -38,7 +39,8 @@ class BlankMachine:
         self._wires.console(f"{self._hardware.name} boots for the {boots}. time")
         booting = asyncio.ensure_future(self._boot())
         try:
-            await asyncio.wait({booting, self._ending}, return_when=asyncio.FIRST_COMPLETED)
+            either: set[asyncio.Future[Any]] = {booting, self._ending}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if booting.done():
                 booting.result()
             return await self._ending
