@@ -8,6 +8,7 @@ from typing import Any
 
 from windrow.apiserver.doors import Peer
 from windrow.assembly.clock import run_story
+from windrow.emulator.guests.crds import HELM_CHART_CONFIG
 from windrow.emulator.guests.hardware import File, Surroundings
 from windrow.kube import requests
 from windrow.kube.objects import annotations_of, dig, name_of
@@ -503,6 +504,28 @@ def test_the_cloud_provider_moves_when_its_node_is_deleted():
 
             await floor.until(lambda: len(provider.starts) == 2)
             assert "https://10.0.0.11:6443" not in provider.starts[1].guest_kubeconfig
+
+    run_story(story())
+
+
+def test_changed_chart_values_replace_the_pod():
+    async def story() -> None:
+        provider = Provider()
+        async with a_floor(programs={"harvester-cloud-provider": provider}) as floor:
+            cluster = Cluster()
+            kubectl = Kubectl(floor, cluster)
+            files = {CREDENTIAL: "the credential", MANIFEST: CHART_CONFIG}
+            floor.power_on("one", cluster.first(files=files, **CLOUD))
+            await floor.until(lambda: bool(provider.starts))
+            await floor.wait(60)
+            assert len(provider.starts) == 1
+
+            config = HELM_CHART_CONFIG.ref("harvester-cloud-provider", "kube-system")
+            await kubectl.patch(config, {"spec": {"valuesContent": "extraArgs: [--v=5]\n"}})
+
+            await floor.until(lambda: len(provider.starts) == 2)
+            assert provider.stops == 1
+            assert provider.starts[1].argv[-1] == "--v=5"
 
     run_story(story())
 

@@ -15,6 +15,7 @@ from typing import Any
 from windrow.emulator.guests.box import Box
 from windrow.emulator.guests.charts import deploy_bundled_charts
 from windrow.emulator.guests.cluster import Beat, GuestCluster
+from windrow.emulator.guests.crds import HELM_CHART_CONFIG
 from windrow.emulator.guests.hardware import Program
 from windrow.emulator.guests.kubelet import NOT_READY, UNREACHABLE
 from windrow.emulator.guests.pods import Pod, tolerates
@@ -53,6 +54,7 @@ class ControlPlane:
                 group.create_task(self._judge_nodes())
                 group.create_task(self._drop_stalled_learners())
                 group.create_task(self._place_pods())
+                group.create_task(self._watch_chart_settings())
                 group.create_task(deploy_bundled_charts(self.box, self.cluster, self.settings, self.programs))
 
     # -- nodes
@@ -209,7 +211,26 @@ class ControlPlane:
                     wake = start + limit if wake is None else min(wake, start + limit)
             await self._wait(wake)
 
-    # -- pods
+    # -- charts and pods
+
+    async def _watch_chart_settings(self) -> None:
+        """Changed values install their chart anew, which replaces its pod."""
+        while True:
+            await self.cluster.usable()
+            known = {
+                name_of(raw): dig(raw, "spec")
+                for raw in await self.cluster.local().list(HELM_CHART_CONFIG, "kube-system")
+            }
+            async with self.cluster.local().watch(HELM_CHART_CONFIG, "kube-system") as events:
+                async for event in events:
+                    if event.type not in ("ADDED", "MODIFIED"):
+                        continue
+                    name, spec = name_of(event.object), dig(event.object, "spec")
+                    if name in self.cluster.pods and known.get(name) != spec:
+                        self.cluster.pods[name].generation += 1
+                        self.cluster.pulse.tell()
+                    known[name] = spec
+            await self.box.pause(1)
 
     async def _place_pods(self) -> None:
         """Give each pod a node that tolerates it; move it when its node is deleted or silent for five minutes."""

@@ -7,6 +7,7 @@ meantime, does not run them again. Boot hooks, `bootcmd` and the host name are l
 from __future__ import annotations
 
 import posixpath
+from ipaddress import ip_interface
 
 from windrow.emulator.guests.box import Box
 from windrow.emulator.guests.hardware import Nic
@@ -44,7 +45,7 @@ class CloudInit:
         self.first = state.get("instance id") != hardware.vm_uid
         if self.first:
             state["instance id"], state["modules done"] = hardware.vm_uid, set()
-        self._deferred: list[WriteFile] = []
+            state["network data"] = hardware.network_data  # later boots keep to what the first one was told
 
     def _once(self, module: str) -> bool:
         """Whether a module that runs once for each instance has its turn. A machine that dies in it does not repeat it,
@@ -76,7 +77,7 @@ class CloudInit:
 
     async def network(self) -> None:
         """Bring interfaces up as the network data says; without any, DHCP on the first."""
-        network = read_network(self.box.hardware.network_data)
+        network = read_network(self.box.hardware.root.state["network data"])
         for warning in network.warnings:
             self.warn(warning)
         nics = self.box.hardware.nics
@@ -119,14 +120,13 @@ class CloudInit:
                 self.box.write(
                     f"{home}/.ssh/authorized_keys", ("\n".join(account.keys) + "\n").encode(), 0o600
                 )
-        self._deferred = [one for one in files if one.defer]
 
     async def final(self) -> None:
         """Packages, deferred files, run commands, user scripts: once. A failing one does not stop the next."""
         if self._once("packages"):
             await self._install()
         if self._once("write-files-deferred"):
-            self._write(self._deferred)
+            self._write([one for one in list_write_files(self.data.config)[0] if one.defer])
         if self._once("runcmd"):
             await self._run_list("runcmd")
         if self._once("scripts-user"):
@@ -194,9 +194,14 @@ class CloudInit:
         return None
 
     async def _set_up(self, nic: Nic, interface: Interface) -> None:
-        static = tuple(one.split("/", 1)[0] for one in interface.addresses)
+        static = []
+        for one in interface.addresses:
+            try:
+                static.append(str(ip_interface(one).ip))
+            except ValueError:
+                self.warn(f"network data for {nic.name}: {one!r} is not an address")
         if static:
-            self.box.addresses[nic.name] = static
+            self.box.addresses[nic.name] = tuple(static)
             self.box.console(f"network: {nic.name} has {', '.join(interface.addresses)}")
         elif interface.dhcp:
             await self._dhcp(nic)

@@ -355,17 +355,22 @@ class Kubelet:
                 await self.box.pause(delays.crash_backoff)
                 continue
             code = await self._run_program(pod, files)
+            if code is None:
+                self.box.say("kubelet", f"pod kube-system/{pod.name}: container is replaced")
+                await self.box.pause(delays.pod_start)
+                continue
             self.box.say(
                 "kubelet", f"pod kube-system/{pod.name}: container exited with code {code}; restarting"
             )
             await self.box.pause(backoff)
             backoff = min(backoff * 2, delays.crash_backoff_limit)
 
-    async def _run_program(self, pod: Pod, files: Mapping[str, File]) -> int:
+    async def _run_program(self, pod: Pod, files: Mapping[str, File]) -> int | None:
+        """The program's exit code; None when the pod was to end, or its way to the API did."""
         await self.cluster.usable()
-        seat = self.cluster.api_seat(self.name)
+        seat, generation = self.cluster.api_seat(self.name), pod.generation
         if seat is None:
-            return 1
+            return None
         access = await pod_access(self.cluster, pod.name, seat.address)
         surroundings = Surroundings(
             argv=tuple(await pod.command()),
@@ -377,15 +382,20 @@ class Kubelet:
             out=lambda line: self.box.console(f"{pod.name}: {line}"),
             guest_kubeconfig=access.kubeconfig,
         )
+
+        def is_over() -> bool:
+            return seat.gone.is_set() or pod.generation != generation or pod.node != self.name
+
         program = asyncio.ensure_future(self._guarded(pod, surroundings))
-        gone = asyncio.ensure_future(seat.gone.wait())
+        over = asyncio.ensure_future(self.cluster.pulse.until(is_over))
+        either: set[asyncio.Future[Any]] = {program, over}
         try:
-            await asyncio.wait({program, gone}, return_when=asyncio.FIRST_COMPLETED)
-            return program.result() if program.done() else 1
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            return program.result() if program.done() else None
         finally:
-            gone.cancel()
+            over.cancel()
             program.cancel()
-            await asyncio.wait({program})
+            await asyncio.wait(either)
 
     async def _guarded(self, pod: Pod, surroundings: Surroundings) -> int:
         try:

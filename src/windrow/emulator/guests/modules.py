@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from windrow.emulator.guests.shapes import as_list
+
 # Transfer encodings that write_files knows, and what each one undoes, outermost first.
 _ENCODINGS: dict[str, tuple[str, ...]] = {
     "": (),
@@ -131,7 +133,7 @@ def list_accounts(config: Mapping[str, Any]) -> list[Account]:
     """User accounts with their ssh keys; top-level keys go to the image's default user."""
     accounts: dict[str, list[str]] = {}
     users = config.get("users")
-    top = [str(key) for key in config.get("ssh_authorized_keys") or () if isinstance(key, str)]
+    top = [str(key) for key in as_list(config.get("ssh_authorized_keys")) if isinstance(key, str)]
     listed: list[Any] = users if isinstance(users, list) else ["default"]
     for entry in listed:
         if isinstance(entry, str):
@@ -139,7 +141,7 @@ def list_accounts(config: Mapping[str, Any]) -> list[Account]:
                 accounts.setdefault(name.strip(), [])
         elif isinstance(entry, dict) and entry.get("name"):
             keys = accounts.setdefault(str(entry["name"]), [])
-            keys += [str(key) for key in entry.get("ssh_authorized_keys") or ()]
+            keys += [str(key) for key in as_list(entry.get("ssh_authorized_keys"))]
     if top:
         accounts.setdefault("default", []).extend(top)
     return [Account(name, tuple(keys)) for name, keys in accounts.items()]
@@ -156,7 +158,9 @@ def list_packages(config: Mapping[str, Any]) -> list[str]:
             found.append(str(entry[0]))
         elif isinstance(entry, dict):
             for names in entry.values():
-                found += [str(name[0] if isinstance(name, list) else name) for name in names or ()]
+                found += [
+                    str(name[0] if isinstance(name, list) and name else name) for name in as_list(names)
+                ]
     return found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windrow.emulator.guests.shapes import as_list, as_mapping, mappings_in
 from windrow.formats.yaml import NotYaml, load
 
 
@@ -59,11 +60,11 @@ def _network_v1(found: Mapping[str, Any]) -> Network:
     interfaces: list[Interface] = []
     warnings: list[str] = []
     servers: list[str] = []
-    for entry in found.get("config") or ():
+    for entry in as_list(found.get("config")):
         kind = entry.get("type") if isinstance(entry, dict) else None
         if kind == "nameserver":
             address = entry.get("address")
-            servers += [str(one) for one in (address if isinstance(address, list) else [address]) if one]
+            servers += [str(one) for one in as_list(address)]
         elif kind == "physical":
             interfaces.append(_interface_v1(entry))
         else:
@@ -77,7 +78,7 @@ def _network_v1(found: Mapping[str, Any]) -> Network:
 
 def _interface_v1(entry: Mapping[str, Any]) -> Interface:
     dhcp, addresses, gateway, servers = False, [], "", []
-    for subnet in entry.get("subnets") or ():
+    for subnet in mappings_in(entry.get("subnets")):
         kind = str(subnet.get("type", ""))
         if kind in ("dhcp", "dhcp4"):
             dhcp = True
@@ -87,7 +88,7 @@ def _interface_v1(entry: Mapping[str, Any]) -> Interface:
                 address = f"{address}/{_prefix(str(subnet.get('netmask') or '255.255.255.0'))}"
             addresses.append(address)
             gateway = gateway or str(subnet.get("gateway") or "")
-            servers += [str(one) for one in subnet.get("dns_nameservers") or ()]
+            servers += [str(one) for one in as_list(subnet.get("dns_nameservers"))]
     mac = str(entry.get("mac_address") or "").lower()
     return Interface(str(entry.get("name") or ""), mac, dhcp, tuple(addresses), gateway, tuple(servers))
 
@@ -111,20 +112,21 @@ def _network_v2(found: Mapping[str, Any]) -> Network:
     if not isinstance(ethernets, dict):
         return Network((), (*warnings, "network data has no ethernets; no interface is set up"))
     return Network(
-        tuple(_interface_v2(str(name), raw or {}) for name, raw in ethernets.items()), tuple(warnings)
+        tuple(_interface_v2(str(name), as_mapping(raw)) for name, raw in ethernets.items()), tuple(warnings)
     )
 
 
 def _interface_v2(name: str, raw: Mapping[str, Any]) -> Interface:
-    match = raw.get("match") or {}
+    match = as_mapping(raw.get("match"))
     gateway = str(raw.get("gateway4") or "")
-    for route in raw.get("routes") or ():
+    for route in mappings_in(raw.get("routes")):
         if str(route.get("to")) in ("default", "0.0.0.0/0"):
             gateway = gateway or str(route.get("via") or "")
     addresses = tuple(
-        str(next(iter(one)) if isinstance(one, dict) else one) for one in raw.get("addresses") or ()
+        str(next(iter(one)) if isinstance(one, dict) and one else one)
+        for one in as_list(raw.get("addresses"))
     )
-    servers = tuple(str(one) for one in (raw.get("nameservers") or {}).get("addresses") or ())
+    servers = tuple(str(one) for one in as_list(as_mapping(raw.get("nameservers")).get("addresses")))
     mac = str(match.get("macaddress") or "").lower()
     return Interface(
         str(match.get("name") or name),

@@ -34,6 +34,7 @@ class Pod:
     node: str = ""
     lost_since: datetime | None = None  # since when its node does not report
     env: Mapping[str, str] = field(default_factory=dict)
+    generation: int = 0  # rises when its chart is installed anew
 
 
 def tolerates(tolerations: Sequence[Mapping[str, Any]], taints: Sequence[Mapping[str, Any]]) -> bool:

@@ -16,6 +16,7 @@ from email import message_from_bytes
 from email.message import Message
 from typing import Any
 
+from windrow.emulator.guests.shapes import as_list
 from windrow.formats.yaml import NotYaml, load
 
 
@@ -198,7 +199,7 @@ def _mergers(how: Any) -> dict[str, frozenset[str]]:
         }
     if isinstance(how, list):
         return {
-            str(item.get("name")): frozenset(item.get("settings") or ())
+            str(item.get("name")): frozenset(str(one) for one in as_list(item.get("settings")))
             for item in how
             if isinstance(item, dict)
         }

@@ -1,0 +1,107 @@
+"""Whatever a user writes, the readings give an answer: complaints, never a crash."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windrow.assembly.clock import run_story
+from windrow.emulator.guests.modules import (
+    list_accounts,
+    list_commands,
+    list_packages,
+    list_write_files,
+    read_hostname,
+)
+from windrow.emulator.guests.network import read_network
+from windrow.emulator.guests.script import BadScript, parse_script
+from windrow.emulator.guests.systemd import parse_unit
+from windrow.emulator.guests.userdata import merge_configs, read_user_data
+from windrow.formats.yaml import dump
+
+from .floor import a_floor
+
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab/: =.$'\"|#\n{}[]()&;", max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["path", "content", "encoding", "name", "version", "x"]), inner, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
+KEYS = (
+    "write_files",
+    "runcmd",
+    "bootcmd",
+    "users",
+    "ssh_authorized_keys",
+    "packages",
+    "hostname",
+    "merge_how",
+)
+CONFIGS = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4)
+
+
+@given(CONFIGS)
+def test_every_module_reads_every_configuration(config: dict[str, Any]):
+    list_write_files(config)
+    list_commands(config, "runcmd")
+    list_accounts(config)
+    list_packages(config)
+    read_hostname(config)
+
+
+@given(CONFIGS, CONFIGS)
+def test_any_two_parts_merge(base: dict[str, Any], more: dict[str, Any]):
+    merge_configs(base, more, more.get("merge_how"))
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_user_data(text: str):
+    for head in (
+        "",
+        "#cloud-config\n",
+        "## template: jinja\n",
+        "Content-Type: multipart/mixed; boundary=a\n\n--a\n",
+    ):
+        read_user_data(head + text)
+
+
+@given(VALUES, st.sampled_from([1, 2]))
+def test_any_value_is_network_data(value: Any, version: int):
+    read_network(dump(value))
+    read_network(dump({"version": version, "config": value, "ethernets": value}))
+
+
+@given(st.text("ab'\"$(){}|&;<>\n #`\\=if then fi do done case esac in", max_size=40))
+def test_any_text_is_a_script_or_a_bad_one(text: str):
+    try:
+        parse_script(text)
+    except BadScript:
+        return
+
+
+@given(st.text("[]=#;\n ab\\", max_size=40))
+def test_any_text_is_a_unit(text: str):
+    parse_unit("a.service", text)
+
+
+@settings(max_examples=60, deadline=None)
+@given(CONFIGS, st.text("ab'\"$(){}|&;<>\n #`\\=echo[]!", max_size=30))
+def test_a_machine_boots_with_any_configuration(config: dict[str, Any], script: str):
+    async def story() -> None:
+        async with a_floor() as floor:
+            document = {**config, "runcmd": [*_listed(config.get("runcmd")), script]}
+            plug = floor.power_on("one", "#cloud-config\n" + dump(document))
+            await floor.until(lambda: plug.says("login:") or floor.tasks["one"].done())
+            assert not floor.tasks["one"].done()
+
+    run_story(story())
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
