@@ -73,9 +73,9 @@ def complaint_about(error: BaseException) -> Complaint:
         case KubeError():
             return _about_server(error)
         case BadKubeconfig():
-            return Complaint(error.fact, error.cure, exits.UNREACHABLE)
+            return Complaint(one_line(error.fact), error.cure, exits.UNREACHABLE)
         case NotYaml():
-            return Complaint(f"The input is not YAML: {error}", "Correct it there.", exits.REFUSED)
+            return Complaint(f"The input is not YAML: {one_line(error)}", "Correct it there.", exits.REFUSED)
         case OSError() if error.filename:
             return Complaint(
                 f"{error.filename}: {error.strerror}", "Name a file that can be read.", exits.REFUSED
@@ -89,6 +89,11 @@ def complaint_about(error: BaseException) -> Complaint:
         f"{type(error).__name__}: {error}",
         "This is a defect of Windrow. Run it again with --verbose and report what you see.",
     )
+
+
+def one_line(text: object) -> str:
+    """What a parser says over several lines, as one."""
+    return " ".join(str(text).replace('in "<unicode string>",', "at").split())
 
 
 def _sentence(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from windrow.cli import exits
-from windrow.cli.complaints import Complaint
+from windrow.cli.complaints import Complaint, one_line
 from windrow.cli.edge import Edge
 from windrow.cli.screens.lines import wrap
 from windrow.kube.objects import Raw
@@ -25,8 +25,9 @@ def _documents(name: str, edge: Edge) -> list[Raw]:
     try:
         found = load_all(text)
     except NotYaml as error:
-        where = " ".join(str(error).replace('in "<unicode string>",', "at").split())
-        raise Complaint(f"{said} is not YAML: {where}", "Correct it there.", exits.REFUSED) from error
+        raise Complaint(
+            f"{said} is not YAML: {one_line(error)}", "Correct it there.", exits.REFUSED
+        ) from error
     flat: list[object] = []
     for document in found:
         items = document.get("items") if isinstance(document, dict) else None

@@ -45,6 +45,26 @@ def add_timeout(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a port; 0 to 65535, where 0 lets the system choose"
+        )
+    return int(text)
+
+
+def add_port(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--port", type=_port, default=0, metavar="PORT", help="of the API (default: one that is free)"
+    )
+
+
+def add_state(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--state", metavar="DIR", default=".windrow", help="where state is kept (default: .windrow)"
+    )
+
+
 def _speed(text: str) -> float:
     try:
         speed = float(text)

@@ -68,7 +68,7 @@ def as_said(text: str, width: int) -> list[str]:
     """`text` in lines that fit, hanging under its own indent. Commands stay whole, so that they can be copied."""
     bare = text.lstrip(" ")
     indent = " " * (len(text) - len(bare))
-    if len(text) <= width or bare.startswith(("kubectl ", "windrow ")):
+    if len(text) <= width or "kubectl " in bare or bare.startswith("windrow "):
         return [text]
     return wrap(bare, width, first=indent, rest=f"{indent}  ")
 

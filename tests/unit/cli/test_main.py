@@ -118,3 +118,33 @@ def test_a_server_s_own_words_stay_whole():
 
 def test_a_fact_that_begins_with_a_name_keeps_its_spelling():
     assert render_complaint(Complaint("default/leap is an ISO", "x"))[0] == "default/leap is an ISO"
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "named"),
+    [
+        (["demo", "--manifest", "nope.yaml"], exits.REFUSED, "nope.yaml"),
+        (["demo", "--manifest", "bad.yaml"], exits.REFUSED, "bad.yaml"),
+        (["demo", "--manifest", "config.yaml"], exits.REFUSED, "no Cluster"),
+        (["demo", "--report", "nowhere/r.json"], exits.USAGE, "nowhere/r.json"),
+        (["demo", "--speed", "0"], exits.USAGE, "'0'"),
+        (["emulate", "--stock", "bad.yaml"], exits.REFUSED, "bad.yaml"),
+        (["emulate", "console", "x"], exits.USAGE, "console x"),
+        (["emulate", "console", "a/b"], exits.UNREACHABLE, "harvester.yaml"),
+        (["emulate", "frob"], exits.USAGE, "frob"),
+        (["serve", "--port", "99999"], exits.USAGE, "99999"),
+        (["serve", "--kubeconfig", "bad.yaml"], exits.UNREACHABLE, "not YAML"),
+    ],
+)
+def test_what_cannot_work_is_told_in_two_lines_before_anything_starts(
+    windrow: Windrow, tmp_path: Path, argv: list[str], code: int, named: str
+):
+    (tmp_path / "bad.yaml").write_text("a: [")
+    (tmp_path / "config.yaml").write_text("apiVersion: v1\nkind: HarvesterConfig\nmetadata: {name: x}")
+
+    answer = windrow(*argv)
+
+    assert answer.code == code
+    assert answer.out == ""
+    assert named in answer.err
+    assert len(answer.err.splitlines()) == 2

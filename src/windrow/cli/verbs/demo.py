@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import argparse
 
-from windrow.cli import options
+from windrow.cli import exits, options
+from windrow.cli.complaints import Complaint
 from windrow.cli.edge import Edge
+from windrow.cli.manifests import read_documents
 
 SPEED = 20.0
 
@@ -48,6 +50,7 @@ def run(given: argparse.Namespace, edge: Edge) -> int:
     from windrow.assembly.options import DemoOptions
     from windrow.cli.out import out_for
 
+    _look_first(given, edge)
     wanted = DemoOptions(
         manifests=tuple(edge.cwd / name for name in given.manifest),
         speed=given.speed,
@@ -58,3 +61,20 @@ def run(given: argparse.Namespace, edge: Edge) -> int:
     )
     with out_for(edge, plain=wanted.plain) as out:
         return run_service(demo.run(wanted, out))
+
+
+def _look_first(given: argparse.Namespace, edge: Edge) -> None:
+    """Complain about what can be known before anything starts."""
+    documents = read_documents(given.manifest, edge)
+    if given.manifest and not any(raw["kind"] == "Cluster" for raw in documents):
+        raise Complaint(
+            f"There is no Cluster in {', '.join(given.manifest)}.",
+            "Name the file that holds it.",
+            exits.REFUSED,
+        )
+    if given.report and not (edge.cwd / given.report).parent.is_dir():
+        raise Complaint(
+            f"The report cannot be written to {given.report}: there is no such directory.",
+            "Make it, or name another.",
+            exits.USAGE,
+        )

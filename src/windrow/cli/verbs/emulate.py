@@ -23,9 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action", nargs="*", metavar="console NAMESPACE/NAME", help="print a machine's console instead"
     )
-    parser.add_argument(
-        "--state", metavar="DIR", default=".windrow", help="where state is kept (default: .windrow)"
-    )
+    options.add_state(parser)
     parser.add_argument(
         "--stock",
         metavar="FILE",
@@ -33,9 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a manifest whose needs shall be in stock",
     )
-    parser.add_argument(
-        "--port", type=int, default=0, metavar="PORT", help="of the API (default: one that is free)"
-    )
+    options.add_port(parser)
     parser.add_argument("--plain", action="store_true", help="plain lines, also at a terminal")
     parser.add_argument(
         "--kubeconfig", metavar="FILE", help="for console: the emulator's (default: DIR/harvester.yaml)"
@@ -60,8 +56,10 @@ def _emulate(given: argparse.Namespace, edge: Edge) -> int:
     from windrow.assembly import emulate
     from windrow.assembly.loop import run_service
     from windrow.assembly.options import EmulateOptions
+    from windrow.cli.manifests import read_documents
     from windrow.cli.out import PlainOut
 
+    read_documents(given.stock, edge)  # so that a fault in them is told before anything starts
     wanted = EmulateOptions(
         state=edge.cwd / given.state,
         stock=tuple(edge.cwd / name for name in given.stock),

@@ -13,16 +13,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from windrow.cli import options
 from windrow.cli.edge import Edge
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--state", metavar="DIR", default=".windrow", help="where state is kept (default: .windrow)"
-    )
-    parser.add_argument(
-        "--port", type=int, default=0, metavar="PORT", help="of the API (default: one that is free)"
-    )
+    options.add_state(parser)
+    options.add_port(parser)
     parser.add_argument(
         "--kubeconfig", metavar="FILE", help="keep the state in this Kubernetes cluster instead"
     )
