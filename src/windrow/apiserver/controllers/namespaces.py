@@ -13,7 +13,7 @@ from windrow.apiserver.types import Type
 from windrow.apiserver.verbs.create import create
 from windrow.apiserver.verbs.delete import delete
 from windrow.kube.conditions import Condition, set_condition
-from windrow.kube.errors import Exists, Forbidden, NotFound
+from windrow.kube.errors import Exists, Forbidden, KubeError, NotFound
 from windrow.kube.refs import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT, Kind
 
 CALLER = Caller(
@@ -87,12 +87,16 @@ class Namespaces:
 
     async def _empty(self, home: Type, entry: Entry, namespace: str) -> None:
         left = 0
+        refusal: KubeError | None = None
         for type in self._core.registry.kept():
             if not type.kind.namespaced:
                 continue
             for one in (await self._core.store.range(type.prefix(namespace))).entries:
                 left += 1
-                await self._delete(type, one, namespace)
+                try:
+                    await self._delete(type, one, namespace)
+                except KubeError as error:
+                    refusal = error  # a webhook may want something else to go first
         if left:
             left = await self._count(namespace)
         entry = await self._core.store.find(entry.key) or entry
@@ -100,6 +104,8 @@ class Namespaces:
             await self._conclude(home, entry, left)
         except Stale:
             self.worker.again((namespace,))
+        if refusal is not None:
+            raise refusal
 
     async def _count(self, namespace: str) -> int:
         left = 0
