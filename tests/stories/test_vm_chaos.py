@@ -118,8 +118,8 @@ async def _recovers(harvester):
         await line.delete(vm_ref(name), propagation="Foreground")
         await eventually(harvester, vm_ref(name), is_gone)
     await harvester.pace.pause(30)
-    assert [] == await line.list(kinds.VMI)
-    assert [] == await line.list(POD)
-    assert [] == harvester.power.plugged()
+    assert await line.list(kinds.VMI) == []
+    assert await line.list(POD) == []
+    assert harvester.power.plugged() == []
     left = [claim["metadata"]["name"] for claim in await line.list(PVC)]
     assert left == [], left

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from windrow.assembly.clock import run_story
+from windrow.emulator import kinds
 from windrow.emulator.guests.blank import BlankMachine
+from windrow.emulator.inventory import inventory
+from windrow.formats.json import loads
 from windrow.kube.objects import dig, uid_of
+from windrow.kube.refs import NAMESPACE as NAMESPACE_KIND
 from windrow.kube.refs import PVC
+from windrow.kube.requests import list_
 
 from .rackside import (
     a_harvester,
@@ -14,6 +19,7 @@ from .rackside import (
     has_address,
     is_gone,
     order,
+    post,
     shows,
     vm_ref,
     vmi_ref,
@@ -165,3 +171,78 @@ def _kept(machines):
         return machines[-1]
 
     return make
+
+
+def test_a_rack_at_rest_writes_nothing():
+    async def story():
+        async with a_harvester() as harvester:
+            await boot(harvester)
+            await harvester.pace.pause(60)
+            before = await _version(harvester)
+            await harvester.pace.pause(3000)
+            return before, await _version(harvester)
+
+    before, after = run_story(story())
+    assert before == after
+
+
+async def _version(harvester):
+    reply = await harvester.api.local().send(list_(kinds.VM))
+    return loads(reply.body)["metadata"]["resourceVersion"]
+
+
+def test_one_seed_one_rack():
+    async def story(seed):
+        async with a_harvester(seed) as harvester:
+            vmi = await boot(harvester)
+            return vmi["metadata"]["uid"], vmi["status"], harvester.pace.now()
+
+    assert run_story(story(5)) == run_story(story(5))
+    assert run_story(story(5)) != run_story(story(6))
+
+
+def test_speed_divides_the_time_a_boot_takes():
+    async def story(speed):
+        async with a_harvester(speed=speed) as harvester:
+            began = harvester.pace.now()
+            await boot(harvester)
+            return (harvester.pace.now() - began).total_seconds()
+
+    slow, fast = run_story(story(1)), run_story(story(10))
+    assert 20 < slow < 60
+    assert fast < slow / 5
+
+
+def test_a_namespace_goes_with_its_machines_and_volumes():
+    async def story():
+        async with a_harvester() as harvester:
+            line = harvester.api.local()
+            await harvester.stock(namespaces=["tenant"])
+            raw = await post(harvester)
+            await line.delete(vm_ref(), propagation="Background")
+            await eventually(harvester, vm_ref(), is_gone)
+            for name in ("m-1", "m-2"):
+                moved = {**raw, "metadata": {**raw["metadata"], "name": name, "namespace": "tenant"}}
+                for server_made in (
+                    "uid",
+                    "resourceVersion",
+                    "creationTimestamp",
+                    "generation",
+                    "finalizers",
+                ):
+                    moved["metadata"].pop(server_made, None)
+                if name == "m-2":
+                    moved["spec"] = {**raw["spec"], "runStrategy": "Halted"}
+                    moved["spec"]["template"]["spec"]["volumes"] = []
+                    moved["spec"]["template"]["spec"]["domain"]["devices"]["disks"] = []
+                    moved["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"] = []
+                    moved["spec"]["template"]["spec"]["networks"] = []
+                await line.create(kinds.VM, moved)
+            await eventually(harvester, kinds.VMI.ref("m-1", "tenant"), has_address)
+
+            await line.delete(NAMESPACE_KIND.ref("tenant"))
+
+            await eventually(harvester, NAMESPACE_KIND.ref("tenant"), is_gone)
+            return [item for item in await inventory(harvester.api) if item[1] == "tenant"]
+
+    assert run_story(story()) == []
