@@ -23,6 +23,7 @@ class Delays:
     controller: float = _stated(0.1, "an informer and one reconcile; reference 05 §2.1 (+≈0.1 s per actor)")
     image_import: float = _stated(30.0, "a 600 MB cloud image over 160 Mbit/s; our estimate")
     image_retry: float = _stated(10.0, "failed imports are retried every 10 s; reference 05 §2.8")
+    claim_retry: float = _stated(10.0, "a claim that was refused is tried again; our estimate")
     volume_bind: float = _stated(2.0, "Longhorn makes a volume from a backing image; our estimate")
     pod_create: float = _stated(0.5, "virt-controller renders and posts the launcher pod; our estimate")
     pod_start: float = _stated(

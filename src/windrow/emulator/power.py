@@ -125,7 +125,9 @@ class Power:
         return list(self._plugs.values())
 
     def on(self, key: Key, hardware: Hardware) -> None:
-        """Give the machine power. Raises RuntimeError before `run`."""
+        """Give the machine power, unless it has. Raises RuntimeError before `run`."""
+        if hardware.vmi_uid in self._plugs:
+            return
         if self._tasks is None:
             raise RuntimeError(
                 "wanted to power a machine on; the emulator is not running: start Harvester.run()"
@@ -139,7 +141,14 @@ class Power:
         if plug is None or plug.closing or plug.machine is None or self._tasks is None:
             return
         plug.closing = True
-        plug.presses.append(self._tasks.create_task(plug.machine.shutdown()))
+        plug.presses.append(self._tasks.create_task(self._press(plug, plug.machine)))
+
+    async def _press(self, plug: Plug, machine: Machine) -> None:
+        try:
+            await machine.shutdown()
+        except Exception as error:
+            # The same as in `_live`: a guest that stumbles over its power button hangs, and says so.
+            self.consoles.write(plug.key, f"power button: {type(error).__name__}: {error}")
 
     def off(self, uid: str) -> None:
         """Pull the plug: the machine is gone at once. May be repeated."""

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from datetime import datetime
 
 from windrow.emulator import kinds, names
-from windrow.emulator.admission.vm_rules import BadTemplates, read_claim_templates
 from windrow.emulator.delays import Delays, Pace
 from windrow.emulator.hand import Hand
 from windrow.emulator.recorder import Recorder
 from windrow.emulator.vms import quotas
+from windrow.emulator.vms.claims import Claims
 from windrow.emulator.vms.readings import read_instance, read_strategy, read_vm
 from windrow.emulator.vms.status import derive_status
 from windrow.emulator.vms.strategies import Create, Delete, HoldOff, backoff, plan_instance
@@ -33,7 +33,7 @@ from windrow.kube.objects import (
     owner_reference,
     uid_of,
 )
-from windrow.kube.refs import PVC, Ref
+from windrow.kube.refs import Ref
 from windrow.values.chance import Chance
 from windrow.values.clock import stamp
 
@@ -58,6 +58,7 @@ class VirtualMachines:
         self._delays = delays
         self._chance = chance
         self._recorder = recorder
+        self._claims = Claims(hand, world)
 
     async def reconcile(self, key: Key) -> datetime | None:
         vm = await self._hand.find(kinds.VM.ref(key[1], key[0]))
@@ -73,12 +74,12 @@ class VirtualMachines:
         vm = await self._adopt(vm)
         if vm is None:
             return None
-        await self._make_claims(vm)
+        refused = await self._make_claims(vm)
         if await self._halt_over_quota(vm, vmi):
             return self._pace.after(self._delays.controller)
         look, failure = await self._act(vm, vmi)
         await self._tell(vm, vmi, failure)
-        return look
+        return look or refused
 
     # --- Harvester ----------------------------------------------------------------------------------------------
 
@@ -99,48 +100,13 @@ class VirtualMachines:
 
         return await self._hand.change(_ref(vm), edit)
 
-    async def _make_claims(self, vm: Raw) -> None:
+    async def _make_claims(self, vm: Raw) -> datetime | None:
+        """A claim that is refused is tried again later; KubeVirt goes on meanwhile, and misses it."""
         try:
-            wanted = read_claim_templates(vm)
-        except BadTemplates:
-            return
-        namespace = vm["metadata"]["namespace"]
-        for template in wanted:
-            name = template["metadata"]["name"]
-            if (namespace, name) in self._world.claims:
-                await self._grow(template, namespace)
-                continue
-            image_id = annotations_of(template).get(names.IMAGE_ID, "")
-            if image_id and tuple(image_id.split("/", 1)) not in self._world.images:
-                continue  # silently, as shipped: the instance then waits for a claim that never comes
-            await self._create_claim(template, namespace)
-
-    async def _create_claim(self, template: Raw, namespace: str) -> None:
-        raw = copy.deepcopy(template)
-        metadata = raw["metadata"]
-        metadata.pop("creationTimestamp", None)
-        metadata["namespace"] = namespace
-        metadata.setdefault("annotations", {})[names.VOLUME_FOR_VM] = "true"
-        raw = {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": metadata,
-            "spec": raw.get("spec", {}),
-        }
-        try:
-            await self._hand.create(PVC, raw)
-        except Exists:
-            return
-
-    async def _grow(self, template: Raw, namespace: str) -> None:
-        wanted = dig(template, "spec", "resources", "requests", "storage")
-        here = self._world.claims[namespace, template["metadata"]["name"]]
-        if wanted and dig(here, "spec", "resources", "requests", "storage") != wanted:
-
-            def grow(raw: Raw) -> None:
-                raw["spec"].setdefault("resources", {})["requests"] = {"storage": wanted}
-
-            await self._hand.change(PVC.ref(template["metadata"]["name"], namespace), grow)
+            await self._claims.ensure(vm)
+        except KubeError:
+            return self._pace.after(self._delays.claim_retry)
+        return None
 
     async def _halt_over_quota(self, vm: Raw, vmi: Raw | None) -> bool:
         """Harvester halts a machine that its namespace cannot pay for (reference 05 §2.5 K)."""
@@ -254,20 +220,12 @@ class VirtualMachines:
             await self._let_go(vm, names.VM_FINALIZER)
             return self._pace.after(self._delays.controller)
         if names.CLEANUP_FINALIZER in finalizers_of(vm):
-            await self._remove_claims(vm)
+            await self._claims.remove(vm)
             await self._let_go(vm, names.CLEANUP_FINALIZER)
         for finalizer in (names.BACKEND_FINALIZER, names.LB_FINALIZER):
             if finalizer in finalizers_of(vm):
                 await self._let_go(vm, finalizer)
         return None
-
-    async def _remove_claims(self, vm: Raw) -> None:
-        namespace = vm["metadata"]["namespace"]
-        listed = annotations_of(vm).get(names.REMOVED_CLAIMS, "")
-        for name in filter(None, (one.strip() for one in listed.split(","))):
-            claim = await self._hand.find(PVC.ref(name, namespace))
-            if claim is not None:
-                await self._hand.delete(PVC, claim)
 
     async def _let_go(self, vm: Raw, finalizer: str) -> None:
         def edit(raw: Raw) -> None:

@@ -1,0 +1,77 @@
+"""The volumes of a VM: made from its annotation, grown with it, removed when it names them on its way out."""
+
+from __future__ import annotations
+
+from windrow.emulator import names
+from windrow.emulator.admission.vm_rules import BadTemplates, read_claim_templates
+from windrow.emulator.hand import Hand
+from windrow.emulator.world import World
+from windrow.kube.errors import Exists
+from windrow.kube.objects import Raw, annotations_of, dig, namespace_of, new_object
+from windrow.kube.refs import PVC
+
+
+def render_claim(template: Raw, namespace: str) -> Raw:
+    """The claim that an entry of `volumeClaimTemplates` asks for. It has no owner: it outlives its VM."""
+    metadata = template["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), names.VOLUME_FOR_VM: "true"}
+    labels = metadata.get("labels") or {}
+    spec = template.get("spec") or {}
+    return new_object(PVC, metadata["name"], namespace, labels=labels, annotations=annotations, spec=spec)
+
+
+def removed_claims(vm: Raw) -> list[str]:
+    """The claims that go with the VM: those that its annotation names, and no others."""
+    listed = annotations_of(vm).get(names.REMOVED_CLAIMS, "")
+    return [name for name in (one.strip() for one in listed.split(",")) if name]
+
+
+class Claims:
+    """Harvester's hand on the volumes of its VMs. Everything may be repeated."""
+
+    def __init__(self, hand: Hand, world: World) -> None:
+        self._hand = hand
+        self._world = world
+
+    async def ensure(self, vm: Raw) -> None:
+        """Every claim that the VM's annotation asks for, at least as big as it asks."""
+        try:
+            wanted = read_claim_templates(vm)
+        except BadTemplates:
+            return  # the webhook has said so already
+        namespace = namespace_of(vm)
+        for template in wanted:
+            if (namespace, template["metadata"]["name"]) in self._world.claims:
+                await self._grow(template, namespace)
+            elif self._knows_image(template):
+                await self._create(template, namespace)
+
+    def _knows_image(self, template: Raw) -> bool:
+        """An entry of an unknown image is passed over silently, as shipped: its claim never comes."""
+        namespace, _, name = annotations_of(template).get(names.IMAGE_ID, "").partition("/")
+        return not name or (namespace, name) in self._world.images
+
+    async def _create(self, template: Raw, namespace: str) -> None:
+        try:
+            await self._hand.create(PVC, render_claim(template, namespace))
+        except Exists:
+            return
+
+    async def _grow(self, template: Raw, namespace: str) -> None:
+        name = template["metadata"]["name"]
+        wanted = dig(template, "spec", "resources", "requests", "storage")
+        path = ("spec", "resources", "requests", "storage")
+        if not wanted or dig(self._world.claims[namespace, name], *path) == wanted:
+            return
+
+        def grow(raw: Raw) -> None:
+            raw["spec"].setdefault("resources", {})["requests"] = {"storage": wanted}
+
+        await self._hand.change(PVC.ref(name, namespace), grow)
+
+    async def remove(self, vm: Raw) -> None:
+        """Delete the claims that the VM names; a refusal of one is raised, and the VM stays for now."""
+        for name in removed_claims(vm):
+            claim = await self._hand.find(PVC.ref(name, namespace_of(vm)))
+            if claim is not None:
+                await self._hand.delete(PVC, claim)
