@@ -1,0 +1,232 @@
+"""Small parts: cloud-init sources, fingerprints, stock, the proxy's request line, controllers."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from windrow.assembly.clock import LoopClock, run_story
+from windrow.emulator.controller import Controller
+from windrow.emulator.delays import Delays, Pace
+from windrow.emulator.key_pairs import NotPublicKey, fingerprint
+from windrow.emulator.proxy import BadConnect, read_connect
+from windrow.emulator.stock import NOBODYS_KEY, Image, Lans, Network, render_stock
+from windrow.emulator.vms.cloud_init import read_cloud_init, secrets_of
+from windrow.emulator.vms.readings import claims_of, networks_of, root_claim_of
+from windrow.kube.errors import KubeError
+from windrow.kube.objects import dig
+
+# --- cloud-init -------------------------------------------------------------------------------------------------
+
+
+def an_instance(**source):
+    return {"spec": {"volumes": [{"name": "root"}, {"name": "ci", "cloudInitNoCloud": source}]}}
+
+
+def coded(text):
+    return b64encode(text.encode()).decode()
+
+
+def test_inline_cloud_init_is_read_plain_or_coded():
+    assert read_cloud_init(an_instance(userData="a", networkData="b"), {}, "ns").network_data == "b"
+    assert read_cloud_init(an_instance(userDataBase64=coded("ä")), {}, "ns").user_data == "ä"
+
+
+@pytest.mark.parametrize("key", ["userdata", "userData"])
+def test_a_secret_is_read_under_both_spellings(key):
+    vmi = an_instance(secretRef={"name": "s"}, networkDataSecretRef={"name": "s"})
+    secrets = {("ns", "s"): {"data": {key: coded("#cloud-config"), "networkdata": coded("version: 1")}}}
+
+    found = read_cloud_init(vmi, secrets, "ns")
+
+    assert (found.user_data, found.network_data) == ("#cloud-config", "version: 1")
+    assert secrets_of(vmi) == ["s"]
+
+
+def test_no_cloud_init_is_empty():
+    assert read_cloud_init({"spec": {}}, {}, "ns").user_data == ""
+
+
+# --- readings ---------------------------------------------------------------------------------------------------
+
+
+def test_the_root_disk_is_the_one_that_boots_first():
+    spec = {
+        "domain": {"devices": {"disks": [{"name": "a"}, {"name": "b", "bootOrder": 1}]}},
+        "volumes": [
+            {"name": "a", "persistentVolumeClaim": {"claimName": "claim-a"}},
+            {"name": "b", "persistentVolumeClaim": {"claimName": "claim-b"}},
+        ],
+    }
+
+    assert root_claim_of(spec) == "claim-b"
+    assert claims_of(spec) == ["claim-a", "claim-b"]
+
+
+def test_a_network_without_namespace_is_in_the_machines_own():
+    spec = {"networks": [{"name": "n", "multus": {"networkName": "net"}}, {"name": "p", "pod": {}}]}
+
+    assert networks_of(spec, "ns") == {"n": "ns/net", "p": ""}
+
+
+# --- key pairs --------------------------------------------------------------------------------------------------
+
+
+def test_the_fingerprint_is_md5_with_colons():
+    found = fingerprint(NOBODYS_KEY)
+
+    assert len(found.split(":")) == 16
+    assert found == fingerprint(NOBODYS_KEY.rsplit(" ", 1)[0])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "ssh-rsa", "ssh-rsa !!!", "ssh-rsa " + coded("short"), "ssh-rsa " + NOBODYS_KEY.split()[1]]
+)
+def test_what_is_no_key_has_no_fingerprint(text):
+    with pytest.raises(NotPublicKey):
+        fingerprint(text)
+
+
+# --- stock ------------------------------------------------------------------------------------------------------
+
+
+def test_names_alone_make_a_usable_stock():
+    made = render_stock(
+        images=["a/jammy"], networks=["b/lan"], key_pairs=["c/me"], namespaces=["d"], lans=Lans()
+    )
+
+    assert [raw["metadata"]["name"] for kind, raw in made if kind.kind == "Namespace"] == ["a", "b", "c", "d"]
+    image = next(raw for kind, raw in made if kind.kind == "VirtualMachineImage")
+    assert image["spec"]["url"].endswith("jammy.qcow2")
+    assert dig(image, "metadata", "labels", "harvesterhci.io/image-type") == "raw_qcow2"
+
+
+def test_an_iso_is_labelled_as_one():
+    raw = Image("a/installer", url="https://x/y.iso").render()
+
+    assert raw["metadata"]["labels"]["harvesterhci.io/image-type"] == "iso"
+
+
+def test_each_vlan_has_a_range_of_its_own_and_keeps_it():
+    lans = Lans()
+    ranges = [lans.cidr(Network(name, vlan)) for name, vlan in (("a", 0), ("b", 1), ("c", 0))]
+
+    assert ranges == ["192.168.50.0/24", "192.168.51.0/24", "192.168.50.0/24"]
+    assert lans.cidr(Network("d", 9, cidr="10.1.0.0/16")) == "10.1.0.0/16"
+
+
+# --- proxy ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("head", "place"),
+    [
+        (b"CONNECT 192.168.50.20:6443 HTTP/1.1\r\nHost: x\r\n\r\n", ("192.168.50.20", 6443)),
+        (b"CONNECT [::1]:80 HTTP/1.0\r\n\r\n", ("::1", 80)),
+        (b"CONNECT host:65535 HTTP/1.1\r\n\r\n", ("host", 65535)),
+    ],
+)
+def test_connect_names_a_place(head, place):
+    assert read_connect(head) == place
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET http://x/ HTTP/1.1\r\n\r\n", 405),
+        (b"CONNECT x HTTP/1.1\r\n\r\n", 400),
+        (b"CONNECT x:0 HTTP/1.1\r\n\r\n", 400),
+        (b"CONNECT x:65536 HTTP/1.1\r\n\r\n", 400),
+        (b"CONNECT x:80\r\n\r\n", 400),
+        (b"\x16\x03\x01 garbage\r\n\r\n", 400),
+        (b"", 400),
+    ],
+)
+def test_anything_else_is_refused(head, status):
+    with pytest.raises(BadConnect) as refusal:
+        read_connect(head)
+    assert refusal.value.status == status
+
+
+# --- time and controllers ---------------------------------------------------------------------------------------
+
+
+def test_every_delay_states_its_reason():
+    reasons = Delays().reasons()
+
+    assert reasons
+    assert all(seconds >= 0 and len(why) > 10 for seconds, why in reasons.values())
+
+
+def test_speed_divides():
+    async def story():
+        clock = LoopClock()
+        return Pace(clock, 10).after(30) - clock.now()
+
+    assert run_story(story()) == timedelta(seconds=3)
+
+
+def controlled(reconcile, seconds=100.0, keys=(("", "a"),)):
+    """Run a controller over `keys` for a while; what it noted."""
+    notes = []
+
+    async def story():
+        clock = LoopClock()
+        controller = Controller("c", lambda key: reconcile(key, clock), clock, notes.append)
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(controller.run())
+            for key in keys:
+                controller.add(key)
+            await asyncio.sleep(seconds)
+            running.cancel()
+
+    run_story(story())
+    return notes
+
+
+def test_a_key_given_twice_before_its_turn_is_served_once():
+    served = []
+
+    async def reconcile(key, clock):
+        served.append(key)
+
+    controlled(reconcile, keys=[("", "a"), ("", "b"), ("", "a")])
+
+    assert served == [("", "a"), ("", "b")]
+
+
+def test_a_key_is_looked_at_again_when_it_asked_to_be():
+    served = []
+
+    async def reconcile(key, clock):
+        served.append(clock.now())
+        return clock.now() + timedelta(seconds=30) if len(served) < 3 else None
+
+    controlled(reconcile)
+
+    assert [b - a for a, b in pairwise(served)] == [timedelta(seconds=30)] * 2
+
+
+def test_a_refusal_is_noted_and_tried_again_with_growing_patience():
+    served = []
+
+    async def reconcile(key, clock):
+        served.append(clock.now())
+        raise KubeError("no")
+
+    notes = controlled(reconcile, seconds=20)
+
+    assert [(b - a).total_seconds() for a, b in pairwise(served)] == [1, 2, 4, 8]
+    assert notes[0] == "c a: no"
+
+
+def test_a_bug_ends_the_loop():
+    async def reconcile(key, clock):
+        raise ZeroDivisionError
+
+    with pytest.raises(ExceptionGroup):
+        controlled(reconcile)
