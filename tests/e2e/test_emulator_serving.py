@@ -93,7 +93,7 @@ async def test_an_address_that_nobody_answers_at_is_refused_with_the_reason():
 
 
 async def test_the_proxy_leads_to_no_other_port_of_this_machine():
-    async with a_served_harvester() as (harvester, served):
+    async with a_served_harvester() as (_, served):
         other = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
         port = other.sockets[0].getsockname()[1]
         reader, writer = await asyncio.open_connection("127.0.0.1", served.proxy.port)
@@ -122,10 +122,13 @@ async def test_a_tunnel_breaks_when_its_door_closes():
 
 
 async def test_another_authority_is_not_trusted():
-    async with a_served_harvester() as (harvester, served), a_served_harvester() as (other, _):
-        async with a_client(other.admin_kubeconfig(served.url)) as client:
-            with pytest.raises(NotTrusted):
-                await client.list(NODE)
+    async with (
+        a_served_harvester() as (_, served),
+        a_served_harvester() as (other, _),
+        a_client(other.admin_kubeconfig(served.url)) as client,
+    ):
+        with pytest.raises(NotTrusted):
+            await client.list(NODE)
 
 
 async def test_a_lost_answer_breaks_the_connection_after_the_write():
