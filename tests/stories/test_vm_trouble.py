@@ -266,6 +266,60 @@ def test_without_an_agent_a_running_machine_shows_no_address():
     run_story(story())
 
 
+def test_a_deaf_machine_is_destroyed_after_its_grace():
+    async def story():
+        async with a_harvester(faults=Faults(hanging=["default/*"])) as harvester:
+            await boot(harvester)
+            began = harvester.pace.now()
+            await harvester.api.local().delete(vm_ref(), propagation="Foreground")
+            await eventually(harvester, vm_ref(), is_gone)
+            return (harvester.pace.now() - began).total_seconds()
+
+    assert 120 < run_story(story()) < 130
+
+
+def test_a_machine_may_come_back_with_another_address():
+    async def story():
+        async with a_harvester() as harvester:
+            first = await boot(harvester)
+            harvester.change_lease("default", "m-1")
+            await order(harvester, "restart")
+            second = await eventually(
+                harvester, vmi_ref(), lambda vmi: has_address(vmi) and uid_of(vmi) != uid_of(first)
+            )
+            return [vmi["status"]["interfaces"][0]["ipAddress"] for vmi in (first, second)]
+
+    first, second = run_story(story())
+    assert first != second
+
+
+def test_an_address_may_be_lost_for_a_while():
+    async def story():
+        async with a_harvester() as harvester:
+            before = await boot(harvester)
+            harvester.silence_agent("default", "m-1", 60)
+            await eventually(harvester, vmi_ref(), lambda vmi: not has_address(vmi))
+            after = await eventually(harvester, vmi_ref(), has_address)
+            assert before["status"]["interfaces"] == after["status"]["interfaces"]
+            assert uid_of(before) == uid_of(after)
+
+    run_story(story())
+
+
+def test_a_finalizer_cut_by_hand_leaves_no_machine_running():
+    async def story():
+        async with a_harvester() as harvester:
+            line = harvester.api.local()
+            await boot(harvester)
+            await line.patch(vm_ref(), {"spec": {"runStrategy": "Halted"}})
+            await line.patch(vmi_ref(), {"metadata": {"finalizers": None}})
+            await eventually(harvester, vmi_ref(), is_gone)
+            await harvester.pace.pause(1)
+            return harvester.power.plugged()
+
+    assert run_story(story()) == []
+
+
 def test_an_agent_may_be_late_or_lie():
     async def story():
         faults = Faults(

@@ -174,6 +174,7 @@ class Faults:
 
     script: list[Fault] = field(default_factory=list)
     agents: list[AgentFault] = field(default_factory=list)
+    hanging: list[str] = field(default_factory=list)  # machines (`namespace/name`) deaf to their power button
     over: list[Fault] = field(default_factory=list)  # ended; kept because the counts below go by identity
     met: Counter[int] = field(default_factory=Counter)  # id(fault) -> matching requests
     done: Counter[int] = field(default_factory=Counter)  # id(fault) -> times it struck
@@ -191,6 +192,7 @@ class Faults:
         self.over += self.script
         self.script.clear()
         self.agents.clear()
+        self.hanging.clear()
 
     def struck(self, fault: Fault) -> int:
         """How often `fault` has befallen a request."""
@@ -210,6 +212,10 @@ class Faults:
             return False
         self.done[id(fault)] += 1
         return True
+
+    def hangs(self, machine: str) -> bool:
+        """Whether `namespace/name` ignores its power button."""
+        return any(fnmatchcase(machine, pattern) for pattern in self.hanging)
 
     def agent_of(self, machine: str) -> AgentFault | None:
         """The fault of the guest agent of `namespace/name`; the last one stated wins."""

@@ -182,6 +182,13 @@ class Harvester:
         if vmi is not None:
             self.power.silence(uid_of(vmi), seconds)
 
+    def change_lease(self, namespace: str, name: str) -> None:
+        """The machine's leases end: the next time it asks, DHCP gives it other addresses."""
+        vm = self.world.vms.get((namespace, name))
+        for _, mac in macs_in(vm) if vm is not None else ():
+            for server in self.segments.servers().values():
+                server.forget(mac)
+
     async def set_quota(self, namespace: str, **hard: str) -> None:
         """Give the namespace a Rancher quota, such as `limits_cpu="4"`; replaces the one there."""
         limits = {name.replace("_", ".", 1): text for name, text in hard.items()}

@@ -141,6 +141,8 @@ class Power:
         if plug is None or plug.closing or plug.machine is None or self._tasks is None:
             return
         plug.closing = True
+        if self._faults.hangs("/".join(plug.key)):
+            return
         plug.presses.append(self._tasks.create_task(self._press(plug, plug.machine)))
 
     async def _press(self, plug: Plug, machine: Machine) -> None:
