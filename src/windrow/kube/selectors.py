@@ -104,5 +104,5 @@ def parse_field_selector(text: str) -> tuple[tuple[str, bool, str], ...]:
                 terms.append((path.strip(), equal, value.strip()))
                 break
         else:
-            raise BadSelector(f"invalid selector: {part!r}; can't understand it")
+            raise BadSelector(f"invalid selector: '{text}'; can't understand '{part}'")
     return tuple(terms)
