@@ -193,7 +193,7 @@ async def test_server_side_apply_notices_other_managers(kubectl: Kubectl) -> Non
     await kubectl.ok(*apply, "--field-manager=two", "--force-conflicts", stdin=manifest % "a: two")
     await kubectl.ok(*apply, "--field-manager=one", stdin=manifest % "c: z")
 
-    assert 'Apply failed with 1 conflict: conflict with "one" using v1: .data.a' in clash.out
+    assert 'Apply failed with 1 conflict: conflict with "one": .data.a' in clash.out
     assert await kubectl.ok("get", "cm", "m", "-o", "jsonpath={.data}") == '{"a":"two","c":"z"}'
 
 

@@ -70,4 +70,9 @@ def decode_patch(body: bytes | None, content_type: str, accepted: tuple[str, ...
         raise statuses.fail(413, f"Request entity too large: limit is {MOST}")
     if not body:
         raise statuses.bad_request("the patch is empty")
-    return media, decode_yaml(body) if media == APPLY_PATCH else decode_json(body)
+    if media == APPLY_PATCH:
+        return media, decode_yaml(body)
+    try:
+        return media, fastjson.loads(body)
+    except NotJson as error:
+        raise statuses.bad_request(f"error decoding patch: {error}") from error

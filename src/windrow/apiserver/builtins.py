@@ -133,6 +133,12 @@ def begin_service(raw: Raw) -> None:
     raw["status"] = {"loadBalancer": {}}
 
 
+def begin_binding(raw: Raw) -> None:
+    for subject in raw.get("subjects") or ():
+        if subject.get("kind") in ("User", "Group"):
+            subject.setdefault("apiGroup", RBAC)
+
+
 def begin_secret(raw: Raw) -> None:
     fold_string_data(raw)
 
@@ -228,6 +234,7 @@ BUILTINS: tuple[Type, ...] = (
     ),
     _type(
         refs.SERVICE,
+        upserts=True,
         check=rules.service,
         short=("svc",),
         categories=("all",),
@@ -306,6 +313,7 @@ BUILTINS: tuple[Type, ...] = (
     _type(Kind("", "v1", "LimitRange", "limitranges"), short=("limits",)),
     _type(
         refs.LEASE,
+        upserts=True,
     ),
     _type(
         refs.STORAGE_CLASS,
@@ -325,16 +333,20 @@ BUILTINS: tuple[Type, ...] = (
     _type(refs.VOLUME_ATTACHMENT, subresources=STATUS, returns_deleted=True),
     _type(Kind("storage.k8s.io", "v1", "CSIDriver", "csidrivers", namespaced=False), returns_deleted=True),
     _type(Kind("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False), returns_deleted=True),
-    _type(refs.ROLE, names="path", schema=whole(rules=ROLE_RULES)),
-    _type(refs.CLUSTER_ROLE, names="path", schema=whole(rules=ROLE_RULES)),
+    _type(refs.ROLE, upserts=True, names="path", schema=whole(rules=ROLE_RULES)),
+    _type(refs.CLUSTER_ROLE, upserts=True, names="path", schema=whole(rules=ROLE_RULES)),
     _type(
         refs.ROLE_BINDING,
+        upserts=True,
+        begin=begin_binding,
         check=rules.binding,
         names="path",
         schema={**whole(roleRef=ROLE_REF, subjects=listing()), "required": ["roleRef"]},
     ),
     _type(
         refs.CLUSTER_ROLE_BINDING,
+        upserts=True,
+        begin=begin_binding,
         check=rules.binding,
         names="path",
         schema={**whole(roleRef=ROLE_REF, subjects=listing()), "required": ["roleRef"]},

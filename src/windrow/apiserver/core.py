@@ -110,13 +110,12 @@ async def require_namespace(core: Core, type: Type, namespace: str, name: str) -
         raise statuses.forbidden(type.kind, name, why, [cause])
 
 
+_OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
+
+
 def check_dry_run(call: Call) -> None:
     asked = call.options.get("dryRun") or call.body_options.get("dryRun")
     values = [asked] if isinstance(asked, str) else list(asked or [])
-    for value in values:
-        if value and value != "All":
-            raise statuses.fail(
-                422,
-                f'{call.body_options.get("kind", "CreateOptions")}.meta.k8s.io "" is invalid: dryRun: '
-                f'Unsupported value: {statuses.shown(value)}: supported values: "All"',
-            )
+    if any(value and value != "All" for value in values):
+        cause = statuses.not_supported("dryRun", values, ("All",))
+        raise statuses.invalid_options(_OPTIONS.get(call.verb, "DeleteOptions"), cause)

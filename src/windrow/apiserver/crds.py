@@ -118,11 +118,11 @@ def faults(raw: Raw, old: Raw | None) -> list[Cause]:
         )
     for index, version in enumerate(spec["versions"]):
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
-            causes.append(required(f"spec.versions[{index}].schema.openAPIV3Schema", "schemas are required"))
+            causes.append(required(f"spec.versions[{index}].schema.openAPIV3Schema"))
     wanted = f"{names.get('plural')}.{spec['group']}"
     if raw["metadata"].get("name") != wanted:
         text = 'must be spec.names.plural+"."+spec.group'
-        causes.append(invalid_value("metadata.name", raw["metadata"].get("name"), text))
+        causes.insert(0, invalid_value("metadata.name", raw["metadata"].get("name"), text))
     return causes
 
 
@@ -131,6 +131,12 @@ def begin(raw: Raw) -> None:
     finalizers = raw["metadata"].setdefault("finalizers", [])
     if CLEANUP not in finalizers:
         finalizers.append(CLEANUP)
+    spec = raw.get("spec") or {}
+    names = spec.get("names") or {}
+    if names.get("kind"):
+        names.setdefault("singular", names["kind"].lower())
+        names.setdefault("listKind", f"{names['kind']}List")
+        spec.setdefault("conversion", {"strategy": "None"})
 
 
 def types_of(crd: Raw) -> list[Type]:

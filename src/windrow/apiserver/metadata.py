@@ -11,6 +11,7 @@ from windrow.apiserver.types import (
     faults_of_label_value,
     faults_of_name,
 )
+from windrow.kube.errors import KubeError
 
 Raw = dict[str, Any]
 
@@ -36,6 +37,12 @@ KNOWN = frozenset(
         "ownerReferences",
     }
 )
+STANDARD_FINALIZERS = (
+    "customresourcecleanup.apiextensions.k8s.io",
+    "foregroundDeletion",
+    "kubernetes",
+    "orphan",
+)
 MOST_BASE = 58  # characters of generateName that leave room for the suffix
 
 
@@ -45,10 +52,7 @@ def shaped(raw: Any, type: Type) -> Raw:
         raise bad_request(f"the body of the request is not a {type.kind.kind} object")
     found = (raw.get("apiVersion") or type.kind.api_version, raw.get("kind") or type.kind.kind)
     if found != (type.kind.api_version, type.kind.kind):
-        wanted = f"{type.kind.kind} in version {type.kind.api_version}"
-        raise bad_request(
-            f"the object provided is unrecognized: it is a {found[1]} in version {found[0]}, expected a {wanted}"
-        )
+        raise _misfit(type, *found)
     metadata = raw.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise bad_request("metadata must be an object")
@@ -60,6 +64,23 @@ def shaped(raw: Any, type: Type) -> Raw:
             raise bad_request(f"metadata.{name} must be an object of strings")
     rest = {name: value for name, value in raw.items() if name not in ("apiVersion", "kind", "metadata")}
     return {"apiVersion": type.kind.api_version, "kind": type.kind.kind, "metadata": clean, **rest}
+
+
+def _misfit(type: Type, version: str, kind: str) -> KubeError:
+    """The 400 for an object of another version or kind."""
+    if kind == type.kind.kind or type.custom:
+        return bad_request(
+            f"the API version in the data ({version}) does not match the expected API version "
+            f"({type.kind.api_version})"
+            if version != type.kind.api_version
+            else f"the kind in the data ({kind}) does not match the expected kind ({type.kind.kind})"
+        )
+    wanted, short = type.kind.kind, version.rpartition("/")[2]
+    group = type.kind.group.partition(".")[0] or "core"
+    return bad_request(
+        f'{kind} in version "{short}" cannot be handled as a {wanted}: converting ({short}.{kind}) to '
+        f"({group}.{wanted}): unknown conversion"
+    )
 
 
 def place(raw: Raw, type: Type, namespace: str) -> None:
@@ -127,8 +148,12 @@ def faults(raw: Raw, type: Type, *, created: bool) -> list[Cause]:
     causes += _map_faults(metadata, "labels")
     causes += _map_faults(metadata, "annotations")
     causes += _owner_faults(metadata.get("ownerReferences") or [])
-    for finalizer in metadata.get("finalizers") or []:
-        causes += [invalid_value("metadata.finalizers", finalizer, text) for text in faults_of_key(finalizer)]
+    for index, finalizer in enumerate(metadata.get("finalizers") or []):
+        field = f"metadata.finalizers[{index}]"
+        causes += [invalid_value(field, finalizer, text) for text in faults_of_key(finalizer)]
+        if not type.custom and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+            text = "name is neither a standard finalizer name nor is it fully qualified"
+            causes.append(invalid_value(field, finalizer, text))
     return causes
 
 
@@ -145,13 +170,11 @@ def _map_faults(metadata: Raw, field: str) -> list[Cause]:
 
 def _owner_faults(owners: list[Any]) -> list[Cause]:
     causes = []
-    for index, owner in enumerate(owners):
+    for owner in owners:
         for name, what in (("apiVersion", "version"), ("kind", ""), ("name", ""), ("uid", "")):
             if not owner.get(name):
-                text = f"{what or name} must not be empty"
-                causes.append(
-                    invalid_value(f"metadata.ownerReferences[{index}].{name}", owner.get(name, ""), text)
-                )
+                text = f"{what} must not be empty".strip()
+                causes.append(invalid_value(f"metadata.ownerReferences.{name}", owner.get(name, ""), text))
     controllers = [owner for owner in owners if owner.get("controller")]
     if len(controllers) > 1:
         text = (
@@ -175,5 +198,6 @@ def new_finalizer_faults(new: Raw, old: Raw) -> list[Cause]:
     added = [one for one in new["metadata"].get("finalizers") or [] if one not in before]
     if not added:
         return []
-    text = f"no new finalizers can be added if the object is being deleted, found new finalizers {added!r}"
-    return [forbidden_value("metadata.finalizers", text.replace("'", '"'))]
+    listed = "[]string{" + ", ".join(f'"{one}"' for one in added) + "}"
+    text = f"no new finalizers can be added if the object is being deleted, found new finalizers {listed}"
+    return [forbidden_value("metadata.finalizers", text)]

@@ -103,7 +103,7 @@ async def _self(guard: Guard, call: Call, spec: Raw) -> Raw:
 async def _token(guard: Guard, call: Call, spec: Raw) -> Raw:
     caller = await guard.by_token(spec.get("token", ""))
     if caller is None:
-        return {"authenticated": False, "error": "invalid bearer token"}
+        return {"user": {}, "error": "invalid bearer token"}
     return {"authenticated": True, "user": _user(caller)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import re
 from base64 import b64decode
 from typing import Any
 
@@ -51,8 +52,24 @@ def _sealed(raw: Raw, old: Raw, *fields: str) -> list[Cause]:
     return causes + [forbidden_value(field, text) for field in fields if raw.get(field) != old.get(field)]
 
 
+_IS_KEY = re.compile(r"[-._a-zA-Z0-9]+\Z")
+_SAID_KEY = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  "
+    "or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+
+
+def _key_faults(raw: Raw, *fields: str) -> list[Cause]:
+    return [
+        invalid_value(f"{field}[{key}]", key, _SAID_KEY)
+        for field in fields
+        for key in raw.get(field) or {}
+        if not _IS_KEY.match(key)
+    ]
+
+
 def secret(raw: Raw, old: Raw | None) -> list[Cause]:
-    causes = []
+    causes = _key_faults(raw, "data")
     if raw.get("type") == "kubernetes.io/service-account-token":
         name = "kubernetes.io/service-account.name"
         if not dig(raw, "metadata", "annotations", name):
@@ -74,7 +91,10 @@ def secret(raw: Raw, old: Raw | None) -> list[Cause]:
 
 def config_map(raw: Raw, old: Raw | None) -> list[Cause]:
     both = sorted(set(raw.get("data") or {}) & set(raw.get("binaryData") or {}))
-    causes = [invalid_value(f"data[{name}]", name, "duplicate of key present in binaryData") for name in both]
+    causes = _key_faults(raw, "data", "binaryData")
+    causes += [
+        invalid_value(f"data[{name}]", name, "duplicate of key present in binaryData") for name in both
+    ]
     return causes + (_sealed(raw, old, "data", "binaryData") if old else [])
 
 

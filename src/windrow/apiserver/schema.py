@@ -197,10 +197,15 @@ def _type_error(path: str, value: Any, wanted: str) -> Cause:
 
 
 def _validate_object(schema: Schema, value: dict[str, Any], path: str) -> list[Cause]:
-    causes = [required(join(path, name)) for name in schema.get("required") or () if name not in value]
     known = schema.get("properties") or {}
+    missing = [
+        name for name in schema.get("required") or () if _is_missing(known.get(name) or {}, value, name)
+    ]
+    causes = [required(join(path, name)) for name in missing]
     extra = schema.get("additionalProperties")
     for name, inner in value.items():
+        if name in missing:
+            continue
         if name in known:
             causes += validate(known[name], inner, join(path, name))
         elif isinstance(extra, Mapping):
@@ -213,6 +218,12 @@ def _validate_object(schema: Schema, value: dict[str, Any], path: str) -> list[C
             Cause(path, "FieldValueTooMany", f"Too many: {len(value)}: must have at most {most} items")
         )
     return causes
+
+
+def _is_missing(schema: Schema, value: dict[str, Any], name: str) -> bool:
+    return name not in value or (
+        value[name] is None and bool(schema.get("type")) and not schema.get("nullable")
+    )
 
 
 def _validate_list(schema: Schema, value: list[Any], path: str) -> list[Cause]:
@@ -230,6 +241,12 @@ def _validate_list(schema: Schema, value: list[Any], path: str) -> list[Cause]:
         )
     if schema.get(LIST_TYPE) == "map":
         causes += _duplicates(schema, value, path)
+    if schema.get(LIST_TYPE) == "set":
+        causes += [
+            Cause(join(path, index), "FieldValueDuplicate", f"Duplicate value: {shown(item)}")
+            for index, item in enumerate(value)
+            if item in value[:index]
+        ]
     return causes
 
 

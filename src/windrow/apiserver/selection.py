@@ -66,6 +66,9 @@ def read_selection(type: Type, options: Mapping[str, str]) -> Selection:
 def _path(type: Type, label: str) -> tuple[str, ...]:
     if label == "metadata.name" or (label == "metadata.namespace" and type.kind.namespaced):
         return tuple(label.split("."))
+    if label not in type.selectable and not type.custom and len(type.selectable) == 2:
+        why = f'"{label}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+        raise statuses.bad_request(why)
     if label not in type.selectable:
         raise statuses.bad_request(f"field label not supported: {label}")
     return type.selectable[label]

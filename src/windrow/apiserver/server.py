@@ -56,7 +56,7 @@ from windrow.apiserver.verbs.subresources import HANDLERS
 from windrow.apiserver.verbs.update import update
 from windrow.apiserver.verbs.watch import watch
 from windrow.formats.fastjson import dumps, loads
-from windrow.kube.errors import KubeError
+from windrow.kube.errors import KubeError, NotFound
 from windrow.kube.refs import CRD, NAMESPACE, Kind, Ref
 from windrow.kube.requests import Event, Reply, Request
 from windrow.values.chance import Chance
@@ -76,6 +76,7 @@ VERB_TABLE: dict[str, Callable[[Core, Type, Call], Awaitable[Outcome]]] = {
     "delete": delete,
     "deletecollection": delete_collection,
 }
+NAMED_VERBS = ("get", "update", "patch", "delete")
 FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
@@ -331,8 +332,10 @@ class ApiServer:
 
     async def _perform(self, type: Type, call: Call) -> Outcome:
         if call.target.subresource not in ("", *type.subresources):
-            raise statuses.no_such_path()
+            raise statuses.not_found(type.kind, call.target.name) if type.custom else statuses.no_such_path()
         if call.verb not in type.verbs and not call.target.subresource:
+            raise statuses.not_allowed()
+        if bool(call.target.name) != (call.verb in NAMED_VERBS) and not call.target.subresource:
             raise statuses.not_allowed()
         if type.kind.qualified in REVIEWS:
             return await review(self, type, call)
@@ -349,10 +352,20 @@ class ApiServer:
             and call.target.subresource
         ):
             raise statuses.not_allowed()
-        outcome = await VERB_TABLE[call.verb](self.core, type, call)
+        outcome = await self._carry_out(type, call)
         if type.kind == CRD and call.verb in ("create", "update", "patch") and isinstance(outcome, Single):
             await self._adopt(outcome.entry.key)
         return outcome
+
+    async def _carry_out(self, type: Type, call: Call) -> Outcome:
+        """The verb itself; a PUT of what is not there creates it, for the few types that allow it."""
+        try:
+            return await VERB_TABLE[call.verb](self.core, type, call)
+        except NotFound:
+            if call.verb != "update" or not type.upserts or call.target.subresource:
+                raise
+            await self._authorize(call.caller, "create", call.target)
+            return await create(self.core, type, call)
 
     async def _impersonated(self, request: Request, caller: Caller) -> Caller:
         wanted = read_impersonation(request)
@@ -408,8 +421,16 @@ class ApiServer:
                 call.body = bodies.decode(request.body, request.content_type, custom=type.custom)
                 if call.body is None:
                     raise statuses.bad_request("the request has no body")
+                if type.custom and isinstance(call.body, dict) and not call.body.get("kind"):
+                    text = dumps(call.body).decode()
+                    raise statuses.bad_request(
+                        f"the object provided is unrecognized (must be of type {type.kind.kind}): "
+                        f"Object 'Kind' is missing in '{text}' ({text})"
+                    )
             case "patch":
                 accepted = bodies.CUSTOM_PATCHES if type.custom else bodies.PATCHES
+                if not type.custom and bodies.media_of(request.content_type) not in accepted:
+                    raise statuses.fail(415, "415: Unsupported Media Type")
                 call.media, call.body = bodies.decode_patch(request.body, request.content_type, accepted)
             case "delete" | "deletecollection":
                 call.body_options = bodies.decode(request.body, request.content_type) or {}

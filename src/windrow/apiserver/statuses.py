@@ -122,6 +122,18 @@ def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> KubeError:
     return fail(422, f'{qualified} "{name}" is invalid: {listed}', details=details)
 
 
+def invalid_options(kind: str, cause: Cause) -> KubeError:
+    """The 422 for a parameter: `ListOptions`, `CreateOptions`, …"""
+    details = {"group": "meta.k8s.io", "kind": kind, "causes": [cause.raw()]}
+    return fail(422, f'{kind}.meta.k8s.io "" is invalid: {cause}', details=details)
+
+
+def not_supported(field: str, value: Any, offered: Sequence[str]) -> Cause:
+    listed = ", ".join(shown(one) for one in offered)
+    text = f"Unsupported value: {shown(value)}: supported values: {listed}"
+    return Cause(field, "FieldValueNotSupported", text)
+
+
 def rejected_patch() -> KubeError:
     """What a JSON patch that cannot be applied gets; the reason is dropped, as the real server drops it."""
     return fail(422, "the server rejected our request due to an error in our request")
@@ -182,7 +194,7 @@ def status_of(error: KubeError) -> Raw:
     details = dict(error.details)
     if "continue" in details:  # a fresh token for those whose list has expired stands in the metadata
         status["metadata"] = {"continue": details.pop("continue")}
-    if details:
+    if details or code in (403, 405, 406, 415, 422):
         status["details"] = details
     status["code"] = code
     return status

@@ -57,6 +57,7 @@ class Type:
     selectable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     begin: Callable[[Raw], None] | None = field(default=None, repr=False)  # server-side touches on create
     scaling: Scaling | None = None
+    upserts: bool = False  # a PUT of what is not there creates it
     keeps_status: bool = False  # a created object keeps the status sent along (Node)
     check: Callable[[Raw, Raw | None], list[Any]] | None = field(default=None, repr=False)
     returns_deleted: bool = False  # a completed delete answers with the object, not a Status
@@ -165,7 +166,7 @@ _SAID_QUALIFIED = (
 _SAID_LABEL_VALUE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
     "and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation "
-    f"is '(({_QUALIFIED})?')"
+    f"is '({_QUALIFIED})?')"
 )
 
 

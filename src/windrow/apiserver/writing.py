@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from windrow.apiserver import metadata, schema, statuses
@@ -16,6 +17,8 @@ from windrow.apiserver.types import Type
 from windrow.kube.errors import KubeError
 from windrow.kube.refs import SECRET
 
+_MODES = ("Ignore", "Strict", "Warn")
+_OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions"}
 ATTEMPTS = 16  # how often an unconditional write meets a newer version before it gives up
 
 
@@ -31,6 +34,10 @@ def clean(type: Type, raw: Raw, call: Call, *, defaults: bool = True) -> Raw:
         schema.drop_nulls(raw)
     unknown = schema.prune(type.schema, raw)
     mode = call.options.get("fieldValidation") or "Warn"
+    if mode not in _MODES:
+        cause = statuses.not_supported("fieldValidation", mode, ("", *_MODES))
+        raise statuses.invalid_options(_OPTIONS.get(call.verb, "PatchOptions"), cause)
+    unknown.sort()
     if unknown and mode == "Strict":
         listed = ", ".join(f'unknown field "{path}"' for path in unknown)
         raise statuses.bad_request(
@@ -59,6 +66,7 @@ def check(type: Type, raw: Raw, old: Raw | None) -> None:
         raise statuses.invalid(type.kind, raw["metadata"].get("name", ""), causes)
 
 
+_MAP_KEY = re.compile(r"^(data|stringData|binaryData|parameters)\..*$")
 _GO_TYPES = {"boolean": "bool", "integer": "number", "null": "null"}
 
 
@@ -67,7 +75,8 @@ def _undecodable(type: Type, cause: statuses.Cause) -> KubeError:
     found, _, wanted = cause.text.partition(" in body must be of type ")
     found = found.split('"')[1]
     wanted = wanted.split(":")[0]
-    field = f"{type.kind.kind}.{cause.field}"
+    # Go names the field, not the key of a map within it.
+    field = f"{type.kind.kind}.{_MAP_KEY.sub(lambda found: found[1], cause.field)}"
     return statuses.bad_request(
         f'{type.kind.kind} in version "{type.kind.version}" cannot be handled as a {type.kind.kind}: json: cannot '
         f"unmarshal {_GO_TYPES.get(found, found)} into Go struct field {field} of type {wanted}"

@@ -72,6 +72,8 @@ async def test_printer_columns_of_a_definition_are_used(
     ]
     ask = asking(a_server(crds=[widget_crd(additionalPrinterColumns=columns)]))
     body = {
+        "apiVersion": "example.io/v1",
+        "kind": "Widget",
         "metadata": {"name": "w", "annotations": {"example.io/note": "hi"}},
         "spec": {"size": 3, "tags": ["x", "y"]},
     }

@@ -179,7 +179,7 @@ async def test_a_request_without_a_content_type_is_json_and_warnings_come_as_hea
     a_server: Callable[..., ApiServer], widget_crd: Any
 ) -> None:
     server = a_server(anonymous=True, crds=[widget_crd()])
-    body = b'{"metadata":{"name":"w"},"spec":{"size":1,"foo":2}}'
+    body = b'{"kind":"Widget","metadata":{"name":"w"},"spec":{"size":1,"foo":2}}'
     async with plain(server) as (session, _):
         path = "/apis/example.io/v1/namespaces/default/widgets"
         async with session.post(path, data=body, skip_auto_headers=["Content-Type"]) as response:

@@ -38,7 +38,7 @@ async def test_items_of_built_in_lists_leave_out_what_the_list_says(ask: Ask) ->
     await ask(
         "POST",
         "/apis/example.io/v1/namespaces/default/widgets",
-        {"metadata": {"name": "w"}, "spec": {"size": 1}},
+        {"kind": "Widget", "metadata": {"name": "w"}, "spec": {"size": 1}},
     )
 
     _, maps = await ask.json("GET", MAPS)
@@ -126,7 +126,7 @@ def request(query: str) -> Any:
     ("query", "code", "said"),
     [
         ("labelSelector=a b c", 400, "unable to parse requirement"),
-        ("fieldSelector=spec.x=1", 400, "field label not supported: spec.x"),
+        ("fieldSelector=spec.x=1", 400, '"spec.x" is not a known field selector: only "metadata.name"'),
         ("continue=nonsense!", 400, "continue key is not valid"),
         ("resourceVersion=soon", 400, "invalid resource version"),
         ("resourceVersion=99999", 504, "Timeout: Too large resource version: 99999, current: "),

@@ -98,7 +98,7 @@ async def apply(
     ask: Ask, path: str, who: str, body: dict[str, Any], *, force: bool = False
 ) -> tuple[int, Any]:
     kinds = {MAPS: ("v1", "ConfigMap"), WIDGET: ("example.io/v1", "Widget")}[path]
-    raw = {"apiVersion": kinds[0], "kind": kinds[1], **body}
+    raw = {"apiVersion": kinds[0], "kind": kinds[1], "metadata": {"name": path.rpartition("/")[2]}, **body}
     forced = "&force=true" if force else ""
     answer: tuple[int, Any] = await ask.json(
         "PATCH", f"{path}?fieldManager={who}{forced}", raw, media=APPLY_PATCH
@@ -144,10 +144,7 @@ async def test_a_value_that_another_manager_owns_conflicts_unless_forced(ask: As
     back, _ = await apply(ask, WIDGET, "one", {"spec": {"size": 1, "color": "red"}})
 
     assert status == 409
-    assert (
-        clash["message"]
-        == 'Apply failed with 1 conflict: conflict with "one" using example.io/v1: .spec.size'
-    )
+    assert clash["message"] == 'Apply failed with 1 conflict: conflict with "one": .spec.size'
     assert clash["details"]["causes"][0]["reason"] == "FieldManagerConflict"
     assert (forced, after["spec"]["size"], back) == (200, 2, 409)
 

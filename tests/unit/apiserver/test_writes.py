@@ -373,3 +373,69 @@ async def test_what_counts_can_be_scaled(
     assert (after["kind"], after["spec"], after["status"]) == ("Scale", {"replicas": 4}, {"replicas": 0})
     assert refused == 422
     assert (changed["spec"]["size"], changed["metadata"]["generation"]) == (4, 2)
+
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "code", "said"),
+    [
+        (
+            "POST",
+            MAPS,
+            a_map(data={"a b": "1"}),
+            422,
+            'data[a b]: Invalid value: "a b": a valid config key must consist',
+        ),
+        (
+            "POST",
+            MAPS,
+            a_map(metadata={"name": "m", "finalizers": ["bad"]}),
+            422,
+            'metadata.finalizers[0]: Invalid value: "bad": name is neither a standard finalizer name nor',
+        ),
+        (
+            "POST",
+            MAPS,
+            {**a_map(), "kind": "Secret"},
+            400,
+            'Secret in version "v1" cannot be handled as a ConfigMap: converting (v1.Secret) to (core.ConfigMap)',
+        ),
+        (
+            "POST",
+            WIDGETS,
+            {**widget(), "apiVersion": "example.io/v2"},
+            400,
+            "the API version in the data (example.io/v2) does not match the expected API version (example.io/v1)",
+        ),
+        ("POST", WIDGETS, {"metadata": {"name": "w"}}, 400, "Object 'Kind' is missing in"),
+        ("POST", WIDGETS, widget(size=None), 422, "spec.size: Required value"),
+        ("POST", WIDGETS, widget(tags=["a", "a"]), 422, 'spec.tags[1]: Duplicate value: "a"'),
+        ("POST", MAPS + "?fieldValidation=Bad", a_map(), 422, 'fieldValidation: Unsupported value: "Bad"'),
+        (
+            "POST",
+            MAPS + "?dryRun=Some",
+            a_map(),
+            422,
+            'dryRun: Unsupported value: ["Some"]: supported values: "All"',
+        ),
+        ("PUT", MAPS, a_map(), 405, "the server does not allow this method"),
+        ("POST", MAPS + "/m", a_map(), 405, "the server does not allow this method"),
+        ("GET", WIDGETS + "/w/nope", None, 404, 'widgets.example.io "w" not found'),
+    ],
+)
+async def test_what_a_real_server_was_seen_to_refuse_is_refused(
+    ask: Ask, method: str, path: str, body: Any, code: int, said: str
+) -> None:
+    status, answer = await ask.json(method, path, body)
+
+    assert status == code
+    assert said in answer["message"]
+
+
+async def test_a_put_makes_a_lease_that_is_not_there(ask: Ask) -> None:
+    body = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}}
+
+    assert (await ask("PUT", LEASE, body)).status == 201
+    assert (await ask("PUT", LEASE, body)).status == 200

@@ -22,9 +22,7 @@ def _writer(core: Core, type: Type, call: Call) -> Manager:
 def _check_options(type: Type, call: Call) -> None:
     if not call.options.get("fieldManager"):
         cause = statuses.required("fieldManager", "is required for apply patch")
-        raise statuses.fail(
-            422, f'PatchOptions.meta.k8s.io "" is invalid: {cause}', details={"causes": [cause.raw()]}
-        )
+        raise statuses.invalid_options("PatchOptions", cause)
 
 
 async def apply(core: Core, type: Type, call: Call) -> Single:
@@ -36,6 +34,9 @@ async def apply(core: Core, type: Type, call: Call) -> Single:
     head = body.setdefault("metadata", {})
     if head.get("managedFields"):
         raise statuses.bad_request("metadata.managedFields must be nil")
+    if type.custom and not head.get("name"):
+        why = f"the name of the object ({call.target.name} based on URL) was undeterminable: name must be provided"
+        raise statuses.bad_request(why)
     if head.setdefault("name", call.target.name) != call.target.name:
         raise statuses.bad_request(
             f"the name of the object ({head['name']}) does not match the name on the URL ({call.target.name})"
@@ -89,7 +90,9 @@ def _conflict(clashes: list[Clash]) -> KubeError:
     by_manager: dict[str, list[str]] = {}
     for clash in clashes:
         using = f' with subresource "{clash.manager.subresource}"' if clash.manager.subresource else ""
-        whose = f'"{clash.manager.name}"{using} using {clash.manager.api_version}'
+        whose = f'"{clash.manager.name}"{using}'
+        if clash.manager.operation == "Update":
+            whose += f" using {clash.manager.api_version}"
         by_manager.setdefault(whose, []).append(clash.dotted)
         causes.append(
             {"reason": "FieldManagerConflict", "message": f"conflict with {whose}", "field": clash.dotted}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from windrow.apiserver import core as kernel
@@ -17,7 +18,7 @@ from windrow.kube.errors import KubeError
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
-_POLICIES = ("Background", "Foreground", "Orphan")
+_POLICIES = ("Foreground", "Background", "Orphan")
 LASTING = ("default", "kube-system", "kube-public")
 
 
@@ -31,17 +32,13 @@ def read_delete_options(call: Call) -> dict[str, Any]:
         found.setdefault("orphanDependents", is_truthy(call.options, "orphanDependents"))
     policy, legacy = found.get("propagationPolicy"), found.get("orphanDependents")
     if policy is not None and legacy is not None:
-        raise statuses.fail(
-            422,
-            'DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Invalid value: '
-            f"{statuses.shown(policy)}: orphanDependents and deletionPropagation cannot be both set",
+        text = "orphanDependents and deletionPropagation cannot be both set"
+        raise statuses.invalid_options(
+            "DeleteOptions", statuses.invalid_value("propagationPolicy", policy, text)
         )
     if policy is not None and policy not in _POLICIES:
-        raise statuses.fail(
-            422,
-            'DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Unsupported value: '
-            f'{statuses.shown(policy)}: supported values: "Background", "Foreground", "Orphan", "nil"',
-        )
+        cause = statuses.not_supported("propagationPolicy", policy, (*_POLICIES, "nil"))
+        raise statuses.invalid_options("DeleteOptions", cause)
     if legacy is not None:
         found["propagationPolicy"] = "Orphan" if legacy else "Background"
     return found
@@ -55,13 +52,13 @@ def _check_preconditions(type: Type, raw: Raw, options: Mapping[str, Any]) -> No
             f"the UID in the precondition ({wanted['uid']}) does not match the UID in record ({head['uid']}). "
             "The object might have been deleted and then recreated"
         )
-        raise statuses.conflict(type.kind, head["name"], why)
+        raise statuses.conflict(replace(type.kind, plural=type.kind.kind), head["name"], why)
     if wanted.get("resourceVersion") and wanted["resourceVersion"] != head["resourceVersion"]:
         why = (
             f"the ResourceVersion in the precondition ({wanted['resourceVersion']}) does not match the "
             f"ResourceVersion in record ({head['resourceVersion']}). The object might have been modified"
         )
-        raise statuses.conflict(type.kind, head["name"], why)
+        raise statuses.conflict(replace(type.kind, plural=type.kind.kind), head["name"], why)
 
 
 def finalizers_for(type: Type, raw: Raw, policy: str | None) -> list[str]:
@@ -120,7 +117,8 @@ def _marked(core: Core, type: Type, raw: Raw, finalizers: list[str]) -> Raw:
         head["finalizers"] = finalizers
     if not head.get("deletionTimestamp"):
         head["deletionTimestamp"] = core.stamp()
-        head["deletionGracePeriodSeconds"] = 0
+        if type.kind.plural != "namespaces":
+            head["deletionGracePeriodSeconds"] = 0
         if "generation" in head:
             head["generation"] += 1
     return {**raw, "metadata": head}

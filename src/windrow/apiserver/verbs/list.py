@@ -10,7 +10,6 @@ from windrow.apiserver import statuses
 from windrow.apiserver.calls import Call
 from windrow.apiserver.core import Core, Listing, served
 from windrow.apiserver.selection import read_selection
-from windrow.apiserver.statuses import Cause
 from windrow.apiserver.store import Compacted, Entry, Page
 from windrow.apiserver.types import Type
 from windrow.formats.fastjson import dumps, loads
@@ -46,45 +45,34 @@ def parse_token(text: str) -> Token:
         ):
             raise ValueError(text)
     except (ValueError, KeyError, TypeError, NotJson) as error:
-        raise statuses.bad_request(f"continue key is not valid: {error}") from error
+        raise statuses.bad_request(f"invalid continue token: continue key is not valid: {error}") from error
     return Token(raw["rv"], raw["start"].rstrip("\u0000"))
 
 
-def _invalid_options(field: str, text: str) -> Exception:
-    cause = Cause(field, "FieldValueForbidden", f"Forbidden: {text}")
-    return statuses.fail(
-        422,
-        f'ListOptions.meta.k8s.io "" is invalid: {cause}',
-        details={"group": "meta.k8s.io", "kind": "ListOptions", "causes": [cause.raw()]},
-    )
+def _forbidden(field: str, text: str) -> Exception:
+    return statuses.invalid_options("ListOptions", statuses.forbidden_value(field, text))
 
 
 def check_options(options: Mapping[str, str]) -> None:
     """The combinations that a real server refuses with 422."""
     match, version = options.get("resourceVersionMatch", ""), options.get("resourceVersion", "")
     if "sendInitialEvents" in options:
-        raise _invalid_options("sendInitialEvents", "sendInitialEvents is forbidden for list")
+        raise _forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")
     if not match:
         return
     if not version:
-        raise _invalid_options(
+        raise _forbidden(
             "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
         )
     if options.get("continue"):
-        raise _invalid_options(
+        raise _forbidden(
             "resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"
         )
     if match not in ("Exact", "NotOlderThan"):
-        cause = Cause(
-            "resourceVersionMatch",
-            "FieldValueNotSupported",
-            f'Unsupported value: {statuses.shown(match)}: supported values: "Exact", "NotOlderThan", ""',
-        )
-        raise statuses.fail(
-            422, f'ListOptions.meta.k8s.io "" is invalid: {cause}', details={"causes": [cause.raw()]}
-        )
+        cause = statuses.not_supported("resourceVersionMatch", match, ("Exact", "NotOlderThan", ""))
+        raise statuses.invalid_options("ListOptions", cause)
     if match == "Exact" and version == "0":
-        raise _invalid_options(
+        raise _forbidden(
             "resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
         )
 
@@ -96,8 +84,14 @@ def read_version(options: Mapping[str, str]) -> int | None:
         return None
     if not text.isdigit():
         raise statuses.bad_request(
-            f'invalid resource version "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+            f'invalid resource version: resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
         )
+    return int(text)
+
+
+def _read_limit(text: str) -> int:
+    if not text.isdigit():
+        raise statuses.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
     return int(text)
 
 
@@ -105,8 +99,7 @@ async def list_(core: Core, type: Type, call: Call) -> Listing:
     options = call.options
     check_options(options)
     selection = read_selection(type, options)
-    limit_text = options.get("limit") or "0"
-    limit = int(limit_text) if limit_text.isdigit() else 0
+    limit = _read_limit(options.get("limit") or "0")
     version = read_version(options)
     prefix = type.prefix(call.target.namespace)
     start, at = "", None

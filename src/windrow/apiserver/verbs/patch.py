@@ -19,6 +19,9 @@ from windrow.kube.patches import PatchFailed, apply_json_patch, apply_merge_patc
 from windrow.kube.requests import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 MOST_STEPS = 10_000
+NOT_AN_OBJECT = (
+    "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"
+)
 
 Patch = Callable[[Type, Raw, Any], Any]
 
@@ -26,7 +29,7 @@ Patch = Callable[[Type, Raw, Any], Any]
 def _json(type: Type, before: Raw, patch: Any) -> Any:
     if not isinstance(patch, list):
         raise statuses.bad_request(
-            "error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch"
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
         )
     if len(patch) > MOST_STEPS:
         text = f"The allowed maximum operations in a JSON patch is {MOST_STEPS}, got {len(patch)}"
@@ -39,13 +42,13 @@ def _json(type: Type, before: Raw, patch: Any) -> Any:
 
 def _merge(type: Type, before: Raw, patch: Any) -> Any:
     if not isinstance(patch, dict):
-        raise statuses.bad_request("error decoding patch: invalid JSON document")
+        raise statuses.bad_request(NOT_AN_OBJECT)
     return apply_merge_patch(before, patch)
 
 
 def _strategic(type: Type, before: Raw, patch: Any) -> Any:
     if not isinstance(patch, dict):
-        raise statuses.bad_request("error decoding patch: invalid JSON document")
+        raise statuses.bad_request(NOT_AN_OBJECT)
     return apply_strategic_patch(type.schema, before, patch)
 
 

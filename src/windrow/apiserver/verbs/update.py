@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from windrow.apiserver import core as kernel
 from windrow.apiserver import metadata, statuses
 from windrow.apiserver.calls import Call
@@ -41,7 +43,8 @@ async def update(core: Core, type: Type, call: Call) -> Single:
                 "FieldValueInvalid",
                 "Invalid value: 0: must be specified for an update",
             )
-            raise statuses.invalid(type.kind, name, [cause])
+            # Here, and only here, the real server names the resource where it means the kind.
+            raise statuses.invalid(replace(type.kind, kind=type.kind.plural), name, [cause])
         try:
             changed = await rewrite(core, type, call, served(type, was), was, loads(encoded))
         except Stale:

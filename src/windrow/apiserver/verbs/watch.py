@@ -102,12 +102,7 @@ def _check_initial(call: Call) -> bool:
 
 
 def _refused(text: str, field: str = "resourceVersionMatch") -> KubeError:
-    cause = statuses.forbidden_value(field, text)
-    return statuses.fail(
-        422,
-        f'ListOptions.meta.k8s.io "" is invalid: {cause}',
-        details={"kind": "ListOptions", "causes": [cause.raw()]},
-    )
+    return statuses.invalid_options("ListOptions", statuses.forbidden_value(field, text))
 
 
 @asynccontextmanager
