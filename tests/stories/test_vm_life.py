@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from windrow.apiserver.stores.memory import MemoryStore
 from windrow.assembly.clock import run_story
 from windrow.emulator import kinds
 from windrow.emulator.guests.blank import BlankMachine
@@ -9,7 +10,7 @@ from windrow.emulator.inventory import inventory
 from windrow.formats.json import loads
 from windrow.kube.objects import dig, uid_of
 from windrow.kube.refs import NAMESPACE as NAMESPACE_KIND
-from windrow.kube.refs import PVC
+from windrow.kube.refs import POD, PVC
 from windrow.kube.requests import list_
 
 from .rackside import (
@@ -246,3 +247,23 @@ def test_a_namespace_goes_with_its_machines_and_volumes():
             return [item for item in await inventory(harvester.api) if item[1] == "tenant"]
 
     assert run_story(story()) == []
+
+
+def test_a_harvester_over_a_kept_store_starts_its_machines_again():
+    async def story():
+        store = MemoryStore()
+        async with a_harvester(store=store) as harvester:
+            first = await boot(harvester)
+        async with a_harvester(seed=8, store=store) as harvester:
+            second = await eventually(
+                harvester, vmi_ref(), lambda vmi: has_address(vmi) and uid_of(vmi) != uid_of(first)
+            )
+            await eventually(harvester, vm_ref(), shows("Running"))
+            await harvester.api.local().delete(vm_ref(), propagation="Foreground")
+            await eventually(harvester, vm_ref(), is_gone)
+            await harvester.pace.pause(10)
+            return first, second, await harvester.api.local().list(POD)
+
+    first, second, pods = run_story(story())
+    assert first["status"]["interfaces"][0]["mac"] == second["status"]["interfaces"][0]["mac"]
+    assert pods == []
