@@ -130,7 +130,7 @@ class SupervisorDoor:
     @asynccontextmanager
     async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[Event]]:
         raise NotFound("the supervisor has nothing to watch", status=404)
-        yield _nothing()
+        yield _nothing()  # never reached: it makes this the generator that a context manager needs
 
     async def _user(self, request: Request) -> str:
         """ "server" or "node" for a good credential, "" for a bad one."""
