@@ -146,7 +146,8 @@ class Link:
         self._proxy = proxy
         self._servers = AnyServer(self._mint, dial, clock)
         self._because = "it has not been asked yet"
-        self._silent_since: datetime | None = clock.now()
+        # None while it answers. The grace is for those that did answer, never for one that has yet to begin.
+        self._silent_since: datetime | None = clock.now() - GRACE
         self._asked = False
         self._hurry = asyncio.Event()
         self._lost = False
@@ -263,10 +264,13 @@ class Link:
         """Follow the nodes until no server answers any more."""
         self._lost = False
         watching = asyncio.ensure_future(self._cache.run())
+        watching.add_done_callback(lambda _: self._servers.bell.set())
         try:
             while True:
                 await self._servers.bell.wait()
                 self._servers.bell.clear()
+                if watching.done():
+                    return watching.result()  # it only ends by a defect, which is raised here
                 if self._lost:
                     return self._silence("the connection to its API was lost")
                 if self._servers.is_listening:

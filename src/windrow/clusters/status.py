@@ -201,7 +201,6 @@ def derive_cluster(seen: Seen, plan: Plan, troubles: Troubles) -> dict[str, Any]
     conditions = before.get("conditions")
     for condition in _conditions(seen, plan, ready):
         conditions = set_condition(conditions, condition, seen.now)
-    apis = find_apis(seen)
     return {
         "observedGeneration": seen.cluster.generation,
         "ready": ready.status == "True",
@@ -209,16 +208,18 @@ def derive_cluster(seen: Seen, plan: Plan, troubles: Troubles) -> dict[str, Any]
         "servers": _tally(seen, servers=True),
         "workers": _tally(seen, servers=False),
         "pools": [_pool_summary(pool, seen) for pool in seen.cluster.pools],
-        "endpoint": {
-            "mode": MODE,
-            "server": find_server(seen) or None,
-            "api": seen.guest.published or (apis[0] if apis else None),
-        },
+        "endpoint": _endpoint(seen),
         "clientSecretName": names.kubeconfig_name(seen.cluster.name) if seen.guest.published else None,
         "warnings": [str(problem) for problem in seen.problems if problem.severity == "warning"] or None,
         "waiting": _dated(wait, before, seen),
         "conditions": conditions,
     }
+
+
+def _endpoint(seen: Seen) -> dict[str, str]:
+    apis = find_apis(seen)
+    shown = {"server": find_server(seen), "api": seen.guest.published or (apis[0] if apis else "")}
+    return {"mode": MODE, **{key: value for key, value in shown.items() if value}}
 
 
 def find_wait(seen: Seen, plan: Plan, troubles: Troubles) -> Wait | None:
