@@ -187,6 +187,18 @@ class Release(Action):
 # -- what is not done --------------------------------------------------------------------------------------------
 
 
+LONGEST = 100
+
+
+def brief(text: str) -> str:
+    """The first clause of somebody else's explanation, for sentences that people read at 80 columns."""
+    head = text.split("\n")[0]
+    for mark in (": ", ". "):
+        if len(head) > LONGEST and mark in head[20:]:
+            head = head[: head.index(mark, 20)]
+    return head if len(head) <= LONGEST else head[: LONGEST - 1].rstrip() + "…"
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
     """What is being waited for, and what happens then. `machine` is "" for the cluster; `until` brings us back."""

@@ -21,6 +21,7 @@ from windrow.clusters.actions import (
     Remove,
     Retire,
     Wait,
+    brief,
 )
 from windrow.clusters.parts import Disruption, Part, Sheet
 from windrow.clusters.seen import MachineSeen, Seen, silent_about
@@ -115,7 +116,7 @@ def _remove(machine: MachineSeen, seen: Seen, sheet: Sheet) -> None:
     if ordered is None or seen.now >= ordered + REMOVE_AGAIN:
         why = "the cluster is deleted" if seen.cluster.deleting else "it was given up"
         sheet.actions.append(Remove(why, machine.name))
-    words = f" ({sighting.because})" if sighting and sighting.because else ""
+    words = f" ({brief(sighting.because)})" if sighting and sighting.because else ""
     sheet.waits.append(
         Wait(
             f"VM {machine.name} to be gone from Harvester{words}",

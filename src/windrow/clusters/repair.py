@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from windrow.clusters.actions import Retire, Start, Wait
+from windrow.clusters.actions import Retire, Start, Wait, brief
 from windrow.clusters.parts import Disruption, Part, Sheet
 from windrow.clusters.reading import Pool
 from windrow.clusters.seen import STANDING, MachineSeen, Seen, silent_about
@@ -108,7 +108,7 @@ def judge(machine: MachineSeen, pool: Pool, seen: Seen) -> Verdict:
 
 
 def _words(because: str) -> str:
-    return f" ({because})" if because else ""
+    return f" ({brief(because)})" if because else ""
 
 
 def _judge_wish(machine: MachineSeen) -> Verdict:

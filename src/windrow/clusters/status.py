@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.clusters import names
-from windrow.clusters.actions import Start, Wait
+from windrow.clusters.actions import Start, Wait, brief
 from windrow.clusters.admission import LAST_MEMBER, is_tripped
 from windrow.clusters.endpoint import MODE, find_apis, find_server
 from windrow.clusters.parts import Held
@@ -62,7 +62,7 @@ def find_progress(machine: MachineSeen, seen: Seen, trouble: Trouble | None = No
         return Progress(
             "Lost", f"node {name} to be seen as lost, whose VM is gone", "the machine is replaced"
         )
-    words = f" ({sighting.because})" if sighting.because else ""
+    words = f" ({brief(sighting.because)})" if sighting.because else ""
     if sighting.state in _PHASES and (not machine.is_ready or machine.is_down):
         return Progress(
             _PHASES[sighting.state], f"{name}, which is {sighting.state}{words}", "it runs and joins"
@@ -84,11 +84,14 @@ def _running(machine: MachineSeen, seen: Seen, words: str) -> Progress:
             return Progress("Unknown", f"the guest API ({silent_about(seen.guest)})", f"{name} is judged")
         return Progress("NotReady", f"Node {name} to come back", "it is judged")
     if node is None:
-        what = f"{name} at {machine.address} to join as a node"
-        return Progress("Joining", what, "it becomes Ready")
+        if machine.record.first and not seen.standing.initialized:
+            return Progress(
+                "Joining", f"{name} at {machine.address} to start the cluster", "the others join it"
+            )
+        return Progress("Joining", f"{name} at {machine.address} to join as a node", "it becomes Ready")
     if not node.ready:
         phase = "NotReady" if machine.record.was_ready else "Joining"
-        return Progress(phase, f"node {name} to be Ready ({node.because})", "it takes workloads")
+        return Progress(phase, f"node {name} to be Ready ({brief(node.because)})", "it takes workloads")
     if node.uninitialized or not node.provider_id:
         return Progress("Initializing", f"the cloud provider to initialise node {name}", "it takes workloads")
     return Progress("Initializing", f"node {name} to get its role label", "it is complete")

@@ -40,13 +40,14 @@ def a_cluster(*pools: Pool, **rest: Any) -> Cluster:
         "standing",
         Standing(first_uid="uid-s1", first_name="s1", initialized=True, born=True, version="v1.35.1+rke2r1"),
     )
+    version = rest.pop("version_wish", "v1.35.1+rke2r1")
     return Cluster(
         namespace="fleet-default",
         name="prod",
         uid="cluster-uid",
         generation=1,
         claimed=True,
-        version="v1.35.1+rke2r1",
+        version=version,
         credential="ns:cc",
         pools=pools,
         **rest,

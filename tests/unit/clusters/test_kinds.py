@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windrow.clusters.kinds import CLUSTER, MACHINE, crds
+from windrow.formats.yaml import load
+
+RANCHERS = Path(__file__).parents[4] / "shared" / "crds" / "provisioning.cattle.io_clusters.yaml"
+
+
+def schema_of(crd: dict[str, Any]) -> dict[str, Any]:
+    return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+def test_the_definitions_are_those_of_our_kinds():
+    assert [
+        (crd["spec"]["group"], crd["spec"]["names"]["kind"], crd["spec"]["names"]["plural"]) for crd in crds()
+    ] == [(kind.group, kind.kind, kind.plural) for kind in (CLUSTER, MACHINE)]
+
+
+def test_both_have_a_status_of_their_own_and_say_what_they_wait_for():
+    for crd in crds():
+        version = crd["spec"]["versions"][0]
+        assert version["subresources"] == {"status": {}}
+        assert "Waiting for" in [column["name"] for column in version["additionalPrinterColumns"]]
+
+
+def fields(schema: dict[str, Any], path: str = "") -> set[str]:
+    found = set()
+    for name, inner in (schema.get("properties") or {}).items():
+        found.add(f"{path}.{name}")
+        found |= fields(inner, f"{path}.{name}")
+        found |= fields(inner.get("items") or {}, f"{path}.{name}[]")
+    return found
+
+
+@pytest.mark.skipif(not RANCHERS.exists(), reason="the real definitions are not here")
+def test_every_field_that_we_describe_is_one_of_ranchers():
+    ranchers = fields(schema_of(load(RANCHERS.read_text()))["properties"]["spec"])
+    ours = fields(schema_of(crds()[0])["properties"]["spec"])
+
+    assert ours - ranchers == set()

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.unit.clusters.worlds import (
+    ALL_ROLES,
+    NOON,
+    SERVER,
+    a_cluster,
+    a_machine,
+    a_newborn,
+    a_pool,
+    look,
+    minutes,
+    missing,
+    nodeless,
+    record_of,
+    sighted,
+    silent,
+    some,
+    stopped,
+    unknown,
+    unordered,
+    unready,
+)
+
+from windrow.clusters.plan import plan_cluster
+from windrow.clusters.seen import MachineSeen, Seen, Trouble
+from windrow.clusters.status import derive_cluster, derive_machine
+from windrow.kube.conditions import find_condition
+from windrow.machines.port import Problem
+from windrow.values.clock import stamp
+
+SERVERS = a_pool("servers", 3, SERVER)
+WORKERS = a_pool("workers", 2)
+
+
+def seen_with(*workers: MachineSeen, **rest: Any) -> Seen:
+    machines = [*workers, *some("w", 2, WORKERS)[len(workers) :]]
+    return look(a_cluster(SERVERS, WORKERS), [*some("s", 3, SERVERS), *machines], **rest)
+
+
+def status(seen: Seen, **troubles: Trouble) -> dict[str, Any]:
+    return derive_cluster(seen, plan_cluster(seen), troubles)
+
+
+def machine_status(machine: MachineSeen, **rest: Any) -> dict[str, Any]:
+    seen = seen_with(machine, **rest)
+    return derive_machine(machine, seen, plan_cluster(seen), {})
+
+
+def condition(status: dict[str, Any], type: str) -> tuple[str, str, str]:
+    found = find_condition(status["conditions"], type)
+    assert found is not None
+    return found.status, found.reason, found.message
+
+
+W1 = a_machine("w1", WORKERS)
+
+
+def test_a_whole_cluster_is_ready_and_waits_for_nothing():
+    found = status(seen_with())
+
+    assert (found["ready"], found["phase"], found["waiting"]) == (True, "Ready", None)
+    assert (found["servers"], found["workers"]) == ("3/3", "2/2")
+    assert condition(found, "Ready")[0] == "True"
+
+
+def test_a_missing_worker_makes_the_cluster_not_ready_and_is_named():
+    found = status(seen_with(missing(W1)))
+
+    assert condition(found, "Ready")[:2] == ("False", "Degraded")
+    assert (found["phase"], found["workers"]) == ("Degraded", "1/2")
+
+
+def test_a_silent_guest_makes_readiness_unknown_not_false():
+    found = status(seen_with(guest=silent("connection refused")))
+
+    assert condition(found, "Ready") == ("Unknown", "ApiSilent", "connection refused")
+
+
+def test_a_refused_cluster_names_all_problems_in_its_condition_and_the_first_as_its_wait():
+    problems = (Problem("no etcd", "give the role"), Problem("no credential", "set it"))
+    seen = look(a_newborn(SERVERS), problems=problems)
+
+    found = status(seen)
+
+    assert found["phase"] == "Refused"
+    assert condition(found, "Accepted") == (
+        "False",
+        "Invalid",
+        "no etcd; give the role; no credential; set it",
+    )
+    assert found["waiting"]["for"] == "you to change this: no etcd; give the role (and 1 more)"
+
+
+def test_what_the_preflight_found_stands_in_a_condition_of_its_own():
+    seen = look(a_newborn(SERVERS), preflight=(Problem("image i is an ISO", "use a cloud image"),))
+
+    assert condition(status(seen), "Checked") == ("False", "Problems", "image i is an ISO; use a cloud image")
+
+
+def test_warnings_are_listed():
+    seen = look(a_cluster(SERVERS), problems=(Problem("odd", "even it", severity="warning"),))
+
+    assert status(seen)["warnings"] == ["odd; even it"]
+
+
+def test_the_date_of_a_wait_stays_while_the_same_thing_is_waited_for():
+    seen = seen_with(unready(W1, NOON - minutes(1)))
+    first = status(seen)
+    again = replace(
+        seen, now=NOON + minutes(1), cluster=replace(seen.cluster, standing=replace(seen.standing, raw=first))
+    )
+
+    assert status(again)["waiting"] == first["waiting"]
+
+
+def test_trouble_is_what_a_cluster_waits_for():
+    trouble = Trouble("401 from Harvester", "renew the token", NOON)
+
+    assert (
+        status(seen_with(), **{"": trouble})["waiting"]["for"]
+        == "another attempt (401 from Harvester; renew the token)"
+    )
+
+
+def test_a_skipped_replacement_of_the_last_member_is_a_condition():
+    pool = a_pool("pool1", 1, ALL_ROLES)
+    seen = look(a_cluster(pool), [stopped(a_machine("s1", pool))], guest=silent())
+
+    assert condition(status(seen), "RepairAllowed") == (
+        "False",
+        "LastEtcdMember",
+        "s1: replacement skipped: last etcd member",
+    )
+
+
+def test_a_version_changed_after_birth_is_said_and_not_acted_on():
+    seen = look(a_cluster(SERVERS, version_wish="v1.36.0+rke2r1"), some("s", 3, SERVERS))
+
+    state, reason, message = condition(status(seen), "Updated")
+
+    assert (state, reason) == ("False", "NotYet")
+    assert "kubernetesVersion is v1.36.0+rke2r1, the cluster runs v1.35.1+rke2r1" in message
+
+
+def test_options_changed_after_birth_are_named():
+    pool = replace(WORKERS, options={**(WORKERS.options or {}), "cpuCount": "8"})
+    seen = look(a_cluster(SERVERS, pool), [*some("s", 3, SERVERS), *some("w", 2, WORKERS)])
+
+    assert (
+        "cpuCount of nc-workers changed since 2 machines of pool workers were made"
+        in condition(status(seen), "Updated")[2]
+    )
+
+
+def test_birth_is_remembered():
+    sick = seen_with(missing(W1))
+
+    assert condition(status(sick), "Provisioned")[0] == "True"
+
+
+def test_a_tripped_breaker_is_recorded_and_its_release_dated():
+    pool = a_pool("workers", 2, max_unhealthy=replace(WORKERS.max_unhealthy, percent=None, count=0))
+    seen = look(a_cluster(pool), [unready(a_machine("w1", pool)), a_machine("w2", pool)])
+    tripped = status(seen)["pools"][0]["breaker"]
+    standing = replace(seen.standing, breakers=replace_breakers(tripped))
+    released = status(look(a_cluster(pool, standing=standing), some("w", 2, pool)))["pools"][0]["breaker"]
+
+    assert tripped == {"tripped": True}
+    assert released == {"tripped": False, "released": stamp(NOON)}
+
+
+def replace_breakers(raw: dict[str, Any]) -> Any:
+    from windrow.clusters.standing import read_standing
+
+    return read_standing({"pools": [{"name": "workers", "breaker": raw}]}).breakers
+
+
+# -- machines
+
+
+def test_a_machine_that_is_well_is_ready_and_waits_for_nothing():
+    found = machine_status(W1)
+
+    assert (found["phase"], found["waiting"]) == ("Ready", None)
+    assert condition(found, "Ready")[0] == "True"
+    assert (found["nodeRef"], found["providerID"]) == ({"name": "w1", "uid": "node-w1"}, "harvester://vm-w1")
+
+
+def phase(machine: MachineSeen, **rest: Any) -> tuple[str, str]:
+    found = machine_status(machine, **rest)
+    return found["phase"], found["waiting"]["for"]
+
+
+def test_each_step_of_a_machine_has_its_phase_and_its_sentence():
+    newcomer = nodeless(W1)
+
+    assert phase(unordered(W1)) == ("Pending", "Harvester to take the order of w1")
+    assert phase(sighted(newcomer, state="provisioning", addresses=(), because="claims are unbound")) == (
+        "Provisioning",
+        "w1, which is provisioning (claims are unbound)",
+    )
+    assert phase(sighted(newcomer, addresses=(), because="no agent"))[0] == "Booting"
+    assert phase(newcomer) == ("Joining", "w1 at 10.0.0.1 to join as a node")
+    assert phase(unknown(unready(W1), "401"))[0] == "Unknown"
+    assert phase(missing(W1))[0] == "Lost"
+    assert phase(stopped(W1))[0] == "Stopped"
+    assert phase(unready(W1))[0] == "NotReady"
+
+
+def test_a_ready_node_without_a_provider_id_waits_for_the_cloud_provider():
+    assert W1.node is not None
+    raw = replace(W1, node=replace(W1.node, provider_id="", uninitialized=True))
+    seen = look(a_cluster(WORKERS, cloud_provider="harvester"), [raw, a_machine("w2", WORKERS)])
+
+    found = derive_machine(raw, seen, plan_cluster(seen), {})
+
+    assert (found["phase"], found["waiting"]["for"]) == (
+        "Initializing",
+        "the cloud provider to initialise node w1",
+    )
+
+
+def test_a_node_still_shown_as_ready_does_not_hide_that_its_vm_is_gone():
+    found = machine_status(replace(missing(W1), node=W1.node))
+
+    assert condition(found, "Ready")[0] == "False"
+    assert found["waiting"]["for"] == "node w1 to be seen as lost, whose VM is gone"
+
+
+def test_the_first_ready_is_remembered_and_earlier_starts_forgiven():
+    found = machine_status(record_of(W1, conditions=(), starts=2))
+
+    assert condition(found, "Joined")[0] == "True"
+    assert found["starts"] == 0
+
+
+def test_the_last_known_address_stays_while_the_agent_is_silent():
+    quiet = record_of(sighted(W1, addresses=()), status={"addresses": ["10.0.0.1"]})
+
+    assert machine_status(quiet)["addresses"] == ["10.0.0.1"]
+
+
+def test_a_trouble_with_the_order_is_part_of_the_sentence():
+    raw = unordered(W1)
+    seen = seen_with(raw)
+    trouble = Trouble("the quota is used up", "raise it", NOON)
+
+    found = derive_machine(raw, seen, plan_cluster(seen), {"w1": trouble})
+
+    assert found["waiting"]["for"] == "Harvester to take the order of w1 (the quota is used up; raise it)"
+
+
+def test_long_words_of_others_are_cut():
+    words = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error"
+    assert W1.node is not None
+    sick = unready(W1)
+    assert sick.node is not None
+    sick = replace(sick, node=replace(sick.node, because=words))
+
+    assert (
+        machine_status(sick)["waiting"]["for"]
+        == "node w1 to be Ready again (container runtime network not ready)"
+    )
