@@ -11,9 +11,10 @@ from windrow.client.client import Client
 from windrow.clusters.kinds import CLUSTER, crds
 from windrow.kube.errors import Unreachable
 from windrow.kube.kubeconfig import Access
+from windrow.kube.objects import new_object
 from windrow.values.chance import Chance
 
-ORCHARD = {"metadata": {"name": "orchard", "namespace": "default"}, "spec": {}}
+ORCHARD = new_object(CLUSTER, "orchard", "default", spec={})
 
 
 def a_manager() -> Reached:
