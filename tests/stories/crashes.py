@@ -25,14 +25,15 @@ from windrow.bootstrap.minting import USER
 from windrow.client.transport import Transport
 from windrow.kube.kubeconfig import Access
 from windrow.kube.requests import Event, Reply, Request
+from windrow.values.chance import Chance
 
-When = Literal["before", "after"]
-HELD_S = 5.0  # how long an instant waits for the request it is to cut off
+When = Literal["before", "after", "idle"]
+HELD_S = 5.0  # how long an instant waits for the request that it is to cut off
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A place at which the manager could die: before a request is sent, or after it was carried out."""
+    """A place at which the manager could die: before a request is sent, after it was carried out, or in between."""
 
     when: When
     write: int  # its number among all writes, from 1; 0 for a read
@@ -40,10 +41,10 @@ class Moment:
 
 
 class Fate(Protocol):
-    """Says whether the manager dies now. `latest_s` is when it dies at the latest, whatever it does."""
+    """Says whether the manager dies now. `ask_at_s` is when it wants to be asked although nothing is sent."""
 
     @property
-    def latest_s(self) -> float | None: ...
+    def ask_at_s(self) -> float | None: ...
 
     def strikes(self, moment: Moment) -> bool: ...
 
@@ -54,28 +55,78 @@ class AtWrite:
 
     number: int
     when: When
-    latest_s: float | None = None
+
+    @property
+    def ask_at_s(self) -> float | None:
+        return None
 
     def strikes(self, moment: Moment) -> bool:
         return (moment.write, moment.when) == (self.number, self.when)
 
 
-@dataclass(slots=True)
-class AtInstant:
-    """Death at an instant, in the midst of what it does then: `passing` more requests, reads or writes, get through."""
+class EveryWrite:
+    """Death before and after every write; for those who have more than one life.
 
-    at_s: float
-    passing: int
+    Where nothing at all lies between two writes, death after the one and before the other leave the same world. Such
+    a pair is one moment: it strikes once, and is `counted` twice.
+    """
 
-    @property
-    def latest_s(self) -> float | None:
-        return self.at_s + HELD_S
+    ask_at_s: float | None = None
+
+    def __init__(self) -> None:
+        self.counted = 0
+        self._under_way = 0
+        self._calm_since: float | None = None  # when the last write was over, while none is under way
 
     def strikes(self, moment: Moment) -> bool:
-        if moment.at_s < self.at_s:
+        if not moment.write:
             return False
-        self.passing -= 1
-        return self.passing < 0
+        self.counted += 1
+        if moment.when == "after":
+            self._under_way -= 1
+            self._calm_since = None if self._under_way else moment.at_s
+            return True
+        same = self._calm_since == moment.at_s
+        self._under_way += 1
+        self._calm_since = None
+        return not same
+
+
+class SomeWrites:
+    """One of `each` in the long run, before or after, as chance has it."""
+
+    ask_at_s: float | None = None
+
+    def __init__(self, each: int, chance: Chance) -> None:
+        self._each, self._chance = each, chance
+
+    def strikes(self, moment: Moment) -> bool:
+        return moment.write > 0 and self._chance.integer(self._each) == 0
+
+
+class AtInstants:
+    """Death at each instant, amid what is done then: some more steps, reads or writes, are let through.
+
+    `instants` are (seconds since the story began, steps let through).
+    """
+
+    def __init__(self, instants: Sequence[tuple[float, int]]) -> None:
+        self._instants = sorted(instants)
+        self._passed = 0
+
+    @property
+    def ask_at_s(self) -> float | None:
+        return self._instants[0][0] + HELD_S if self._instants else None
+
+    def strikes(self, moment: Moment) -> bool:
+        if not self._instants or moment.at_s < self._instants[0][0]:
+            return False
+        self._passed += 1
+        if self._passed <= self._instants[0][1] and moment.when != "idle":
+            return False
+        self._instants.pop(0)
+        self._passed = 0
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +242,8 @@ class Lives:
                 finally:
                     process.die()
                     await self._room.kill_manager()
-                self._fates.pop(0)
+                if self._fates[0].ask_at_s is None:
+                    self._fates.pop(0)
                 self.deaths.append(self._now_s())
                 await self._room.pass_time(seconds=self._down_s)
 
@@ -205,13 +257,18 @@ class Lives:
 
     async def _until_death(self, process: Process, task: asyncio.Task[None]) -> None:
         death = asyncio.ensure_future(process.died.wait())
-        latest = self._fates[0].latest_s if self._fates else None
         try:
-            within = None if latest is None else max(0.0, latest - self._now_s())
-            await asyncio.wait({task, death}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+            while process.alive and not task.done():
+                asked = self._fates[0].ask_at_s if self._fates else None
+                within = None if asked is None else max(0.0, asked - self._now_s())
+                done, _ = await asyncio.wait(
+                    {task, death}, timeout=within, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not done and self.strikes("idle", 0):
+                    process.die()
         finally:
             death.cancel()
-        if task.done() and process.alive:
+        if process.alive:
             task.result()
             raise AssertionError("the manager ended by itself")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -23,7 +23,7 @@ from windrow.kube.refs import SECRET
 from .crashes import Fate, Lives, Write, told
 from .invariants import Founded, count_events, find_faults, find_remains
 
-PATIENCE = timedelta(minutes=30)
+PATIENCE = timedelta(minutes=10)
 REST_S = 20.0  # after a phase is done: what is still on its way may arrive
 SERVERS, WORKERS = 0, 1  # places of the pools in our manifest
 
@@ -36,6 +36,7 @@ class Chapter:
     first: int
     last: int  # numbers of its writes, both included
     seconds: float
+    made: Counter[str]  # what was made in it, events left out
     faults: tuple[str, ...]
 
 
@@ -46,7 +47,6 @@ class Life:
     chapters: tuple[Chapter, ...]
     writes: tuple[Write, ...]
     deaths: tuple[float, ...]
-    made: Counter[str]
     calls: Counter[str]
     most_told: int  # how often the most frequent event was told
     complaints: tuple[str, ...]  # errors that were logged
@@ -56,17 +56,16 @@ class Life:
         found = [f"{chapter.phase}: {fault}" for chapter in self.chapters for fault in chapter.faults]
         return found + [f"logged: {complaint}" for complaint in self.complaints]
 
-    def get_chapter(self, phase: str) -> Chapter:
-        return next(chapter for chapter in self.chapters if chapter.phase == phase)
-
     @property
     def seconds(self) -> float:
         return sum(chapter.seconds for chapter in self.chapters)
 
-    def print_chapter(self, phase: str) -> str:
-        """Its writes, a line each."""
-        chapter = self.get_chapter(phase)
-        return "\n".join(told(self.writes[chapter.first - 1 : chapter.last]))
+    def print_writes(self) -> str:
+        """All writes, a line each."""
+        return "\n".join(
+            "\n".join((chapter.phase, *told(self.writes[chapter.first - 1 : chapter.last])))
+            for chapter in self.chapters
+        )
 
 
 Phase = Callable[[Stage], Awaitable[None]]
@@ -149,6 +148,7 @@ class Tale:
     workers: int = 1
     seed: int = 1
     down_s: float = 1.0  # how long it takes until somebody starts the manager again
+    short: bool = False  # after the phase with the first death, only the last one is told
 
 
 def tell(tale: Tale) -> Life:
@@ -183,29 +183,29 @@ async def _live(tale: Tale) -> Life:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(lives.run())
             stage = room.stage("orchard", patience=PATIENCE)
-            chapters = await _play(room, stage, founded, lives, tale.phases)
+            chapters = await _play(room, stage, founded, lives, tale)
             running.cancel()
         events = await count_events(room)
         return Life(
             tuple(chapters),
             tuple(sorted(lives.writes, key=lambda write: write.number)),
             tuple(lives.deaths),
-            lives.made(),
             room.calls.copy(),
             max(events.values(), default=0),
             (),
         )
 
 
-async def _play(
-    room: Rackroom, stage: Stage, founded: Founded, lives: Lives, phases: Sequence[str]
-) -> list[Chapter]:
+async def _play(room: Rackroom, stage: Stage, founded: Founded, lives: Lives, tale: Tale) -> list[Chapter]:
     """The chapters, up to the first with a fault. A phase that never comes to its end has one."""
     # No task of the manager has run yet.
     brought = frozenset(f"{namespace_of(raw)}/{name_of(raw)}" for raw in await room.manager.list(SECRET))
     before = await inventory(room.harvester.api)
     chapters: list[Chapter] = []
-    for phase in phases:
+    for phase in tale.phases:
+        if tale.short and lives.deaths and phase != tale.phases[-1] and chapters:
+            continue
+        made = lives.made()
         begun, first = room.clock.now(), lives.sent + 1
         faults: list[str] = []
         try:
@@ -218,7 +218,7 @@ async def _play(
             faults = await find_remains(room, before, brought)
         elif not faults:
             faults = await find_faults(room, stage, before, founded)
-        chapters.append(Chapter(phase, first, lives.sent, seconds, tuple(faults)))
+        chapters.append(Chapter(phase, first, lives.sent, seconds, lives.made() - made, tuple(faults)))
         if faults:
             break
     return chapters
