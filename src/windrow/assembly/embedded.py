@@ -26,6 +26,7 @@ from windrow.assembly.stock import Stock
 from windrow.bootstrap.minting import USER
 from windrow.client.client import Client
 from windrow.client.limited import LimitedTransport
+from windrow.client.retrying import RetryingTransport
 from windrow.client.transport import Transport
 from windrow.clusters import kinds
 from windrow.clusters.manager import Manager
@@ -147,7 +148,10 @@ def make_manager(
     async def credential(name: str) -> str:
         return await read_credential(api, name)
 
-    machines = DirectMachines(credential, reach, clock, chance)
+    def patient(access: Access) -> Transport:
+        return RetryingTransport(reach(access), clock, chance)
+
+    machines = DirectMachines(credential, patient, clock, chance)
     return Manager(api, machines, reach, clock, chance, proxy=proxy), machines
 
 
