@@ -193,7 +193,7 @@ LONGEST = 100
 def brief(text: str) -> str:
     """The first clause of somebody else's explanation, for sentences that people read at 80 columns."""
     head = text.split("\n")[0]
-    for mark in (": ", ". "):
+    for mark in (". ", ": "):
         if len(head) > LONGEST and mark in head[20:]:
             head = head[: head.index(mark, 20)]
     return head if len(head) <= LONGEST else head[: LONGEST - 1].rstrip() + "…"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -28,6 +29,7 @@ from windrow.clusters.ledger import Ledger
 from windrow.clusters.observe import Harvesters, Memo
 from windrow.clusters.plan import Plan
 from windrow.clusters.records import Machine, render_machine
+from windrow.clusters.registries import RegistrySecretMissing, resolve_registries
 from windrow.clusters.sealed import (
     GUEST_KUBECONFIG,
     CredentialMissing,
@@ -51,8 +53,9 @@ from windrow.values.clock import Clock, stamp
 
 log = logging.getLogger(__name__)
 
-# The kubeconfig for people. Renewed by the manager long before; see `Publish`.
+# The kubeconfig for people, and after what time it is made anew.
 PEOPLE_FOR = timedelta(days=365)
+RENEW_AFTER = timedelta(days=245)
 VIP = CONFIG_MAP.ref("vip", "harvester-system")
 API_PORT = 6443
 MOST_AT_ONCE = 8
@@ -151,7 +154,7 @@ class Carrier:
     def _trouble(self, action: Action, error: Exception) -> Trouble:
         now = self._clock.now()
         match error:
-            case InfrastructureUnknown() | CredentialMissing() | BadIntent():
+            case InfrastructureUnknown() | CredentialMissing() | RegistrySecretMissing() | BadIntent():
                 return Trouble(error.fact, error.cure, now)
             case MachineRefused():
                 first, *rest = error.problems
@@ -375,12 +378,10 @@ class Carrier:
         if seen.secrets is None:
             raise Lost
         proxy = self.find_proxy(seen)
-        access = mint_access(
-            seen.secrets, action.server, self._clock.now(), PEOPLE_FOR, proxy, "windrow-admin"
-        )
-        raw = render_kubeconfig_secret(
-            seen.cluster, render_kubeconfig(access, seen.cluster.name), action.server
-        )
+        now = self._clock.now()
+        access = mint_access(seen.secrets, action.server, now, PEOPLE_FOR, proxy, "windrow-admin")
+        text = render_kubeconfig(access, seen.cluster.name)
+        raw = render_kubeconfig_secret(seen.cluster, text, action.server, now + RENEW_AFTER)
         ref = SECRET.ref(names.kubeconfig_name(seen.cluster.name), seen.cluster.namespace)
         try:
             self._secrets.wrote(await self._api.create(SECRET, raw))
@@ -430,17 +431,19 @@ class Carrier:
 
     async def _order(self, action: do.Order, seen: Seen) -> None:
         machine = self._get(action, seen).record
-        spec = build_spec(seen.cluster, machine, self._document(machine, seen))
+        spec = build_spec(seen.cluster, machine, await self._document(machine, seen))
         if machine.memory is None:
             await self.write_machine_status(machine, {"memory": dict(planned_memory(spec))})
         memory = await self._infrastructure.ensure(spec, machine.memory)
         await self.write_machine_status(machine, {"memory": dict(memory)})
 
-    def _document(self, machine: Machine, seen: Seen) -> str:
+    async def _document(self, machine: Machine, seen: Seen) -> str:
         pool = seen.cluster.find_pool(machine.pool)
         if pool is None or seen.secrets is None:
             raise Lost
-        intent = build_intent(seen.cluster, pool, machine, seen.secrets, seen.access.credential)
+        registries = await resolve_registries(self._api, seen.cluster.namespace, seen.cluster.registries)
+        cluster = replace(seen.cluster, registries=registries)
+        intent = build_intent(cluster, pool, machine, seen.secrets, seen.access.credential)
         return find_distribution(machine.version).render(intent)
 
     async def _start(self, action: do.Start, seen: Seen) -> None:
@@ -457,7 +460,7 @@ class Carrier:
 
     async def _scrub(self, action: do.Scrub, seen: Seen) -> None:
         machine = self._get(action, seen).record
-        document = find_distribution(machine.version).scrub(self._document(machine, seen))
+        document = find_distribution(machine.version).scrub(await self._document(machine, seen))
         memory = await self._infrastructure.rewrite(machine.memory or {}, document)
         done = Condition("Scrubbed", "True", "Joined", "what it reads at its next start holds no secrets")
         conditions = set_condition(machine.conditions, done, self._clock.now())

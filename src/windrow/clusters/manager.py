@@ -80,6 +80,7 @@ class Manager:
         memo = Memo()
         harvesters = Harvesters(self._secrets, patient)
         self._observer = Observer(
+            api,
             self._clusters,
             self._machines,
             self._configs,

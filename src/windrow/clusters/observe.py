@@ -24,6 +24,7 @@ from windrow.clusters.kinds import CLUSTER
 from windrow.clusters.ledger import Ledger
 from windrow.clusters.reading import Cluster, read_cluster
 from windrow.clusters.records import Machine
+from windrow.clusters.registries import check_registries
 from windrow.clusters.removal import wants_pods
 from windrow.clusters.sealed import (
     CredentialMissing,
@@ -31,6 +32,7 @@ from windrow.clusters.sealed import (
     read_credential,
     read_given_credential,
     read_guest_credential,
+    read_published,
     read_secrets,
 )
 from windrow.clusters.seen import Guest, GuestAccess, MachineSeen, Pod, Seen
@@ -80,6 +82,7 @@ class Observer:
 
     def __init__(
         self,
+        api: Client,
         clusters: Ledger[Raw],
         machines: Ledger[Machine],
         configs: Cache[Raw],
@@ -90,6 +93,7 @@ class Observer:
         clock: Clock,
         memo: Memo,
     ) -> None:
+        self._api = api
         self._clusters = clusters
         self._machines = machines
         self._configs = configs
@@ -161,7 +165,7 @@ class Observer:
 
     def _published(self, cluster: Cluster) -> str:
         sealed = self._secrets.get(SECRET.ref(names.kubeconfig_name(cluster.name), cluster.namespace))
-        return sealed.data.get("server", "") if sealed and sealed.cluster_uid == cluster.uid else ""
+        return read_published(sealed, cluster, self._clock.now())
 
     async def _with_pods(self, seen: Seen) -> Seen:
         link = self._guests.find(seen.cluster.uid)
@@ -193,20 +197,17 @@ class Observer:
     async def _check(self, seen: Seen) -> tuple[Problem, ...]:
         """Everything that is wrong, all at once, before anything is made."""
         cluster = seen.cluster
-        problems = _check_configuration(cluster)
+        problems = _check_configuration(cluster, seen.problems)
+        problems += await check_registries(self._api, cluster.namespace, cluster.registries)
         usable = set()
-        for credential in sorted({pool.credential for pool in cluster.pools}):
+        for credential in sorted({pool.credential for pool in cluster.pools if ":" in pool.credential}):
             try:
                 self._harvesters.get_access(credential)
                 usable.add(credential)
             except CredentialMissing as error:
                 problems.append(Problem(error.fact, error.cure, "spec.cloudCredentialSecretName"))
-        specs = [
-            spec
-            for pool in cluster.pools
-            if pool.credential in usable
-            for spec in sample_specs(cluster, pool)
-        ]
+        pools = [pool for pool in cluster.pools if pool.credential in usable and pool.options is not None]
+        specs = [spec for pool in pools for spec in sample_specs(cluster, pool)]
         try:
             problems += await self._infrastructure.check(specs)
             if seen.access.state == "missing" and cluster.credential in usable:
@@ -239,16 +240,16 @@ class Observer:
 def _needs_preflight(seen: Seen, passed: int | None) -> bool:
     if seen.cluster.deleting is not None or seen.standing.initialized:
         return False
-    if any(problem.severity == "error" for problem in seen.problems):
-        return False
     generation = seen.cluster.generation
     return passed != generation and not (
         seen.standing.checked and seen.standing.raw.get("observedGeneration") == generation
     )
 
 
-def _check_configuration(cluster: Cluster) -> list[Problem]:
+def _check_configuration(cluster: Cluster, known: tuple[Problem, ...]) -> list[Problem]:
     found: list[Problem] = []
+    if any(problem.field == "spec.kubernetesVersion" for problem in known):
+        return found  # without a version there is no distribution to ask
     for pool in cluster.pools:
         try:
             distribution = find_distribution(cluster.version)

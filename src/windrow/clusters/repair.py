@@ -102,7 +102,7 @@ def judge(machine: MachineSeen, pool: Pool, seen: Seen) -> Verdict:
         return Verdict(
             "wait",
             f"{machine.name}, which is {sighting.state} on Harvester{_words(sighting.because)}",
-            "it is judged again",
+            "it is judged again" if machine.record.was_ready else "it runs and joins",
         )
     return _judge_running(machine, pool, seen)
 

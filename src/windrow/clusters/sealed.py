@@ -6,6 +6,7 @@ import base64
 import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from windrow.bootstrap.intent import ClusterSecrets, GuestCredential, Signer
@@ -16,6 +17,7 @@ from windrow.harvester.names import CLUSTER_UID
 from windrow.kube.kubeconfig import Access, BadKubeconfig, parse_kubeconfig
 from windrow.kube.objects import Raw, annotations_of, new_object, owner_reference
 from windrow.kube.refs import SECRET
+from windrow.values.clock import read_stamp, stamp
 
 _KEPT_KEYS = frozenset({names.CREDENTIAL_KEY, names.GUEST_CREDENTIAL_KEY})
 
@@ -105,11 +107,18 @@ def render_secrets(cluster: Cluster, secrets: ClusterSecrets) -> Raw:
     return _owned(cluster, names.secrets_name(cluster.name), data)
 
 
-def render_kubeconfig_secret(cluster: Cluster, text: str, server: str) -> Raw:
-    """The Secret with the kubeconfig for people; `server` stands beside it so that a change is seen."""
-    return _owned(
-        cluster, names.kubeconfig_name(cluster.name), {names.KUBECONFIG_KEY: text, "server": server}
-    )
+def render_kubeconfig_secret(cluster: Cluster, text: str, server: str, renew: datetime) -> Raw:
+    """The Secret with the kubeconfig for people; what must be known to keep it right stands beside it."""
+    data = {names.KUBECONFIG_KEY: text, "server": server, "renew-after": stamp(renew)}
+    return _owned(cluster, names.kubeconfig_name(cluster.name), data)
+
+
+def read_published(sealed: Sealed | None, cluster: Cluster, now: datetime) -> str:
+    """The server in the kubeconfig for people; "" where there is none of this cluster, or it is to be renewed."""
+    if sealed is None or sealed.cluster_uid != cluster.uid:
+        return ""
+    renew = sealed.data.get("renew-after", "")
+    return sealed.data.get("server", "") if renew and now < read_stamp(renew) else ""
 
 
 def _owned(cluster: Cluster, name: str, data: Mapping[str, str]) -> Raw:

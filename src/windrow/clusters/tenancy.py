@@ -1,0 +1,44 @@
+"""Whether somebody else manages the same kinds: two managers of one Cluster would make its machines twice."""
+
+from __future__ import annotations
+
+from windrow.client.client import Client
+from windrow.kube.errors import NotFound
+from windrow.kube.objects import dig
+from windrow.kube.refs import LEASE, Kind
+
+_DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
+_RANCHER = _DEPLOYMENT.ref("rancher", "cattle-system")
+# The lease by which Rancher's controllers elect the one that works.
+_RANCHERS_LEASE = LEASE.ref("cattle-controllers", "kube-system")
+
+
+class ManagedByRancher(Exception):
+    """The Kubernetes that was to hold our management API is a Rancher's."""
+
+    def __init__(self, found: str) -> None:
+        self.fact = f"a Rancher manages clusters here: {found}"
+        self.cure = (
+            "keep the management API elsewhere (windrow serve --state DIR brings its own), "
+            "and bring single clusters over with windrow import"
+        )
+        super().__init__(f"{self.fact}; {self.cure}")
+
+
+async def refuse_beside_rancher(api: Client) -> None:
+    """Raise ManagedByRancher where a Rancher works on the kinds that we would work on."""
+    for ref, is_at_work in ((_RANCHER, _has_replicas), (_RANCHERS_LEASE, _is_held)):
+        try:
+            raw = await api.find(ref)
+        except NotFound:  # not even the kind is known there
+            continue
+        if raw is not None and is_at_work(raw):
+            raise ManagedByRancher(str(ref))
+
+
+def _has_replicas(raw: object) -> bool:
+    return bool(dig(raw, "spec", "replicas", default=1))
+
+
+def _is_held(raw: object) -> bool:
+    return bool(dig(raw, "spec", "holderIdentity"))
