@@ -188,12 +188,6 @@ class Faults:
         self.over += [one for one in self.script if one is fault]
         self.script = [one for one in self.script if one is not fault]
 
-    def end_all(self) -> None:
-        self.over += self.script
-        self.script.clear()
-        self.agents.clear()
-        self.hanging.clear()
-
     def struck(self, fault: Fault) -> int:
         """How often `fault` has befallen a request."""
         return self.done[id(fault)]

@@ -65,4 +65,3 @@ HARVESTER_CONTROLLER = "harvester-vm-controller"
 
 # Rancher's quota of a namespace.
 DEFAULT_QUOTA = "resourcequota.management.cattle.io/default-resource-quota"
-PROJECT_QUOTA = "field.cattle.io/resourceQuota"

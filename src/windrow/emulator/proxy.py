@@ -17,7 +17,6 @@ from windrow.emulator.rack import Rack
 
 LOOPBACK = "127.0.0.1"
 LOCAL_NAMES = frozenset({LOOPBACK, "localhost", "::1"})
-LONGEST_HEAD = 16 * 1024
 CHUNK = 64 * 1024
 HEAD_WITHIN_S = 30
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.emulator import kinds
-from windrow.emulator.quantities import quantity_or_zero
 from windrow.emulator.vms.readings import claims_of
 from windrow.formats.json import NotJson, loads
 from windrow.kube.objects import Raw, dig, labels_of, name_of, namespace_of
@@ -92,19 +91,7 @@ def macs_in(vm: Raw) -> list[Key]:
     return [("", one["macAddress"].lower()) for one in interfaces if one.get("macAddress")]
 
 
-_FIELDS: dict[tuple[str, str], str] = {
-    (kinds.VM.api_version, kinds.VM.kind): "vms",
-    (kinds.VMI.api_version, kinds.VMI.kind): "instances",
-    (PVC.api_version, PVC.kind): "claims",
-    (kinds.IMAGE.api_version, kinds.IMAGE.kind): "images",
-    (kinds.NAD.api_version, kinds.NAD.kind): "networks",
-    (STORAGE_CLASS.api_version, STORAGE_CLASS.kind): "classes",
-    (kinds.SETTING.api_version, kinds.SETTING.kind): "settings",
-    (kinds.QUOTA.api_version, kinds.QUOTA.kind): "quotas",
-    (NODE.api_version, NODE.kind): "nodes",
-    (SECRET.api_version, SECRET.kind): "secrets",
-}
-
+# Each map that follows the store, and the kind of the objects in it.
 FOLLOWED: tuple[tuple[str, Kind], ...] = (
     ("vms", kinds.VM),
     ("instances", kinds.VMI),
@@ -121,9 +108,10 @@ FOLLOWED: tuple[tuple[str, Kind], ...] = (
 
 def still_world(objects: Iterable[Raw]) -> World:
     """A world that holds exactly `objects` and does not move."""
+    maps = {(kind.api_version, kind.kind): name for name, kind in FOLLOWED}
     found: dict[str, dict[Key, Raw]] = defaultdict(dict)
     for raw in objects:
-        found[_FIELDS[raw["apiVersion"], raw["kind"]]][key_of(raw)] = raw
+        found[maps[raw["apiVersion"], raw["kind"]]][key_of(raw)] = raw
     return World(
         **found,
         by_claim=_index(found["vms"].values(), claims_in),
@@ -138,9 +126,3 @@ def _index(vms: Iterable[Raw], keys: Any) -> dict[Key, set[Key]]:
         for key in keys(vm):
             made[key].add(key_of(vm))
     return made
-
-
-def limits_of(vm: Mapping[str, Any]) -> tuple[Any, Any]:
-    """CPU and memory limits of a VM as numbers."""
-    limits = dig(vm, "spec", "template", "spec", "domain", "resources", "limits", default={})
-    return quantity_or_zero(limits.get("cpu")), quantity_or_zero(limits.get("memory"))

@@ -15,7 +15,6 @@ from windrow.emulator.quantities import (
     MI,
     BadQuantity,
     parse_quantity,
-    quantity_or_zero,
     render_cpu,
     render_memory,
 )
@@ -179,8 +178,3 @@ def _kubevirt(vm: Raw, spec: Raw, domain: Raw, chance: Chance) -> None:
     annotations = vm["metadata"].setdefault("annotations", {})
     annotations.setdefault("kubevirt.io/latest-observed-api-version", "v1")
     annotations.setdefault("kubevirt.io/storage-observed-api-version", "v1")
-
-
-def memory_limit(vm: Raw) -> Fraction:
-    domain = dig(vm, "spec", "template", "spec", "domain", default={})
-    return quantity_or_zero(dig(domain, "resources", "limits", "memory"))

@@ -13,7 +13,7 @@ from typing import Any
 from windrow.emulator import names
 from windrow.emulator.admission.refusals import KUBEVIRT_VALIDATOR, internal, invalid
 from windrow.emulator.quantities import BadQuantity, parse_quantity, quantity_or_zero
-from windrow.emulator.vms.readings import claims_of, networks_of
+from windrow.emulator.vms.readings import networks_of
 from windrow.emulator.world import Key, World, key_of
 from windrow.formats.json import NotJson, loads
 from windrow.kube.errors import KubeError
@@ -352,9 +352,3 @@ def images_asked(vm: Raw) -> list[Key]:
         if image:
             made.append((namespace, image))
     return made
-
-
-def unknown_claims(vm: Raw, world: World) -> list[str]:
-    """Claims that a VM mounts and that do not exist."""
-    namespace = namespace_of(vm)
-    return [claim for claim in claims_of(_spec(vm)) if (namespace, claim) not in world.claims]

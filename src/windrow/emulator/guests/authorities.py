@@ -50,10 +50,6 @@ class Authorities:
         return self.files["client-ca.crt"]
 
     @property
-    def client_key(self) -> str:
-        return self.files["client-ca.key"]
-
-    @property
     def service_key(self) -> str:
         return self.files[_SERVICE_KEY]
 
