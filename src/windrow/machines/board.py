@@ -45,19 +45,16 @@ class _Reader(Generic[V]):
 class Board(Generic[V]):
     """A Cache whose owner says what is in it. Readers that lag get the latest state of each key, once."""
 
-    def __init__(self, *, synced: bool = False) -> None:
+    def __init__(self) -> None:
         self._values: dict[Hashable, V] = {}
         self._readers: WeakSet[_Reader[V]] = WeakSet()
-        self._synced = asyncio.Event()
-        if synced:
-            self._synced.set()
 
     async def synced(self) -> None:
-        await self._synced.wait()
+        """Return at once: what its owner has not pinned is not known, rather than late."""
 
     @property
     def is_synced(self) -> bool:
-        return self._synced.is_set()
+        return True
 
     def get(self, key: Hashable) -> V | None:
         return self._values.get(key)
@@ -86,12 +83,6 @@ class Board(Generic[V]):
         before = self._values.pop(key, None)
         if before is not None:
             self._tell(key, before)
-
-    def set_synced(self, synced: bool) -> None:
-        if synced:
-            self._synced.set()
-        else:
-            self._synced.clear()
 
     def _tell(self, key: Hashable, before: V | None) -> None:
         for reader in self._readers:

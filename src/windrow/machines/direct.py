@@ -190,7 +190,7 @@ class DirectMachines:
 
     def __init__(self, credentials: Credentials, dial: Dial, clock: Clock, chance: Chance) -> None:
         self._connections = Connections(credentials, dial, clock)
-        self._board: Board[Sighting] = Board(synced=True)
+        self._board: Board[Sighting] = Board()
         self._stations: dict[str, _Station] = {}
         self._opened = asyncio.Event()
         self._clock, self._chance = clock, chance

@@ -76,7 +76,7 @@ class MemoryMachines:
         self._chance = chance or Chance(0)
         self._machines: dict[tuple[str, str], _Machine] = {}
         self._watched: dict[str, Memory] = {}
-        self._board: Board[Sighting] = Board(synced=True)
+        self._board: Board[Sighting] = Board()
         self._failures: dict[str, list[Exception]] = {}
         self._revoked: dict[str, str] = {}
         self._problems: list[Callable[[MachineSpec], Problem | None]] = []

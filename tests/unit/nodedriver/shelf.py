@@ -75,7 +75,7 @@ class Shelf:
         return run_story(self._run_async(talk()))
 
     async def _run_async(self, talk: Talk[Any]) -> Any:
-        self.boards = {kind: Board(synced=True) for kind in (VM, VMI)}
+        self.boards = {kind: Board() for kind in (VM, VMI)}
         for ref in list(self.refs.values()):
             self._show(ref)
         clock = LoopClock(self.now)
