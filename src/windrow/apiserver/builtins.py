@@ -414,9 +414,3 @@ BUILTINS: tuple[Type, ...] = (
     ),
     *reviews.TYPES,
 )
-
-
-def builtin(*kinds: Kind | str) -> tuple[Type, ...]:
-    """The built-in types of those kinds (Kind or plural name), for a server that offers few."""
-    wanted = {one if isinstance(one, str) else one.plural for one in kinds}
-    return tuple(one for one in BUILTINS if one.kind.plural in wanted)

@@ -14,7 +14,6 @@ from windrow.values.clock import Clock
 
 YEARS_10 = 3650
 LEAF = timedelta(days=365)
-RENEW_BEFORE = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)

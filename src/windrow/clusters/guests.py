@@ -179,10 +179,6 @@ class Link:
         self._lost = True
         self._servers.bell.set()
 
-    def hurry(self) -> None:
-        """A server may be about to answer again."""
-        self._hurry.set()
-
     def look(self) -> Guest:
         if not self._asked:
             return Guest("unasked", self._because)

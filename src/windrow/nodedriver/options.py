@@ -163,7 +163,6 @@ OPTIONS: tuple[Option, ...] = (
 )
 
 BY_FIELD: Mapping[str, Option] = {option.field: option for option in OPTIONS}
-BY_KEY: Mapping[str, Option] = {option.key: option for option in OPTIONS}
 
 
 class BadValue(ValueError):
