@@ -9,7 +9,7 @@ from windrow.assembly.clock import SystemClock
 from windrow.assembly.embedded import Emulated, embedded_harvester
 from windrow.assembly.manifests import read_documents
 from windrow.assembly.options import EmulateOptions, Out
-from windrow.assembly.stock import credential_secrets, read_stock
+from windrow.assembly.stock import Stock, credential_secrets, read_stock
 from windrow.formats.yaml import dump_all
 from windrow.values.chance import Chance
 
@@ -30,16 +30,15 @@ async def run(options: EmulateOptions, out: Out) -> int:
             out.say(f"On its shelves, since the manifests name them: {line}")
         out.say(f"Its kubeconfig: {emulated.kubeconfig_path}")
         if stock.credentials:
-            _write_credentials(options, emulated, out)
+            _write_credentials(options, emulated, stock, out)
         out.say(f"Try: kubectl --kubeconfig {emulated.kubeconfig_path} get vms -A")
         await asyncio.Event().wait()
     return 0
 
 
-def _write_credentials(options: EmulateOptions, emulated: Emulated, out: Out) -> None:
+def _write_credentials(options: EmulateOptions, emulated: Emulated, stock: Stock, out: Out) -> None:
     """The credential Secrets are the manager's to hold, so they are left as a manifest."""
-    documents = read_documents("\n---\n".join(path.read_text() for path in options.stock))
     path = options.state / CREDENTIALS_FILE
-    write_private(path, dump_all(credential_secrets(read_stock(documents), emulated.kubeconfig)))
+    write_private(path, dump_all(credential_secrets(stock, emulated.kubeconfig)))
     out.say(f"The credentials that the manifests name: {path}")
     out.say(f"Give them to the manager: kubectl --kubeconfig MANAGER apply -f {path}")

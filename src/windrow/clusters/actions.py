@@ -32,7 +32,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Claim(Action):
-    """Put our finalizer on the Cluster and record the version it is born with."""
+    """Put our finalizer on the Cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,10 @@ class Enlist(Action):
 
 @dataclass(frozen=True, slots=True)
 class Elect(Action):
-    """Make this machine the one that starts the cluster; at most one ever is, by compare-and-swap."""
+    """Make this machine the one that starts the cluster, and record its version as the one the cluster is born with.
+
+    At most one machine ever is, by compare-and-swap.
+    """
 
     machine: str
     uid: str
