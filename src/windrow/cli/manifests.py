@@ -9,7 +9,7 @@ from windrow.cli import exits
 from windrow.cli.complaints import Complaint, one_line
 from windrow.cli.edge import Edge
 from windrow.cli.screens.lines import wrap
-from windrow.kube.objects import Raw
+from windrow.kube.objects import Raw, unpacked
 
 
 def read_documents(names: Sequence[str], edge: Edge) -> list[Raw]:
@@ -28,11 +28,7 @@ def _documents(name: str, edge: Edge) -> list[Raw]:
         raise Complaint(
             f"{said} is not YAML: {one_line(error)}", "Correct it there.", exits.REFUSED
         ) from error
-    flat: list[object] = []
-    for document in found:
-        items = document.get("items") if isinstance(document, dict) else None
-        is_list = isinstance(items, list) and str(document.get("kind", "")).endswith("List")
-        flat += items if is_list and items is not None else [document]
+    flat = [item for document in found for item in unpacked(document)]
     if not flat:
         raise Complaint(f"{said} holds no object.", "Name a file with manifests.", exits.REFUSED)
     return [_object(document, place, said) for place, document in enumerate(flat, 1)]

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Iterable
 from typing import Any
 
-from windrow.kube.objects import Raw
+from windrow.kube.objects import Raw, unpacked
 
 # Written by the server, or by whoever stored the object there; none of it is asked for by the user.
 _BOOKKEEPING = (
@@ -41,18 +41,12 @@ def clean(documents: Iterable[Raw]) -> tuple[list[Raw], list[str]]:
     cleaned: list[Raw] = []
     notes: list[str] = []
     for document in documents:
-        for raw in _unpacked(document):
+        for raw in unpacked(document):
             kept, dropped = _clean_one(raw)
             cleaned.append(kept)
             if dropped:
                 notes.append(f"{_called(raw)}: left out {', '.join(dropped)}")
     return cleaned, notes
-
-
-def _unpacked(document: Raw) -> list[Raw]:
-    if str(document.get("kind", "")).endswith("List") and isinstance(document.get("items"), list):
-        return list(document["items"])
-    return [document]
 
 
 def _called(raw: Raw) -> str:

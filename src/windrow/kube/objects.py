@@ -42,6 +42,14 @@ def is_deleting(raw: Mapping[str, Any]) -> bool:
     return bool(raw["metadata"].get("deletionTimestamp"))
 
 
+def unpacked(document: Any) -> list[Any]:
+    """The items of a List (of any kind that ends so), one by one; anything else is the only one of its list."""
+    items = document.get("items") if isinstance(document, Mapping) else None
+    if isinstance(items, list) and str(document.get("kind", "")).endswith("List"):
+        return list(items)
+    return [document]
+
+
 def dig(raw: Any, *path: str | int, default: Any = None) -> Any:
     """The value at `path`, or `default` where any step is missing, null or of another shape."""
     here = raw
