@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from windrow.bootstrap import DISTRIBUTIONS, Distribution
 from windrow.bootstrap.intent import BadIntent, ClusterSecrets, GuestCredential, NodeIntent, Role, Signer
 from windrow.clusters.reading import Cluster, Pool
@@ -30,25 +32,16 @@ def build_intent(
     credential: GuestCredential | None,
 ) -> NodeIntent:
     """What this machine shall become."""
-    return NodeIntent(
-        cluster=cluster.name,
+    return replace(
+        sample_intent(cluster, pool, machine.version),
         hostname=machine.name,
         machine_uid=machine.uid,
-        version=machine.version,
         roles=machine.roles,
         secrets=secrets,
         first=machine.first,
         server=machine.server,
         labels=pool.labels,
         taints=pool.taints,
-        machine_labels=machine_labels(cluster.name, pool),
-        global_config=cluster.global_config,
-        selector_config=cluster.selector_config,
-        chart_values=cluster.chart_values,
-        additional_manifest=cluster.additional_manifest,
-        registries=cluster.registries,
-        etcd=cluster.etcd,
-        data_directory=cluster.data_directory,
         guest_credential=credential,
     )
 
