@@ -14,11 +14,13 @@ from windrow.client.retrying import RetryingTransport
 from windrow.client.transport import Transport
 from windrow.client.watching import WatchedCache
 from windrow.clusters.actions import GrantAccess
-from windrow.clusters.carry_out import Carrier, earliest, trouble_lasts
+from windrow.clusters.carry_out import Carrier, trouble_lasts
+from windrow.clusters.cluster_deeds import find_proxy
+from windrow.clusters.desk import Desk, Harvesters
 from windrow.clusters.guests import Dial, Guests, Link
 from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.clusters.ledger import Ledger
-from windrow.clusters.observe import Harvesters, Memo, Observer, addresses_of, config_clusters
+from windrow.clusters.observe import Observer, addresses_of, config_clusters
 from windrow.clusters.plan import Plan, plan_cluster
 from windrow.clusters.records import Machine, read_machine
 from windrow.clusters.sealed import Sealed, read_any_sealed, read_sealed
@@ -72,38 +74,30 @@ class Manager:
         def patient(access: Access) -> Transport:
             return RetryingTransport(dial(access), clock, chance)
 
-        self._clusters: Ledger[Raw] = Ledger(cache(CLUSTER, _whole), lambda raw: raw, version_of)
-        self._machines: Ledger[Machine] = Ledger(cache(MACHINE, read_machine), read_machine, _mark_of_machine)
+        self._clusters: Ledger[Raw] = Ledger(cache(CLUSTER, _whole), _whole, version_of)
+        self._machines: Ledger[Machine] = Ledger(
+            cache(MACHINE, read_machine), read_machine, lambda machine: machine.version_mark
+        )
         self._configs: WatchedCache[Raw] = cache(HARVESTER_CONFIG, _whole)
-        self._secrets: Ledger[Sealed] = Ledger(cache(SECRET, read_sealed), read_any_sealed, _mark_of_sealed)
+        self._secrets: Ledger[Sealed] = Ledger(
+            cache(SECRET, read_sealed), read_any_sealed, lambda sealed: sealed.version_mark
+        )
         self._guests = Guests(dial, clock, chance)
-        memo = Memo()
-        harvesters = Harvesters(self._secrets, patient)
-        self._observer = Observer(
-            api,
-            self._clusters,
-            self._machines,
-            self._configs,
-            self._secrets,
-            machines,
-            harvesters,
-            self._guests,
-            clock,
-            memo,
+        self._desk = Desk(
+            api=api,
+            clusters=self._clusters,
+            machines=self._machines,
+            configs=self._configs,
+            secrets=self._secrets,
+            infrastructure=machines,
+            harvesters=Harvesters(self._secrets, patient),
+            guests=self._guests,
+            clock=clock,
+            chance=chance,
+            proxy=proxy,
         )
-        self._carrier = Carrier(
-            api,
-            self._clusters,
-            self._machines,
-            self._secrets,
-            machines,
-            harvesters,
-            self._guests,
-            clock,
-            chance,
-            memo,
-            proxy,
-        )
+        self._observer = Observer(self._desk)
+        self._carrier = Carrier(self._desk)
         self.controller: Controller[Ref] = Controller("clusters", self.reconcile, clock, chance)
 
     async def run(self) -> None:
@@ -204,7 +198,7 @@ class Manager:
         urls = addresses_of(seen)
         if not urls:
             return self._guests.find(seen.cluster.uid)
-        proxy = self._carrier.find_proxy(seen)
+        proxy = find_proxy(self._desk, seen)
         link = self._guests.open(
             self._group, seen.cluster.uid, seen.secrets, proxy, lambda: self.controller.queue.add(key)
         )
@@ -224,21 +218,22 @@ class Manager:
         """Write how it stands, where that has changed."""
         for machine in seen.machines:
             wanted = derive_machine(machine, seen, plan, troubles)
-            await self._carrier.write_machine_status(machine.record, _change(machine.record.status, wanted))
+            await self._desk.write_machine_status(machine.record, _change(machine.record.status, wanted))
         await self._say_cluster(seen, plan, troubles)
 
     async def _say_cluster(self, seen: Seen, plan: Plan, troubles: dict[str, Trouble]) -> None:
         await self._carrier.tell_held(plan, seen)
         wanted = derive_cluster(seen, plan, troubles)
         if seen.cluster.claimed or seen.cluster.deleting is None:
-            await self._carrier.write_cluster_status(seen, _change(seen.standing.raw, wanted))
+            await self._desk.write_cluster_status(seen, _change(seen.standing.raw, wanted))
 
     def _outcome(self, seen: Seen, plan: Plan, troubles: dict[str, Trouble], link: Link | None) -> Outcome:
         if troubles:
             subject, trouble = next(iter(troubles.items()))
             return Failed(Unfinished(f"{subject or seen.cluster.name}: {trouble.fact}; {trouble.cure}"))
         instants = [wait.until for wait in plan.waits] + [held.until for held in plan.held]
-        until = earliest(*instants, link.grace_ends if link else None)
+        instants.append(link.grace_ends if link else None)
+        until = min((instant for instant in instants if instant is not None), default=None)
         if plan.refused:
             return Waiting(str(plan.refused[0]), seen.now, "it is looked at again", seen.now + LOOK_AGAIN)
         wait = find_wait(seen, plan, troubles)
@@ -279,11 +274,3 @@ def _concerns(sealed: Sealed, cluster: Raw) -> bool:
 
 def _whole(raw: Raw) -> Raw:
     return raw
-
-
-def _mark_of_machine(machine: Machine) -> str:
-    return machine.version_mark
-
-
-def _mark_of_sealed(sealed: Sealed) -> str:
-    return sealed.version_mark

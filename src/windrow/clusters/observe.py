@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import replace
 
 from windrow.bootstrap.access import GuestAccount
 from windrow.bootstrap.intent import BadIntent
-from windrow.client.cache import Cache
 from windrow.client.client import Client
-from windrow.client.transport import Transport
 from windrow.clusters import names
+from windrow.clusters.desk import Desk
 from windrow.clusters.endpoint import find_apis
-from windrow.clusters.guests import Dial, Guests
 from windrow.clusters.intents import find_distribution, find_revision, sample_intent, sample_specs
 from windrow.clusters.kinds import CLUSTER
-from windrow.clusters.ledger import Ledger
 from windrow.clusters.reading import Cluster, read_cluster
 from windrow.clusters.records import Machine
 from windrow.clusters.registries import check_registries
@@ -29,7 +25,6 @@ from windrow.clusters.removal import wants_pods
 from windrow.clusters.sealed import (
     CredentialMissing,
     Sealed,
-    read_credential,
     read_given_credential,
     read_guest_credential,
     read_published,
@@ -37,84 +32,28 @@ from windrow.clusters.sealed import (
 )
 from windrow.clusters.seen import Guest, GuestAccess, MachineSeen, Pod, Seen
 from windrow.kube.errors import KubeError
-from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, name_of, namespace_of
 from windrow.kube.refs import POD, SECRET, Ref
-from windrow.machines.port import InfrastructureUnknown, Machines, Problem, Sighting
-from windrow.values.clock import Clock
-
-
-class Harvesters:
-    """Clients of the Harvesters that credentials lead to, each opened once and anew when its Secret changes."""
-
-    def __init__(self, secrets: Ledger[Sealed], dial: Dial) -> None:
-        self._secrets = secrets
-        self._dial = dial
-        self._open: dict[str, tuple[Access, Client]] = {}
-
-    def get_access(self, credential: str) -> Access:
-        """Raises CredentialMissing."""
-        namespace, _, name = credential.partition(":")
-        return read_credential(credential, self._secrets.get(SECRET.ref(name, namespace)))
-
-    def get_client(self, credential: str) -> Client:
-        """Raises CredentialMissing."""
-        access = self.get_access(credential)
-        opened = self._open.get(credential)
-        if opened is None or opened[0] != access:
-            transport: Transport = self._dial(access)
-            opened = self._open[credential] = (access, Client(transport))
-        return opened[1]
-
-
-@dataclass(slots=True)
-class Memo:
-    """What the manager may forget: after a restart it is only asked once more, or ordered once more."""
-
-    passed: dict[str, int] = field(
-        default_factory=dict
-    )  # cluster uid -> generation that passed the preflight
-    removals: dict[str, datetime] = field(default_factory=dict)  # machine uid -> when its removal was ordered
+from windrow.machines.port import InfrastructureUnknown, Problem, Sighting
 
 
 class Observer:
     """Reads. `look` is the only place where a plan's facts come from."""
 
-    def __init__(
-        self,
-        api: Client,
-        clusters: Ledger[Raw],
-        machines: Ledger[Machine],
-        configs: Cache[Raw],
-        secrets: Ledger[Sealed],
-        infrastructure: Machines,
-        harvesters: Harvesters,
-        guests: Guests,
-        clock: Clock,
-        memo: Memo,
-    ) -> None:
-        self._api = api
-        self._clusters = clusters
-        self._machines = machines
-        self._configs = configs
-        self._secrets = secrets
-        self._infrastructure = infrastructure
-        self._harvesters = harvesters
-        self._guests = guests
-        self._clock = clock
-        self._memo = memo
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
 
     async def look(self, key: Ref) -> Seen | None:
         """The Cluster `key` as it is now; None when there is none."""
-        raw = self._clusters.get(key)
+        raw = self._desk.clusters.get(key)
         if raw is None:
             return None
-        configs = [config for config in self._configs.values() if namespace_of(config) == key.namespace]
+        configs = [config for config in self._desk.configs.values() if namespace_of(config) == key.namespace]
         reading = read_cluster(raw, configs)
         cluster = reading.cluster
-        kept = self._secrets.get(SECRET.ref(names.secrets_name(cluster.name), cluster.namespace))
+        kept = self._desk.secrets.get(SECRET.ref(names.secrets_name(cluster.name), cluster.namespace))
         seen = Seen(
-            now=self._clock.now(),
+            now=self._desk.clock.now(),
             cluster=cluster,
             problems=reading.problems,
             machines=self._machines_of(cluster),
@@ -123,10 +62,10 @@ class Observer:
             revisions=_revisions(cluster),
         )
         seen = self._with_guest(seen)
-        if _needs_preflight(seen, self._memo.passed.get(cluster.uid)):
+        if _needs_preflight(seen, self._desk.memo.passed.get(cluster.uid)):
             seen = replace(seen, preflight=await self._check(seen))
             if not seen.has_failed_preflight:
-                self._memo.passed[cluster.uid] = cluster.generation
+                self._desk.memo.passed[cluster.uid] = cluster.generation
         return await self._with_pods(seen)
 
     # -- machines --------------------------------------------------------------------------------------------------
@@ -134,25 +73,25 @@ class Observer:
     def _machines_of(self, cluster: Cluster) -> tuple[MachineSeen, ...]:
         records = [
             record
-            for record in self._machines.values()
+            for record in self._desk.machines.values()
             if record.namespace == cluster.namespace and record.cluster_uid == cluster.uid
         ]
         records.sort(key=lambda record: (record.created, record.name))
         return tuple(self._machine(record) for record in records)
 
     def _machine(self, record: Machine) -> MachineSeen:
-        sightings = self._infrastructure.sightings()
+        sightings = self._desk.infrastructure.sightings()
         sighting: Sighting | None = sightings.get(record.uid)
         if sighting is not None and not sightings.is_synced:
             sighting = Sighting(
                 record.uid, record.name, "unknown", because="Harvester cannot be watched right now"
             )
-        return MachineSeen(record, sighting, removal_ordered=self._memo.removals.get(record.uid))
+        return MachineSeen(record, sighting, removal_ordered=self._desk.memo.removals.get(record.uid))
 
     # -- guest -----------------------------------------------------------------------------------------------------
 
     def _with_guest(self, seen: Seen) -> Seen:
-        link = self._guests.find(seen.cluster.uid)
+        link = self._desk.guests.find(seen.cluster.uid)
         if link is None:
             return replace(seen, guest=Guest(published=self._published(seen.cluster)))
         guest = replace(link.look(), published=self._published(seen.cluster))
@@ -164,11 +103,11 @@ class Observer:
         return replace(seen, guest=guest, machines=machines)
 
     def _published(self, cluster: Cluster) -> str:
-        sealed = self._secrets.get(SECRET.ref(names.kubeconfig_name(cluster.name), cluster.namespace))
-        return read_published(sealed, cluster, self._clock.now())
+        sealed = self._desk.secrets.get(SECRET.ref(names.kubeconfig_name(cluster.name), cluster.namespace))
+        return read_published(sealed, cluster, self._desk.clock.now())
 
     async def _with_pods(self, seen: Seen) -> Seen:
-        link = self._guests.find(seen.cluster.uid)
+        link = self._desk.guests.find(seen.cluster.uid)
         draining = [machine for machine in seen.leaving if wants_pods(machine, seen)]
         if link is None or not draining:
             return seen
@@ -182,7 +121,7 @@ class Observer:
     def _access(self, cluster: Cluster, kept: Sealed | None) -> GuestAccess:
         if cluster.cloud_config_secret:
             namespace, _, name = cluster.cloud_config_secret.partition(":")
-            given = read_given_credential(self._secrets.get(SECRET.ref(name, namespace)), cluster)
+            given = read_given_credential(self._desk.secrets.get(SECRET.ref(name, namespace)), cluster)
             if given is not None:
                 return GuestAccess("ready", given)
         if cluster.cloud_provider != "harvester" and not cluster.cloud_config_secret:
@@ -198,18 +137,18 @@ class Observer:
         """Everything that is wrong, all at once, before anything is made."""
         cluster = seen.cluster
         problems = _check_configuration(cluster, seen.problems)
-        problems += await check_registries(self._api, cluster.namespace, cluster.registries)
+        problems += await check_registries(self._desk.api, cluster.namespace, cluster.registries)
         usable = set()
         for credential in sorted({pool.credential for pool in cluster.pools if ":" in pool.credential}):
             try:
-                self._harvesters.get_access(credential)
+                self._desk.harvesters.get_access(credential)
                 usable.add(credential)
             except CredentialMissing as error:
                 problems.append(Problem(error.fact, error.cure, "spec.cloudCredentialSecretName"))
         pools = [pool for pool in cluster.pools if pool.credential in usable and pool.options is not None]
         specs = [spec for pool in pools for spec in sample_specs(cluster, pool)]
         try:
-            problems += await self._infrastructure.check(specs)
+            problems += await self._desk.infrastructure.check(specs)
             if seen.access.state == "missing" and cluster.credential in usable:
                 problems += await self._check_account(cluster)
         except InfrastructureUnknown as error:
@@ -222,7 +161,7 @@ class Observer:
     async def _check_account(self, cluster: Cluster) -> list[Problem]:
         """Whether the name of the guest's account is free, or its objects ours from an earlier attempt."""
         account = GuestAccount(cluster.name, cluster.vm_namespace, cluster.uid)
-        client = self._harvesters.get_client(cluster.credential)
+        client = self._desk.harvesters.get_client(cluster.credential)
         found = await asyncio.gather(*(client.find(ref) for ref in account.refs))
         taken = [
             ref for ref, raw in zip(account.refs, found, strict=True) if raw and not account.is_mine(raw)
