@@ -35,7 +35,7 @@ class Branch:
 
 @dataclass(slots=True)
 class Branching:
-    """A fate that never strikes the parent, and at each moment that `chosen` strikes a child of its own."""
+    """A fate that never strikes the parent, and at each moment that `chosen` strikes a child of its own, once."""
 
     chosen: Fate
     folder: Path
@@ -46,10 +46,10 @@ class Branching:
 
     @property
     def ask_at_s(self) -> float | None:
-        return self.chosen.ask_at_s
+        return None if self.is_child else self.chosen.ask_at_s
 
     def strikes(self, moment: Moment) -> bool:
-        return self.chosen.strikes(moment) and self._branch(moment)
+        return not self.is_child and self.chosen.strikes(moment) and self._branch(moment)
 
     def _branch(self, moment: Moment) -> bool:
         self.reap(self.at_once - 1)
