@@ -57,7 +57,7 @@ def plan(seen: Seen) -> Part:
     _order(seen, sheet)
     _open(seen, sheet)
     for machine in seen.staying:
-        _finish(machine, seen, sheet)
+        _finish(machine, sheet)
     return sheet.part()
 
 
@@ -122,7 +122,7 @@ def _open(seen: Seen, sheet: Sheet) -> None:
         sheet.actions.append(Publish(why, apis[0]))
 
 
-def _finish(machine: MachineSeen, seen: Seen, sheet: Sheet) -> None:
+def _finish(machine: MachineSeen, sheet: Sheet) -> None:
     node = machine.node
     if node is None:
         return

@@ -169,12 +169,6 @@ class Link:
             self._lose()
         self._hurry.set()
 
-    def doubt(self, url: str) -> None:
-        """The machine behind `url` does not run any more: do not wait for its connection to find out."""
-        if self._servers.used == url:
-            self._servers.used = ""
-            self._lose()
-
     def _lose(self) -> None:
         self._lost = True
         self._servers.bell.set()

@@ -34,10 +34,6 @@ class Ledger(Generic[V]):
         self._ours[ref_of(self.cache.kind, raw)] = (_number(version_of(raw)), None if gone else reading)
         return reading
 
-    def forget(self, ref: Ref) -> None:
-        """The object is known to be gone."""
-        self._ours.pop(ref, None)
-
     def noted(self, ref: Ref, after: V | None) -> None:
         """The cache changed: what it caught up with need not be laid over any more."""
         ours = self._ours.get(ref)

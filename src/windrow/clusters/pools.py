@@ -18,7 +18,7 @@ def plan(seen: Seen) -> Part:
         staying = seen.of_pool(pool)
         surplus = len(staying) - pool.quantity
         if surplus > 0:
-            _shrink(staying, surplus, pool, seen, sheet)
+            _shrink(staying, surplus, pool, sheet)
         elif surplus < 0:
             _grow(-surplus - _still_members(pool, seen), pool, server, seen, sheet)
     _retire_orphans(seen, sheet)
@@ -54,19 +54,19 @@ def _machines(count: int) -> str:
     return "1 machine" if count == 1 else f"{count} machines"
 
 
-def _shrink(staying: tuple[MachineSeen, ...], surplus: int, pool: Pool, seen: Seen, sheet: Sheet) -> None:
-    for machine in sorted(staying, key=lambda machine: _least_missed(machine, seen))[:surplus]:
-        why = f"pool {pool.name} asks for {pool.quantity}, {len(staying)} there; {_choice(machine, seen)}"
+def _shrink(staying: tuple[MachineSeen, ...], surplus: int, pool: Pool, sheet: Sheet) -> None:
+    for machine in sorted(staying, key=_least_missed)[:surplus]:
+        why = f"pool {pool.name} asks for {pool.quantity}, {len(staying)} there; {_choice(machine)}"
         sheet.asked.append(Disruption("shrink", machine.name, Retire(why, machine.name)))
 
 
-def _least_missed(machine: MachineSeen, seen: Seen) -> tuple[bool, bool, object, str]:
+def _least_missed(machine: MachineSeen) -> tuple[bool, bool, object, str]:
     """Marked ones first, then unhealthy ones, then the oldest."""
     record = machine.record
     return not record.delete_first, machine.is_ready, record.created, record.name
 
 
-def _choice(machine: MachineSeen, seen: Seen) -> str:
+def _choice(machine: MachineSeen) -> str:
     if machine.record.delete_first:
         return "this one is marked to go first"
     return "the oldest goes" if machine.is_ready else "this one is not Ready"

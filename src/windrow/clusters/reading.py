@@ -16,7 +16,7 @@ from windrow.bootstrap.intent import Role
 from windrow.clusters import names
 from windrow.clusters.fields import Faults, Fields, is_dns_label
 from windrow.clusters.standing import Standing, read_standing
-from windrow.kube.objects import annotations_of, dig, finalizers_of, name_of, namespace_of, uid_of, version_of
+from windrow.kube.objects import annotations_of, dig, finalizers_of, name_of, namespace_of, uid_of
 from windrow.machines.port import Problem
 from windrow.values.clock import read_stamp
 from windrow.values.version import NotVersion, Version
@@ -116,10 +116,6 @@ class Cluster:
         return next(
             (pool.vm_namespace for pool in self.pools if pool.options is not None), DEFAULT_VM_NAMESPACE
         )
-
-    @property
-    def resource_version(self) -> str:
-        return version_of(self.raw) if self.raw else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def judge(machine: MachineSeen, pool: Pool, seen: Seen) -> Verdict:
     if sighting.presence == "missing":
         return _judge_missing(machine, seen)
     if sighting.state in STANDING:
-        return _judge_standing(machine, pool, seen)
+        return _judge_standing(machine, seen)
     if sighting.state in _MOVING:
         return Verdict(
             "wait",
@@ -132,7 +132,7 @@ def _judge_missing(machine: MachineSeen, seen: Seen) -> Verdict:
     )
 
 
-def _judge_standing(machine: MachineSeen, pool: Pool, seen: Seen) -> Verdict:
+def _judge_standing(machine: MachineSeen, seen: Seen) -> Verdict:
     record, state = machine.record, machine.sighting.state if machine.sighting else ""
     if record.last_start is None or record.starts == 0:
         return Verdict("start", f"its VM is {state}; starting is quicker than replacing")

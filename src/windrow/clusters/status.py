@@ -105,7 +105,7 @@ def derive_machine(machine: MachineSeen, seen: Seen, plan: Plan, troubles: Troub
     before = machine.record.status
     trouble = troubles.get(machine.name)
     progress = find_progress(machine, seen, trouble)
-    wait = _machine_wait(machine, seen, plan, progress, trouble)
+    wait = _machine_wait(machine, plan, progress, trouble)
     status: dict[str, Any] = {
         "phase": progress.phase,
         "roles": roles_word(machine.record.roles),
@@ -146,7 +146,7 @@ def _machine_ready(progress: Progress, wait: Wait | None, machine: MachineSeen, 
 
 
 def _machine_wait(
-    machine: MachineSeen, seen: Seen, plan: Plan, progress: Progress, trouble: Trouble | None
+    machine: MachineSeen, plan: Plan, progress: Progress, trouble: Trouble | None
 ) -> Wait | None:
     if progress.phase == "Ready":
         return None
@@ -246,7 +246,7 @@ def find_wait(seen: Seen, plan: Plan, troubles: Troubles) -> Wait | None:
 
 def _shown_wait(machine: MachineSeen, seen: Seen, plan: Plan, troubles: Troubles) -> Wait | None:
     trouble = troubles.get(machine.name)
-    return _machine_wait(machine, seen, plan, find_progress(machine, seen, trouble), trouble)
+    return _machine_wait(machine, plan, find_progress(machine, seen, trouble), trouble)
 
 
 def _by_weight(seen: Seen) -> list[MachineSeen]:
