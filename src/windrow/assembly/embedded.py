@@ -80,7 +80,7 @@ async def embedded_harvester(
     state: Path, stock: Stock, clock: Clock, chance: Chance, *, speed: float = 1.0, port: int = 0
 ) -> AsyncIterator[Emulated]:
     """An embedded Harvester with `stock` on its shelves, its kubeconfig in `state`."""
-    harvester = Harvester(clock, chance, speed=speed, machine_factory=machine_factory(guest_programs(clock)))
+    harvester = Harvester(clock, chance, speed=speed, machine_factory=machine_factory(guest_programs()))
     offer_consoles(harvester)
     async with running(harvester.run), serve(harvester, port=port) as served:
         await harvester.stock(

@@ -8,12 +8,11 @@ from windrow.assembly.network import through_rack
 from windrow.cloudprovider import program as cloud_provider
 from windrow.emulator.guests.hardware import Program, Surroundings
 from windrow.kube.kubeconfig import ReadFile
-from windrow.values.clock import Clock
 
 CLOUD_PROVIDER = "harvester-cloud-provider"
 
 
-def guest_programs(clock: Clock) -> Mapping[str, Program]:
+def guest_programs() -> Mapping[str, Program]:
     """Programs by the name under which charts start them."""
     return {CLOUD_PROVIDER: _run_cloud_provider}
 

@@ -118,7 +118,7 @@ async def rackroom(
     """A Harvester that runs and a management API; with `manage`, a manager too. Same seed, same story."""
     clock, chance = LoopClock(), Chance(seed)
     emulated = Harvester(
-        clock, chance, speed=speed, machine_factory=machine_factory(guest_programs(clock)), **harvester
+        clock, chance, speed=speed, machine_factory=machine_factory(guest_programs()), **harvester
     )
     api = management_api(MemoryStore(), clock, chance)
     room = Rackroom(clock, chance, emulated, api, through_rack(emulated.rack, clock))

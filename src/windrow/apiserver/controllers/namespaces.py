@@ -101,7 +101,7 @@ class Namespaces:
             left = await self._count(namespace)
         entry = await self._core.store.find(entry.key) or entry
         try:
-            await self._conclude(home, entry, left)
+            await self._conclude(entry, left)
         except Stale:
             self.worker.again((namespace,))
         if refusal is not None:
@@ -125,7 +125,7 @@ class Namespaces:
         except NotFound:
             return
 
-    async def _conclude(self, home: Type, entry: Entry, left: int) -> None:
+    async def _conclude(self, entry: Entry, left: int) -> None:
         raw = entry.raw
         status = raw.get("status") or {}
         truth = "True" if left else "False"
