@@ -38,7 +38,6 @@ class Delays:
         10.0, "virt-handler's user poll; address changes reach the API with it; 05 §2.6"
     )
     pod_stop: float = _stated(2.0, "launcher exits, volumes are released; our estimate")
-    domain_destroy: float = _stated(0.5, "QEMU is killed when the grace period is over; our estimate")
     start_backoff: float = _stated(10.0, "KubeVirt: 10 s × n² after early failures; 05 §2.5 E")
     start_backoff_cap: float = _stated(300.0, "KubeVirt's cap of the same; 05 §2.5 E")
     node_unknown: float = _stated(45.0, "node monitor grace 40 s + kubelet interval; 05 §2.5 F")
@@ -50,7 +49,6 @@ class Delays:
     migration: float = _stated(
         20.0, "4 GiB over 10 Gbit/s with dirty pages, plus the target pod; our estimate"
     )
-    token_secret: float = _stated(0.2, "token controller; 05 §7.5 says asynchronously")
 
     def reasons(self) -> dict[str, tuple[float, str]]:
         """Each delay by name: its seconds and why."""
