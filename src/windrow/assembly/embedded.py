@@ -23,6 +23,7 @@ from windrow.assembly.console import offer_consoles
 from windrow.assembly.network import CountingTransport, Dial
 from windrow.assembly.programs import guest_programs
 from windrow.assembly.stock import Stock
+from windrow.assembly.tenure import tenure
 from windrow.bootstrap.minting import USER
 from windrow.client.client import Client
 from windrow.client.limited import LimitedTransport
@@ -79,7 +80,16 @@ class Emulated:
 async def embedded_harvester(
     state: Path, stock: Stock, clock: Clock, chance: Chance, *, speed: float = 1.0, port: int = 0
 ) -> AsyncIterator[Emulated]:
-    """An embedded Harvester with `stock` on its shelves, its kubeconfig in `state`."""
+    """An embedded Harvester with `stock` on its shelves, its kubeconfig in `state`. Raises DirectoryInUse."""
+    with tenure(state, "harvester", "emulator"):
+        async with _harvester(state, stock, clock, chance, speed, port) as emulated:
+            yield emulated
+
+
+@asynccontextmanager
+async def _harvester(
+    state: Path, stock: Stock, clock: Clock, chance: Chance, speed: float, port: int
+) -> AsyncIterator[Emulated]:
     harvester = Harvester(clock, chance, speed=speed, machine_factory=machine_factory(guest_programs()))
     offer_consoles(harvester)
     async with running(harvester.run), serve(harvester, port=port) as served:
@@ -177,8 +187,17 @@ async def embedded_manager(
     port: int = 0,
     proxy: str = "",
 ) -> AsyncIterator[Managed]:
-    """A manager over `store` (in memory when None), its kubeconfig in `state`."""
-    api = management_api(store or MemoryStore(), clock, chance)
+    """A manager over `store` (in memory when None), its kubeconfig in `state`. Raises DirectoryInUse."""
+    with tenure(state, "manager", "manager"):
+        async with _manager(state, clock, chance, dial, store or MemoryStore(), port, proxy) as managed:
+            yield managed
+
+
+@asynccontextmanager
+async def _manager(
+    state: Path, clock: Clock, chance: Chance, dial: Dial, store: Store, port: int, proxy: str
+) -> AsyncIterator[Managed]:
+    api = management_api(store, clock, chance)
     authority = kept_authority(state / "manager-ca.json", "windrow", clock)
     api.tls = authority.identity(clock, ("localhost",), ("127.0.0.1",))
     api.root_ca = authority.certificate

@@ -1,4 +1,4 @@
-"""Running a service: uvloop where it is installed, and an orderly end on SIGTERM as on Ctrl-C."""
+"""Running a service: uvloop where it is installed, and an orderly end on SIGTERM and SIGHUP as on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_ENDINGS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -22,8 +24,8 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 def run_service(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` to its end and return what it returns.
 
-    SIGTERM cancels it as Ctrl-C does, so that leases are given back and stores closed; both raise
-    KeyboardInterrupt here once `main` has ended.
+    SIGTERM, and SIGHUP of a terminal that closes, cancel it as Ctrl-C does, so that leases are given back, stores
+    closed and scratch directories removed; all raise KeyboardInterrupt here once `main` has ended.
     """
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_until_terminated(main))
@@ -40,7 +42,8 @@ async def _until_terminated(main: Coroutine[Any, Any, T]) -> T:
 
     loop = asyncio.get_running_loop()
     with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows, or not in the main thread
-        loop.add_signal_handler(signal.SIGTERM, terminate)
+        for ending in _ENDINGS:
+            loop.add_signal_handler(ending, terminate)
     try:
         return await task
     except asyncio.CancelledError:

@@ -6,6 +6,8 @@ says so; `--verbose` shows the trace of any.
 
 from __future__ import annotations
 
+import errno
+import re
 from dataclasses import dataclass
 
 from windrow.cli import exits
@@ -42,6 +44,14 @@ _ANSWERS = {
     "KubeError": Answer("Correct the input, then try again.", exits.REFUSED),
 }
 
+# Two processes cannot have the same directory (windrow.apiserver.stores.sqlite, windrow.assembly.tenure).
+_IN_USE = frozenset({"StoreInUse", "DirectoryInUse"})
+
+_PORT_TROUBLE = {
+    errno.EADDRINUSE: ("is in use by another process", "Stop that one, or choose another port with --port."),
+    errno.EACCES: ("is not for everybody to open", "Choose a port from 1024 on with --port."),
+}
+
 _SEPARATOR = "; "
 
 
@@ -61,6 +71,14 @@ def _about_server(error: Exception) -> Complaint:
     return Complaint(fact, cure, answer.code)
 
 
+def _about_port(error: OSError) -> Complaint:
+    """The event loops name the address only in their text: `… bind on address ('127.0.0.1', 6443): …`."""
+    fact, cure = _PORT_TROUBLE[error.errno or 0]
+    place = re.search(r"\('([^']+)', (\d+)", str(error))
+    called = f"port {place[2]} of {place[1]}" if place else "the port"
+    return Complaint(f"{called} {fact}.", cure, exits.FAILED)
+
+
 def complaint_about(error: BaseException) -> Complaint:
     """How `error` is told."""
     from windrow.formats.yaml import NotYaml
@@ -76,15 +94,20 @@ def complaint_about(error: BaseException) -> Complaint:
             return Complaint(one_line(error.fact), error.cure, exits.UNREACHABLE)
         case NotYaml():
             return Complaint(f"The input is not YAML: {one_line(error)}", "Correct it there.", exits.REFUSED)
+        case UnicodeDecodeError():
+            return Complaint("The input is not text in UTF-8.", "Name a file with YAML in it.", exits.REFUSED)
         case OSError() if error.filename:
             return Complaint(
                 f"{error.filename}: {error.strerror}", "Name a file that can be read.", exits.REFUSED
             )
+        case OSError() if error.errno in _PORT_TROUBLE:
+            return _about_port(error)
         case ExceptionGroup() if len(error.exceptions) == 1:
             return complaint_about(error.exceptions[0])
     fact, cure = getattr(error, "fact", ""), getattr(error, "cure", "")
     if fact and cure:  # InfrastructureUnknown and its like
-        return Complaint(str(fact), str(cure), exits.UNREACHABLE)
+        code = exits.FAILED if type(error).__name__ in _IN_USE else exits.UNREACHABLE
+        return Complaint(str(fact), str(cure), code)
     return Complaint(
         f"{type(error).__name__}: {error}",
         "This is a defect of Windrow. Run it again with --verbose and report what you see.",

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from windrow.apiserver.stores.sqlite import SqliteStore
 from windrow.cli import exits
 from windrow.cli.complaints import Complaint, complaint_about, render_complaint
 from windrow.cli.main import VERBS
@@ -102,6 +104,32 @@ def test_verbose_shows_the_trace_wherever_it_stands(windrow: Windrow):
 )
 def test_every_error_has_its_exit_code(error: Exception, code: int):
     assert complaint_about(error).code == code
+
+
+def test_a_second_manager_in_a_directory_is_refused_with_the_store_that_is_in_use(
+    windrow: Windrow, tmp_path: Path
+):
+    (tmp_path / "taken").mkdir()
+    store = SqliteStore(tmp_path / "taken" / "manager.db")
+    try:
+        answer = windrow("serve", "--state", "taken")
+    finally:
+        store.close()
+
+    assert answer.code == exits.FAILED
+    assert "in use by another process" in answer.err
+    assert len(answer.err.splitlines()) == 2
+
+
+@pytest.mark.parametrize("verb", ["serve", "emulate"])
+def test_a_port_that_is_taken_is_told_by_its_number(windrow: Windrow, verb: str):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        answer = windrow(verb, "--port", str(port))
+
+    assert answer.code == exits.FAILED
+    assert f"ort {port} of 127.0.0.1 is in use" in answer.err
+    assert "--port" in answer.err.splitlines()[1]
 
 
 def test_an_error_s_own_cure_is_better_than_a_general_one():

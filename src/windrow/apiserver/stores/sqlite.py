@@ -27,7 +27,11 @@ PRUNE_EVERY = 1_000
 
 
 class StoreInUse(RuntimeError):
-    """Another process has the file open."""
+    """Another process has the file open. `fact` says which file, `cure` what to do."""
+
+    def __init__(self, fact: str, cure: str) -> None:
+        super().__init__(f"{fact}; {cure}")
+        self.fact, self.cure = fact, cure
 
 
 class SqliteStore(MemoryStore):
@@ -45,7 +49,8 @@ class SqliteStore(MemoryStore):
         except sqlite3.OperationalError as error:
             self._file.close()
             raise StoreInUse(
-                f"the store {path} is in use by another process ({error}); stop that one, or name another directory"
+                f"the store {path} is in use by another process ({error})",
+                "stop that one, or name another directory",
             ) from error
         self._unpruned: int | None = None  # None while loading
         self._load()
