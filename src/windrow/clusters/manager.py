@@ -66,6 +66,7 @@ class Manager:
         self._chance = chance
         self._troubles: dict[str, dict[str, Trouble]] = {}  # by cluster uid, then by subject
         self._watched: set[str] = set()
+        self._homes: dict[str, Ref] = {}  # machine uid -> its Cluster
         self._group: asyncio.TaskGroup | None = None
 
         def cache(kind: Kind, read: Callable[[Raw], V | None]) -> WatchedCache[V]:
@@ -137,6 +138,9 @@ class Manager:
             self._machines.noted(machine.ref, after)
             if after is not None:
                 self._watch_over(after)
+            else:
+                self._homes.pop(machine.uid, None)
+                self._watched.discard(machine.uid)
             self.controller.queue.add(CLUSTER.ref(machine.cluster, machine.namespace))
 
     async def _hear_configs(self) -> None:
@@ -162,11 +166,13 @@ class Manager:
                 self._hear_sighting(sighting)
 
     def _hear_sighting(self, sighting: Sighting) -> None:
-        for machine in self._machines.values():
-            if machine.uid == sighting.machine_uid:
-                self.controller.queue.add(CLUSTER.ref(machine.cluster, machine.namespace))
+        home = self._homes.get(sighting.machine_uid)
+        if home is not None:
+            self.controller.queue.add(home)
 
     def _watch_over(self, machine: Machine) -> None:
+        # Here, because nothing is sighted before it is watched over or ordered, and both come after the record.
+        self._homes[machine.uid] = CLUSTER.ref(machine.cluster, machine.namespace)
         if machine.memory is not None and machine.was_made and machine.uid not in self._watched:
             self._watched.add(machine.uid)
             self._infrastructure.watch_over(machine.memory)
