@@ -21,9 +21,8 @@ from windrow.kube.kubeconfig import Access, BadKubeconfig, parse_kubeconfig
 from windrow.kube.refs import Kind
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Problem
 from windrow.machines.runner import run
-from windrow.nodedriver.blocking import answer
 from windrow.nodedriver.problems import Busy, Refused
-from windrow.nodedriver.steps import NotInTime, Talk
+from windrow.nodedriver.steps import NotInTime, Talk, answer
 from windrow.values.clock import Clock
 
 R = TypeVar("R")

@@ -27,9 +27,9 @@ from windrow.kube.refs import NODE, Ref
 from windrow.kube.requests import Event, Reply, Request
 from windrow.machines.connections import Connection
 from windrow.machines.port import InfrastructureUnknown, Sighting
-from windrow.nodedriver.blocking import answer
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.state import judge_state
+from windrow.nodedriver.steps import answer
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock, pause
 

@@ -11,8 +11,7 @@ from windrow.client.transport import Transport
 from windrow.kube.errors import KubeError
 from windrow.kube.refs import Kind
 from windrow.kube.requests import Request
-from windrow.nodedriver.blocking import answer
-from windrow.nodedriver.steps import Call, Gather, Note, NotInTime, Pending, Seen, Step, Talk, Until
+from windrow.nodedriver.steps import Call, Gather, Note, NotInTime, Pending, Seen, Step, Talk, Until, answer
 from windrow.values.clock import Clock
 
 R = TypeVar("R")

@@ -6,11 +6,22 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from windrow.formats.json import NotJson, loads
 from windrow.kube import requests
-from windrow.kube.errors import Expired, KubeError, NotFound, error_for, error_from_status
+from windrow.kube.errors import Expired, KubeError, NotFound, error_from_status
 from windrow.kube.requests import Event, Reply, Request
-from windrow.nodedriver.steps import READERS, Call, Gather, Note, NotInTime, Pending, Seen, Step, Talk, Until
+from windrow.nodedriver.steps import (
+    READERS,
+    Call,
+    Gather,
+    Note,
+    NotInTime,
+    Pending,
+    Seen,
+    Step,
+    Talk,
+    Until,
+    answer,
+)
 
 R = TypeVar("R")
 
@@ -120,16 +131,3 @@ class _Runner:
                     return
         except Expired:
             return  # too old to watch from: looking again is the cure
-
-
-def answer(reply: Reply) -> Any:
-    """The object in a reply; {} for an empty body. Raises the error that the reply stands for."""
-    error = error_for(reply)
-    if error is not None:
-        raise error
-    if not reply.body.strip():
-        return {}
-    try:
-        return loads(reply.body)
-    except NotJson as bad:
-        raise KubeError(f"the server answered {reply.status} with something that is not JSON: {bad}") from bad

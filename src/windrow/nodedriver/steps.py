@@ -19,11 +19,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
+from windrow.formats.json import NotJson, loads
 from windrow.harvester.instances import read_vmi
 from windrow.harvester.kinds import VM, VMI
 from windrow.harvester.vms import read_vm
+from windrow.kube.errors import KubeError, error_for
 from windrow.kube.refs import Kind, Ref
-from windrow.kube.requests import Request
+from windrow.kube.requests import Reply, Request
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -81,3 +83,16 @@ class NotInTime(Exception):
     def __init__(self, because: str, pending: str, within: timedelta) -> None:
         super().__init__(f"{because}: not within {within.total_seconds():.0f} s; last seen: {pending}")
         self.pending = pending
+
+
+def answer(reply: Reply) -> Any:
+    """What a runner sends back for a reply: the object in it, {} for an empty body. Raises the error it stands for."""
+    error = error_for(reply)
+    if error is not None:
+        raise error
+    if not reply.body.strip():
+        return {}
+    try:
+        return loads(reply.body)
+    except NotJson as bad:
+        raise KubeError(f"the server answered {reply.status} with something that is not JSON: {bad}") from bad
