@@ -206,6 +206,7 @@ class Lives:
     def __init__(self, room: Rackroom, fates: Sequence[Fate] = (), down_s: float = 1.0) -> None:
         self.writes: list[Write] = []
         self.deaths: list[float] = []
+        self.died = asyncio.Event()  # the first death
         self._room = room
         self._begun = room.clock.now()
         self._fates = list(fates)
@@ -242,6 +243,7 @@ class Lives:
                 finally:
                     process.die()
                     await self._room.kill_manager()
+                    self.died.set()
                 if self._fates[0].ask_at_s is None:
                     self._fates.pop(0)
                 self.deaths.append(self._now_s())

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from windrow.assembly.clock import run_story
@@ -15,7 +15,7 @@ from windrow.assembly.stage import Stage
 from windrow.assembly.story import Rackroom, rackroom
 from windrow.assembly.waiting import NotSeen, World, wait_for
 from windrow.clusters.kinds import CLUSTER
-from windrow.emulator.inventory import inventory
+from windrow.emulator.inventory import Item, inventory
 from windrow.harvester.kinds import VM
 from windrow.kube.objects import Raw, dig, name_of, namespace_of
 from windrow.kube.refs import SECRET
@@ -149,6 +149,7 @@ class Tale:
     seed: int = 1
     down_s: float = 1.0  # how long it takes until somebody starts the manager again
     short: bool = False  # after the phase with the first death, only the last one is told
+    hasty: bool = False  # at the first death nobody waits for anything: the last phase comes at once
 
 
 def tell(tale: Tale) -> Life:
@@ -180,14 +181,18 @@ async def _live(tale: Tale) -> Life:
         founded = Founded(room)
         await room.apply(documents)
         lives = Lives(room, tale.fates, tale.down_s)
+        # No task of the manager has run yet.
+        brought = {f"{namespace_of(raw)}/{name_of(raw)}" for raw in await room.manager.list(SECRET)}
+        before = await inventory(room.harvester.api)
+        stage = room.stage("orchard", patience=PATIENCE)
+        told = _Telling(tale, room, stage, founded, lives, before, frozenset(brought))
         async with asyncio.TaskGroup() as group:
             running = group.create_task(lives.run())
-            stage = room.stage("orchard", patience=PATIENCE)
-            chapters = await _play(room, stage, founded, lives, tale)
+            await told.run()
             running.cancel()
         events = await count_events(room)
         return Life(
-            tuple(chapters),
+            tuple(told.chapters),
             tuple(sorted(lives.writes, key=lambda write: write.number)),
             tuple(lives.deaths),
             room.calls.copy(),
@@ -196,29 +201,57 @@ async def _live(tale: Tale) -> Life:
         )
 
 
-async def _play(room: Rackroom, stage: Stage, founded: Founded, lives: Lives, tale: Tale) -> list[Chapter]:
-    """The chapters, up to the first with a fault. A phase that never comes to its end has one."""
-    # No task of the manager has run yet.
-    brought = frozenset(f"{namespace_of(raw)}/{name_of(raw)}" for raw in await room.manager.list(SECRET))
-    before = await inventory(room.harvester.api)
-    chapters: list[Chapter] = []
-    for phase in tale.phases:
-        if tale.short and lives.deaths and phase != tale.phases[-1] and chapters:
-            continue
-        made = lives.made()
-        begun, first = room.clock.now(), lives.sent + 1
+@dataclass(slots=True)
+class _Telling:
+    """The chapters of one life, up to the first with a fault. A phase that never comes to its end has one."""
+
+    tale: Tale
+    room: Rackroom
+    stage: Stage
+    founded: Founded
+    lives: Lives
+    before: frozenset[Item]
+    brought: frozenset[str]
+    chapters: list[Chapter] = field(default_factory=list)
+
+    async def run(self) -> None:
+        *phases, last = self.tale.phases
+        for phase in phases:
+            if self.tale.short and self.lives.deaths:
+                break
+            if self.tale.hasty and await self._play_until_death(phase):
+                break
+            if not self.tale.hasty and await self._tell(phase):
+                return
+        await self._tell(last)
+
+    async def _play_until_death(self, phase: str) -> bool:
+        """Play it; return whether the manager died, at which nobody waits for the end."""
+        playing = asyncio.ensure_future(PHASES[phase](self.stage))
+        dying = asyncio.ensure_future(self.lives.died.wait())
+        await asyncio.wait({playing, dying}, return_when=asyncio.FIRST_COMPLETED)
+        if not self.lives.died.is_set():
+            playing.result()
+            await asyncio.wait({dying}, timeout=REST_S)
+        for task in (playing, dying):
+            task.cancel()
+        await asyncio.gather(playing, dying, return_exceptions=True)
+        return self.lives.died.is_set()
+
+    async def _tell(self, phase: str) -> bool:
+        """Play it to its end, judge what is there, and return whether anything is wrong."""
+        begun, first, made = self.room.clock.now(), self.lives.sent + 1, self.lives.made()
         faults: list[str] = []
         try:
-            await PHASES[phase](stage)
+            await PHASES[phase](self.stage)
         except NotSeen as error:
             faults.append(f"{error}; {[dig(raw, 'status', 'waiting') for raw in error.last.values()]}")
-        seconds = (room.clock.now() - begun) / timedelta(seconds=1)
-        await room.pass_time(seconds=REST_S)
+        seconds = (self.room.clock.now() - begun) / timedelta(seconds=1)
+        await self.room.pass_time(seconds=REST_S)
         if not faults and phase == "delete":
-            faults = await find_remains(room, before, brought)
+            faults = await find_remains(self.room, self.before, self.brought)
         elif not faults:
-            faults = await find_faults(room, stage, before, founded)
-        chapters.append(Chapter(phase, first, lives.sent, seconds, lives.made() - made, tuple(faults)))
-        if faults:
-            break
-    return chapters
+            faults = await find_faults(self.room, self.stage, self.before, self.founded)
+        made = self.lives.made() - made
+        self.chapters.append(Chapter(phase, first, self.lives.sent, seconds, made, tuple(faults)))
+        return bool(faults)

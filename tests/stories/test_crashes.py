@@ -86,6 +86,14 @@ def test_a_manager_killed_at_any_write_goes_on_as_if_nothing_had_happened(branch
 
 
 @pytest.mark.timeout(600)
+def test_a_cluster_deleted_at_the_manager_s_death_leaves_nothing_behind(branches: Tell) -> None:
+    tale = replace(WHOLE, hasty=True)
+    calm, deaths = branches(tale, EveryWrite())
+    judge(tale, calm, deaths)
+    assert deaths
+
+
+@pytest.mark.timeout(600)
 def test_a_manager_of_three_servers_killed_at_some_writes_keeps_all_members(branches: Tell) -> None:
     tale = Tale(("birth", "lose a server", "grow", "delete"), servers=3, workers=1, short=True)
     calm, deaths = branches(tale, SomeWrites(30, Chance(SEED)))
