@@ -6,22 +6,19 @@ as the node driver checks them before it creates. Nothing is written anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from windrow.assembly.clock import SystemClock
 from windrow.assembly.network import Sockets
 from windrow.client.client import Client
+from windrow.clusters.intents import sample_spec
 from windrow.clusters.kinds import HARVESTER_CONFIG
-from windrow.clusters.reading import Cluster, Pool, read_cluster
+from windrow.clusters.reading import read_cluster
 from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import Raw, name_of, namespace_of
-from windrow.machines.port import InfrastructureUnknown, Machines, MachineSpec, Problem
+from windrow.machines.port import InfrastructureUnknown, Machines, Problem
 from windrow.values.chance import Chance
-
-# The longest suffix that the manager gives a machine, so that names are judged at their full length.
-SUFFIX = "xxxxx-xxxxx"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +80,11 @@ async def _verdict(raw: Raw, configs: Sequence[Raw], machines: Machines | None, 
     problems = list(reading.problems)
     if machines is not None:
         try:
-            problems += await machines.check(plan_specs(reading.cluster))
+            # One machine of each pool whose config is known: the others of a pool are like it.
+            pools = [pool for pool in reading.cluster.pools if pool.options is not None]
+            problems += await machines.check([sample_spec(reading.cluster, pool) for pool in pools])
             unasked = ""
         except InfrastructureUnknown as error:
             unasked = error.fact
             problems.append(Problem(error.fact, error.cure))
     return Verdict(namespace_of(raw), name_of(raw), tuple(dict.fromkeys(problems)), unasked)
-
-
-def plan_specs(cluster: Cluster) -> list[MachineSpec]:
-    """One machine of each pool whose config is known: the others of a pool are like it."""
-    return [_spec(cluster, pool, pool.options) for pool in cluster.pools if pool.options is not None]
-
-
-def _spec(cluster: Cluster, pool: Pool, options: Mapping[str, Any]) -> MachineSpec:
-    return MachineSpec(
-        name=f"{cluster.name}-{pool.name}-{SUFFIX}",
-        machine_uid="",
-        cluster_name=cluster.name,
-        cluster_uid=cluster.uid,
-        credential=pool.credential,
-        options=options,
-        cloud_config="",
-    )

@@ -81,23 +81,26 @@ def sample_intent(cluster: Cluster, pool: Pool, version: str) -> NodeIntent:
 
 
 def sample_name(cluster: Cluster, pool: Pool, number: int = 0) -> str:
+    """A name as long as those that the pool's machines get."""
     return f"{cluster.name}-{pool.name}-xxxxx-{number:05d}"
 
 
 def sample_specs(cluster: Cluster, pool: Pool) -> list[MachineSpec]:
-    """One for each machine the pool asks for, since quotas are about sums."""
-    return [
-        MachineSpec(
-            name=sample_name(cluster, pool, number),
-            machine_uid="",
-            cluster_name=cluster.name,
-            cluster_uid=cluster.uid,
-            credential=pool.credential,
-            options=pool.options or {},
-            cloud_config="",
-        )
-        for number in range(pool.quantity)
-    ]
+    """One for each machine the pool asks for, so that an adapter may judge their sum."""
+    return [sample_spec(cluster, pool, number) for number in range(pool.quantity)]
+
+
+def sample_spec(cluster: Cluster, pool: Pool, number: int = 0) -> MachineSpec:
+    """A machine of the pool as it might be ordered, for questions to Harvester."""
+    return MachineSpec(
+        name=sample_name(cluster, pool, number),
+        machine_uid="",
+        cluster_name=cluster.name,
+        cluster_uid=cluster.uid,
+        credential=pool.credential,
+        options=pool.options or {},
+        cloud_config="",
+    )
 
 
 def find_revision(cluster: Cluster, pool: Pool, version: str) -> str:
