@@ -12,6 +12,7 @@ from windrow.assembly.network import Sockets
 from windrow.assembly.options import Out, ServeOptions
 from windrow.client.client import Client
 from windrow.client.lease import Candidate
+from windrow.clusters.tenancy import refuse_beside_rancher
 from windrow.kube.kubeconfig import parse_kubeconfig
 from windrow.values.chance import Chance
 
@@ -58,6 +59,7 @@ async def _serve_outside(options: ServeOptions, out: Out) -> int:
     clock, chance = SystemClock(), Chance()
     async with Sockets(clock, options.env) as sockets:
         transport = sockets.dial(access)
+        await refuse_beside_rancher(Client(transport))
         await install_kinds(Client(transport))
         manager, machines = make_manager(transport, sockets.dial, clock, chance, proxy=options.proxy)
         candidate = Candidate(

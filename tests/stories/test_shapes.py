@@ -1,0 +1,114 @@
+"""Every act of the demo, played on clusters of every shape that this release makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from windrow.assembly.acts import plan_acts, play
+from windrow.assembly.clock import run_story
+from windrow.assembly.report import Check
+from windrow.assembly.stage import Stage
+from windrow.assembly.story import Rackroom, rackroom
+from windrow.assembly.waiting import wait_for
+from windrow.clusters.kinds import CLUSTER
+from windrow.emulator.inventory import inventory
+
+CONFIG = {
+    "apiVersion": "rke-machine-config.cattle.io/v1",
+    "kind": "HarvesterConfig",
+    "metadata": {"name": "nc", "namespace": "fleet-default"},
+    "vmNamespace": "default",
+    "cpuCount": "1",
+    "memorySize": "4",
+    "diskInfo": '{"disks":[{"imageName":"default/leap","bootOrder":1,"size":40}]}',
+    "networkInfo": '{"interfaces":[{"networkName":"default/lan"}]}',
+    "sshUser": "opensuse",
+}
+PATIENCE = timedelta(minutes=40)
+
+
+@dataclass(frozen=True)
+class Pool:
+    name: str
+    quantity: int
+    roles: str  # any of e, c, w
+
+    def raw(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "quantity": self.quantity,
+            "etcdRole": "e" in self.roles,
+            "controlPlaneRole": "c" in self.roles,
+            "workerRole": "w" in self.roles,
+            "machineConfigRef": {"kind": "HarvesterConfig", "name": "nc"},
+        }
+
+
+SHAPES = {
+    "one machine for everything": [Pool("all", 1, "ecw")],
+    "one server and one worker": [Pool("servers", 1, "ec"), Pool("workers", 1, "w")],
+    "three servers and two workers": [Pool("servers", 3, "ec"), Pool("workers", 2, "w")],
+    "five servers that also work": [Pool("all", 5, "ecw")],
+    "etcd apart from the control plane": [
+        Pool("etcd", 3, "e"),
+        Pool("control", 2, "c"),
+        Pool("workers", 1, "w"),
+    ],
+}
+
+
+def cluster(pools: list[Pool]) -> dict[str, Any]:
+    return {
+        "apiVersion": "provisioning.cattle.io/v1",
+        "kind": "Cluster",
+        "metadata": {"name": "shape", "namespace": "fleet-default"},
+        "spec": {
+            "cloudCredentialSecretName": "cattle-global-data:cc",
+            "kubernetesVersion": "v1.34.7+rke2r1",
+            "rkeConfig": {
+                "machineGlobalConfig": {"cni": "calico"},
+                "machineSelectorConfig": [{"config": {"cloud-provider-name": "harvester"}}],
+                "machinePools": [pool.raw() for pool in pools],
+            },
+        },
+    }
+
+
+async def delete(room: Rackroom, stage: Stage) -> None:
+    await room.manager.delete(CLUSTER.ref(stage.name, stage.namespace))
+    await wait_for(
+        room.manager.transport,
+        CLUSTER,
+        lambda world: None if world else True,
+        what="the cluster to be gone",
+        clock=room.clock,
+        within=PATIENCE,
+    )
+    await room.pass_time(minutes=1)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_cluster_of_this_shape_is_born_heals_and_leaves_nothing(shape: str) -> None:
+    async def story() -> tuple[list[Check], frozenset[Any]]:
+        async with rackroom(seed=7) as room:
+            await room.harvester.stock(
+                images=["default/leap"], networks=["default/lan"], namespaces=["default"]
+            )
+            before = await inventory(room.harvester.api)
+            await room.apply([cluster(SHAPES[shape]), CONFIG])
+            stage = room.stage("shape", patience=PATIENCE)
+            await stage.settled()
+            for act in plan_acts(await stage.pools()):
+                await play(stage, act)
+            await delete(room, stage)
+            return stage.report.checks, await inventory(room.harvester.api) - before
+
+    checks, left = run_story(story())
+
+    assert [check for check in checks if not check.ok] == []
+    assert len(checks) >= 6
+    assert left == frozenset()
