@@ -67,6 +67,11 @@ def parse(text: str) -> Document:
         ) from error
     if data is None:
         return Document(jinja=jinja)
+    if isinstance(data, str):
+        raise BadUserData(
+            "the user data is neither base64 nor cloud-config",
+            "start it with #cloud-config and write keys such as packages: or runcmd:, or give base64 of that",
+        )
     if not isinstance(data, dict):
         raise BadUserData(
             f"the user data is {_SHAPES.get(type(data), 'a single value')}, not a map of cloud-config keys",
@@ -82,7 +87,7 @@ def emit(document: Document) -> str:
     return head + dump(data, sort=True) if data else head
 
 
-_SHAPES: dict[type, str] = {list: "a list", str: "plain text", int: "a number", float: "a number"}
+_SHAPES: dict[type, str] = {list: "a list", int: "a number", float: "a number"}
 
 
 def _one_line(error: Exception) -> str:

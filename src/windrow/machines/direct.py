@@ -323,5 +323,6 @@ def _configured(spec: MachineSpec) -> tuple[Configuration, list[Problem]]:
         kubeconfig_content="",
         cloud_config="",
     )
-    problems = [*problems, *find_problems(configuration, spec.cloud_config)]
+    unread = {problem.field for problem in problems}
+    problems = [*problems, *find_problems(configuration, spec.cloud_config, unread=unread)]
     return configuration, [port_problem(problem) for problem in problems]

@@ -9,12 +9,14 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong. `field` is the HarvesterConfig field it stands in."""
+    """One thing that is wrong. `field` is the HarvesterConfig field it stands in; `go` are the words of the Go
+    driver, where it has some, for readers who look for those."""
 
     fact: str
     cure: str
     field: str = ""
     severity: Literal["error", "warning"] = "error"
+    go: str = ""
 
     def __str__(self) -> str:
         return f"{self.fact}; {self.cure}"

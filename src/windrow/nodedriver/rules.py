@@ -1,13 +1,13 @@
 """What can be said of a configuration before anybody is asked: one small rule each, all of them always applied.
 
-Where the Go driver has a text for it, the fact is that text.
+Facts name the field as people write it. Where the Go driver has a text of its own, `Problem.go` keeps that.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from windrow.cloudinit.document import BadUserData
@@ -30,9 +30,16 @@ Rule = Callable[[Configuration], Iterator[Problem]]
 
 
 def find_problems(
-    configuration: Configuration, bootstrap: str = "", *, needs_private_key: bool = False
+    configuration: Configuration,
+    bootstrap: str = "",
+    *,
+    needs_private_key: bool = False,
+    unread: Collection[str] = (),
 ) -> list[Problem]:
-    """Everything that is wrong in itself. `needs_private_key` where the driver logs in by SSH, as plugins do."""
+    """Everything that is wrong in itself. `needs_private_key` where the driver logs in by SSH, as plugins do.
+
+    `unread` are the fields that could not be read; nothing more is said about what then stands in their place.
+    """
     problems = [problem for rule in RULES for problem in rule(configuration)]
     if needs_private_key:
         problems += _private_key(configuration)
@@ -40,7 +47,7 @@ def find_problems(
         render_user_data(configuration, bootstrap, agent=True)
     except BadUserData as bad:
         problems.append(Problem(bad.fact, bad.cure, "userData"))
-    return problems
+    return [problem for problem in problems if problem.field not in unread]
 
 
 def _names(configuration: Configuration) -> Iterator[Problem]:
@@ -67,11 +74,14 @@ def _names(configuration: Configuration) -> Iterator[Problem]:
 
 def _size(configuration: Configuration) -> Iterator[Problem]:
     if configuration.cpu < 1:
-        yield Problem(f"invalid number of CPU cores: {configuration.cpu}", "ask for at least 1", "cpuCount")
-    if configuration.memory_gib < 1:
         yield Problem(
-            f"the memory size is {configuration.memory_gib} GiB", "ask for at least 1 GiB", "memorySize"
+            f"cpuCount is {configuration.cpu}",
+            "ask for at least 1",
+            "cpuCount",
+            go=f"invalid number of CPU cores: {configuration.cpu}",
         )
+    if configuration.memory_gib < 1:
+        yield Problem(f"memorySize is {configuration.memory_gib} GiB", "ask for at least 1 GiB", "memorySize")
     reserved = int(configuration.reserved_memory_size.removesuffix("Mi") or 0)
     if reserved and reserved >= configuration.memory_gib * 1024:
         yield Problem(
@@ -83,7 +93,12 @@ def _size(configuration: Configuration) -> Iterator[Problem]:
 
 def _switches(configuration: Configuration) -> Iterator[Problem]:
     if configuration.enable_secure_boot and not configuration.enable_efi:
-        yield Problem("enable secure boot requires enable EFI", "set enableEfi: true", "enableSecureBoot")
+        yield Problem(
+            "enableSecureBoot is on without enableEfi",
+            "set enableEfi: true",
+            "enableSecureBoot",
+            go="enable secure boot requires enable EFI",
+        )
     if configuration.isolate_emulator_thread and not configuration.cpu_pinning:
         yield Problem(
             "isolateEmulatorThread needs dedicated CPUs", "set cpuPinning: true", "isolateEmulatorThread"
@@ -99,13 +114,17 @@ def _disks(configuration: Configuration) -> Iterator[Problem]:
     for name, disk in zip(configuration.disk_names, configuration.disk_info, strict=True):
         if not disk.image and not disk.storage_class:
             yield Problem(
-                "must specify image name or storageClass name in harvester disk info",
-                f"give {name} an imageName or a storageClassName",
+                f"{name} in diskInfo has neither an imageName nor a storageClassName",
+                "give it one of them",
                 "diskInfo",
+                go="must specify image name or storageClass name in harvester disk info",
             )
         if disk.size_gib <= 0:
             yield Problem(
-                "must specify disk size in harvester disk info", f"give {name} a size in GiB", "diskInfo"
+                f"{name} in diskInfo has no size above 0",
+                "give it a size in GiB",
+                "diskInfo",
+                go="must specify disk size in harvester disk info",
             )
         if disk.image and disk.storage_class:
             yield Problem(
@@ -128,11 +147,14 @@ def _disks(configuration: Configuration) -> Iterator[Problem]:
 
 
 def _single_disk(configuration: Configuration) -> Iterator[Problem]:
+    cure = "list the disks in diskInfo, the first with an imageName and a size"
     if not configuration.image_name:
-        yield Problem("must specify harvester image name", "fill in diskInfo", "diskInfo")
-    if configuration.disk_size == "0":
-        yield Problem("must specify harvester disk size", "fill in diskInfo", "diskInfo")
-    elif not configuration.disk_size.isdigit():
+        fact = "diskInfo and imageName are not set, so there is nothing to boot from"
+        yield Problem(fact, cure, "diskInfo", go="must specify harvester image name")
+    elif configuration.disk_size == "0":
+        fact = "diskInfo and diskSize are not set"
+        yield Problem(fact, cure, "diskInfo", go="must specify harvester disk size")
+    if configuration.disk_size != "0" and not configuration.disk_size.isdigit():
         yield Problem(f"the disk size is {configuration.disk_size} GiB", "give a size above 0", "diskSize")
     yield from _one_of(configuration.disk_bus, ("", *_DISK_BUSES), "diskBus", "diskBus")
 
@@ -140,7 +162,12 @@ def _single_disk(configuration: Configuration) -> Iterator[Problem]:
 def _cards(configuration: Configuration) -> Iterator[Problem]:
     if configuration.network_info is None:
         if not configuration.network_name:
-            yield Problem("must specify harvester network name", "fill in networkInfo", "networkInfo")
+            yield Problem(
+                "networkInfo is not set",
+                "list the interfaces in it, each with a networkName",
+                "networkInfo",
+                go="must specify harvester network name",
+            )
         yield from _one_of(configuration.network_model, _CARD_MODELS, "networkModel", "networkModel")
         return
     if not configuration.network_info:
@@ -148,9 +175,10 @@ def _cards(configuration: Configuration) -> Iterator[Problem]:
     for place, card in enumerate(configuration.network_info):
         if not card.network:
             yield Problem(
-                "must specify network name in harvester network info",
-                f"give interface {place} a networkName",
+                f"interface {place} in networkInfo has no networkName",
+                "give it the name of a network",
                 "networkInfo",
+                go="must specify network name in harvester network info",
             )
         if card.mac and not _MAC.fullmatch(card.mac):
             yield Problem(
@@ -192,9 +220,10 @@ def _references(configuration: Configuration) -> Iterator[Problem]:
     for name, field in wanted:
         if name.count("/") > 1 or name.startswith("/") or name.endswith("/"):
             yield Problem(
-                f'unexpected namespacedName format ("{name}"), expected "namespace/name" or "name"',
+                f"{field} has the name {name!r}, which is neither NAME nor NAMESPACE/NAME",
                 "correct the name",
                 field,
+                go=f'unexpected namespacedName format ("{name}"), expected "namespace/name" or "name"',
             )
 
 
@@ -205,9 +234,10 @@ def _network_data(configuration: Configuration) -> Iterator[Problem]:
 def _private_key(configuration: Configuration) -> Iterator[Problem]:
     if configuration.key_pair_name and not configuration.ssh_private_key_path:
         yield Problem(
-            "must specify the ssh private key path of the harvester key pair",
+            "keyPairName is set without sshPrivateKeyPath",
             "set sshPrivateKeyPath, or leave keyPairName out",
             "sshPrivateKeyPath",
+            go="must specify the ssh private key path of the harvester key pair",
         )
 
 

@@ -39,25 +39,25 @@ def test_a_sound_machine_of_the_older_form_has_none_either() -> None:
 @pytest.mark.parametrize(
     ("fields", "field", "fact"),
     [
-        ({"cpuCount": "0"}, "cpuCount", "invalid number of CPU cores: 0"),
-        ({"memorySize": "0"}, "memorySize", "the memory size is 0 GiB"),
+        ({"cpuCount": "0"}, "cpuCount", "cpuCount is 0"),
+        ({"memorySize": "0"}, "memorySize", "memorySize is 0 GiB"),
         ({"reservedMemorySize": "4096"}, "reservedMemorySize", "nothing is left"),
-        ({"enableSecureBoot": True}, "enableSecureBoot", "enable secure boot requires enable EFI"),
+        ({"enableSecureBoot": True}, "enableSecureBoot", "without enableEfi"),
         ({"isolateEmulatorThread": True}, "isolateEmulatorThread", "needs dedicated CPUs"),
         (
             {"diskInfo": disks({"size": 1})},
             "diskInfo",
-            "must specify image name or storageClass name in harvester disk info",
+            "disk-0 in diskInfo has neither an imageName nor a storageClassName",
         ),
         (
             {"diskInfo": disks({"imageName": "i"})},
             "diskInfo",
-            "must specify disk size in harvester disk info",
+            "disk-0 in diskInfo has no size",
         ),
         (
             {"diskInfo": disks({"imageName": "i", "size": -1})},
             "diskInfo",
-            "must specify disk size in harvester disk info",
+            "disk-0 in diskInfo has no size",
         ),
         ({"diskInfo": disks()}, "diskInfo", "lists no disk"),
         ({"diskInfo": {}}, "diskInfo", "lists no disk"),
@@ -82,12 +82,12 @@ def test_a_sound_machine_of_the_older_form_has_none_either() -> None:
             "diskInfo",
             "bootOrder -1 is below 1",
         ),
-        ({"diskInfo": "", "diskSize": "1"}, "diskInfo", "must specify harvester image name"),
-        ({"diskInfo": "", "imageName": "i"}, "diskInfo", "must specify harvester disk size"),
+        ({"diskInfo": "", "diskSize": "1"}, "diskInfo", "diskInfo and imageName are not set"),
+        ({"diskInfo": "", "imageName": "i"}, "diskInfo", "diskInfo and diskSize are not set"),
         ({"diskInfo": "", "imageName": "i", "diskSize": "-5"}, "diskSize", "the disk size is -5 GiB"),
-        ({"networkInfo": ""}, "networkInfo", "must specify harvester network name"),
+        ({"networkInfo": ""}, "networkInfo", "networkInfo is not set"),
         ({"networkInfo": cards()}, "networkInfo", "lists no interface"),
-        ({"networkInfo": cards({})}, "networkInfo", "must specify network name in harvester network info"),
+        ({"networkInfo": cards({})}, "networkInfo", "interface 0 in networkInfo has no networkName"),
         (
             {"networkInfo": cards({"networkName": "n", "macAddress": "xx"})},
             "networkInfo",
@@ -106,10 +106,10 @@ def test_a_sound_machine_of_the_older_form_has_none_either() -> None:
         (
             {"networkInfo": cards({"networkName": "a/b/c"})},
             "networkInfo",
-            'unexpected namespacedName format ("a/b/c")',
+            "networkInfo has the name 'a/b/c'",
         ),
-        ({"diskInfo": disks({"imageName": "/i", "size": 1})}, "diskInfo", "unexpected namespacedName format"),
-        ({"keyPairName": "a/b/c"}, "keyPairName", "unexpected namespacedName format"),
+        ({"diskInfo": disks({"imageName": "/i", "size": 1})}, "diskInfo", "diskInfo has the name"),
+        ({"keyPairName": "a/b/c"}, "keyPairName", "keyPairName has the name"),
         ({"vgpuInfo": {"vGPURequests": [{"name": "a"}]}}, "vgpuInfo", "has no deviceName"),
         ({"vmAffinity": {"nodeAfinity": {}}}, "vmAffinity", "not an affinity object"),
         ({"vmAffinity": "[1]"}, "vmAffinity", "not an affinity object"),
@@ -139,6 +139,30 @@ def test_a_name_that_fits_is_not(name: str) -> None:
     assert problems_of(name) == []
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"diskInfo": "{broken"},
+        {"diskInfo": {"disks": [{"imageName": "i", "size": "big"}]}},
+        {"networkInfo": "[", "networkName": ""},
+        {"cpuCount": "four"},
+        {"diskInfo": "", "imageName": "", "diskSize": ""},
+        {"userData": "aGVsbG8"},
+    ],
+)
+def test_one_mistake_is_told_once(fields: dict[str, Any]) -> None:
+    configuration, unread = read_fields({**GOOD, **fields})
+    told = {problem.field for problem in unread}
+    found = find_problems(replace(configuration, machine_name="m"), unread=told)
+    assert len([*unread, *found]) == 1
+
+
+def test_what_the_go_driver_says_stands_beside_the_field_by_which_people_know_it() -> None:
+    [problem] = problems_of(networkInfo="")
+    assert problem.go == "must specify harvester network name"
+    assert problem.fact == "networkInfo is not set"
+
+
 def test_a_class_beside_an_image_is_warned_about() -> None:
     [problem] = problems_of(diskInfo=disks({"imageName": "i", "storageClassName": "c", "size": 1}))
     assert problem.severity == "warning"
@@ -159,7 +183,7 @@ def test_only_a_driver_that_logs_in_needs_the_private_key() -> None:
     )
     assert find_problems(named) == []
     [problem] = find_problems(named, needs_private_key=True)
-    assert problem.fact == "must specify the ssh private key path of the harvester key pair"
+    assert problem.go == "must specify the ssh private key path of the harvester key pair"
     assert find_problems(replace(named, ssh_private_key_path="/key"), needs_private_key=True) == []
     assert find_problems(replace(named, key_pair_name=""), needs_private_key=True) == []
 
