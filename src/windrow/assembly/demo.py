@@ -76,8 +76,7 @@ async def run(options: DemoOptions, out: Out) -> int:
 
 
 def _documents(options: DemoOptions, out: Out) -> list[Raw]:
-    texts = [path.read_text() for path in options.manifests] or [shipped()]
-    documents, notes = clean([document for text in texts for document in read_documents(text)])
+    documents, notes = clean(options.documents or read_documents(shipped()))
     for note in notes:
         _say(out, note, hang=2)
     return documents

@@ -7,7 +7,6 @@ import asyncio
 from windrow.assembly.authority import write_private
 from windrow.assembly.clock import SystemClock
 from windrow.assembly.embedded import Emulated, embedded_harvester
-from windrow.assembly.manifests import read_documents
 from windrow.assembly.options import EmulateOptions, Out
 from windrow.assembly.stock import Stock, credential_secrets, read_stock
 from windrow.formats.yaml import dump_all
@@ -18,8 +17,7 @@ CREDENTIALS_FILE = "credentials.yaml"
 
 async def run(options: EmulateOptions, out: Out) -> int:
     """Serve until cancelled. Writes `harvester.yaml`, and `credentials.yaml` where manifests name credentials."""
-    documents = [document for path in options.stock for document in read_documents(path.read_text())]
-    stock = read_stock(documents)
+    stock = read_stock(options.stock)
     options.state.mkdir(parents=True, exist_ok=True)
     async with embedded_harvester(
         options.state, stock, SystemClock(), Chance(), speed=options.speed, port=options.port

@@ -18,11 +18,11 @@ Raw = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class EmulateOptions:
-    """`state` is the directory for the kubeconfig and the store, `stock` the manifests whose images, networks and
+    """`state` is the directory for the kubeconfig and the store, `stock` the objects whose images, networks and
     credentials shall exist, `speed` divides every stated delay, `port` 0 lets the system choose."""
 
     state: Path
-    stock: tuple[Path, ...] = ()
+    stock: tuple[dict[str, Any], ...] = ()
     speed: float = 1.0
     port: int = 0
     plain: bool = False
@@ -43,9 +43,9 @@ class ServeOptions:
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """`manifests` empty means our own example. `state` None means a directory that lives as long as the demo."""
+    """`documents` are the objects to play with; none means our own example. `state` None means a directory that lives as long as the demo."""
 
-    manifests: tuple[Path, ...] = ()
+    documents: tuple[dict[str, Any], ...] = ()
     speed: float = 1.0
     keep: bool = False
     plain: bool = False

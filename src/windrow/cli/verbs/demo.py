@@ -19,6 +19,7 @@ from windrow.cli import exits, options
 from windrow.cli.complaints import Complaint
 from windrow.cli.edge import Edge
 from windrow.cli.manifests import read_documents
+from windrow.kube.objects import Raw
 
 SPEED = 20.0
 
@@ -50,9 +51,9 @@ def run(given: argparse.Namespace, edge: Edge) -> int:
     from windrow.assembly.options import DemoOptions
     from windrow.cli.out import out_for
 
-    _look_first(given, edge)
+    documents = _look_first(given, edge)
     wanted = DemoOptions(
-        manifests=tuple(edge.cwd / name for name in given.manifest),
+        documents=tuple(documents),
         speed=given.speed,
         keep=given.keep,
         plain=given.plain or not edge.terminal,
@@ -63,8 +64,8 @@ def run(given: argparse.Namespace, edge: Edge) -> int:
         return run_service(demo.run(wanted, out))
 
 
-def _look_first(given: argparse.Namespace, edge: Edge) -> None:
-    """Complain about what can be known before anything starts."""
+def _look_first(given: argparse.Namespace, edge: Edge) -> list[Raw]:
+    """The objects to play with. Complains about what can be known before anything starts."""
     documents = read_documents(given.manifest, edge)
     if given.manifest and not any(raw["kind"] == "Cluster" for raw in documents):
         raise Complaint(
@@ -78,3 +79,4 @@ def _look_first(given: argparse.Namespace, edge: Edge) -> None:
             "Make it, or name another.",
             exits.USAGE,
         )
+    return documents

@@ -59,10 +59,9 @@ def _emulate(given: argparse.Namespace, edge: Edge) -> int:
     from windrow.cli.manifests import read_documents
     from windrow.cli.out import PlainOut
 
-    read_documents(given.stock, edge)  # so that a fault in them is told before anything starts
     wanted = EmulateOptions(
         state=edge.cwd / given.state,
-        stock=tuple(edge.cwd / name for name in given.stock),
+        stock=tuple(read_documents(given.stock, edge)),
         speed=given.speed,
         port=given.port,
         plain=given.plain or not edge.terminal,
