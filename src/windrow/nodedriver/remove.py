@@ -45,10 +45,8 @@ def remove(configuration: Configuration, volumes: frozenset[str], known: Vm | No
         own = frozenset(configuration.claims) & frozenset(known.claims)
     try:
         yield from _order(known, ",".join(sorted(own | volumes)))
-    except NotFound:
-        return False  # gone this very moment; its end shows as the end of any other
-    except (Conflict, Invalid):
-        # Another VM took the name since the reading, and was not touched; look again.
+    except (NotFound, Conflict, Invalid):
+        # Since the reading it went, perhaps without its disks, or another took the name and was not touched.
         return (yield from remove(configuration, volumes))
     return False
 

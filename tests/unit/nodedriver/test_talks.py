@@ -607,3 +607,13 @@ def test_nothing_is_concluded_from_a_missing_kind(way: str) -> None:
     shelf.answer("PUT", "start", refusal(404, "NotFound", 'virtualmachine.kubevirt.io "m" not found'))
     with pytest.raises((Refused, NotFound)):
         shelf.run_both_ways(lambda: power.start(REF), way)
+
+
+def test_the_disks_of_a_vm_that_went_after_the_reading_go_too(way: str) -> None:
+    shelf = Shelf((REF, a_vm("own")), (PVC.ref("own", "ns"), {"metadata": OURS}))
+    known = read_vm(shelf.objects[REF.path])
+    shelf.drop(REF)
+    assert (
+        shelf.run_both_ways(lambda: remove(replace(BASE, claims=("own",)), frozenset(), known), way) is True
+    )
+    assert not shelf.objects
