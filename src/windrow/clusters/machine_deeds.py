@@ -47,9 +47,10 @@ async def _document(desk: Desk, machine: Machine, seen: Seen) -> str:
 
 async def start(desk: Desk, action: do.Start, seen: Seen) -> None:
     machine = get_machine(action.machine, seen).record
+    # First the order, which may be repeated: one that was not taken must not count as a start in vain.
+    await desk.infrastructure.power(machine.memory or {}, Power.ON)
     change = {"starts": machine.starts + 1, "lastStart": stamp(desk.clock.now())}
     await desk.write_machine_status(machine, change)
-    await desk.infrastructure.power(machine.memory or {}, Power.ON)
 
 
 async def label(desk: Desk, action: do.Label, seen: Seen) -> None:
