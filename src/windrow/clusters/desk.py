@@ -15,7 +15,7 @@ from windrow.clusters.ledger import Ledger
 from windrow.clusters.records import Machine
 from windrow.clusters.sealed import Sealed, read_credential
 from windrow.clusters.seen import MachineSeen, Seen
-from windrow.kube.errors import Conflict, NotFound
+from windrow.kube.errors import NotFound
 from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import Raw, finalizers_of, uid_of, version_of
 from windrow.kube.refs import NODE, SECRET, Ref
@@ -134,8 +134,8 @@ def get_machine(name: str, seen: Seen) -> MachineSeen:
 
 
 async def delete_if_there(client: Client, ref: Ref, uid: str = "") -> None:
-    """With `uid`, only if it still is that one."""
+    """With `uid`, only if it still is that one. Raises Conflict: that it is gone has not been said."""
     try:
         await client.delete(ref, uid=uid)
-    except (NotFound, Conflict):
+    except NotFound:
         return
