@@ -20,6 +20,8 @@ ASK_AGAIN = timedelta(seconds=1)
 def plan(seen: Seen) -> Part:
     """Make what is missing; wait until it can be used."""
     sheet = Sheet()
+    if seen.has_lost_secrets:
+        return sheet.part()  # there is no place to keep it
     match seen.access.state:
         case "missing":
             account = f"{seen.cluster.vm_namespace}/{seen.cluster.name}"

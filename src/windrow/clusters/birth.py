@@ -24,6 +24,7 @@ from windrow.clusters.actions import (
     Wait,
 )
 from windrow.clusters.endpoint import SUPERVISOR_PORT, find_apis, url
+from windrow.clusters.names import secrets_name
 from windrow.clusters.parts import Part, Sheet
 from windrow.clusters.seen import MachineSeen, Seen
 from windrow.kube.conditions import is_true
@@ -45,7 +46,15 @@ def plan_preparation(seen: Seen) -> Part:
         return sheet.part()  # the status names every problem; nothing is made before they are solved
     if not seen.cluster.claimed:
         sheet.actions.append(Claim("so that nothing stays behind when it is deleted"))
-    if seen.secrets is None:
+    if seen.has_lost_secrets:
+        # Its machines trust the authorities that are lost; new ones would lock everybody out for good.
+        sheet.waits.append(
+            Wait(
+                f"you to restore Secret {secrets_name(seen.cluster.name)}, without which nobody can reach the cluster",
+                "its machines are looked after again",
+            )
+        )
+    elif seen.secrets is None:
         sheet.actions.append(MakeSecrets("its machines will trust each other by them"))
     return sheet.part()
 

@@ -149,6 +149,7 @@ class Link:
         # None while it answers. The grace is for those that did answer, never for one that has yet to begin.
         self._silent_since: datetime | None = clock.now() - GRACE
         self._asked = False
+        self._opened = clock.now()
         self._hurry = asyncio.Event()
         self._lost = False
         self._cache: WatchedCache[Node] = WatchedCache(self._servers, NODE, "", read_node, clock, chance)
@@ -178,7 +179,7 @@ class Link:
             return Guest("unasked", self._because)
         since = self._silent_since
         if since is not None and self._clock.now() - since >= GRACE:
-            return Guest("silent", self._because, tuple(self.nodes.values()))
+            return Guest("silent", self._because, tuple(self.nodes.values()), asked_since=self._opened)
         return Guest("answers", "", tuple(self.nodes.values()))
 
     @property

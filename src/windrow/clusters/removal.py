@@ -44,12 +44,17 @@ def _next_step(machine: MachineSeen, seen: Seen, sheet: Sheet) -> None:
         sheet.actions.append(Release("nothing was made for it", machine.name))
     elif _must_drain(machine, seen):
         _drain(machine, seen, sheet)
-    elif seen.is_member(machine) and seen.standing.initialized:
+    elif seen.standing.initialized and (seen.is_member(machine) or _may_be_member(machine, seen)):
         _leave_etcd(machine, seen, sheet)
     elif machine.presence != "missing":
         _remove(machine, seen, sheet)
     else:
         _forget(machine, seen, sheet)
+
+
+def _may_be_member(machine: MachineSeen, seen: Seen) -> bool:
+    """It may have joined while no manager looked; only a guest that answers can say that it has not."""
+    return machine.is_etcd and machine.node is None and not seen.guest.answers
 
 
 def wants_pods(machine: MachineSeen, seen: Seen) -> bool:

@@ -25,10 +25,13 @@ from typing import Literal
 from windrow.clusters.actions import Retire, Start, Wait, brief
 from windrow.clusters.parts import Disruption, Part, Sheet
 from windrow.clusters.reading import Pool
-from windrow.clusters.seen import STANDING, MachineSeen, Seen, silent_about
+from windrow.clusters.seen import INITIALIZING, STANDING, MachineSeen, Seen, silent_about
 
 HOST_WITHIN = timedelta(minutes=15)
 START_WITHIN = timedelta(minutes=2)
+ASK_FOR = timedelta(
+    minutes=2
+)  # a manager that was away asks a first server for as long before it gives it up
 _MOVING = frozenset({"provisioning", "starting", "stopping", "migrating", "deleting"})
 
 
@@ -180,7 +183,15 @@ def _judge_first(machine: MachineSeen, pool: Pool, seen: Seen) -> Verdict:
             f"the first server {seen.standing.first_name} to start the cluster",
             f"{machine.name} joins",
         )
-    return _judge_startup(machine, pool, seen, f"{machine.name} to start the cluster", machine.record.created)
+    what = f"{machine.name} to start the cluster"
+    if seen.guest.state == "unasked" and machine.address:
+        # It may have started the cluster while no manager was there to see it.
+        return Verdict("wait", what, "it is judged once its API has been asked")
+    verdict = _judge_startup(machine, pool, seen, what, machine.record.created)
+    asked = seen.guest.asked_since
+    if verdict.kind == "lost" and asked is not None and seen.now < asked + ASK_FOR:
+        return Verdict("wait", what, "the machine is replaced if its API stays silent", asked + ASK_FOR)
+    return verdict
 
 
 def _judge_newcomer(machine: MachineSeen, pool: Pool, seen: Seen) -> Verdict:
@@ -221,7 +232,8 @@ def _unready_since(machine: MachineSeen, seen: Seen) -> datetime:
     """When we first saw that its node is not Ready, or started it again since."""
     found = machine.record.find_condition("Ready")
     since = seen.now
-    if found is not None and found.status == "False" and found.since:
+    # While it was being initialised its node was Ready, though the machine was not.
+    if found is not None and found.status == "False" and found.since and found.reason != INITIALIZING:
         since = datetime.fromisoformat(found.since)
     return max(since, machine.record.last_start) if machine.record.last_start else since
 

@@ -77,6 +77,7 @@ class Guest:
     because: str = ""
     nodes: tuple[Node, ...] = ()
     published: str = ""  # the server in the kubeconfig for people, "" when there is none yet
+    asked_since: datetime | None = None  # by this process; what happened before it began, nobody saw
 
     @property
     def answers(self) -> bool:
@@ -94,6 +95,9 @@ class Pod:
 
 # States of a VM that does not run and will not by itself.
 STANDING = frozenset({"stopped", "failed"})
+
+# The phase of a machine whose node is Ready, but not yet whole.
+INITIALIZING = "Initializing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +187,11 @@ class Seen:
     @property
     def has_failed_preflight(self) -> bool:
         return any(problem.severity == "error" for problem in self.preflight or ())
+
+    @property
+    def has_lost_secrets(self) -> bool:
+        """Whether the Secret is gone by which its machines were made."""
+        return self.secrets is None and bool(self.standing.first_uid or self.standing.initialized)
 
     @cached_property
     def staying(self) -> tuple[MachineSeen, ...]:

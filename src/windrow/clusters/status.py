@@ -18,7 +18,7 @@ from windrow.clusters.plan import Plan
 from windrow.clusters.reading import Pool
 from windrow.clusters.records import roles_word
 from windrow.clusters.rollout import find_changes
-from windrow.clusters.seen import MachineSeen, Seen, Trouble, silent_about
+from windrow.clusters.seen import INITIALIZING, MachineSeen, Seen, Trouble, silent_about
 from windrow.kube.conditions import Condition, Truth, set_condition
 from windrow.values.clock import stamp
 
@@ -93,8 +93,8 @@ def _running(machine: MachineSeen, seen: Seen, words: str) -> Progress:
         phase = "NotReady" if machine.record.was_ready else "Joining"
         return Progress(phase, f"node {name} to be Ready ({brief(node.because)})", "it takes workloads")
     if node.uninitialized or not node.provider_id:
-        return Progress("Initializing", f"the cloud provider to initialise node {name}", "it takes workloads")
-    return Progress("Initializing", f"node {name} to get its role label", "it is complete")
+        return Progress(INITIALIZING, f"the cloud provider to initialise node {name}", "it takes workloads")
+    return Progress(INITIALIZING, f"node {name} to get its role label", "it is complete")
 
 
 # -- one machine -------------------------------------------------------------------------------------------------
@@ -129,11 +129,16 @@ def _machine_conditions(
     progress: Progress, wait: Wait | None, machine: MachineSeen, seen: Seen
 ) -> list[dict[str, Any]]:
     ready = _machine_ready(progress, wait, machine, seen)
-    conditions = set_condition(machine.record.conditions, ready, seen.now)
+    conditions: list[Mapping[str, Any]] = list(machine.record.conditions)
+    before = machine.record.find_condition("Ready")
+    if before is not None and before.reason == INITIALIZING != ready.reason:
+        # Both are "False", but only now its node is not Ready; repair counts from the date.
+        conditions = [raw for raw in conditions if raw.get("type") != "Ready"]
+    made = set_condition(conditions, ready, seen.now)
     if machine.is_ready and not machine.record.was_ready:
         joined = Condition("Joined", "True", "WasReady", "its node was Ready for the first time")
-        conditions = set_condition(conditions, joined, seen.now)
-    return conditions
+        made = set_condition(made, joined, seen.now)
+    return made
 
 
 def _machine_ready(progress: Progress, wait: Wait | None, machine: MachineSeen, seen: Seen) -> Condition:

@@ -19,6 +19,7 @@ from tests.unit.clusters.worlds import (
     record_of,
     sighted,
     silent,
+    some,
     subjects,
     unordered,
 )
@@ -244,3 +245,13 @@ def test_a_healthy_cluster_needs_nothing():
 
 def test_no_machine_is_recorded_before_the_guest_has_its_credential():
     assert not is_prepared(look(a_newborn(SERVERS), access=GuestAccess("ordered"), now=NOON))
+
+
+def test_authorities_that_were_lost_are_never_made_anew_for_machines_that_trust_the_old_ones():
+    for cluster in (a_cluster(SERVERS), replace(a_newborn(SERVERS), standing=elected())):
+        plan = planned(
+            cluster, some("s", 3, SERVERS), secrets=None, access=GuestAccess("ordered"), guest=silent()
+        )
+
+        assert plan.actions == ()
+        assert "you to restore Secret prod-windrow-secrets" in plan.waits[0].what

@@ -12,6 +12,7 @@ from tests.unit.clusters.worlds import (
     leaving,
     minutes,
     missing,
+    nodeless,
     of_kind,
     planned,
     record_of,
@@ -36,7 +37,7 @@ from windrow.clusters.actions import (
     Retire,
     RevokeAccess,
 )
-from windrow.clusters.seen import Pod
+from windrow.clusters.seen import Guest, Pod
 from windrow.clusters.standing import Account, Standing
 
 SERVERS = a_pool("servers", 3, SERVER)
@@ -275,3 +276,11 @@ def test_without_an_account_none_is_revoked():
 
 def test_a_cluster_that_was_never_claimed_is_left_to_its_deletion():
     assert planned(replace(a_cluster(deleting=NOON), claimed=False), []).actions == ()
+
+
+def test_a_server_that_may_have_joined_unseen_keeps_its_vm_until_the_guest_is_heard():
+    unseen = leaving(nodeless(S1))
+
+    for guest in (silent(), Guest()):
+        assert not of_kind(server_leaves(unseen, guest=guest), Remove)
+    assert subjects(server_leaves(unseen), Remove) == ["s1"]

@@ -9,6 +9,7 @@ from tests.unit.clusters.worlds import (
     SERVER,
     a_cluster,
     a_machine,
+    a_newborn,
     a_pool,
     condition,
     held,
@@ -31,7 +32,9 @@ from tests.unit.clusters.worlds import (
 from windrow.clusters.actions import Retire, Start
 from windrow.clusters.admission import LAST_MEMBER
 from windrow.clusters.reading import Share
-from windrow.clusters.standing import Breaker
+from windrow.clusters.seen import INITIALIZING, Guest
+from windrow.clusters.standing import Breaker, Standing
+from windrow.kube.conditions import Condition, set_condition
 
 SERVERS = a_pool("servers", 3, SERVER)
 WORKERS = a_pool("workers", 5)
@@ -350,3 +353,26 @@ def test_a_condition_recorded_as_unknown_starts_no_clock():
     )
 
     assert planned(*workers_with(record)).actions == ()
+
+
+def first_server_of_old(**guest):
+    pool = a_pool("servers", 1, SERVER)
+    standing = Standing(first_uid="uid-s1", first_name="s1")
+    first = record_of(nodeless(a_machine("s1", pool)), first=True, created=LONG_AGO)
+    return planned(replace(a_newborn(pool), standing=standing), [first], guest=Guest(**guest))
+
+
+def test_a_first_server_that_may_have_started_unseen_is_asked_before_it_is_judged():
+    assert not first_server_of_old(state="unasked").actions
+    assert not first_server_of_old(state="silent", asked_since=NOON - minutes(1)).actions
+    assert subjects(first_server_of_old(state="silent", asked_since=NOON - minutes(2)), Retire) == ["s1"]
+
+
+def test_the_time_in_which_a_ready_node_was_initialised_is_not_time_of_not_being_ready():
+    waited = set_condition((), Condition("Ready", "False", INITIALIZING), LONG_AGO)
+    flickers = record_of(unready(W1), conditions=(*W1.record.conditions, *waited))
+
+    plan = planned(*workers_with(flickers))
+
+    assert plan.actions == ()
+    assert NOON + minutes(5) in [wait.until for wait in plan.waits]

@@ -265,3 +265,19 @@ def test_long_words_of_others_are_cut():
         machine_status(sick)["waiting"]["for"]
         == "node w1 to be Ready again (container runtime network not ready)"
     )
+
+
+def test_a_machine_is_dated_anew_when_its_node_falls_ill_while_it_was_initialised():
+    waited = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "Initializing",
+        "lastTransitionTime": stamp(NOON - minutes(9)),
+    }
+    found = find_condition(
+        machine_status(record_of(unready(W1), conditions=(*W1.record.conditions, waited)))["conditions"],
+        "Ready",
+    )
+
+    assert found is not None
+    assert (found.reason, found.since) == ("NotReady", stamp(NOON))

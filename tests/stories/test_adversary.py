@@ -1,0 +1,153 @@
+"""What a manager may conclude from what it did not see, and from orders that were not taken: nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from windrow.assembly.clock import run_story
+from windrow.assembly.stage import Stage
+from windrow.assembly.story import Rackroom, rackroom
+from windrow.clusters.kinds import MACHINE
+from windrow.emulator.faults import CONFLICT, Fault, Refuse
+from windrow.emulator.inventory import inventory
+from windrow.harvester.kinds import VM_ACTIONS
+from windrow.kube.objects import Raw, dig, name_of
+from windrow.kube.refs import EVENT, SECRET
+from windrow.kube.requests import call
+
+from .phases import delete, manifest
+
+SECRETS = SECRET.ref("orchard-windrow-secrets", "fleet-default")
+
+
+async def begin(room: Rackroom, servers: int = 1, workers: int = 1) -> Stage:
+    await room.apply(manifest(servers, workers))
+    return room.stage("orchard", patience=timedelta(minutes=30))
+
+
+async def until(room: Rackroom, stage: Stage, judge: Callable[[list[Raw]], bool]) -> None:
+    for _ in range(600):
+        if judge(await stage.machines()):
+            return
+        await room.pass_time(seconds=1)
+    raise AssertionError("the machines never came that far")
+
+
+def all_made(count: int) -> Callable[[list[Raw]], bool]:
+    def judge(machines: list[Raw]) -> bool:
+        return [bool(dig(raw, "status", "memory", "WindrowVMUID")) for raw in machines] == [True] * count
+
+    return judge
+
+
+async def names(stage: Stage) -> set[str]:
+    return {name_of(raw) for raw in await stage.machines()}
+
+
+def test_a_cluster_that_started_while_its_manager_was_away_is_kept() -> None:
+    async def story() -> None:
+        async with rackroom(seed=1) as room:
+            stage = await begin(room)
+            await until(room, stage, all_made(2))
+            assert not (await stage.cluster())["status"].get("initialized")
+            before = await names(stage)
+            await room.kill_manager()
+            await room.pass_time(hours=1)
+            room.start_manager()
+            await stage.settled()
+            assert await names(stage) == before
+
+    run_story(story())
+
+
+def test_two_members_that_joined_unseen_leave_etcd_one_after_the_other() -> None:
+    async def story() -> None:
+        async with rackroom(seed=1) as room:
+            stage = await begin(room, servers=3, workers=0)
+            await until(room, stage, all_made(3))
+            while not (await stage.cluster())["status"].get("initialized"):
+                await room.pass_time(seconds=1)
+            await room.kill_manager()
+            await room.pass_time(minutes=20)
+            _, *others = [name_of(raw) for raw in await stage.machines() if not dig(raw, "status", "nodeRef")]
+            for name in others:
+                await room.manager.delete(MACHINE.ref(name, "fleet-default"))
+            room.start_manager()
+            await stage.settled()
+            told = [
+                (event["reason"], event["involvedObject"]["name"])
+                for event in sorted(await room.manager.list(EVENT), key=_age)
+                if event["involvedObject"]["name"] in others and event["reason"] in ("LeaveEtcd", "Remove")
+            ]
+            assert [reason for reason, _ in told] == ["LeaveEtcd", "Remove"] * len(others)
+
+    run_story(story())
+
+
+def _age(event: Raw) -> Any:
+    return int(event["metadata"]["resourceVersion"])
+
+
+def test_lost_authorities_are_not_replaced_by_others() -> None:
+    async def story() -> None:
+        async with rackroom(seed=1) as room:
+            stage = await begin(room)
+            await stage.settled()
+            kept = await room.manager.get(SECRETS)
+            await room.manager.delete(SECRETS)
+            await room.pass_time(minutes=2)
+            assert await room.manager.find(SECRETS) is None
+            assert (
+                "you to restore Secret orchard-windrow-secrets"
+                in (await stage.cluster())["status"]["waiting"]["for"]
+            )
+            fields = ("name", "namespace", "labels", "annotations", "ownerReferences")
+            metadata = {key: kept["metadata"][key] for key in fields if key in kept["metadata"]}
+            await room.manager.create(SECRET, {**kept, "metadata": metadata})
+            await room.pass_time(minutes=1)
+            assert not (await stage.ready())["status"].get("waiting")
+
+    run_story(story())
+
+
+def test_a_start_that_harvester_did_not_take_is_no_start_in_vain() -> None:
+    async def story() -> None:
+        async with rackroom(seed=1) as room:
+            stage = await begin(room)
+            await stage.settled()
+            before = await names(stage)
+            worker = next(name for name in before if "workers" in name)
+            faults = room.harvester.faults
+            deaf = faults.add(
+                Fault(Refuse(403, "Forbidden"), where=lambda request: request.path.endswith("/start"))
+            )
+            await room.at_harvester.call(call(VM_ACTIONS.ref(worker, "default"), "stop"))
+            await room.pass_time(minutes=15)
+            assert faults.struck(deaf) > 1
+            faults.end(deaf)
+            await stage.settled()
+            assert await names(stage) == before
+
+    run_story(story())
+
+
+@pytest.mark.parametrize("plural", ["serviceaccounts", "secrets", "rolebindings", "clusterrolebindings"])
+def test_a_conflict_is_not_the_end_of_the_guests_account(plural: str) -> None:
+    async def story() -> None:
+        async with rackroom(seed=1) as room:
+            before = await inventory(room.harvester.api)
+            stage = await begin(room)
+            await stage.settled()
+            conflict = Fault(CONFLICT, frozenset({"delete"}), frozenset({plural}), name="*orchard*", times=1)
+            room.harvester.faults.add(conflict)
+            await delete(stage)
+            await room.pass_time(minutes=1)
+            assert room.harvester.faults.struck(conflict) == 1
+            left = {item for item in await inventory(room.harvester.api) if item not in before}
+            assert {item[0] for item in left} <= {"VirtualMachineImage", "NetworkAttachmentDefinition"}
+
+    run_story(story())
