@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from windrow.client.client import Client
-from windrow.kube.errors import KubeError
+from windrow.kube.errors import KubeError, NotFound
 from windrow.kube.objects import new_object
 from windrow.kube.refs import EVENT, Ref
 from windrow.values.chance import Chance
@@ -81,11 +81,7 @@ class Recorder:
         now = stamp(self._clock.now())
         # Events of cluster-scoped objects live in `default`.
         namespace = told.about.namespace or "default"
-        if told in self._written:
-            name, count = self._written[told]
-            change = {"count": count + 1, "lastTimestamp": now}
-            await self._client.patch(EVENT.ref(name, namespace), change)
-            self._written[told] = (name, count + 1)
+        if told in self._written and await self._count(told, namespace, now):
             return
         name = f"{told.about.name}.{self._chance.suffix(16)}"
         involved = {
@@ -113,3 +109,14 @@ class Recorder:
         self._written[told] = (name, 1)
         if len(self._written) > REMEMBERED:
             self._written.popitem(last=False)
+
+    async def _count(self, told: Told, namespace: str, now: str) -> bool:
+        """Count the event once more; False when it has expired meanwhile (servers keep events for an hour)."""
+        name, count = self._written[told]
+        try:
+            await self._client.patch(EVENT.ref(name, namespace), {"count": count + 1, "lastTimestamp": now})
+        except NotFound:
+            del self._written[told]
+            return False
+        self._written[told] = (name, count + 1)
+        return True

@@ -72,3 +72,20 @@ def test_a_lost_event_is_no_error():
         return "went on"
 
     assert run_story(story()) == "went on"
+
+
+def test_an_event_that_has_expired_is_written_anew():
+    async def whole():
+        clock = LoopClock()
+        local = ApiServer(MemoryStore(), clock, Chance(1)).local()
+        recorder = Recorder(Client(local), "controller", clock, Chance(1))
+        await recorder.tell(SYNCED)
+        [event] = await local.list(EVENT)
+        await local.delete(EVENT.ref(event["metadata"]["name"], "default"))
+        await asyncio.sleep(60)
+        await recorder.tell(SYNCED)
+        return await local.list(EVENT)
+
+    [event] = run_story(whole())
+
+    assert event["count"] == 1
