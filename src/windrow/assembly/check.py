@@ -1,34 +1,47 @@
 """`windrow check`: everything that is wrong with a manifest, before anything is made.
 
-The manifest is read as the manager reads it; then, where a Harvester can be asked, its machines are checked there
-as the node driver checks them before it creates. Nothing is written anywhere.
+The manifest is read as the manager reads it, and its HarvesterConfigs as the node driver reads them; then, where a
+Harvester can be asked, the machines are checked there as before they are created. Nothing is written anywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any
 
 from windrow.assembly.clock import SystemClock
 from windrow.assembly.network import Sockets
 from windrow.client.client import Client
 from windrow.clusters.intents import sample_spec
 from windrow.clusters.kinds import HARVESTER_CONFIG
-from windrow.clusters.reading import read_cluster
+from windrow.clusters.reading import Cluster, Pool, read_cluster, read_options
+from windrow.kube.errors import Unreachable
 from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import Raw, name_of, namespace_of
-from windrow.machines.port import InfrastructureUnknown, Machines, Problem
+from windrow.machines.port import InfrastructureUnknown, MachineRefused, Machines, MachineSpec, Problem
+from windrow.nodedriver.configuration import read_fields
+from windrow.nodedriver.options import BY_FIELD
+from windrow.nodedriver.rules import find_problems
 from windrow.values.chance import Chance
+
+CREDENTIAL_FIELD = "cloudCredentialSecretName"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is wrong with one cluster. `unasked` says why Harvester was not asked, "" where it was."""
+    """What is wrong with one cluster, or with a HarvesterConfig that no cluster of the manifest names.
+
+    `asked` says whether Harvester was asked about all of it; `unasked` why not, where no problem says so.
+    """
 
     namespace: str
     name: str
     problems: tuple[Problem, ...]
     unasked: str = ""
+    asked: bool = False
+    kind: str = "Cluster"
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -49,7 +62,16 @@ async def run(documents: Sequence[Raw], manager: Access | None, harvester: str =
     clock = SystemClock()
     async with Sockets(clock) as sockets:
         api = Client(sockets.dial(manager)) if manager is not None else None
-        configs = await api.list(HARVESTER_CONFIG) if api is not None else []
+        configs: list[Raw] = []
+        try:
+            configs = await api.list(HARVESTER_CONFIG) if api is not None else []
+        except Unreachable:
+            if not harvester:
+                assert manager is not None
+                return await check(
+                    documents, unasked=f"no Harvester was named, and nobody answers at {manager.server}"
+                )
+            api = None
 
         async def credential(name: str) -> str:
             if api is None or harvester:
@@ -57,7 +79,7 @@ async def run(documents: Sequence[Raw], manager: Access | None, harvester: str =
             return await read_credential(api, name)
 
         machines = DirectMachines(credential, sockets.dial, clock, Chance())
-        return await check(documents, configs, machines)
+        return await check(documents, configs, machines, one_for_all=bool(harvester))
 
 
 async def check(
@@ -65,26 +87,100 @@ async def check(
     configs: Sequence[Raw] = (),
     machines: Machines | None = None,
     unasked: str = "no Harvester was named",
+    *,
+    one_for_all: bool = False,
 ) -> list[Verdict]:
     """A verdict for each Cluster in `documents`. `configs` are HarvesterConfigs that exist already; those in the
-    documents come first. Without `machines`, Harvester is not asked."""
+    documents come first. Without `machines`, Harvester is not asked; `one_for_all` says that it answers to any
+    credential."""
     own = [raw for raw in documents if raw.get("kind") == "HarvesterConfig"]
-    named = {(namespace_of(raw), name_of(raw)) for raw in own}
-    others = [raw for raw in configs if (namespace_of(raw), name_of(raw)) not in named]
+    places = {(namespace_of(raw), name_of(raw)) for raw in own}
+    others = [raw for raw in configs if (namespace_of(raw), name_of(raw)) not in places]
     clusters = [raw for raw in documents if raw.get("kind") == "Cluster"]
-    return [await _verdict(raw, [*own, *others], machines, unasked) for raw in clusters]
+    verdicts, named = [], set()
+    for raw in clusters:
+        reading = read_cluster(raw, [*own, *others])
+        named |= {(reading.cluster.namespace, pool.config) for pool in reading.cluster.pools}
+        verdict = Verdict(reading.cluster.namespace, reading.cluster.name, reading.problems, unasked)
+        verdicts.append(await _judged(verdict, reading.cluster, [*own, *others], machines, one_for_all))
+    for raw in own:
+        if (namespace_of(raw), name_of(raw)) not in named:
+            problems = [*_strange_fields(raw), *_judge_options(read_options(raw), "machine")]
+            label = f"HarvesterConfig {name_of(raw)} (no pool names it)"
+            verdicts.append(
+                Verdict(
+                    namespace_of(raw), name_of(raw), tuple(_labelled(problems, label)), kind="HarvesterConfig"
+                )
+            )
+    return verdicts
 
 
-async def _verdict(raw: Raw, configs: Sequence[Raw], machines: Machines | None, unasked: str) -> Verdict:
-    reading = read_cluster(raw, configs)
-    problems = list(reading.problems)
-    if machines is not None:
+async def _judged(
+    verdict: Verdict, cluster: Cluster, configs: Sequence[Raw], machines: Machines | None, one_for_all: bool
+) -> Verdict:
+    """The verdict with what is wrong with the cluster's HarvesterConfigs, in themselves and on Harvester."""
+    raws = {name_of(raw): raw for raw in reversed(configs) if namespace_of(raw) == cluster.namespace}
+    problems = list(verdict.problems)
+    has_credential = one_for_all or not any(one.field.endswith(CREDENTIAL_FIELD) for one in verdict.errors)
+    asked = machines is not None and has_credential
+    for spec, pools in plan_specs(cluster):
+        label = _label(pools)
+        own = _judge_options(spec.options, spec.name)
+        problems += _labelled([*_strange_fields(raws[pools[0].config]), *own], label)
+        if machines is None or not has_credential:
+            continue
         try:
-            # One machine of each pool whose config is known: the others of a pool are like it.
-            pools = [pool for pool in reading.cluster.pools if pool.options is not None]
-            problems += await machines.check([sample_spec(reading.cluster, pool) for pool in pools])
-            unasked = ""
+            found = list(await machines.check([spec]))
         except InfrastructureUnknown as error:
-            unasked = error.fact
+            asked = False
             problems.append(Problem(error.fact, error.cure))
-    return Verdict(namespace_of(raw), name_of(raw), tuple(dict.fromkeys(problems)), unasked)
+        except MachineRefused as refused:
+            problems += _labelled([one for one in refused.problems if one not in own], label)
+        else:
+            # Names are the cluster's and the pools' doing, and were judged there.
+            problems += _labelled([one for one in found if one not in own and one.field != "name"], label)
+    # Problems that are told need no further reason for not having asked.
+    reason = verdict.unasked if machines is None else ""
+    return replace(verdict, problems=tuple(dict.fromkeys(problems)), unasked=reason, asked=asked)
+
+
+def _label(pools: Sequence[Pool]) -> str:
+    names = ", ".join(pool.name for pool in pools)
+    return f"HarvesterConfig {pools[0].config} (pool{'s' * (len(pools) > 1)} {names})"
+
+
+def _labelled(problems: Iterable[Problem], label: str) -> list[Problem]:
+    return [replace(problem, fact=f"{label}: {problem.fact}") for problem in problems]
+
+
+def _judge_options(options: Mapping[str, Any], name: str) -> list[Problem]:
+    """What is wrong with a HarvesterConfig's fields in themselves."""
+    configuration, unread = read_fields(options)
+    fields = {problem.field for problem in unread}
+    configuration = replace(configuration, machine_name=name, kubeconfig_content="", cloud_config="")
+    return [
+        Problem(one.fact, one.cure, one.field, one.severity)
+        for one in [*unread, *find_problems(configuration, unread=fields)]
+        if one.field != "name"
+    ]
+
+
+def _strange_fields(raw: Raw) -> list[Problem]:
+    """Fields that no driver knows. They are kept, so this is a warning."""
+    problems = []
+    for field in read_options(raw):
+        if field not in BY_FIELD:
+            near = get_close_matches(field, BY_FIELD, 1)
+            cure = f"did you mean {near[0]}?" if near else "check its spelling; it is kept as it is"
+            problems.append(Problem(f"{field} is not a field we know", cure, field, "warning"))
+    return problems
+
+
+def plan_specs(cluster: Cluster) -> list[tuple[MachineSpec, list[Pool]]]:
+    """One machine for each config and credential, with the pools that share them: their other machines are like it.
+    Pools whose config is not known are passed over."""
+    groups: dict[tuple[str, str], list[Pool]] = {}
+    for pool in cluster.pools:
+        if pool.options is not None:
+            groups.setdefault((pool.config, pool.credential), []).append(pool)
+    return [(sample_spec(cluster, pools[0]), pools) for pools in groups.values()]

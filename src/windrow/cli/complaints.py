@@ -8,17 +8,31 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from windrow.cli import exits
 
 
 class Complaint(Exception):
-    """Ends a verb: `fact` is what was found, `cure` what to do about it."""
+    """Ends a verb: `fact` is what was found, `cure` what to do about it. `also` are further ones."""
 
-    def __init__(self, fact: str, cure: str, code: int = exits.FAILED) -> None:
+    def __init__(
+        self, fact: str, cure: str, code: int = exits.FAILED, also: Sequence[Complaint] = ()
+    ) -> None:
         super().__init__(f"{fact}; {cure}")
-        self.fact, self.cure, self.code = fact, cure, code
+        self.fact, self.cure, self.code, self.also = fact, cure, code, tuple(also)
+
+
+def together(complaints: Sequence[Complaint]) -> Complaint:
+    """Several complaints, of which there is at least one, as one that tells them all."""
+    first, *rest = [one for several in complaints for one in (several, *several.also)]
+    return Complaint(first.fact, first.cure, first.code, rest)
+
+
+def not_text(said: str) -> Complaint:
+    """The file called `said` is binary."""
+    return Complaint(f"{said} is not text in UTF-8.", "Name a file with YAML in it.", exits.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +109,7 @@ def complaint_about(error: BaseException) -> Complaint:
         case NotYaml():
             return Complaint(f"The input is not YAML: {one_line(error)}", "Correct it there.", exits.REFUSED)
         case UnicodeDecodeError():
-            return Complaint("The input is not text in UTF-8.", "Name a file with YAML in it.", exits.REFUSED)
+            return not_text("The input")
         case OSError() if error.filename:
             return Complaint(
                 f"{error.filename}: {error.strerror}", "Name a file that can be read.", exits.REFUSED
@@ -126,5 +140,6 @@ def _sentence(text: str) -> str:
 
 
 def render_complaint(complaint: Complaint) -> list[str]:
-    """One line of fact, one of cure (a fact of several problems keeps its lines)."""
-    return [_sentence(complaint.fact), f"→ {_sentence(complaint.cure)}"]
+    """One line of fact and one of cure for each."""
+    several = (complaint, *complaint.also)
+    return [line for one in several for line in (_sentence(one.fact), f"→ {_sentence(one.cure)}")]

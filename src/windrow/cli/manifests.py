@@ -2,28 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from windrow.cli import exits
-from windrow.cli.complaints import Complaint, one_line
+from windrow.cli.complaints import Complaint, complaint_about, not_text, one_line, together
 from windrow.cli.edge import Edge
 from windrow.cli.screens.lines import wrap
+from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG
 from windrow.kube.objects import Raw, unpacked
+from windrow.kube.refs import CONFIG_MAP, NAMESPACE, SECRET, Kind
+
+# What the management API takes, in the order in which they need each other.
+KINDS: tuple[Kind, ...] = (NAMESPACE, SECRET, CONFIG_MAP, HARVESTER_CONFIG, CLUSTER)
 
 
 def read_documents(names: Sequence[str], edge: Edge) -> list[Raw]:
-    """Every object in the files, in order; the items of Lists one by one. Complains about what is no object."""
-    return [document for name in names for document in _documents(name, edge)]
+    """Every object in the files, in order; the items of Lists one by one. Complains about what is no object, and
+    about every file that cannot be read at once."""
+    documents: list[Raw] = []
+    complaints: list[Complaint] = []
+    for name in names:
+        try:
+            documents += _documents(name, edge)
+        except (Complaint, OSError) as error:
+            complaints.append(complaint_about(error))
+    if complaints:
+        raise together(complaints)
+    return documents
+
+
+def find_kind(raw: Mapping[str, Any]) -> Kind | None:
+    """The kind of the object, None where the management API has no use for it."""
+    wanted = (raw["apiVersion"], raw["kind"])
+    return next((kind for kind in KINDS if (kind.api_version, kind.kind) == wanted), None)
+
+
+def complaints_about_kinds(documents: Sequence[Raw]) -> list[Complaint]:
+    """One for each object of a kind that the manager does not know."""
+    known = ", ".join(f"{kind.kind} ({kind.api_version})" for kind in KINDS)
+    return [
+        Complaint(
+            f"{raw['kind']} {raw['metadata']['name']} ({raw['apiVersion']}) is not of a kind that the manager knows.",
+            f"Take it out, or apply it with kubectl where it belongs. Known are: {known}.",
+            exits.REFUSED,
+        )
+        for raw in documents
+        if find_kind(raw) is None
+    ]
 
 
 def _documents(name: str, edge: Edge) -> list[Raw]:
     from windrow.formats.yaml import NotYaml, load_all
 
-    text = edge.stdin.read() if name == "-" else (edge.cwd / Path(name)).read_text()
     said = "standard input" if name == "-" else name
     try:
+        text = edge.stdin.read() if name == "-" else (edge.cwd / Path(name)).read_text()
         found = load_all(text)
+    except UnicodeDecodeError as error:
+        raise not_text(said) from error
     except NotYaml as error:
         raise Complaint(
             f"{said} is not YAML: {one_line(error)}", "Correct it there.", exits.REFUSED
@@ -31,20 +69,27 @@ def _documents(name: str, edge: Edge) -> list[Raw]:
     flat = [item for document in found for item in unpacked(document)]
     if not flat:
         raise Complaint(f"{said} holds no object.", "Name a file with manifests.", exits.REFUSED)
-    return [_object(document, place, said) for place, document in enumerate(flat, 1)]
+    strange = [place for place, document in enumerate(flat, 1) if not _is_object(document)]
+    if strange:
+        raise together(
+            [
+                Complaint(
+                    f"Document {place} of {said} is no Kubernetes object: it lacks apiVersion, kind or a name that is text.",
+                    "Complete it (a number as a name wants quotes), or take it out.",
+                    exits.REFUSED,
+                )
+                for place in strange
+            ]
+        )
+    return [document for document in flat if isinstance(document, dict)]
 
 
-def _object(document: object, place: int, said: str) -> Raw:
-    if isinstance(document, dict):
-        metadata = document.get("metadata")
-        named = isinstance(metadata, dict) and metadata.get("name")
-        if document.get("apiVersion") and document.get("kind") and named:
-            return document
-    raise Complaint(
-        f"Document {place} of {said} is no Kubernetes object: it lacks apiVersion, kind or metadata.name.",
-        "Complete it, or take it out.",
-        exits.REFUSED,
-    )
+def _is_object(document: object) -> bool:
+    if not isinstance(document, dict):
+        return False
+    metadata = document.get("metadata")
+    named = isinstance(metadata, dict) and isinstance(metadata.get("name"), str) and metadata["name"]
+    return bool(document.get("apiVersion") and document.get("kind") and named)
 
 
 def say_notes(notes: Sequence[str], edge: Edge) -> None:

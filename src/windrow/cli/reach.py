@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windrow.cli import exits
-from windrow.cli.complaints import Complaint
+from windrow.cli.complaints import Complaint, not_text, one_line
 from windrow.cli.edge import Edge
 from windrow.clusters.kinds import CLUSTER, MACHINE
 from windrow.kube.errors import Forbidden
@@ -53,10 +53,33 @@ def find_kubeconfig(given: argparse.Namespace, edge: Edge) -> Path:
 
 
 def read_access(path: Path) -> Access:
-    """The access that the file's current context stands for. Raises BadKubeconfig, OSError."""
+    """The access that the file's current context stands for. Complains by the file's name; raises OSError."""
     from windrow.kube.kubeconfig import parse_kubeconfig
 
-    return parse_kubeconfig(path.read_text(), read_file=lambda name: (path.parent / name).read_text())
+    with _named_in_complaints(path):
+        return parse_kubeconfig(path.read_text(), read_file=lambda name: (path.parent / name).read_text())
+
+
+def read_kubeconfig(path: Path) -> str:
+    """The text of a kubeconfig that is to be used without its files. Complains where it cannot be."""
+    from windrow.kube.kubeconfig import parse_kubeconfig
+
+    with _named_in_complaints(path):
+        text = path.read_text()
+        parse_kubeconfig(text)
+        return text
+
+
+@contextmanager
+def _named_in_complaints(path: Path) -> Iterator[None]:
+    from windrow.kube.kubeconfig import BadKubeconfig
+
+    try:
+        yield
+    except BadKubeconfig as bad:
+        raise Complaint(f"{path}: {one_line(bad.fact)}", bad.cure, exits.UNREACHABLE) from bad
+    except UnicodeDecodeError as error:
+        raise not_text(str(path)) from error
 
 
 @asynccontextmanager

@@ -225,7 +225,7 @@ def read_cluster(raw: Mapping[str, Any], configs: Iterable[Mapping[str, Any]]) -
         for config in configs
         if namespace_of(config) == namespace_of(raw)
     }
-    spec = Fields(dig(raw, "spec", default={}), "spec", faults)
+    spec = Fields(raw, "", faults).inner("spec")
     spec.warn_of(_SPEC, _SPEC_IGNORED)
     rke = spec.inner("rkeConfig")
     rke.warn_of(_RKE, _RKE_IGNORED)
@@ -237,7 +237,11 @@ def read_cluster(raw: Mapping[str, Any], configs: Iterable[Mapping[str, Any]]) -
         )
     credential = spec.text("cloudCredentialSecretName")
     pools = tuple(_read_pool(fields, credential, options) for fields in rke.items("machinePools"))
-    selectors = tuple(entry.raw for entry in rke.items("machineSelectorConfig"))
+    selectors = tuple(
+        entry.raw
+        for entry in rke.items("machineSelectorConfig")
+        if entry.mapping("config") or not entry.raw.get("config")
+    )
     merged = _cluster_wide(rke.mapping("machineGlobalConfig"), selectors)
     deleted = dig(raw, "metadata", "deletionTimestamp")
     cluster = Cluster(

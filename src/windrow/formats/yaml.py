@@ -5,6 +5,7 @@ Plugin-safe: uses PyYAML's pure files only, unless the C loader happens to be th
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
@@ -37,7 +38,7 @@ def load(text: str | bytes) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise NotYaml(str(error)) from error
+        raise _not_yaml(error) from error
 
 
 def load_all(text: str | bytes) -> list[Any]:
@@ -45,7 +46,12 @@ def load_all(text: str | bytes) -> list[Any]:
     try:
         return [document for document in yaml.load_all(text, Loader=_Loader) if document is not None]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise NotYaml(str(error)) from error
+        raise _not_yaml(error) from error
+
+
+def _not_yaml(error: Exception) -> NotYaml:
+    """PyYAML calls every text by a name of its own making; which file it is, only the caller knows."""
+    return NotYaml(re.sub(r'\bin "<(?:unicode|byte) string>",', "at", str(error)))
 
 
 def dump(value: Any, *, sort: bool = False) -> str:

@@ -125,5 +125,7 @@ apiVersion: rke-machine-config.cattle.io/v1
 kind: HarvesterConfig
 metadata: {name: nc-orchard, namespace: fleet-default}
 cpuCount: "4"
+diskInfo: '{"disks":[{"imageName":"default/leap","size":40}]}'
+networkInfo: '{"interfaces":[{"networkName":"default/vlan"}]}'
 sshUser: opensuse
 """

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.cli.conftest import MANIFEST
 
 from windrow.apiserver.local import Local
 from windrow.cli import exits
-from windrow.clusters.kinds import CLUSTER, MACHINE
+from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.kube.refs import SECRET
 
 Windrow = Callable[..., Any]
@@ -132,6 +133,90 @@ def test_an_object_that_the_schema_forbids_is_refused(windrow: Windrow, orchard:
 
     assert answer.code == exits.REFUSED
     assert "quantity" in answer.err
+
+
+def test_apply_changes_nothing_when_the_manifest_is_wrong_in_itself(
+    windrow: Windrow, manager: Manager, tmp_path: Path
+):
+    text = (tmp_path / "cluster.yaml").read_text()
+    (tmp_path / "bad.yaml").write_text(text.replace("quantity: 2", "quantity: two").replace('"4"', '"four"'))
+
+    answer = windrow("apply", "bad.yaml")
+
+    assert answer.code == exits.REFUSED
+    assert answer.out == ""
+    assert "quantity is 'two'" in answer.err
+    assert "HarvesterConfig nc-orchard (pools servers, workers): cpuCount is 'four'" in " ".join(
+        answer.err.split()
+    )
+    assert manager.do(lambda api: api.list(HARVESTER_CONFIG)) == []
+
+
+def test_apply_goes_on_past_warnings(windrow: Windrow, manager: Manager, tmp_path: Path):
+    text = (tmp_path / "cluster.yaml").read_text()
+    (tmp_path / "odd.yaml").write_text(text.replace("cpuCount", "cpuCuont: x\ncpuCount"))
+
+    answer = windrow("apply", "odd.yaml")
+
+    assert answer.code == exits.OK
+    assert "cpuCuont is not a field we know" in " ".join(answer.err.split())
+    assert "Cluster fleet-default/orchard created" in answer.out
+
+
+def test_apply_knows_the_configs_that_are_there_already(windrow: Windrow, orchard: Manager, tmp_path: Path):
+    _, cluster, _ = (tmp_path / "cluster.yaml").read_text().split("---")
+    (tmp_path / "alone.yaml").write_text(cluster.replace("quantity: 2", "quantity: 4"))
+
+    assert windrow("apply", "alone.yaml").code == exits.OK
+
+
+# -- check -------------------------------------------------------------------------------------------------------
+
+
+def test_check_tells_what_is_wrong_with_a_kubeconfig_by_the_name_of_its_file(
+    windrow: Windrow, tmp_path: Path
+):
+    (tmp_path / "cluster.yaml").write_text(MANIFEST)
+    (tmp_path / "README.md").write_text("# Windrow\n\n`code: [`\n")
+
+    asked = windrow("check", "cluster.yaml", "--harvester", "README.md")
+    shown = windrow("status", env={"WINDROW_KUBECONFIG": str(tmp_path / "README.md")})
+
+    for answer in (asked, shown):
+        assert answer.code == exits.UNREACHABLE
+        assert "README.md" in answer.err
+        assert "<unicode string>" not in answer.err
+
+
+def test_check_without_a_harvester_says_how_to_name_one(windrow: Windrow, tmp_path: Path):
+    (tmp_path / "cluster.yaml").write_text(MANIFEST)
+
+    answer = windrow("check", "cluster.yaml")
+
+    assert answer.code == exits.OK
+    assert "→ Add --harvester FILE, or start windrow serve." in answer.out
+
+
+def test_check_tells_of_kinds_that_nobody_here_knows(windrow: Windrow, tmp_path: Path):
+    strange = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n"
+    (tmp_path / "cluster.yaml").write_text(MANIFEST + strange)
+
+    answer = windrow("check", "cluster.yaml")
+
+    assert answer.code == exits.REFUSED
+    assert "Deployment web (apps/v1)" in answer.err
+    assert "fleet-default/orchard  nothing wrong" in answer.out
+
+
+def test_every_file_that_cannot_be_read_is_told(windrow: Windrow, tmp_path: Path):
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "broken.yaml").write_text("a: [")
+
+    answer = windrow("check", "nope.yaml", "binary.yaml", "broken.yaml")
+
+    assert answer.code == exits.REFUSED
+    assert all(name in answer.err for name in ("nope.yaml", "binary.yaml", "broken.yaml"))
+    assert "defect" not in answer.err
 
 
 # -- status ------------------------------------------------------------------------------------------------------

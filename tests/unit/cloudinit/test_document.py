@@ -47,7 +47,7 @@ def test_other_forms_of_user_data_are_refused_by_name(text: str, form: str) -> N
 
 @pytest.mark.parametrize("text", ["- a\n- b\n", "just words\n", "42\n", "I2Nsb3VkLWNvbmZpZ\n"])
 def test_what_is_not_a_map_is_refused(text: str) -> None:
-    with pytest.raises(BadUserData, match="not a map|neither base64 nor cloud-config"):
+    with pytest.raises(BadUserData, match=r"not a map|neither base64 nor cloud-config"):
         parse(text)
 
 

@@ -37,3 +37,11 @@ def test_documents_are_separated_and_empty_ones_left_out() -> None:
 def test_what_is_no_yaml_is_refused(text: str) -> None:
     with pytest.raises(yaml.NotYaml):
         yaml.load(text)
+
+
+@pytest.mark.parametrize("text", ["a: [", b"a: ["])
+def test_what_is_not_yaml_is_told_by_its_place_alone(text: str | bytes) -> None:
+    with pytest.raises(yaml.NotYaml, match=r"line \d") as refused:
+        yaml.load(text)
+
+    assert "string>" not in str(refused.value)

@@ -36,15 +36,21 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def render_verdict(name: str, problems: Sequence[Problem], unasked: str = "", width: int = 80) -> list[Line]:
-    """One cluster's problems under its name, and the sum of them."""
+def render_problems(problems: Sequence[Problem], width: int = 80) -> list[Line]:
+    """Each problem as a fact and a cure, errors first."""
     errors = [one for one in problems if one.severity == "error"]
     warnings = [one for one in problems if one.severity == "warning"]
-    said = (
-        f"{_count(len(errors), 'error')}, {_count(len(warnings), 'warning')}" if problems else "nothing wrong"
-    )
+    return [part for problem in [*errors, *warnings] for part in _problem(problem, width)]
+
+
+def render_verdict(name: str, problems: Sequence[Problem], unasked: str = "", width: int = 80) -> list[Line]:
+    """One cluster's problems under its name, and the sum of them."""
+    errors = sum(one.severity == "error" for one in problems)
+    warnings = len(problems) - errors
+    said = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}" if problems else "nothing wrong"
     head = line((name, "strong"), f"  {said}")
-    lines = [head, *(part for problem in [*errors, *warnings] for part in _problem(problem, width))]
+    lines = [head, *render_problems(problems, width)]
     if unasked:
         lines += [line((part, "quiet")) for part in wrap(f"Harvester was not asked: {unasked}.", width)]
+        lines.append(line(("→ Add --harvester FILE, or start windrow serve.", "quiet")))
     return lines

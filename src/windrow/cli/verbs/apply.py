@@ -1,7 +1,8 @@
 """Create or change what a manifest describes. May be repeated.
 
 Reads what Rancher users have, also as `kubectl get -o yaml` prints it (see `windrow import`). Objects go to the
-management API in the order that they need each other; the cluster manager then does the work.
+management API in the order that they need each other; the cluster manager then does the work. What `windrow check`
+finds wrong in the manifest itself is told first, and then nothing is sent.
 
 Examples:
   windrow apply cluster.yaml
@@ -11,24 +12,21 @@ Examples:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from typing import Any
 
 from windrow.cli import exits, options, reach
-from windrow.cli.complaints import Complaint
+from windrow.cli.complaints import Complaint, complaint_about, together
 from windrow.cli.edge import Edge
-from windrow.cli.manifests import read_documents, say_notes
+from windrow.cli.manifests import KINDS, complaints_about_kinds, find_kind, read_documents, say_notes
 from windrow.cli.reach import Reached
+from windrow.cli.screens.lines import plain
+from windrow.cli.screens.verdicts import render_problems
 from windrow.clusters.dumps import clean
 from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG
-from windrow.kube.errors import NotFound
+from windrow.kube.errors import KubeError, NotFound
 from windrow.kube.objects import Raw
-from windrow.kube.refs import CONFIG_MAP, NAMESPACE, SECRET, Kind, Ref
+from windrow.kube.refs import Kind, Ref, ref_of
 
 MANAGER = "windrow-apply"
-
-# In the order in which they need each other.
-KINDS: tuple[Kind, ...] = (NAMESPACE, SECRET, CONFIG_MAP, HARVESTER_CONFIG, CLUSTER)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,20 +36,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.add_manager(parser)
 
 
-def _kind_of(raw: Mapping[str, Any]) -> Kind:
-    for kind in KINDS:
-        if (kind.api_version, kind.kind) == (raw["apiVersion"], raw["kind"]):
-            return kind
-    known = ", ".join(kind.kind for kind in KINDS)
-    raise Complaint(
-        f"{raw['kind']} {raw['metadata']['name']} ({raw['apiVersion']}) is not of a kind that the manager knows: {known}.",
-        "Take it out, or apply it with kubectl where it belongs.",
-        exits.REFUSED,
-    )
-
-
 def _in_order(documents: list[Raw]) -> list[tuple[Kind, Raw]]:
-    placed = [(_kind_of(raw), raw) for raw in documents]
+    if strangers := complaints_about_kinds(documents):
+        raise together(strangers)
+    placed = [(kind, raw) for raw in documents if (kind := find_kind(raw)) is not None]
     return sorted(placed, key=lambda pair: KINDS.index(pair[0]))
 
 
@@ -80,21 +68,52 @@ def _content(raw: Raw) -> Raw:
     return {**raw, "metadata": metadata, "status": None}
 
 
+async def _is_sound(documents: list[Raw], manager: Reached, edge: Edge) -> bool:
+    """Whether the manifest may be sent. Tells everything that is wrong with it in itself."""
+    from windrow.assembly.check import check
+
+    verdicts = await check(documents, await manager.client.list(HARVESTER_CONFIG))
+    for one in verdicts:
+        for text in plain(render_problems(one.problems, edge.width)):
+            edge.note(text)
+    if not any(one.errors for one in verdicts):
+        return True
+    edge.note("Nothing was changed.")
+    return False
+
+
+async def _send(placed: list[tuple[Kind, Raw]], manager: Reached, edge: Edge) -> None:
+    changed = False
+    for kind, raw in placed:
+        ref = ref_of(kind, raw)
+        try:
+            took = await _ensure(manager, ref, raw)
+        except KubeError as error:
+            complaint = complaint_about(error)
+            if not changed or complaint.code != exits.REFUSED:
+                raise
+            raise Complaint(
+                f"{ref} was refused: {complaint.fact}",
+                "What is listed above was done. Correct this one, then apply it all again.",
+            ) from error
+        changed = changed or took != "unchanged"
+        edge.say(f"{ref} {took}")
+
+
 def run(given: argparse.Namespace, edge: Edge) -> int:
     documents, notes = clean(read_documents(given.files, edge))
     placed = _in_order(documents)
     say_notes(notes, edge)
 
     async def work(manager: Reached) -> int:
-        clusters = []
         for kind, raw in placed:
-            namespace = given.namespace or raw["metadata"].get("namespace") or manager.namespace
-            ref = kind.ref(raw["metadata"]["name"], namespace)
             if kind.namespaced:
+                namespace = given.namespace or raw["metadata"].get("namespace") or manager.namespace
                 raw["metadata"]["namespace"] = namespace
-            edge.say(f"{ref} {await _ensure(manager, ref, raw)}")
-            if kind is CLUSTER:
-                clusters.append(ref)
+        if not await _is_sound([raw for _, raw in placed], manager, edge):
+            return exits.REFUSED
+        await _send(placed, manager, edge)
+        clusters = [ref_of(kind, raw) for kind, raw in placed if kind is CLUSTER]
         if given.wait and clusters:
             from windrow.cli import waiting
 

@@ -15,10 +15,10 @@ import argparse
 from typing import TYPE_CHECKING
 
 from windrow.cli import exits, options, reach
-from windrow.cli.complaints import Complaint
+from windrow.cli.complaints import Complaint, together
 from windrow.cli.data import render_data
 from windrow.cli.edge import Edge
-from windrow.cli.manifests import read_documents, say_notes
+from windrow.cli.manifests import complaints_about_kinds, find_kind, read_documents, say_notes
 from windrow.cli.screens.paint import say_lines
 from windrow.cli.screens.verdicts import render_verdict
 from windrow.clusters.dumps import clean
@@ -40,14 +40,23 @@ def run(given: argparse.Namespace, edge: Edge) -> int:
 
     documents, notes = clean(read_documents(given.files, edge))
     say_notes(notes, edge)
+    strangers = complaints_about_kinds(documents)
+    documents = [raw for raw in documents if find_kind(raw) is not None]
     verdicts = asyncio.run(_check(documents, given, edge))
-    if not verdicts:
+    if not verdicts and not strangers:
         raise Complaint("There is no Cluster in the manifest.", "Name the file that holds it.", exits.REFUSED)
     if given.output:
-        edge.say(render_data({"clusters": [_data(one) for one in verdicts]}, given.output))
+        edge.say(render_data(_all_data(verdicts, strangers), given.output))
     for one in () if given.output else verdicts:
-        say_lines(edge, render_verdict(f"{one.namespace}/{one.name}", one.problems, one.unasked, edge.width))
+        say_lines(edge, render_verdict(_called(one), one.problems, one.unasked, edge.width))
+    if strangers:
+        raise together(strangers)
     return exits.REFUSED if any(one.errors for one in verdicts) else exits.OK
+
+
+def _called(verdict: Verdict) -> str:
+    place = f"{verdict.namespace}/{verdict.name}" if verdict.namespace else verdict.name
+    return place if verdict.kind == "Cluster" else f"{verdict.kind} {place}"
 
 
 async def _check(documents: list[Raw], given: argparse.Namespace, edge: Edge) -> list[Verdict]:
@@ -58,8 +67,16 @@ async def _check(documents: list[Raw], given: argparse.Namespace, edge: Edge) ->
         manager = reach.read_access(reach.find_kubeconfig(given, edge))
     except Complaint:  # no management API is known: the manifest can still be judged
         manager = None
-    harvester = (edge.cwd / given.harvester).read_text() if given.harvester else ""
+    harvester = reach.read_kubeconfig(edge.cwd / given.harvester) if given.harvester else ""
     return await check.run(documents, manager, harvester)
+
+
+def _all_data(verdicts: list[Verdict], strangers: list[Complaint]) -> dict[str, object]:
+    return {
+        "clusters": [_data(one) for one in verdicts if one.kind == "Cluster"],
+        "harvesterConfigs": [_data(one) for one in verdicts if one.kind != "Cluster"],
+        "unknown": [{"fact": one.fact, "cure": one.cure} for one in strangers],
+    }
 
 
 def _data(verdict: Verdict) -> dict[str, object]:
@@ -72,5 +89,5 @@ def _data(verdict: Verdict) -> dict[str, object]:
         "name": verdict.name,
         "ok": not verdict.errors,
         "problems": problems,
-        "harvesterAsked": not verdict.unasked,
+        "harvesterAsked": verdict.asked,
     }
