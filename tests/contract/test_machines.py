@@ -254,6 +254,34 @@ def test_a_machine_whose_memory_was_lost_can_be_removed(play: Callable[[Story], 
     play(story)
 
 
+def test_what_was_planned_suffices_to_remove_what_was_made(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        planned = await world.machines.plan(a_spec())
+        assert planned["WindrowHarvesterUID"]
+        assert not planned.get("WindrowVMUID")
+        assert await world.vms() == []
+
+        memory = await world.machines.ensure(a_spec(), planned)
+        await world.boot(memory["MachineName"])
+        await world.lose(memory["MachineName"])
+        await world.machines.remove(planned, frozenset())
+        await seen(world, "m-1", lambda s: s.presence == "missing")
+        assert await world.claims() == []
+
+    play(story)
+
+
+def test_a_machine_planned_on_one_harvester_is_not_made_on_another(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        planned = {**await world.machines.plan(a_spec()), "WindrowHarvesterUID": "another-rack"}
+
+        with pytest.raises(InfrastructureUnknown, match="another-rack"):
+            await world.machines.ensure(a_spec(), planned)
+        assert await world.vms() == []
+
+    play(story)
+
+
 def test_another_harvester_is_not_asked_to_remove(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         memory = await born(world, a_spec())

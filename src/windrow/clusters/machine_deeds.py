@@ -20,7 +20,7 @@ from windrow.kube import requests
 from windrow.kube.conditions import Condition, set_condition
 from windrow.kube.errors import Conflict, NotAllowed, NotFound, Throttled
 from windrow.kube.refs import NODE, POD, SECRET
-from windrow.machines.port import Power, planned_memory
+from windrow.machines.port import Power
 from windrow.values.clock import stamp
 
 Deed = Callable[[Desk, Any, Seen], Awaitable[None]]
@@ -29,9 +29,11 @@ Deed = Callable[[Desk, Any, Seen], Awaitable[None]]
 async def order(desk: Desk, action: do.Order, seen: Seen) -> None:
     machine = get_machine(action.machine, seen).record
     spec = build_spec(seen.cluster, machine, await _document(desk, machine, seen))
-    if machine.memory is None:
-        await desk.write_machine_status(machine, {"memory": dict(planned_memory(spec))})
-    memory = await desk.infrastructure.ensure(spec, machine.memory)
+    planned = machine.memory
+    if planned is None:
+        planned = await desk.infrastructure.plan(spec)
+        await desk.write_machine_status(machine, {"memory": dict(planned)})
+    memory = await desk.infrastructure.ensure(spec, planned)
     await desk.write_machine_status(machine, {"memory": dict(memory)})
 
 

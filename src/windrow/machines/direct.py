@@ -31,6 +31,7 @@ from windrow.nodedriver import power as powers
 from windrow.nodedriver.check import check
 from windrow.nodedriver.configuration import Configuration, read_fields, read_memory, write_memory
 from windrow.nodedriver.create import order
+from windrow.nodedriver.plans import planned_claims
 from windrow.nodedriver.remove import find, remove
 from windrow.nodedriver.rewrite import rewrite
 from windrow.nodedriver.rules import find_problems
@@ -223,13 +224,17 @@ class DirectMachines:
             problems += map(port_problem, await connection.run(check(configurations)))
         return list(dict.fromkeys(problems))
 
+    async def plan(self, spec: MachineSpec) -> Memory:
+        configuration = _accepted(spec)
+        identity = await (await self._connect(spec.credential)).confirm("")
+        claims = planned_claims(configuration)
+        return write_memory(replace(configuration, harvester_uid=identity, claims=claims))
+
     async def ensure(self, spec: MachineSpec, memory: Memory | None) -> Memory:
         if memory is not None and memory.get("WindrowVMUID"):
             self.watch_over(memory)
             return memory
-        configuration, problems = _configured(spec)
-        if refused := [problem for problem in problems if problem.severity == "error"]:
-            raise MachineRefused(refused)
+        configuration = _accepted(spec)
         connection = await self._connect(spec.credential)
         identity = await connection.confirm(str((memory or {}).get("WindrowHarvesterUID") or ""))
         made = await connection.run(order(replace(configuration, harvester_uid=identity), spec.cloud_config))
@@ -305,6 +310,14 @@ class DirectMachines:
                     )
                 ]
             )
+
+
+def _accepted(spec: MachineSpec) -> Configuration:
+    """Raises MachineRefused."""
+    configuration, problems = _configured(spec)
+    if refused := [problem for problem in problems if problem.severity == "error"]:
+        raise MachineRefused(refused)
+    return configuration
 
 
 def _configured(spec: MachineSpec) -> tuple[Configuration, list[Problem]]:

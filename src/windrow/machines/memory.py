@@ -27,7 +27,7 @@ from windrow.machines.port import (
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock
 
-Verb = Literal["check", "ensure", "power", "rewrite", "remove"]
+Verb = Literal["check", "plan", "ensure", "power", "rewrite", "remove"]
 HARVESTER = "harvester-in-memory"
 
 
@@ -89,14 +89,23 @@ class MemoryMachines:
             self._enter("check", spec.name, spec.credential)
         return [problem for spec in specs for problem in self._wrong_with(spec)]
 
+    async def plan(self, spec: MachineSpec) -> Memory:
+        self._enter("plan", spec.name, spec.credential)
+        self._accept(spec)
+        return {
+            **planned_memory(spec),
+            "WindrowHarvesterUID": HARVESTER,
+            "WindrowClaims": list(_claims_of(spec)),
+        }
+
     async def ensure(self, spec: MachineSpec, memory: Memory | None) -> Memory:
         planned = planned_memory(spec)
         self._enter("ensure", spec.name, spec.credential, spec.cloud_config)
         self.watch_over(memory or planned)
         if memory is not None and memory.get("WindrowVMUID"):
             return memory
-        if problems := [problem for problem in self._wrong_with(spec) if problem.severity == "error"]:
-            raise MachineRefused(problems)
+        self._accept(spec)
+        self._compare_identity(memory or planned)
         machine = self._made(spec, planned["VMNamespace"])
         made = {
             **planned,
@@ -146,6 +155,7 @@ class MemoryMachines:
         self._compare_identity(memory)
         machine = self._machines.get((memory["VMNamespace"], memory["MachineName"]))
         if machine is None or machine.machine_uid != memory["WindrowMachineUID"]:
+            self.claims -= {f"{memory['VMNamespace']}/{claim}" for claim in memory.get("WindrowClaims", ())}
             return self._show_missing(memory["WindrowMachineUID"], memory["MachineName"])
         self.claims -= {f"{machine.namespace}/{claim}" for claim in volumes}
         machine.state = "deleting"
@@ -276,6 +286,10 @@ class MemoryMachines:
         found = (wrong(spec) for wrong in self._problems)
         return [problem for problem in found if problem is not None]
 
+    def _accept(self, spec: MachineSpec) -> None:
+        if problems := [problem for problem in self._wrong_with(spec) if problem.severity == "error"]:
+            raise MachineRefused(problems)
+
     def _made(self, spec: MachineSpec, namespace: str) -> _Machine:
         there = self._machines.get((namespace, spec.name))
         if there is not None and there.machine_uid == spec.machine_uid:
@@ -296,7 +310,7 @@ class MemoryMachines:
             cluster_uid=spec.cluster_uid,
             credential=spec.credential,
             vm_uid=self._chance.uid(),
-            claims=(f"{spec.name}-disk-0-{self._chance.suffix()}",),
+            claims=_claims_of(spec),
             document=spec.cloud_config,
         )
         self._machines[namespace, spec.name] = machine
@@ -393,3 +407,7 @@ class MemoryMachines:
     def _pin(self, sighting: Sighting) -> None:
         before = self._board.get(sighting.machine_uid)
         self._board.put(sighting.machine_uid, dated(before, sighting, self._clock.now()))
+
+
+def _claims_of(spec: MachineSpec) -> tuple[str, ...]:
+    return (f"{spec.name}-disk-0-{Chance(spec.machine_uid).suffix()}",)

@@ -117,6 +117,14 @@ class Machines(Protocol):
         """All problems of all specs at once; makes nothing. Raises InfrastructureUnknown."""
         ...
 
+    async def plan(self, spec: MachineSpec) -> Memory:
+        """What is to be written down before the order: a `planned_memory` that also names the Harvester and the disks.
+
+        Makes nothing. Whatever `ensure` makes with it can be found and removed by it, on that Harvester alone.
+        Raises MachineRefused, InfrastructureUnknown.
+        """
+        ...
+
     async def ensure(self, spec: MachineSpec, memory: Memory | None) -> Memory:
         """Order the machine and return once the order is recorded at the infrastructure (not: running).
 
