@@ -14,7 +14,8 @@ from windrow.assembly.story import Rackroom, rackroom
 from windrow.clusters.kinds import MACHINE
 from windrow.emulator.faults import CONFLICT, Fault, Refuse
 from windrow.emulator.inventory import inventory
-from windrow.harvester.kinds import VM_ACTIONS
+from windrow.harvester.kinds import VM, VM_ACTIONS
+from windrow.harvester.names import CLUSTER_UID, MACHINE_UID
 from windrow.kube.objects import Raw, dig, name_of
 from windrow.kube.refs import EVENT, SECRET
 from windrow.kube.requests import call
@@ -149,5 +150,28 @@ def test_a_conflict_is_not_the_end_of_the_guests_account(plural: str) -> None:
             assert room.harvester.faults.struck(conflict) == 1
             left = {item for item in await inventory(room.harvester.api) if item not in before}
             assert {item[0] for item in left} <= {"VirtualMachineImage", "NetworkAttachmentDefinition"}
+
+    run_story(story())
+
+
+def test_a_vm_that_lost_its_marks_is_not_left_behind() -> None:
+    async def story() -> None:
+        async with rackroom(seed=1) as room:
+            stage = await begin(room)
+            await stage.settled()
+            worker = VM.ref(next(name for name in await names(stage) if "workers" in name), "default")
+            marks = (await room.at_harvester.get(worker))["metadata"]["annotations"]
+            nothing = dict.fromkeys((MACHINE_UID, CLUSTER_UID))
+            await room.at_harvester.patch(worker, {"metadata": {"annotations": nothing}})
+            await room.pass_time(minutes=10)
+            await room.manager.delete(MACHINE.ref(worker.name, "fleet-default"))
+            await room.pass_time(minutes=5)
+            assert worker.name in await names(stage)
+            found = await room.at_harvester.get(worker)
+            assert "deletionTimestamp" not in found["metadata"]
+            again = {key: marks[key] for key in nothing}
+            await room.at_harvester.patch(worker, {"metadata": {"annotations": again}})
+            await stage.settled(without=worker.name)
+            assert await room.at_harvester.find(worker) is None
 
     run_story(story())

@@ -14,7 +14,7 @@ from typing import Any
 
 from windrow.harvester.cloud_init_secret import secret_ref
 from windrow.harvester.identity import is_marked
-from windrow.harvester.names import REMOVED_CLAIMS
+from windrow.harvester.names import CLUSTER_UID, MACHINE_UID, REMOVED_CLAIMS
 from windrow.harvester.vms import Vm, read_vm
 from windrow.harvester.volumes import own_claims
 from windrow.kube import requests
@@ -23,6 +23,7 @@ from windrow.kube.objects import is_deleting, uid_of
 from windrow.kube.refs import PVC, Ref
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.plans import planned_claims
+from windrow.nodedriver.problems import Problem, Refused
 from windrow.nodedriver.steps import Call, Gather, Note, Talk
 
 
@@ -31,11 +32,13 @@ def remove(configuration: Configuration, volumes: frozenset[str], known: Vm | No
 
     At most three calls while the VM is there. `known` is a reading of a current cache that may stand for the first:
     both writes carry the VM's uid, so they cannot hit another. A VM of this name that is not this machine's is not
-    touched: then the machine is gone. Raises the KubeError that stopped it.
+    touched: then the machine is gone. Raises Refused for its VM without its marks, and the KubeError that stopped it.
     """
     if known is None or not configuration.claims:
         raw = yield from find(configuration.ref, "see what is to be removed")
         if raw is None or not is_marked(raw, configuration.cluster_uid, configuration.machine_uid):
+            if raw is not None and uid_of(raw) == configuration.vm_uid:
+                raise Refused(lost_its_marks(configuration))
             yield from _clear_up(configuration, volumes)
             return True
         known = read_vm(raw)
@@ -49,6 +52,16 @@ def remove(configuration: Configuration, volumes: frozenset[str], known: Vm | No
         # Since the reading it went, perhaps without its disks, or another took the name and was not touched.
         return (yield from remove(configuration, volumes))
     return False
+
+
+def lost_its_marks(configuration: Configuration) -> Problem:
+    """Somebody took its marks off the VM: it is neither gone nor, for certain, still ours to remove."""
+    where = f"{configuration.vm_namespace}/{configuration.machine_name}"
+    return Problem(
+        f"VM {where} is the one that was made for this machine, but its annotations do not say so any more",
+        f"set {MACHINE_UID} to {configuration.machine_uid} and {CLUSTER_UID} to {configuration.cluster_uid} on it, "
+        "or delete it by hand",
+    )
 
 
 def _order(vm: Vm, claims: str) -> Talk[None]:

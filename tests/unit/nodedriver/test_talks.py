@@ -617,3 +617,12 @@ def test_the_disks_of_a_vm_that_went_after_the_reading_go_too(way: str) -> None:
         shelf.run_both_ways(lambda: remove(replace(BASE, claims=("own",)), frozenset(), known), way) is True
     )
     assert not shelf.objects
+
+
+def test_a_vm_that_lost_its_marks_is_neither_removed_nor_taken_for_gone(way: str) -> None:
+    shelf = Shelf((REF, {}), (PVC.ref("own", "ns"), {"metadata": OURS}))
+    own = replace(BASE, vm_uid=shelf.objects[REF.path]["metadata"]["uid"], claims=("own",))
+    before = dict(shelf.objects)
+    with pytest.raises(Refused, match="annotations do not say so any more; set windrow"):
+        removed(shelf, way, own)
+    assert shelf.objects == before
