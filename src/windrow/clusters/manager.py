@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from windrow.client.client import Client
 from windrow.client.retrying import RetryingTransport
 from windrow.client.transport import Transport
 from windrow.client.watching import WatchedCache
-from windrow.clusters.actions import GrantAccess
+from windrow.clusters.actions import GrantAccess, Retire
 from windrow.clusters.carry_out import Carrier, trouble_lasts
 from windrow.clusters.cluster_deeds import find_proxy
 from windrow.clusters.desk import Desk, Harvesters
@@ -25,7 +25,7 @@ from windrow.clusters.plan import Plan, plan_cluster
 from windrow.clusters.records import Machine, read_machine
 from windrow.clusters.sealed import Sealed, read_any_sealed, read_sealed
 from windrow.clusters.seen import Seen, Trouble
-from windrow.clusters.status import derive_cluster, derive_machine, find_wait
+from windrow.clusters.status import derive_cluster, derive_machine, find_wait, is_whole
 from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import Raw, dig, name_of, namespace_of, version_of
 from windrow.kube.patches import make_merge_patch
@@ -42,6 +42,7 @@ V = TypeVar("V")
 
 LOOK_AGAIN = timedelta(seconds=30)  # after a refusal: an image may have been imported meanwhile
 CATCH_UP = timedelta(seconds=1)
+LISTEN_FIRST = timedelta(seconds=10)  # after a start: what could not be asked in this time is told as unknown
 
 
 class Unfinished(Exception):
@@ -68,6 +69,7 @@ class Manager:
         self._watched: set[str] = set()
         self._homes: dict[str, Ref] = {}  # machine uid -> its Cluster
         self._group: asyncio.TaskGroup | None = None
+        self._begun = clock.now()
 
         def cache(kind: Kind, read: Callable[[Raw], V | None]) -> WatchedCache[V]:
             return WatchedCache(api.transport, kind, "", read, clock, chance)
@@ -188,14 +190,31 @@ class Manager:
             return SETTLED
         link = self._open_link(key, seen)
         plan = plan_cluster(seen)
+        await self._own_up(seen, plan)
         troubles = await self._carrier.carry_out(plan, seen)
         troubles = self._remember(seen, troubles)
         if plan.actions and not troubles and not _only_asks(plan):
             if seen.preflight is not None:
                 await self._say_cluster(seen, plan, troubles)  # what the preflight found is seen only now
             return Changed(f"{len(plan.actions)} actions")
-        await self._say(seen, plan, troubles)
+        listens_until = self._find_listening(seen)
+        if listens_until is not None and not troubles:
+            return Waiting("Harvester and the guest API", seen.now, "the status is written", listens_until)
+        await self._say(_without_retired(seen, plan, troubles), plan, troubles)
         return self._outcome(seen, plan, troubles, link)
+
+    def _find_listening(self, seen: Seen) -> datetime | None:
+        """Until when nothing is said because this process has just begun and has not heard from all sides yet.
+
+        What it does not know yet is known to the status. Were that overwritten with "unknown", each restart would
+        take Ready from healthy clusters and give all that is counted from its date a new beginning.
+        """
+        until = self._begun + LISTEN_FIRST
+        if seen.now >= until or seen.cluster.deleting is not None:
+            return None
+        unheard = seen.standing.initialized and not seen.guest.answers
+        unheard |= any(machine.record.was_made and machine.presence == "unknown" for machine in seen.machines)
+        return until if unheard else None
 
     def _open_link(self, key: Ref, seen: Seen) -> Link | None:
         """Keep the way into the guest open, and pointing where its servers are."""
@@ -211,6 +230,13 @@ class Manager:
         running = {url for url in urls if url not in _stopped_urls(seen)}
         link.lead_to([url for url in urls if url in running] or urls)
         return link
+
+    async def _own_up(self, seen: Seen, plan: Plan) -> None:
+        """Before work that may take long: a status that claims more than is so is corrected first."""
+        claims = seen.standing.raw.get("ready") is True and seen.cluster.deleting is None
+        if not (plan.actions and claims) or is_whole(seen) or self._find_listening(seen):
+            return
+        await self._say_cluster(seen, plan, self._troubles.get(seen.cluster.uid, {}))
 
     def _remember(self, seen: Seen, troubles: dict[str, Trouble]) -> dict[str, Trouble]:
         before = self._troubles.get(seen.cluster.uid, {})
@@ -257,6 +283,20 @@ def _stopped_urls(seen: Seen) -> set[str]:
         or (machine.sighting and machine.sighting.state in ("stopped", "failed"))
     ]
     return set(addresses_of(replace(seen, machines=tuple(stopped))))
+
+
+def _without_retired(seen: Seen, plan: Plan, troubles: Mapping[str, Trouble]) -> Seen:
+    """What was seen, as it is now that machines were given up: no status may count on those any more."""
+    given_up = {action.machine for action in plan.actions if isinstance(action, Retire)} - troubles.keys()
+    if not given_up:
+        return seen
+    machines = tuple(
+        replace(machine, record=replace(machine.record, deleting=machine.record.deleting or seen.now))
+        if machine.name in given_up
+        else machine
+        for machine in seen.machines
+    )
+    return replace(seen, machines=machines)
 
 
 def _only_asks(plan: Plan) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from windrow.clusters.actions import Enlist, Retire, Wait
 from windrow.clusters.endpoint import find_server
 from windrow.clusters.parts import Disruption, Part, Sheet
@@ -18,7 +21,7 @@ def plan(seen: Seen) -> Part:
         staying = seen.of_pool(pool)
         surplus = len(staying) - pool.quantity
         if surplus > 0:
-            _shrink(staying, surplus, pool, sheet)
+            _shrink(staying, surplus, pool, seen, sheet)
         elif surplus < 0:
             _grow(-surplus - _still_members(pool, seen), pool, server, seen, sheet)
     _retire_orphans(seen, sheet)
@@ -54,22 +57,52 @@ def _machines(count: int) -> str:
     return "1 machine" if count == 1 else f"{count} machines"
 
 
-def _shrink(staying: tuple[MachineSeen, ...], surplus: int, pool: Pool, sheet: Sheet) -> None:
-    for machine in sorted(staying, key=_least_missed)[:surplus]:
-        why = f"pool {pool.name} asks for {pool.quantity}, {len(staying)} there; {_choice(machine)}"
+def _shrink(staying: tuple[MachineSeen, ...], surplus: int, pool: Pool, seen: Seen, sheet: Sheet) -> None:
+    for machine in choose_surplus(staying, surplus, seen):
+        why = f"pool {pool.name} asks for {pool.quantity}, {len(staying)} there; {_choice(machine, seen)}"
         sheet.asked.append(Disruption("shrink", machine.name, Retire(why, machine.name)))
 
 
-def _least_missed(machine: MachineSeen) -> tuple[bool, bool, object, str]:
-    """Marked ones first, then unhealthy ones, then the oldest."""
+def choose_surplus(machines: Iterable[MachineSeen], count: int, seen: Seen) -> list[MachineSeen]:
+    """The `count` machines that are missed least."""
+    return sorted(machines, key=lambda machine: _worth(machine, seen))[:count]
+
+
+def _worth(machine: MachineSeen, seen: Seen) -> tuple[bool, bool, bool, bool, bool, object, str]:
+    """Marked ones first, then those that do not run, are not Ready, not complete, have not joined; then the oldest.
+
+    Among nodes that are all Ready one without its role label yet is worth less than one that takes workloads.
+    """
     record = machine.record
-    return not record.delete_first, machine.is_ready, record.created, record.name
+    return (
+        not record.delete_first,
+        not machine.is_down,
+        machine.is_ready,
+        _was_whole(machine, seen),
+        machine.node is not None or record.was_ready,
+        record.created,
+        record.name,
+    )
 
 
-def _choice(machine: MachineSeen) -> str:
+def _was_whole(machine: MachineSeen, seen: Seen) -> bool:
+    """Whether it is complete; while the guest is silent, whether it was when the guest last spoke."""
+    if seen.guest.answers or machine.node is None:
+        return seen.is_complete(machine)
+    as_was = replace(machine, node=replace(machine.node, ready=machine.record.was_ready))
+    return seen.is_complete(as_was)
+
+
+def _choice(machine: MachineSeen, seen: Seen) -> str:
     if machine.record.delete_first:
         return "this one is marked to go first"
-    return "the oldest goes" if machine.is_ready else "this one is not Ready"
+    if machine.is_down:
+        return "this one does not run"
+    if machine.node is None and not machine.record.was_ready:
+        return "this one has not joined yet"
+    if seen.guest.answers and not seen.is_complete(machine):
+        return "this one is not complete yet" if machine.is_ready else "this one is not Ready"
+    return "the oldest goes"
 
 
 def _retire_orphans(seen: Seen, sheet: Sheet) -> None:

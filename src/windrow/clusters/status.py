@@ -246,7 +246,23 @@ def find_wait(seen: Seen, plan: Plan, troubles: Troubles) -> Wait | None:
     if waits:
         more = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
         return Wait(f"{waits[0].what}{more}", waits[0].then)
-    return general[0] if general else None
+    return general[0] if general else _missing_machines(seen)
+
+
+def _missing_machines(seen: Seen) -> Wait | None:
+    """Of a pool that lacks machines of which nothing can be said, since they are not even recorded."""
+    if not seen.standing.initialized or seen.cluster.deleting is not None:
+        return None
+    for pool in seen.cluster.pools:
+        ready = _complete(pool, seen)
+        if ready < pool.quantity:
+            return Wait(
+                f"pool {pool.name} to have all its machines: {ready} of {pool.quantity} are Ready",
+                "they are made once it is not paused any more"
+                if pool.paused
+                else "the missing ones are made",
+            )
+    return None
 
 
 def _shown_wait(machine: MachineSeen, seen: Seen, plan: Plan, troubles: Troubles) -> Wait | None:

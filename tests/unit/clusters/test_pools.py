@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.unit.clusters.worlds import (
     NOON,
     SERVER,
@@ -10,6 +11,7 @@ from tests.unit.clusters.worlds import (
     a_pool,
     held,
     leaving,
+    look,
     minutes,
     missing,
     nodeless,
@@ -18,11 +20,15 @@ from tests.unit.clusters.worlds import (
     record_of,
     silent,
     some,
+    stopped,
     subjects,
+    unordered,
     unready,
 )
 
 from windrow.clusters.actions import Enlist, Retire
+from windrow.clusters.pools import choose_surplus
+from windrow.clusters.seen import Guest
 
 SERVERS = a_pool("servers", 3, SERVER)
 WORKERS = a_pool("workers", 2)
@@ -149,3 +155,48 @@ def test_a_newcomer_that_is_not_wanted_any_more_goes_first():
     plan = with_servers(a_pool("workers", 1), [new, a_machine("w2", WORKERS)])
 
     assert subjects(plan, Retire) == ["w1"]
+
+
+TEN = minutes(10)
+
+
+def unlabelled(machine):
+    return replace(machine, node=replace(machine.node, is_worker=False))
+
+
+# Each pair: the one that goes, the one that stays; the one that stays is the older where age must not decide.
+PAIRS = {
+    "ordered, not made": (unordered, lambda machine: machine),
+    "never joined": (nodeless, lambda machine: machine),
+    "not Ready": (unready, lambda machine: machine),
+    "its VM stands still": (stopped, nodeless),
+    "its VM is gone": (missing, unready),
+    "without its role label": (unlabelled, lambda machine: machine),
+    "never joined, as the guest falls silent": (nodeless, unready),
+    "ordered, as the guest falls silent": (unordered, unready),
+    "without its role label, as the guest falls silent": (lambda m: unready(unlabelled(m)), unready),
+}
+
+
+@pytest.mark.parametrize("why", PAIRS)
+def test_what_is_furthest_from_being_whole_goes_even_when_it_is_the_younger(why):
+    worse, better = PAIRS[why]
+    going = record_of(worse(a_machine("w1", WORKERS)), created=NOON - TEN)
+    staying = record_of(better(a_machine("w2", WORKERS)), created=NOON - 2 * TEN)
+
+    guest = silent() if "silent" in why else Guest("answers")
+    seen = look(a_cluster(SERVERS, WORKERS), guest=guest)
+
+    assert choose_surplus([staying, going], 1, seen) == [going]
+
+
+def test_a_silent_guest_does_not_cost_the_only_worker_that_was_ready():
+    workers = [unready(a_machine("w1", WORKERS))]
+    workers += [
+        record_of(unordered(a_machine(f"w{number}", WORKERS)), created=NOON) for number in range(2, 6)
+    ]
+
+    plan = with_servers(a_pool("workers", 1), workers, guest=silent())
+
+    assert subjects(plan, Retire) == ["w2", "w3", "w4", "w5"]
+    assert all("has not joined yet" in action.because for action in of_kind(plan, Retire))

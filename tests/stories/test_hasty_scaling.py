@@ -1,0 +1,148 @@
+"""A pool that is scaled up and down again before the manager could follow."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+from tests.stories.telling import SERVERS, a_cluster, a_pool, machines_of, post, scale, stock
+
+from windrow.assembly.clock import LoopClock, run_story
+from windrow.assembly.story import VIP, Rackroom, rackroom
+from windrow.client.transport import Transport
+from windrow.formats.fastjson import loads
+from windrow.kube.conditions import is_true
+from windrow.kube.errors import Unreachable
+from windrow.kube.kubeconfig import Access
+from windrow.kube.objects import Raw, dig, is_deleting, name_of
+from windrow.kube.refs import Ref
+from windrow.kube.requests import Event, Reply, Request
+
+
+@dataclass
+class Slow:
+    """Every write takes its time; what is said of Clusters is kept."""
+
+    inner: Transport
+    clock: LoopClock
+    takes: timedelta
+    said: list[Raw] = field(default_factory=list)
+
+    async def send(self, request: Request) -> Reply:
+        if not request.is_read:
+            await self.clock.until(self.clock.now() + self.takes)
+        reply = await self.inner.send(request)
+        if not request.is_read and reply.status < 300:
+            raw = loads(reply.body)
+            self.said += [raw] if raw.get("kind") == "Cluster" else []
+        return reply
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[Event]]:
+        async with self.inner.stream(request) as events:
+            yield events
+
+
+@dataclass
+class Line:
+    """A line that may be cut."""
+
+    inner: Transport
+    cut: set[str]
+
+    async def send(self, request: Request) -> Reply:
+        if self.cut:
+            raise Unreachable("the line is cut")
+        return await self.inner.send(request)
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[Event]]:
+        if self.cut:
+            raise Unreachable("the line is cut")
+        async with self.inner.stream(request) as events:
+            yield events
+
+
+async def _ready_workers(room: Rackroom, ref: Ref) -> set[str]:
+    return {
+        name_of(raw)
+        for raw in await machines_of(room, ref, "workers")
+        if not is_deleting(raw) and is_true(dig(raw, "status", "conditions"), "Ready")
+    }
+
+
+async def _look(room: Rackroom, ref: Ref, seconds: float, most: int) -> None:
+    """For this long: a Cluster that claims to be Ready has as many as the least that was asked for; else it says why."""
+    for _ in range(int(seconds * 2)):
+        await room.pass_time(seconds=0.5)
+        raw = await room.manager.get(ref)
+        if dig(raw, "status", "observedGeneration") != dig(raw, "metadata", "generation"):
+            continue
+        ready = await _ready_workers(room, ref)
+        if dig(raw, "status", "ready"):
+            assert len(ready) >= most
+        else:
+            assert dig(raw, "status", "waiting", "for")
+
+
+@pytest.mark.parametrize("takes", [0.0, 0.3])
+@pytest.mark.parametrize("silent", [False, True])
+def test_scaled_up_and_down_in_haste_the_workers_that_are_ready_stay(takes: float, silent: bool) -> None:
+    async def story() -> None:
+        documents = a_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 2))
+        cut: set[str] = set()
+        async with rackroom(seed=3, manage=False) as room:
+
+            def dial(access: Access) -> Transport:
+                inner = room.dial(access)
+                return inner if access.server == VIP else Line(inner, cut)
+
+            slow = Slow(room.api.local(), room.clock, timedelta(seconds=takes))
+            await stock(room, documents)
+            room.start_manager(slow, dial)
+            ref = await post(room, documents)
+            stage = room.stage(ref.name, ref.namespace)
+            await stage.settled()
+            before = await _ready_workers(room, ref)
+
+            await scale(room, ref, 1, 12)
+            await _look(room, ref, 8, most=12)
+            if silent:
+                cut.add("guest")
+                await room.pass_time(minutes=2)
+            await scale(room, ref, 1, 1)
+            await _look(room, ref, 60, most=1)
+            cut.clear()
+            await _look(room, ref, 120, most=1)
+            await stage.settled()
+
+            kept = await _ready_workers(room, ref)
+            assert len(kept) == 1
+            assert kept <= before
+
+    run_story(story())
+
+
+def test_while_many_machines_are_recorded_the_cluster_does_not_claim_to_be_ready() -> None:
+    async def story() -> None:
+        documents = a_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 1))
+        async with rackroom(seed=3, manage=False) as room:
+            slow = Slow(room.api.local(), room.clock, timedelta(seconds=0.5))
+            await stock(room, documents)
+            room.start_manager(slow)
+            ref = await post(room, documents)
+            await room.stage(ref.name, ref.namespace).settled()
+
+            await scale(room, ref, 1, 30)
+            await room.pass_time(seconds=2)  # the thirty are not even recorded yet
+
+            status = (await room.manager.get(ref))["status"]
+            assert len(await machines_of(room, ref, "workers")) < 30
+            assert not status["ready"]
+            assert status["workers"] == "1/30"
+            assert status["waiting"]["for"] == "pool workers to have all its machines: 1 of 30 are Ready"
+
+    run_story(story())
