@@ -6,7 +6,7 @@ import asyncio
 
 from windrow.assembly.authority import write_private
 from windrow.assembly.clock import SystemClock
-from windrow.assembly.embedded import Emulated, embedded_harvester
+from windrow.assembly.embedded import MANAGER_FILE, Emulated, embedded_harvester
 from windrow.assembly.options import EmulateOptions, Out
 from windrow.assembly.stock import Stock, credential_secrets, read_stock
 from windrow.formats.yaml import dump_all
@@ -39,4 +39,5 @@ def _write_credentials(options: EmulateOptions, emulated: Emulated, stock: Stock
     path = options.state / CREDENTIALS_FILE
     write_private(path, dump_all(credential_secrets(stock, emulated.kubeconfig)))
     out.say(f"The credentials that the manifests name: {path}")
-    out.say(f"Give them to the manager: kubectl --kubeconfig MANAGER apply -f {path}")
+    # Where `windrow serve` leaves its kubeconfig in the same directory.
+    out.say(f"Give them to the manager: windrow apply --kubeconfig {options.state / MANAGER_FILE} {path}")

@@ -9,7 +9,7 @@ REFUSED = 3  # the input is not acceptable; nothing was changed
 NOT_FOUND = 4  # what was named does not exist
 UNREACHABLE = 5  # a server could not be reached, or did not accept the credential
 TIMED_OUT = 6  # --timeout passed first; what was ordered goes on
-INTERRUPTED = 130  # Ctrl-C or SIGTERM
+INTERRUPTED = 130  # Ctrl-C; for demo also SIGTERM or SIGHUP
 
 MEANING = {
     OK: "done, and everything looked at held",
@@ -19,5 +19,6 @@ MEANING = {
     NOT_FOUND: "what was named does not exist",
     UNREACHABLE: "a server could not be reached, or refused the credential",
     TIMED_OUT: "the time given with --timeout passed first",
-    INTERRUPTED: "interrupted by Ctrl-C or SIGTERM (`serve` and `emulate` end so, with 0)",
+    INTERRUPTED: "interrupted by Ctrl-C before it was done, `demo` also by SIGTERM or SIGHUP (`serve` and `emulate` "
+    "end so with 0; `demo --keep`, once it has played, with 0 or 1, by its checks)",
 }

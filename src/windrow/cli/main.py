@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
-from windrow.cli import exits
+from windrow.cli import exits, options
 from windrow.cli.edge import Edge, real_edge
 
 
@@ -122,7 +122,7 @@ def _parser_for(verb: Verb, module: Any, edge: Edge) -> _Parser:
         epilog=f"examples:\n{examples.rstrip()}" if examples else None,
     )
     module.arguments(parser)
-    parser.add_argument("--verbose", action="store_true", help="show the trace of an error")
+    options.add_verbose(parser)
     return parser
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 from windrow.values.duration import NotDuration, parse_duration
 
@@ -29,24 +30,43 @@ def add_manager(parser: argparse.ArgumentParser) -> None:
 
 
 def _span(text: str) -> timedelta:
+    if text.isascii() and text.isdigit():  # as `timeout` and many others take it
+        text = f"{text}s"
     try:
         return parse_duration(text)
     except NotDuration as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def add_timeout(parser: argparse.ArgumentParser) -> None:
+PATIENCE = timedelta(minutes=30)
+
+
+def add_wait(parser: argparse.ArgumentParser, until: str) -> None:
+    """`--wait` and `--timeout`; the second means the first. See `settle_wait`."""
+    parser.add_argument("--wait", action="store_true", help=f"return when {until}")
+    add_timeout(parser, default=None, also="; means --wait")
+
+
+def settle_wait(given: argparse.Namespace) -> None:
+    """Bring what `add_wait` read into agreement."""
+    given.wait = given.wait or given.timeout is not None
+    given.timeout = PATIENCE if given.timeout is None else given.timeout
+
+
+def add_timeout(
+    parser: argparse.ArgumentParser, default: timedelta | None = PATIENCE, also: str = ""
+) -> None:
     parser.add_argument(
         "--timeout",
         metavar="SPAN",
         type=_span,
-        default=timedelta(minutes=30),
-        help="how long to wait, as 90s or 20m (default: 30m); passing it is exit code 6",
+        default=default,
+        help=f"how long to wait, as 90s or 20m (default: 30m); passing it is exit code 6{also}",
     )
 
 
 def _port(text: str) -> int:
-    if not text.isdigit() or int(text) > 65535:
+    if not (text.isascii() and text.isdigit()) or int(text) > 65535:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a port; 0 to 65535, where 0 lets the system choose"
         )
@@ -57,6 +77,36 @@ def add_port(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=_port, default=0, metavar="PORT", help="of the API (default: one that is free)"
     )
+
+
+def _proxy(text: str) -> str:
+    if not text:  # none; argparse sends the default through here, too
+        return text
+    try:
+        url = urlsplit(text)
+        good = url.scheme == "http" and bool(url.hostname) and url.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not the URL of an HTTP proxy; write http://HOST:PORT (TLS goes through it untouched)"
+        )
+    return text
+
+
+def add_proxy(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--proxy",
+        metavar="URL",
+        type=_proxy,
+        default="",
+        help="HTTP proxy to Harvesters and guests whose kubeconfig names none",
+    )
+
+
+def add_verbose(parser: argparse.ArgumentParser) -> None:
+    """For help only: `--verbose` is taken out before, because it may stand anywhere."""
+    parser.add_argument("--verbose", action="store_true", help="show the trace of an error")
 
 
 def add_state(parser: argparse.ArgumentParser) -> None:

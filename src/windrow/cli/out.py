@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -64,11 +65,15 @@ class LiveOut(PlainOut):
                 self.board.above(one)
 
 
+# A command at the start of a line, or after `Try: ` and its like.
+_COMMAND = re.compile(r"(^|: )(kubectl|windrow) ")
+
+
 def as_said(text: str, width: int) -> list[str]:
     """`text` in lines that fit, hanging under its own indent. Commands stay whole, so that they can be copied."""
     bare = text.lstrip(" ")
     indent = " " * (len(text) - len(bare))
-    if len(text) <= width or "kubectl " in bare or bare.startswith("windrow "):
+    if len(text) <= width or _COMMAND.search(bare):
         return [text]
     return wrap(bare, width, first=indent, rest=f"{indent}  ")
 

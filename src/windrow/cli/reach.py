@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from windrow.cli import exits
 from windrow.cli.complaints import Complaint, not_text, one_line
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from windrow.client.client import Client
     from windrow.kube.kubeconfig import Access
     from windrow.values.clock import Clock
+
+T = TypeVar("T")
 
 MANAGER = Path(".windrow") / "manager.yaml"
 
@@ -96,11 +98,11 @@ async def reached(given: argparse.Namespace, edge: Edge) -> AsyncIterator[Reache
         yield Reached(Client(transport), access, namespace, clock)
 
 
-def with_manager(given: argparse.Namespace, edge: Edge, work: Callable[[Reached], Awaitable[int]]) -> int:
-    """Run `work` with the management API and return its exit code."""
+def with_manager(given: argparse.Namespace, edge: Edge, work: Callable[[Reached], Awaitable[T]]) -> T:
+    """Run `work` with the management API and return its result."""
     import asyncio
 
-    async def whole() -> int:
+    async def whole() -> T:
         async with reached(given, edge) as manager:
             return await work(manager)
 

@@ -31,6 +31,7 @@ def test_each_verb_s_help_has_an_example_and_fits_80_columns(windrow: Windrow, v
 
     assert answer.code == exits.OK
     assert f"  windrow {verb}" in answer.out or verb == "version"
+    assert "--verbose" in answer.out
     assert max(len(line) for line in answer.out.splitlines()) <= 80
 
 
@@ -161,6 +162,18 @@ def test_a_fact_that_begins_with_a_name_keeps_its_spelling():
         (["emulate", "console", "a/b"], exits.UNREACHABLE, "harvester.yaml"),
         (["emulate", "frob"], exits.USAGE, "frob"),
         (["serve", "--port", "99999"], exits.USAGE, "99999"),
+        (["emulate", "--port", "99999999"], exits.USAGE, "99999999"),
+        (["serve", "--port", "²"], exits.USAGE, "not a port"),
+        (["serve", "--proxy", "banana"], exits.USAGE, "banana"),
+        (["serve", "--proxy", "http://host:x"], exits.USAGE, "http://HOST:PORT"),
+        (["serve", "--kubeconfig", "x.bin"], exits.REFUSED, "x.bin is not text"),
+        (["serve", "--state", "config.yaml"], exits.USAGE, "config.yaml"),
+        (["emulate", "--state", "config.yaml/x"], exits.USAGE, "config.yaml"),
+        (["emulate", "--stock", "x.bin"], exits.REFUSED, "x.bin is not text"),
+        (["demo", "--manifest", "x.bin"], exits.REFUSED, "x.bin is not text"),
+        (["demo", "--state", "config.yaml"], exits.USAGE, "directory that can be written"),
+        (["demo", "--report", "."], exits.USAGE, "ile that can be written"),
+        (["scale", "a", "b=1", "--timeout", "soon"], exits.USAGE, "soon"),
         (["serve", "--kubeconfig", "bad.yaml"], exits.UNREACHABLE, "not YAML"),
     ],
 )
@@ -168,6 +181,7 @@ def test_what_cannot_work_is_told_in_two_lines_before_anything_starts(
     windrow: Windrow, tmp_path: Path, argv: list[str], code: int, named: str
 ):
     (tmp_path / "bad.yaml").write_text("a: [")
+    (tmp_path / "x.bin").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "config.yaml").write_text("apiVersion: v1\nkind: HarvesterConfig\nmetadata: {name: x}")
 
     answer = windrow(*argv)

@@ -66,3 +66,4 @@ def test_the_picture_is_always_the_last_one_shown():
 def test_a_long_sentence_hangs_under_its_indent_and_a_command_stays_whole():
     assert as_said("  put on its shelves: images", 20) == ["  put on its", "    shelves: images"]
     assert as_said("  kubectl --kubeconfig a get nodes", 20) == ["  kubectl --kubeconfig a get nodes"]
+    assert as_said("Try: windrow apply --kubeconfig a b", 20) == ["Try: windrow apply --kubeconfig a b"]

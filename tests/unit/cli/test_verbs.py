@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
+import signal
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,8 @@ import pytest
 from tests.unit.cli.conftest import MANIFEST
 
 from windrow.apiserver.local import Local
-from windrow.cli import exits
+from windrow.cli import exits, main
+from windrow.cli.edge import Edge
 from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.kube.refs import SECRET
 
@@ -94,6 +98,14 @@ def test_apply_waits_until_the_cluster_is_ready_and_says_what_it_waits_for(
     assert answer.code == exits.OK
     assert "Cluster fleet-default/orchard is ready" in answer.out
     assert "waits for the first server" in answer.err
+
+
+@pytest.mark.parametrize("timeout", ["1s", "1"])
+def test_a_timeout_means_to_wait_and_a_bare_number_means_seconds(
+    windrow: Windrow, orchard: Manager, timeout: str
+):
+    assert windrow("apply", "cluster.yaml", "--timeout", timeout).code == exits.TIMED_OUT
+    assert windrow("scale", "orchard", "workers=1", "--timeout", timeout).code == exits.TIMED_OUT
 
 
 def test_a_status_about_an_older_manifest_does_not_count_as_ready(windrow: Windrow, orchard: Manager):
@@ -219,6 +231,12 @@ def test_every_file_that_cannot_be_read_is_told(windrow: Windrow, tmp_path: Path
     assert "defect" not in answer.err
 
 
+def test_a_namespace_without_clusters_is_told_by_its_name(windrow: Windrow, orchard: Manager):
+    answer = windrow("status", "-n", "nope")
+
+    assert answer.out == "There are no clusters in namespace nope; see all: windrow status\n"
+
+
 # -- status ------------------------------------------------------------------------------------------------------
 
 
@@ -314,6 +332,29 @@ def test_delete_returns_when_the_cluster_is_gone(windrow: Windrow, orchard: Mana
     assert answer.code == exits.OK
     assert "is gone" in answer.out
     assert windrow("status", "orchard").code == exits.NOT_FOUND
+
+
+class Typist(io.StringIO):
+    """A terminal at which somebody presses Ctrl-C instead of answering."""
+
+    came_back = False
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self, size: int = -1) -> str:  # type: ignore[override]
+        signal.raise_signal(signal.SIGINT)
+        self.came_back = True
+        return "orchard\n"
+
+
+def test_ctrl_c_at_the_prompt_ends_the_question_at_once(orchard: Manager, tmp_path: Path):
+    typist, err = Typist(), io.StringIO()
+    edge = Edge({}, tmp_path, typist, io.StringIO(), err, lambda: datetime.now(UTC), terminal=True)
+
+    assert main.run(["delete", "orchard"], edge) == exits.INTERRUPTED
+    assert not typist.came_back
+    assert orchard.do(lambda api: api.get(ORCHARD))
 
 
 def test_delete_without_waiting_leaves_the_rest_to_the_manager(windrow: Windrow, orchard: Manager):

@@ -31,8 +31,7 @@ MANAGER = "windrow-apply"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="manifests; - reads standard input")
-    parser.add_argument("--wait", action="store_true", help="return when the clusters are ready")
-    options.add_timeout(parser)
+    options.add_wait(parser, "the clusters are ready")
     options.add_manager(parser)
 
 
@@ -101,6 +100,7 @@ async def _send(placed: list[tuple[Kind, Raw]], manager: Reached, edge: Edge) ->
 
 
 def run(given: argparse.Namespace, edge: Edge) -> int:
+    options.settle_wait(given)
     documents, notes = clean(read_documents(given.files, edge))
     placed = _in_order(documents)
     say_notes(notes, edge)

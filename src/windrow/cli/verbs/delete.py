@@ -30,13 +30,29 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, edge: Edge) -> int:
-    return reach.with_manager(given, edge, lambda manager: _delete(given, edge, manager))
-
-
-async def _delete(given: argparse.Namespace, edge: Edge, manager: Reached) -> int:
-    cluster = await reach.get_cluster(manager, given.name, given.namespace or "")
+    seen = ""
     if edge.terminal and edge.stdin.isatty() and not given.yes:
-        await _ask(cluster, edge, manager)
+        # Asked outside of the event loop, which would keep Ctrl-C to itself until the line is read.
+        cluster, machines = reach.with_manager(given, edge, lambda manager: _look(given, manager))
+        _ask(cluster, machines, edge)
+        seen = uid_of(cluster)
+    return reach.with_manager(given, edge, lambda manager: _delete(given, edge, manager, seen))
+
+
+async def _look(given: argparse.Namespace, manager: Reached) -> tuple[Raw, int]:
+    """The cluster, and how many machines it has."""
+    cluster = await reach.get_cluster(manager, given.name, given.namespace or "")
+    views = [read_machine(raw) for raw in await reach.machines_of(manager, [cluster])]
+    return cluster, sum(one.cluster == cluster["metadata"]["name"] for one in views)
+
+
+async def _delete(given: argparse.Namespace, edge: Edge, manager: Reached, seen: str) -> int:
+    """`seen` is the uid of the cluster that was agreed to; "" where nobody was asked."""
+    cluster = await reach.get_cluster(manager, given.name, given.namespace or "")
+    if seen and uid_of(cluster) != seen:
+        raise Complaint(
+            f"{reach.named(cluster)} was made anew meanwhile.", "Look at it, then delete it.", exits.FAILED
+        )
     ref, uid = ref_of(CLUSTER, cluster), uid_of(cluster)
     await manager.client.delete(ref, uid=uid)
     edge.say(f"{ref} is being deleted")
@@ -47,10 +63,8 @@ async def _delete(given: argparse.Namespace, edge: Edge, manager: Reached) -> in
     return await waiting.wait_for_gone(manager, ref, uid, given.timeout, edge)
 
 
-async def _ask(cluster: Raw, edge: Edge, manager: Reached) -> None:
+def _ask(cluster: Raw, count: int, edge: Edge) -> None:
     name = cluster["metadata"]["name"]
-    views = [read_machine(raw) for raw in await reach.machines_of(manager, [cluster])]
-    count = sum(one.cluster == name for one in views)
     edge.out.write(
         f"This deletes {reach.named(cluster)}: {count} machine{'s' * (count != 1)}, with their disks.\n"
         f"Type its name to go on: "

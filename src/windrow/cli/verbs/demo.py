@@ -19,6 +19,7 @@ from windrow.cli import exits, options
 from windrow.cli.complaints import Complaint
 from windrow.cli.edge import Edge
 from windrow.cli.manifests import read_documents
+from windrow.cli.places import insist_on_directory, insist_on_file
 from windrow.kube.objects import Raw
 
 SPEED = 20.0
@@ -73,10 +74,8 @@ def _look_first(given: argparse.Namespace, edge: Edge) -> list[Raw]:
             "Name the file that holds it.",
             exits.REFUSED,
         )
-    if given.report and not (edge.cwd / given.report).parent.is_dir():
-        raise Complaint(
-            f"The report cannot be written to {given.report}: there is no such directory.",
-            "Make it, or name another.",
-            exits.USAGE,
-        )
+    if given.report:
+        insist_on_file(edge.cwd / given.report, given.report)
+    if given.state:
+        insist_on_directory(edge.cwd / given.state, given.state)
     return documents

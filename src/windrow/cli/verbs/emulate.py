@@ -1,6 +1,7 @@
 """Run an embedded Harvester on this computer, until Ctrl-C. Its machines act on the cloud-init they are given.
 
-It keeps its state in DIR and its kubeconfig in DIR/harvester.yaml. --stock puts the images, networks, storage
+It keeps its kubeconfig (harvester.yaml) and credentials in DIR; its objects live in memory, so stopping it means
+starting over. --stock puts the images, networks, storage
 classes, key pairs and namespaces that manifests name onto its shelves.
 `windrow emulate console NAMESPACE/NAME` prints what a machine of a running emulator wrote on its console.
 
@@ -17,6 +18,7 @@ from pathlib import Path
 from windrow.cli import exits, options
 from windrow.cli.complaints import Complaint
 from windrow.cli.edge import Edge
+from windrow.cli.places import insist_on_directory
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +61,7 @@ def _emulate(given: argparse.Namespace, edge: Edge) -> int:
     from windrow.cli.manifests import read_documents
     from windrow.cli.out import PlainOut
 
+    insist_on_directory(edge.cwd / given.state, given.state)
     wanted = EmulateOptions(
         state=edge.cwd / given.state,
         stock=tuple(read_documents(given.stock, edge)),
@@ -93,7 +96,7 @@ def _console(machine: str, given: argparse.Namespace, edge: Edge) -> int:
             if reply.status == 404:
                 raise Complaint(
                     f"The emulator has no machine {machine}.",
-                    "See which it has: kubectl get vm -A",
+                    f"See which it has: kubectl --kubeconfig {path} get vm -A",
                     exits.NOT_FOUND,
                 )
             if error := error_for(reply):

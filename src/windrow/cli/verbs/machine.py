@@ -23,6 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("name", nargs="?", default="", metavar="CLUSTER", help="of this cluster only")
     options.add_output(listing)
     options.add_manager(listing)
+    options.add_verbose(listing)
 
 
 def run(given: argparse.Namespace, edge: Edge) -> int:

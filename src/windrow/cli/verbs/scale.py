@@ -34,12 +34,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "sizes", nargs="+", type=_size, metavar="POOL=NUMBER", help="the size that the pool shall have"
     )
-    parser.add_argument("--wait", action="store_true", help="return when the cluster is ready again")
-    options.add_timeout(parser)
+    options.add_wait(parser, "the cluster is ready again")
     options.add_manager(parser)
 
 
 def run(given: argparse.Namespace, edge: Edge) -> int:
+    options.settle_wait(given)
     return reach.with_manager(given, edge, lambda manager: _scale(given, edge, manager))
 
 

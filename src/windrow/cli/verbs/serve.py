@@ -13,8 +13,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from windrow.cli import options
+from windrow.cli import options, reach
 from windrow.cli.edge import Edge
+from windrow.cli.places import insist_on_directory
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,12 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kubeconfig", metavar="FILE", help="keep the state in this Kubernetes cluster instead"
     )
-    parser.add_argument(
-        "--proxy",
-        metavar="URL",
-        default="",
-        help="HTTP proxy to Harvesters and guests whose kubeconfig names none",
-    )
+    options.add_proxy(parser)
 
 
 def run(given: argparse.Namespace, edge: Edge) -> int:
@@ -37,6 +33,10 @@ def run(given: argparse.Namespace, edge: Edge) -> int:
     from windrow.assembly.options import ServeOptions
     from windrow.cli.out import PlainOut
 
+    if given.kubeconfig:
+        reach.read_access(edge.cwd / given.kubeconfig)  # so that a fault in it is told by its name
+    else:
+        insist_on_directory(edge.cwd / given.state, given.state)
     wanted = ServeOptions(
         state=edge.cwd / given.state,
         port=given.port,

@@ -45,7 +45,7 @@ async def _show(given: argparse.Namespace, edge: Edge, manager: Reached) -> int:
     if given.output:
         edge.say(render_data({"clusters": as_data(picture)}, given.output))
     else:
-        say_lines(edge, _lines(picture, edge))
+        say_lines(edge, _lines(picture, edge, given.namespace))
     return exits.OK
 
 
@@ -57,7 +57,9 @@ async def _picture(given: argparse.Namespace, manager: Reached) -> tuple[Cluster
     return read_picture(clusters, await reach.machines_of(manager, clusters))
 
 
-def _lines(picture: tuple[ClusterView, ...], edge: Edge) -> list[Line]:
+def _lines(picture: tuple[ClusterView, ...], edge: Edge, namespace: str | None) -> list[Line]:
+    if not picture and namespace:
+        return [line(f"There are no clusters in namespace {namespace}; see all: windrow status")]
     if not picture:
         return [line("There are no clusters yet. Make one: windrow apply FILE")]
     return render_tree(picture, edge.now(), edge.width)
@@ -73,7 +75,7 @@ async def _watch(given: argparse.Namespace, edge: Edge, manager: Reached) -> int
     with live_board(edge) as board:
 
         async def draw() -> bool:
-            board.draw(_lines(await _picture(given, manager), edge))
+            board.draw(_lines(await _picture(given, manager), edge, given.namespace))
             return False
 
         await look_until(draw, manager, namespace=scope, beat_s=1.0)
@@ -89,7 +91,7 @@ def _plain_look(given: argparse.Namespace, edge: Edge, manager: Reached) -> Call
         if seen != [picture]:
             seen[:] = [picture]
             edge.say(f"--- {edge.now():%H:%M:%S}")
-            say_lines(edge, _lines(picture, edge))
+            say_lines(edge, _lines(picture, edge, given.namespace))
         return False
 
     return look
