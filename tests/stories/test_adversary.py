@@ -18,7 +18,7 @@ from windrow.harvester.kinds import VM, VM_ACTIONS
 from windrow.harvester.names import CLUSTER_UID, MACHINE_UID
 from windrow.kube.objects import Raw, dig, name_of
 from windrow.kube.refs import EVENT, SECRET
-from windrow.kube.requests import call
+from windrow.kube.requests import Reply, call
 
 from .phases import delete, manifest
 
@@ -173,5 +173,30 @@ def test_a_vm_that_lost_its_marks_is_not_left_behind() -> None:
             await room.at_harvester.patch(worker, {"metadata": {"annotations": again}})
             await stage.settled(without=worker.name)
             assert await room.at_harvester.find(worker) is None
+
+    run_story(story())
+
+
+def test_a_page_of_somebody_in_between_is_not_the_end_of_a_vm(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Reply(404, b"404 page not found", "text/plain")
+    monkeypatch.setattr("windrow.emulator.faults.render_refusal", lambda refusal: page)
+
+    async def story() -> None:
+        async with rackroom(seed=1) as room:
+            stage = await begin(room)
+            await stage.settled()
+            await room.kill_manager()
+            before = await inventory(room.harvester.api)
+            fault = room.harvester.faults.add(Fault(Refuse(404), plurals=frozenset({"virtualmachines"})))
+            worker = next(name for name in await names(stage) if "workers" in name)
+            await room.manager.delete(MACHINE.ref(worker, "fleet-default"))
+            room.start_manager()
+            await room.pass_time(minutes=10)
+            assert room.harvester.faults.struck(fault)
+            waiting = (await room.manager.get(MACHINE.ref(worker, "fleet-default")))["status"]["waiting"]
+            assert "404 page not found" in waiting["for"]
+            assert await inventory(room.harvester.api) == before
+            room.harvester.faults.end(fault)
+            await stage.settled(without=worker)
 
     run_story(story())

@@ -10,7 +10,7 @@ from windrow.client.transport import Transport
 from windrow.formats.fastjson import loads
 from windrow.formats.json import NotJson
 from windrow.kube import requests
-from windrow.kube.errors import Expired, NotFound, ServerFailed, error_for
+from windrow.kube.errors import Expired, NotFound, ServerFailed, error_for, says_gone
 from windrow.kube.objects import Raw
 from windrow.kube.refs import Kind, Ref
 from windrow.kube.requests import Propagation, Reply, Request
@@ -73,7 +73,7 @@ class Client:
         try:
             return await self.get(ref)
         except NotFound as error:
-            if error.details.get("name") != ref.name:
+            if not says_gone(error, ref.name):
                 raise
             return None
 

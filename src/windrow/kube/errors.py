@@ -113,6 +113,14 @@ _BY_STATUS: dict[int, type[KubeError]] = {
 }
 
 
+def says_gone(error: object, name: str) -> bool:
+    """Whether `error` is the server's word that exactly the object `name` does not exist.
+
+    A 404 that does not name it (an unknown kind, a proxy's own page) proves nothing.
+    """
+    return isinstance(error, NotFound) and error.details.get("name") == name
+
+
 def error_from_status(status: dict[str, Any]) -> KubeError:
     """The error that a Status object stands for."""
     code = int(status.get("code") or 500)

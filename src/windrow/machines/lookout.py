@@ -22,7 +22,7 @@ from windrow.harvester.instances import Vmi, read_vmi
 from windrow.harvester.kinds import VM, VMI
 from windrow.harvester.vms import Vm, read_vm
 from windrow.kube import requests
-from windrow.kube.errors import Forbidden, KubeError, NotFound, error_for
+from windrow.kube.errors import Forbidden, KubeError, error_for, says_gone
 from windrow.kube.refs import NODE, Ref
 from windrow.kube.requests import Event, Reply, Request
 from windrow.machines.connections import Connection
@@ -288,10 +288,10 @@ class Lookout:
         self._alone.pop(uid, None)
         try:
             raw = answer(await self._connection.transport.send(requests.get(configuration.ref)))
-        except NotFound:
-            vm = None
         except KubeError as error:
-            raise self._connection.unknown(error) from error
+            if not says_gone(error, configuration.machine_name):
+                raise self._connection.unknown(error) from error
+            vm = None
         else:
             vm = read_vm(raw)
         if vm is not None and is_mine(vm, configuration):

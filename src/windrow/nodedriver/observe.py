@@ -8,7 +8,7 @@ from windrow.harvester.instances import read_vmi
 from windrow.harvester.kinds import VMI
 from windrow.harvester.vms import read_vm
 from windrow.kube import requests
-from windrow.kube.errors import KubeError, NotFound
+from windrow.kube.errors import KubeError, NotFound, says_gone
 from windrow.kube.refs import Ref
 from windrow.nodedriver.state import Shown, judge_state
 from windrow.nodedriver.steps import Gather, Talk
@@ -28,7 +28,7 @@ def look_at(ref: Ref) -> Talk[Look | None]:
     vmi_ref = VMI.ref(ref.name, ref.namespace)
     answers = yield Gather((requests.get(ref), requests.get(vmi_ref)), f"look at {ref.name}")
     vm, vmi = answers
-    if isinstance(vm, NotFound):
+    if says_gone(vm, ref.name):
         return None
     if isinstance(vm, KubeError):
         raise vm

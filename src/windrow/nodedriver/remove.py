@@ -18,7 +18,7 @@ from windrow.harvester.names import CLUSTER_UID, MACHINE_UID, REMOVED_CLAIMS
 from windrow.harvester.vms import Vm, read_vm
 from windrow.harvester.volumes import own_claims
 from windrow.kube import requests
-from windrow.kube.errors import Conflict, Invalid, KubeError, NotFound
+from windrow.kube.errors import Conflict, Invalid, KubeError, NotFound, says_gone
 from windrow.kube.objects import is_deleting, uid_of
 from windrow.kube.refs import PVC, Ref
 from windrow.nodedriver.configuration import Configuration
@@ -73,10 +73,12 @@ def _order(vm: Vm, claims: str) -> Talk[None]:
 
 
 def find(ref: Ref, because: str) -> Talk[Any]:
-    """The object as it is now, None where there is none."""
+    """The object as it is now, None where the server says that there is none."""
     try:
         return (yield Call(requests.get(ref), because))
-    except NotFound:
+    except NotFound as error:
+        if not says_gone(error, ref.name):
+            raise
         return None
 
 
@@ -90,7 +92,7 @@ def _clear_up(configuration: Configuration, volumes: frozenset[str]) -> Talk[Non
     refs += [PVC.ref(claim, configuration.vm_namespace) for claim in sorted({*claims, *volumes})]
     answers = yield Gather(tuple(requests.get(ref) for ref in refs), "see what the VM left behind")
     for ref, answer in zip(refs, answers, strict=True):
-        if isinstance(answer, NotFound):
+        if says_gone(answer, ref.name):
             continue
         if isinstance(answer, KubeError):
             raise answer

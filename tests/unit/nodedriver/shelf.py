@@ -110,7 +110,8 @@ class Shelf:
             case "POST":
                 return self._create(request.path, body)
             case _ if there is None:
-                return refusal(404, "NotFound", f"{request.path} not found")
+                name = request.path.rpartition("/")[2]
+                return refusal(404, "NotFound", f"{request.path} not found", name)
             case "GET":
                 return Reply(200, dumps(there))
             case "PATCH":
@@ -170,6 +171,8 @@ class _Transport:
         yield
 
 
-def refusal(status: int, reason: str, message: str) -> Reply:
-    body = {"kind": "Status", "code": status, "reason": reason, "message": message}
+def refusal(status: int, reason: str, message: str, name: str = "") -> Reply:
+    body: Raw = {"kind": "Status", "code": status, "reason": reason, "message": message}
+    if name:
+        body["details"] = {"name": name}
     return Reply(status, dumps(body))

@@ -626,3 +626,13 @@ def test_a_vm_that_lost_its_marks_is_neither_removed_nor_taken_for_gone(way: str
     with pytest.raises(Refused, match="annotations do not say so any more; set windrow"):
         removed(shelf, way, own)
     assert shelf.objects == before
+
+
+@pytest.mark.parametrize("talk", [lambda: remove(BASE, frozenset()), lambda: look_at(REF)])
+def test_a_404_that_does_not_name_the_vm_is_not_its_end(way: str, talk: Any) -> None:
+    shelf = Shelf((REF, a_vm("own")), (SECRET_REF, {"metadata": OURS}))
+    shelf.answer("GET", "m", Reply(404, b"404 page not found", "text/plain"))
+    before = dict(shelf.objects)
+    with pytest.raises(NotFound, match="page not found"):
+        shelf.run_both_ways(talk, way)
+    assert shelf.objects == before
