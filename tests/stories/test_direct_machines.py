@@ -35,7 +35,7 @@ def play(story: Callable[[RackWorld], Awaitable[None]]) -> None:
     run_story(staged())
 
 
-def test_a_machine_costs_six_calls_from_check_to_order() -> None:
+def test_a_machine_costs_seven_calls_from_check_to_order() -> None:
     async def story(world: RackWorld) -> None:
         assert await world.machines.check([a_spec()]) == []
         await world.machines.ensure(a_spec(), None)
@@ -43,6 +43,7 @@ def test_a_machine_costs_six_calls_from_check_to_order() -> None:
         assert world.calls() == [
             "GET virtualmachineimages/jammy",
             "GET network-attachment-definitions/vlan50",
+            "GET namespaces/default",
             "GET namespaces/kube-system",
             "GET virtualmachineimages/jammy",
             "POST default/virtualmachines",
@@ -57,16 +58,16 @@ def test_a_machine_costs_six_calls_from_check_to_order() -> None:
     play(counted)
 
 
-def test_the_second_machine_costs_five_and_a_pool_is_checked_once() -> None:
+def test_the_second_machine_costs_six_and_a_pool_is_checked_once() -> None:
     async def story(world: RackWorld) -> None:
         await world.machines.ensure(a_spec(), None)
         world.requests.clear()
         await world.machines.check(
             [a_spec("c1-pool1-abcde-second", "m-2"), a_spec("c1-pool1-abcde-third", "m-3")]
         )
-        assert len(world.calls()) == 2
+        assert len(world.calls()) == 3
         await world.machines.ensure(a_spec("c1-pool1-abcde-second", "m-2"), None)
-        assert len(world.calls()) == 5
+        assert len(world.calls()) == 6
 
     play(story)
 

@@ -175,3 +175,15 @@ def test_a_config_that_comes_after_its_cluster_is_waited_for() -> None:
 
 async def post_config(room: Rackroom, raw: Raw) -> None:
     await room.manager.create(HARVESTER_CONFIG, raw)
+
+
+def test_a_vm_namespace_that_does_not_exist_is_refused_with_its_cure() -> None:
+    async def story() -> None:
+        async with rackroom() as room:
+            documents = a_cluster(a_pool("pool1", 1, ALL))
+            await stock(room, documents)
+            documents[0].update(vmNamespace="nons")
+            fact = f'namespace "nons" does not exist on Harvester {VIP}'
+            await refused(room, documents, [fact, "create it there, or correct vmNamespace"])
+
+    run_story(story())

@@ -23,6 +23,11 @@ class Action:
         """The CamelCase word that events carry."""
         return type(self).__name__
 
+    @property
+    def in_words(self) -> str:
+        """What is being done, as a sentence about its failure begins."""
+        return _IN_WORDS[self.reason]
+
     def __str__(self) -> str:
         return f"{self.reason}{' ' + self.subject if self.subject else ''}: {self.because}"
 
@@ -185,6 +190,32 @@ class Release(Action):
     """Take our finalizer off the Machine: nothing of it is left outside."""
 
     machine: str
+
+
+_IN_WORDS = {
+    "Claim": "putting Windrow's finalizer on the cluster",
+    "MakeSecrets": "making the cluster's Secret",
+    "RecordAccount": "writing down the guest's account",
+    "GrantAccess": "making the guest's account on Harvester",
+    "Enlist": "recording a new machine",
+    "Elect": "choosing the first server",
+    "Initialize": "writing down that the cluster has started",
+    "Publish": "writing the kubeconfig for people",
+    "RevokeAccess": "removing the guest's account on Harvester",
+    "ForgetSecrets": "removing the cluster's Secrets",
+    "LetGo": "taking Windrow's finalizer off the cluster",
+    "Order": "ordering the machine",
+    "Start": "starting the machine",
+    "Label": "labelling the node",
+    "Scrub": "taking the secrets out of the machine's cloud-init",
+    "Retire": "giving the machine up",
+    "Cordon": "cordoning the node",
+    "Evict": "asking pods to leave the node",
+    "LeaveEtcd": "asking the servers to drop the etcd member",
+    "Remove": "removing the machine from Harvester",
+    "ForgetNode": "removing the Node from the cluster",
+    "Release": "taking Windrow's finalizer off the machine",
+}
 
 
 # -- what is not done --------------------------------------------------------------------------------------------

@@ -88,11 +88,11 @@ class Carrier:
                 return Trouble(f"{first.fact}{more}", first.cure, now)
             case KubeError():
                 log.warning("%s: %s", action, error)
-                return Trouble(f"{action.reason} failed: {error}", "it is tried again", now)
+                return Trouble(f"{action.in_words} failed: {error}", "it is tried again", now)
             case _:
                 log.exception("%s", action, exc_info=error)
                 return Trouble(
-                    f"{action.reason} failed: {error!r}", "this is a defect; please report it", now
+                    f"{action.in_words} failed: {error!r}", "this is a defect; please report it", now
                 )
 
     async def _tell(self, action: Action, seen: Seen) -> None:

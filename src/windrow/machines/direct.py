@@ -15,6 +15,9 @@ from datetime import timedelta
 
 from windrow.client.cache import Cache
 from windrow.harvester.vms import Vm, read_vm
+from windrow.kube.errors import Forbidden, KubeError, NotFound
+from windrow.kube.refs import NAMESPACE
+from windrow.kube.requests import get
 from windrow.machines.board import Board, dated
 from windrow.machines.connections import Connection, Connections, Credentials, Dial, port_problem
 from windrow.machines.lookout import Hosts, Lookout, Watched, is_mine
@@ -35,6 +38,7 @@ from windrow.nodedriver.plans import planned_claims
 from windrow.nodedriver.remove import find, remove
 from windrow.nodedriver.rewrite import rewrite
 from windrow.nodedriver.rules import find_problems
+from windrow.nodedriver.steps import answer
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock
 
@@ -222,6 +226,7 @@ class DirectMachines:
                     configurations.append(configuration)
                     problems += found
             problems += map(port_problem, await connection.run(check(configurations)))
+            problems += await _missing_namespaces(connection, configurations)
         return list(dict.fromkeys(problems))
 
     async def plan(self, spec: MachineSpec) -> Memory:
@@ -318,6 +323,24 @@ def _accepted(spec: MachineSpec) -> Configuration:
     if refused := [problem for problem in problems if problem.severity == "error"]:
         raise MachineRefused(refused)
     return configuration
+
+
+async def _missing_namespaces(
+    connection: Connection, configurations: Sequence[Configuration]
+) -> list[Problem]:
+    """Namespaces are never made for users: who may make machines in which is Harvester's to say."""
+    problems = []
+    for name in sorted({configuration.vm_namespace for configuration in configurations}):
+        try:
+            answer(await connection.transport.send(get(NAMESPACE.ref(name))))
+        except NotFound:
+            fact = f'namespace "{name}" does not exist on Harvester {connection.access.server}'
+            problems.append(Problem(fact, "create it there, or correct vmNamespace", "vmNamespace"))
+        except Forbidden:
+            continue  # who may work in a namespace need not be allowed to read it
+        except KubeError as error:
+            raise connection.unknown(error) from error
+    return problems
 
 
 def _configured(spec: MachineSpec) -> tuple[Configuration, list[Problem]]:
