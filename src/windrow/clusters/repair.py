@@ -67,7 +67,8 @@ def plan(seen: Seen) -> Part:
             case "lost":
                 pass
         # For the last member it is asked although the answer is known, so that the status says what will not happen.
-        if verdict.kind == "lost" or _is_last_member(machine, seen):
+        # Of one that nobody can see there is nothing to say but that.
+        if verdict.kind == "lost" or (machine.presence != "unknown" and _is_last_member(machine, seen)):
             sheet.asked.append(_replace(machine, verdict.because))
     return sheet.part()
 

@@ -1,0 +1,230 @@
+"""A restart of the manager changes nothing by itself, and what happened while it was away is made good."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+from windrow.assembly.clock import run_story
+from windrow.assembly.stage import Stage
+from windrow.assembly.story import Rackroom, rackroom
+from windrow.assembly.waiting import wait_for
+from windrow.clusters.kinds import CLUSTER, MACHINE
+from windrow.emulator.guests.cluster import Beat
+from windrow.emulator.inventory import Item, inventory
+from windrow.harvester.kinds import VM, VM_ACTIONS
+from windrow.kube.objects import Raw, dig, name_of, namespace_of
+from windrow.kube.requests import call
+
+from .crashes import Lives, Write, told
+from .invariants import Founded, find_faults
+from .phases import PATIENCE, REST_S, WORKERS, manifest
+
+
+@dataclass(slots=True)
+class Household:
+    """A cluster at rest, and its manager, which can be sent away and called back."""
+
+    room: Rackroom
+    stage: Stage
+    founded: Founded
+    before: frozenset[Item]
+    _lives: list[Lives] = field(default_factory=list)
+    _running: asyncio.Task[None] | None = None
+
+    def call(self) -> None:
+        """Start the manager, as a new process."""
+        self._lives.append(Lives(self.room))
+        self._running = asyncio.get_running_loop().create_task(self._lives[-1].run())
+
+    async def send_away(self) -> None:
+        """Kill it."""
+        assert self._running is not None
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+        self._running = None
+
+    @property
+    def written(self) -> list[Write]:
+        """What the present process wrote."""
+        return self._lives[-1].writes
+
+    async def settled(self) -> list[Raw]:
+        machines = await self.stage.settled()
+        await self.room.pass_time(seconds=REST_S)
+        return machines
+
+    async def find_faults(self) -> list[str]:
+        return await find_faults(self.room, self.stage, self.before, self.founded)
+
+
+@asynccontextmanager
+async def household(servers: int, workers: int) -> AsyncIterator[Household]:
+    async with rackroom(manage=False) as room:
+        founded = Founded(room)
+        await room.apply(manifest(servers, workers))
+        before = await inventory(room.harvester.api)
+        it = Household(room, room.stage("orchard", patience=PATIENCE), founded, before)
+        it.call()
+        await it.settled()
+        try:
+            yield it
+        finally:
+            if it._running is not None:
+                await it.send_away()
+
+
+def worker(machines: list[Raw]) -> Raw:
+    return next(raw for raw in machines if raw["spec"]["roles"] == ["worker"])
+
+
+def server(machines: list[Raw]) -> Raw:
+    return next(raw for raw in machines if "etcd" in raw["spec"]["roles"])
+
+
+@pytest.mark.parametrize(("servers", "workers"), [(1, 1), (3, 2)])
+def test_a_manager_restarted_at_rest_writes_nothing(servers: int, workers: int) -> None:
+    async def story() -> None:
+        async with household(servers, workers) as it:
+            for _ in range(3):
+                await it.send_away()
+                await it.room.pass_time(seconds=7)
+                it.call()
+                await it.room.pass_time(minutes=3)
+                assert it.written == [], "\n".join(told(it.written))
+
+    run_story(story())
+
+
+def test_a_manager_that_cannot_reach_harvester_after_a_restart_says_so() -> None:
+    async def story() -> None:
+        async with household(1, 1) as it:
+            await it.send_away()
+            door = it.room.harvester.rack.find(it.room.harvester.vip, 6443)
+            assert door is not None
+            it.room.harvester.rack.close(it.room.harvester.vip, 6443)
+            it.call()
+            await it.room.pass_time(minutes=1)
+            said = [dig(raw, "status", "waiting", "for", default="") for raw in await it.stage.machines()]
+            it.room.harvester.rack.open(it.room.harvester.vip, 6443, door)
+            before = {name_of(raw) for raw in await it.stage.machines()}
+            await it.room.pass_time(minutes=2)
+            assert {name_of(raw) for raw in await it.settled()} == before
+            assert await it.find_faults() == []
+            assert all("connection refused" in words for words in said), said
+
+    run_story(story())
+
+
+def test_an_unready_node_is_replaced_in_time_however_often_the_manager_restarts() -> None:
+    async def story() -> None:
+        async with household(1, 2) as it:
+            machine = worker(await it.stage.machines())
+            name = name_of(machine)
+            (guest,) = it.founded.all()
+            guest.beats[name] = Beat(False, it.room.clock.now())
+            guest.pulse.tell()
+            begun = it.room.clock.now()
+            while name in {name_of(raw) for raw in await it.stage.machines()}:
+                assert it.room.clock.now() - begun < timedelta(minutes=8), "its clock began anew each time"
+                await it.send_away()
+                it.call()
+                await it.room.pass_time(seconds=45)
+            await it.settled()
+            assert await it.find_faults() == []
+
+    run_story(story())
+
+
+# -- while it was away ---------------------------------------------------------------------------------------------
+
+Deed = Callable[[Household], Awaitable[None]]
+
+
+def lose(which: Callable[[list[Raw]], Raw]) -> Deed:
+    async def lose_one(it: Household) -> None:
+        vm = await it.stage.vm_of(which(await it.stage.machines()))
+        await it.stage.harvester.delete(VM.ref(name_of(vm), namespace_of(vm)), "Foreground")
+
+    return lose_one
+
+
+def stop(which: Callable[[list[Raw]], Raw]) -> Deed:
+    async def stop_one(it: Household) -> None:
+        vm = await it.stage.vm_of(which(await it.stage.machines()))
+        await it.stage.harvester.call(call(VM_ACTIONS.ref(name_of(vm), namespace_of(vm)), "stop"))
+
+    return stop_one
+
+
+def scale(pool: int, count: int) -> Deed:
+    async def scale_to(it: Household) -> None:
+        path = f"/spec/rkeConfig/machinePools/{pool}/quantity"
+        ref = CLUSTER.ref(it.stage.name, it.stage.namespace)
+        await it.stage.manager.json_patch(ref, [{"op": "replace", "path": path, "value": count}])
+
+    return scale_to
+
+
+def dismiss(which: Callable[[list[Raw]], Raw]) -> Deed:
+    async def delete_record(it: Household) -> None:
+        raw = which(await it.stage.machines())
+        await it.stage.manager.delete(MACHINE.ref(name_of(raw), namespace_of(raw)))
+
+    return delete_record
+
+
+MEANWHILE: dict[str, Deed] = {
+    "a worker's VM is deleted": lose(worker),
+    "a server's VM is deleted": lose(server),
+    "a worker is stopped": stop(worker),
+    "a server is stopped": stop(server),
+    "a pool is scaled up": scale(WORKERS, 4),
+    "a pool is scaled down": scale(WORKERS, 1),
+    "a worker's record is deleted": dismiss(worker),
+    "a server's record is deleted": dismiss(server),
+}
+
+
+@pytest.mark.parametrize("away_s", [3, 900])
+@pytest.mark.parametrize("what", MEANWHILE)
+def test_what_happened_while_the_manager_was_away_is_made_good(what: str, away_s: int) -> None:
+    async def story() -> None:
+        async with household(3, 2) as it:
+            await it.send_away()
+            await MEANWHILE[what](it)
+            await it.room.pass_time(seconds=away_s)
+            it.call()
+            await it.room.pass_time(minutes=1)  # until then, the status may still be that of before
+            await it.settled()
+            assert await it.find_faults() == []
+
+    run_story(story())
+
+
+@pytest.mark.parametrize("away_s", [3, 900])
+def test_a_cluster_deleted_while_the_manager_was_away_goes_when_it_is_back(away_s: int) -> None:
+    async def story() -> None:
+        async with household(3, 1) as it:
+            ref = CLUSTER.ref(it.stage.name, it.stage.namespace)
+            await it.send_away()
+            await it.stage.manager.delete(ref)
+            await it.room.pass_time(seconds=away_s)
+            it.call()
+            await wait_for(
+                it.stage.manager.transport,
+                CLUSTER,
+                lambda world: None if world else True,
+                what="the cluster to be gone",
+                clock=it.room.clock,
+                within=PATIENCE,
+            )
+            await it.room.pass_time(seconds=REST_S)
+            assert await inventory(it.room.harvester.api) == it.before
+
+    run_story(story())
