@@ -198,17 +198,19 @@ def read_cluster(raw: Raw, machines: Iterable[MachineView]) -> ClusterView:
         key=lambda one: (one.created or _LONG_AGO, one.name),
     )
     wait = _wait(raw)
+    phase = str(dig(raw, "status", "phase", default=""))
     return ClusterView(
         name=name,
         namespace=namespace,
         version=str(dig(raw, "spec", "kubernetesVersion", default="")),
         ready=_is_ready(raw),
         deleting=is_deleting(raw),
-        phase=str(dig(raw, "status", "phase", default="")),
+        phase=phase,
         observed=_is_observed(raw),
         endpoint=str(dig(raw, "status", "endpoint", "api", default="")),
         created=_instant(dig(raw, "metadata", "creationTimestamp")),
-        problem=_problem(raw, wait),
+        # A refusal is told in full: the wait repeats only its first reason.
+        problem=_problem(raw, None if phase == "Refused" else wait),
         held=_held(raw),
         warnings=tuple(str(text) for text in dig(raw, "status", "warnings", default=())),
         wait=wait,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from windrow.cli import exits
-from windrow.cli.complaints import Complaint
+from windrow.cli.complaints import Complaint, together
 from windrow.cli.edge import Edge
 from windrow.cli.picture import ClusterView, read_picture
 from windrow.cli.reach import Reached
@@ -109,11 +109,18 @@ async def wait_for_gone(manager: Reached, ref: Ref, uid: str, timeout: timedelta
 
 
 def _refused(cluster: ClusterView) -> Complaint:
+    name = f"{cluster.namespace}/{cluster.name}"
     why = cluster.problem or (cluster.wait.what if cluster.wait else "the manager does not say why")
-    return Complaint(
-        f"{cluster.namespace}/{cluster.name} is refused: {why}",
-        "Correct the manifest and apply it again.",
-        exits.REFUSED,
+    parts = why.split("; ")
+    if len(parts) % 2:
+        return Complaint(
+            f"{name} is refused: {why}", "Correct the manifest and apply it again.", exits.REFUSED
+        )
+    return together(
+        [
+            Complaint(f"{name} is refused: {fact}", cure, exits.REFUSED)
+            for fact, cure in zip(parts[::2], parts[1::2], strict=True)
+        ]
     )
 
 

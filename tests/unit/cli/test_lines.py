@@ -1,14 +1,15 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windrow.cli.picture import MachineView, Wait
 from windrow.cli.screens.lines import shorten, wrap
 from windrow.cli.screens.spans import say_span
-from windrow.cli.screens.tables import render_table
+from windrow.cli.screens.tables import render_machines, render_table
 from windrow.cli.screens.timeline import render_check, render_moment
 
 
@@ -41,10 +42,24 @@ def test_a_name_that_is_cut_keeps_both_ends():
 
 
 def test_the_last_column_gives_way_when_the_table_is_too_wide():
-    assert (
-        render_table(("NAME", "WAITS FOR"), [("m-1", "x" * 100)], width=30)[1]
-        == f"m-1   {'x' * 11}…{'x' * 12}"
-    )
+    assert render_table(("NAME", "WAITS FOR"), [("m-1", "x" * 100)], width=30)[1] == f"m-1   {'x' * 23}…"
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("Harvester to take the order of m-1", "Harvester to take the order"),
+        ("m-1 at 10.0.0.9 to join as a node", "at 10.0.0.9 to join as a node"),
+        ("VM default/m-1 to go", "VM to go"),
+        ("m-10 to leave", "m-10 to leave"),
+    ],
+)
+def test_what_a_machine_waits_for_is_said_without_its_own_name(what: str, told: str):
+    machine = MachineView("m-1", "default", "c", "workers", wait=Wait(what))
+
+    (row,) = render_machines([machine], datetime(2026, 1, 1, tzinfo=UTC))[2:]
+
+    assert row.endswith(f"  {told}")
 
 
 def test_a_moment_hangs_under_its_time():

@@ -109,7 +109,7 @@ def test_a_refusal_is_told_in_the_words_of_the_condition():
         conditions=ready("False", "image default/leap is an ISO; name a cloud image instead"),
     )
 
-    assert "  image default/leap is an ISO; name a cloud image instead" in drawn([cluster], [])
+    assert "  image default/leap is an ISO\n  → name a cloud image instead" in drawn([cluster], [])
 
 
 def test_a_refusal_with_several_reasons_names_each_once():

@@ -129,6 +129,23 @@ def test_apply_does_not_wait_for_what_was_refused(windrow: Windrow, orchard: Man
     assert "ISO" in answer.err
 
 
+def test_a_refused_cluster_shows_each_fact_with_its_cure(windrow: Windrow, orchard: Manager):
+    message = "the image is an ISO; name another; pool a has no role; give it one"
+    no = {"type": "Ready", "status": "False", "reason": "Refused", "message": message}
+    orchard.do(report({"phase": "Refused", "waiting": {"for": "the image is an ISO"}, "conditions": [no]}))
+
+    drawn = [line.lstrip("│ ") for line in windrow("status").out.splitlines()]
+    told = windrow("apply", "cluster.yaml", "--wait").err.splitlines()
+
+    assert drawn[1:5] == ["the image is an ISO", "→ name another", "pool a has no role", "→ give it one"]
+    assert told[-4:] == [
+        "fleet-default/orchard is refused: the image is an ISO",
+        "→ Name another",
+        "fleet-default/orchard is refused: pool a has no role",
+        "→ Give it one",
+    ]
+
+
 def test_waiting_ends_at_the_time_that_was_given(windrow: Windrow, orchard: Manager):
     answer = windrow("apply", "cluster.yaml", "--wait", "--timeout", "1s")
 

@@ -50,6 +50,25 @@ def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
     return [*lines, here] if not empty or first else lines
 
 
+def render_reasons(text: str, width: int) -> list[str]:
+    """Reasons joined as statuses join them, `fact; cure; fact; cure`: a line for each fact, and for each cure.
+
+    A text that does not come in pairs is left whole.
+    """
+    parts = text.split("; ")
+    if len(parts) % 2:
+        return wrap(text, width)
+    lines = []
+    for fact, cure in zip(parts[::2], parts[1::2], strict=True):
+        lines += [*wrap(fact, width), *wrap(cure, width, first="→ ", rest="  ")]
+    return lines
+
+
+def cut(text: str, width: int) -> str:
+    """`text`, cut at the end where it is too wide: a sentence tells most at its beginning."""
+    return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
+
+
 def shorten(text: str, width: int) -> str:
     """`text`, cut in the middle where it is too wide: both ends of a name tell something."""
     if len(text) <= width:

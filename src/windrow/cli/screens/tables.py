@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 
 from windrow.cli.picture import MachineView
-from windrow.cli.screens.lines import shorten
+from windrow.cli.screens.lines import cut
 from windrow.cli.screens.spans import say_age
 from windrow.cli.screens.tree import say_state
 
@@ -19,7 +20,7 @@ def render_table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int
     return [
         "  ".join(
             [cell.ljust(size) for cell, size in zip(row[:-1], widths[:-1], strict=True)]
-            + [shorten(row[-1], room)]
+            + [cut(row[-1], room)]
         ).rstrip()
         for row in cells
     ]
@@ -42,4 +43,8 @@ def render_machines(machines: Sequence[MachineView], now: datetime, width: int =
 
 
 def _waits(machine: MachineView) -> str:
-    return machine.wait.what if machine.wait and not machine.ready else "-"
+    """Without the machine's own name, which stands in the same row and would take the room."""
+    if machine.wait is None or machine.ready:
+        return "-"
+    named = re.compile(rf"(?:^|\s)(?:of )?(?:[\w.-]+/)?{re.escape(machine.name)}(?![\w-])")
+    return named.sub("", machine.wait.what).lstrip(" ,") or "-"

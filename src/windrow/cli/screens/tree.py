@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from windrow.cli.picture import ClusterView, MachineView, PoolView, Wait
-from windrow.cli.screens.lines import Line, Tone, line, shorten, wrap
+from windrow.cli.screens.lines import Line, Tone, line, render_reasons, shorten, wrap
 from windrow.cli.screens.spans import say_age
 
 _TONES: dict[str, Tone] = {
@@ -124,7 +124,10 @@ def render_cluster(cluster: ClusterView, now: datetime, width: int = 80) -> list
     lines = [head]
     # A refusal with several reasons names them all; its wait would repeat the first.
     wait = None if cluster.refused and cluster.problem else cluster.wait
-    if not cluster.ready or cluster.deleting or wait is not None:
+    if cluster.refused and cluster.problem:
+        reasons = render_reasons(cluster.problem, width - len(stem))
+        lines += [line((stem, "quiet"), (part, "" if part.startswith("→") else "bad")) for part in reasons]
+    elif not cluster.ready or cluster.deleting or wait is not None:
         lines += _explained(wait, cluster.problem, stem, now, width)
     if cluster.held:
         lines += _paragraph(f"repair is held: {cluster.held}", stem, width, "busy")
