@@ -53,7 +53,8 @@ def exit_codes() -> str:
     return (
         f"# Exit codes\n\n{MADE}\nThe same for every verb. Scripts may rely on them: a code never changes its meaning.\n\n"
         f"| Code | Meaning |\n|---|---|\n{rows}\n\n"
-        "A failure prints two lines on standard error: the fact, and after an arrow the cure.\n"
+        "A failure prints two lines on standard error for each thing that is wrong: the fact, and after an arrow the\n"
+        "cure.\n"
     )
 
 
