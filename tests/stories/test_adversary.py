@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -9,16 +10,24 @@ from typing import Any
 import pytest
 
 from windrow.assembly.clock import run_story
+from windrow.assembly.embedded import running
+from windrow.assembly.network import through_rack
+from windrow.assembly.programs import guest_programs
 from windrow.assembly.stage import Stage
 from windrow.assembly.story import Rackroom, rackroom
-from windrow.clusters.kinds import MACHINE
+from windrow.client.transport import Transport
+from windrow.clusters.kinds import CLUSTER, MACHINE
 from windrow.emulator.faults import CONFLICT, Fault, Refuse
+from windrow.emulator.guests.machine import machine_factory
+from windrow.emulator.harvester import Harvester
 from windrow.emulator.inventory import inventory
 from windrow.harvester.kinds import VM, VM_ACTIONS
 from windrow.harvester.names import CLUSTER_UID, MACHINE_UID
+from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import Raw, dig, name_of
 from windrow.kube.refs import EVENT, SECRET
 from windrow.kube.requests import Reply, call
+from windrow.values.chance import Chance
 
 from .phases import delete, manifest
 
@@ -198,5 +207,43 @@ def test_a_page_of_somebody_in_between_is_not_the_end_of_a_vm(monkeypatch: pytes
             assert await inventory(room.harvester.api) == before
             room.harvester.faults.end(fault)
             await stage.settled(without=worker)
+
+    run_story(story())
+
+
+def test_an_account_is_not_gone_because_another_harvester_has_none() -> None:
+    async def story() -> None:
+        async with rackroom(seed=1, manage=False) as room:
+            factory = machine_factory(guest_programs())
+            other = Harvester(room.clock, Chance(2), machine_factory=factory, vip="192.168.200.10")
+
+            def dial(access: Access) -> Transport:
+                return (through_rack(other.rack, room.clock) if other.vip in access.server else room.dial)(
+                    access
+                )
+
+            async with running(other.run):
+                room.start_manager(dial=dial)
+                before = await inventory(room.harvester.api)
+                documents = manifest(1, 1)
+                cluster = next(raw for raw in documents if raw["kind"] == "Cluster")
+                for pool in cluster["spec"]["rkeConfig"]["machinePools"]:
+                    pool["cloudCredentialSecretName"] = "cattle-global-data:spare"
+                await room.apply(documents)
+                stage = room.stage("orchard", patience=timedelta(minutes=30))
+                await stage.settled()
+                ref = SECRET.ref("cc-harvester", "cattle-global-data")
+                right = (await room.manager.get(ref))["data"]
+                wrong = {key: b64encode(other.admin_kubeconfig().encode()).decode() for key in right}
+                await room.manager.patch(ref, {"data": wrong})
+                await room.manager.delete(CLUSTER.ref("orchard", "fleet-default"))
+                await room.pass_time(minutes=5)
+                assert await stage.machines() == []
+                assert "another Harvester" in (await stage.cluster())["status"]["waiting"]["for"]
+                await room.manager.patch(ref, {"data": right})
+                await room.pass_time(minutes=10)
+                assert await room.manager.find(CLUSTER.ref("orchard", "fleet-default")) is None
+                left = {item for item in await inventory(room.harvester.api) if item not in before}
+                assert {item[0] for item in left} <= {"VirtualMachineImage", "NetworkAttachmentDefinition"}
 
     run_story(story())

@@ -26,8 +26,10 @@ from windrow.clusters.sealed import (
     render_secrets,
 )
 from windrow.clusters.seen import Seen
+from windrow.clusters.standing import Account
+from windrow.harvester.identity import IDENTITY, read_identity
 from windrow.harvester.names import CLUSTER_UID
-from windrow.kube.errors import Conflict, Exists, KubeError, Unanswered
+from windrow.kube.errors import Conflict, Exists, Forbidden, KubeError, Unanswered
 from windrow.kube.kubeconfig import render_kubeconfig
 from windrow.kube.objects import Raw, annotations_of, dig, uid_of, version_of
 from windrow.kube.refs import CONFIG_MAP, SECRET
@@ -80,8 +82,28 @@ async def record_account(desk: Desk, action: do.RecordAccount, seen: Seen) -> No
         "namespace": action.namespace,
         "serviceAccount": action.account,
         "credential": action.credential,
+        "harvester": await _ask_identity(desk.harvesters.get_client(action.credential)),
     }
     await desk.write_cluster_status(seen, {"guestAccess": account})
+
+
+async def _ask_identity(client: Client) -> str:
+    try:
+        return read_identity(await client.get(IDENTITY))
+    except Forbidden:
+        return ""
+
+
+async def _client_of(desk: Desk, account: Account) -> Client:
+    """The Harvester on which the account is. What another one shows, or does not show, says nothing about it."""
+    client = desk.harvesters.get_client(account.credential)
+    if account.harvester and (found := read_identity(await client.get(IDENTITY))) != account.harvester:
+        raise CredentialMissing(
+            f"the credential {account.credential} leads to another Harvester ({found}) than the one with account "
+            f"{account.namespace}/{account.name} ({account.harvester})",
+            "put the kubeconfig of the right Harvester into the credential Secret",
+        )
+    return client
 
 
 async def grant_access(desk: Desk, action: do.GrantAccess, seen: Seen) -> None:
@@ -90,7 +112,7 @@ async def grant_access(desk: Desk, action: do.GrantAccess, seen: Seen) -> None:
     credential = recorded.credential if recorded else seen.cluster.credential
     name = recorded.name if recorded else seen.cluster.name
     account = GuestAccount(name, namespace, seen.cluster.uid)
-    client = desk.harvesters.get_client(credential)
+    client = await _client_of(desk, recorded) if recorded else desk.harvesters.get_client(credential)
     last = await client.find(account.refs[-1])
     if last is None or not account.is_mine(last):  # they are made in order, so the last one stands for all
         await _make_account(client, account)
@@ -210,7 +232,7 @@ async def revoke_access(desk: Desk, action: do.RevokeAccess, seen: Seen) -> None
     if recorded is None:
         return
     account = GuestAccount(recorded.name, recorded.namespace, seen.cluster.uid)
-    client = desk.harvesters.get_client(recorded.credential)
+    client = await _client_of(desk, recorded)
     for ref in reversed(account.refs):
         found = await client.find(ref)
         if found is not None and account.is_mine(found):

@@ -23,6 +23,7 @@ class Account:
     namespace: str
     name: str
     credential: str
+    harvester: str = ""  # identity of the Harvester it is on, "" where nobody may read it
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,12 @@ def read_standing(status: Mapping[str, Any]) -> Standing:
         first_name=dig(status, "firstServer", "name", default=""),
         first_uid=dig(status, "firstServer", "uid", default=""),
         initialized=status.get("initialized") is True,
-        account=Account(account["namespace"], account["serviceAccount"], account["credential"])
+        account=Account(
+            account["namespace"],
+            account["serviceAccount"],
+            account["credential"],
+            account.get("harvester", ""),
+        )
         if account
         else None,
         version=str(status.get("version") or ""),
