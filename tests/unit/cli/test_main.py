@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.stores.sqlite import SqliteStore
+from windrow.assembly.tenure import DirectoryInUse
 from windrow.cli import exits
 from windrow.cli.complaints import Complaint, complaint_about, render_complaint
 from windrow.cli.main import VERBS
@@ -99,6 +100,8 @@ def test_verbose_shows_the_trace_wherever_it_stands(windrow: Windrow):
         (errors.Invalid("no"), exits.REFUSED),
         (errors.Conflict("no"), exits.FAILED),
         (BadKubeconfig("no", "yes"), exits.UNREACHABLE),
+        (DirectoryInUse("no", "yes"), exits.FAILED),
+        (UnicodeDecodeError("utf-8", b"x", 0, 1, "no"), exits.REFUSED),
         (ZeroDivisionError("no"), exits.FAILED),
         (ExceptionGroup("two", [errors.NotFound("no")]), exits.NOT_FOUND),
     ],

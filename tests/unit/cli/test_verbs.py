@@ -181,6 +181,19 @@ def test_apply_changes_nothing_when_the_manifest_is_wrong_in_itself(
     assert manager.do(lambda api: api.list(HARVESTER_CONFIG)) == []
 
 
+def test_a_refusal_after_something_was_done_does_not_say_that_nothing_was(windrow: Windrow, manager: Manager):
+    answer = windrow(
+        "apply",
+        "-",
+        stdin="apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n---\n"
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: Not_A_Name, namespace: a}\n",
+    )
+
+    assert answer.code == exits.FAILED
+    assert "Namespace a created" in answer.out
+    assert "What is listed above was done" in answer.err
+
+
 def test_apply_goes_on_past_warnings(windrow: Windrow, manager: Manager, tmp_path: Path):
     text = (tmp_path / "cluster.yaml").read_text()
     (tmp_path / "odd.yaml").write_text(text.replace("cpuCount", "cpuCuont: x\ncpuCount"))
