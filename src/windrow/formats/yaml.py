@@ -50,7 +50,13 @@ def load_all(text: str | bytes) -> list[Any]:
 
 
 def _not_yaml(error: Exception) -> NotYaml:
-    """PyYAML calls every text by a name of its own making; which file it is, only the caller knows."""
+    """PyYAML calls every text by a name of its own making; which file it is, only the caller knows.
+
+    Its pure loader quotes the line, which may hold a token; where it is must do.
+    """
+    for mark in (getattr(error, "context_mark", None), getattr(error, "problem_mark", None)):
+        if isinstance(mark, yaml.Mark):
+            mark.buffer = None
     return NotYaml(re.sub(r'\bin "<(?:unicode|byte) string>",', "at", str(error)))
 
 

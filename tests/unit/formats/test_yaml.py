@@ -1,4 +1,5 @@
 import pytest
+import yaml as pyyaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,3 +46,12 @@ def test_what_is_not_yaml_is_told_by_its_place_alone(text: str | bytes) -> None:
         yaml.load(text)
 
     assert "string>" not in str(refused.value)
+
+
+def test_an_error_says_where_and_never_quotes_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for loader in (pyyaml.SafeLoader, yaml._Loader):
+        monkeypatch.setattr(yaml, "_Loader", loader)
+        for text in ('a:\n  token: "secret\n', "a:\n  token: secret: x\n"):
+            with pytest.raises(yaml.NotYaml, match="at line") as caught:
+                yaml.load(text)
+            assert "secret" not in str(caught.value)
