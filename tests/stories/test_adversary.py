@@ -13,7 +13,7 @@ from windrow.assembly.clock import run_story
 from windrow.assembly.embedded import running
 from windrow.assembly.network import through_rack
 from windrow.assembly.programs import guest_programs
-from windrow.assembly.stage import Stage
+from windrow.assembly.stage import NODE_MACHINE, Stage
 from windrow.assembly.story import Rackroom, rackroom
 from windrow.client.transport import Transport
 from windrow.clusters.kinds import CLUSTER, MACHINE
@@ -25,7 +25,7 @@ from windrow.harvester.kinds import VM, VM_ACTIONS
 from windrow.harvester.names import CLUSTER_UID, MACHINE_UID
 from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import Raw, dig, name_of
-from windrow.kube.refs import EVENT, SECRET
+from windrow.kube.refs import EVENT, NODE, SECRET
 from windrow.kube.requests import Reply, call
 from windrow.values.chance import Chance
 
@@ -245,5 +245,21 @@ def test_an_account_is_not_gone_because_another_harvester_has_none() -> None:
                 assert await room.manager.find(CLUSTER.ref("orchard", "fleet-default")) is None
                 left = {item for item in await inventory(room.harvester.api) if item not in before}
                 assert {item[0] for item in left} <= {"VirtualMachineImage", "NetworkAttachmentDefinition"}
+
+    run_story(story())
+
+
+def test_a_node_that_lost_its_label_is_not_taken_for_deleted() -> None:
+    async def story() -> None:
+        async with rackroom(seed=1) as room:
+            stage = await begin(room)
+            await stage.settled()
+            before = await names(stage)
+            guest = await stage.guest()
+            for node in await stage.nodes():
+                await guest.patch(NODE.ref(name_of(node)), {"metadata": {"labels": {NODE_MACHINE: None}}})
+            await room.pass_time(minutes=12)
+            assert await names(stage) == before
+            await stage.ready()
 
     run_story(story())

@@ -96,6 +96,12 @@ class Observer:
             return replace(seen, guest=Guest(published=self._published(seen.cluster)))
         guest = replace(link.look(), published=self._published(seen.cluster))
         nodes = {node.machine_uid: node for node in guest.nodes if node.machine_uid}
+        # A node that lost its label is still the one that was recorded; taken for deleted, it would be replaced.
+        unlabelled = {node.uid: node for node in guest.nodes if not node.machine_uid}
+        for machine in seen.machines:
+            known = unlabelled.get(dig(machine.record.status, "nodeRef", "uid", default=""))
+            if known is not None:
+                nodes.setdefault(machine.record.uid, known)
         if not guest.answers:
             # What the guest said last tells which nodes there are, but not how they are now.
             nodes = {uid: replace(node, ready=False, because=guest.because) for uid, node in nodes.items()}
