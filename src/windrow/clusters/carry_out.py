@@ -20,7 +20,7 @@ from windrow.clusters.plan import Plan
 from windrow.clusters.registries import RegistrySecretMissing
 from windrow.clusters.sealed import CredentialMissing
 from windrow.clusters.seen import Seen, Trouble
-from windrow.clusters.status import held_sentence
+from windrow.clusters.status import credential_condition, held_sentence
 from windrow.kube.conditions import find_condition
 from windrow.kube.errors import KubeError
 from windrow.machines.port import InfrastructureUnknown, MachineRefused
@@ -117,6 +117,14 @@ class Carrier:
             if machine is not None and machine.record.raw:
                 await self._journal.note(MACHINE, machine.record.raw, "RepairHeld", held.because, "Warning")
             await self._journal.note(CLUSTER, seen.cluster.raw, "RepairHeld", sentence, "Warning")
+
+    async def tell_credential(self, seen: Seen) -> None:
+        """An event when a credential opens nothing any more, or for another reason than before."""
+        now = credential_condition(seen)
+        before = find_condition(seen.standing.raw.get("conditions"), "CredentialValid")
+        if now is None or now.status == "True" or (before and before.message == now.message):
+            return
+        await self._journal.note(CLUSTER, seen.cluster.raw, f"Credential{now.reason}", now.message, "Warning")
 
 
 def trouble_lasts(before: Trouble | None, now: Trouble) -> Trouble:

@@ -15,6 +15,7 @@ from windrow.clusters.ledger import Ledger
 from windrow.clusters.records import Machine
 from windrow.clusters.sealed import Sealed, read_credential
 from windrow.clusters.seen import MachineSeen, Seen
+from windrow.clusters.trials import Trials
 from windrow.kube.errors import NotFound
 from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import Raw, finalizers_of, uid_of, version_of
@@ -73,6 +74,7 @@ class Desk:
     infrastructure: Machines
     harvesters: Harvesters
     guests: Guests
+    trials: Trials
     clock: Clock
     chance: Chance
     proxy: str = ""

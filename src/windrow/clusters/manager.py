@@ -20,12 +20,13 @@ from windrow.clusters.desk import Desk, Harvesters
 from windrow.clusters.guests import Dial, Guests, Link
 from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.clusters.ledger import Ledger
-from windrow.clusters.observe import Observer, addresses_of, config_clusters
+from windrow.clusters.observe import Observer, addresses_of, config_clusters, credentials_of
 from windrow.clusters.plan import Plan, plan_cluster
 from windrow.clusters.records import Machine, read_machine
 from windrow.clusters.sealed import Sealed, read_any_sealed, read_sealed
 from windrow.clusters.seen import Seen, Trouble
 from windrow.clusters.status import derive_cluster, derive_machine, find_wait, is_whole
+from windrow.clusters.trials import Trials
 from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import Raw, dig, name_of, namespace_of, version_of
 from windrow.kube.patches import make_merge_patch
@@ -86,6 +87,9 @@ class Manager:
             cache(SECRET, read_sealed), read_any_sealed, lambda sealed: sealed.version_mark
         )
         self._guests = Guests(dial, clock, chance)
+        self._credentials: dict[str, str] = {}  # machine uid -> its credential
+        harvesters = Harvesters(self._secrets, patient)
+        self._trials = Trials(harvesters.get_access, dial, clock, self._hear_trial)
         self._desk = Desk(
             api=api,
             clusters=self._clusters,
@@ -93,8 +97,9 @@ class Manager:
             configs=self._configs,
             secrets=self._secrets,
             infrastructure=machines,
-            harvesters=Harvesters(self._secrets, patient),
+            harvesters=harvesters,
             guests=self._guests,
+            trials=self._trials,
             clock=clock,
             chance=chance,
             proxy=proxy,
@@ -142,6 +147,7 @@ class Manager:
                 self._watch_over(after)
             else:
                 self._homes.pop(machine.uid, None)
+                self._credentials.pop(machine.uid, None)
                 self._watched.discard(machine.uid)
             self.controller.queue.add(CLUSTER.ref(machine.cluster, machine.namespace))
 
@@ -157,6 +163,8 @@ class Manager:
             if sealed is None:
                 continue
             self._secrets.noted(SECRET.ref(sealed.name, sealed.namespace), after)
+            if before != after:
+                self._trials.again(f"{sealed.namespace}:{sealed.name}")
             for raw in self._clusters.values():
                 if _concerns(sealed, raw):
                     self.controller.queue.add(CLUSTER.ref(name_of(raw), namespace_of(raw)))
@@ -166,13 +174,21 @@ class Manager:
             sighting = after or before
             if sighting is not None:
                 self._hear_sighting(sighting)
+            if before and after and before.presence != "unknown" == after.presence:
+                self._trials.again(self._credentials.get(after.machine_uid, ""))
 
     def _hear_sighting(self, sighting: Sighting) -> None:
         home = self._homes.get(sighting.machine_uid)
         if home is not None:
             self.controller.queue.add(home)
 
+    def _hear_trial(self, credential: str) -> None:
+        for raw in self._clusters.values():
+            if credential in str(raw.get("spec")):
+                self.controller.queue.add(CLUSTER.ref(name_of(raw), namespace_of(raw)))
+
     def _watch_over(self, machine: Machine) -> None:
+        self._credentials[machine.uid] = machine.credential
         # Here, because nothing is sighted before it is watched over or ordered, and both come after the record.
         self._homes[machine.uid] = CLUSTER.ref(machine.cluster, machine.namespace)
         if machine.memory is not None and machine.was_made and machine.uid not in self._watched:
@@ -188,6 +204,9 @@ class Manager:
         seen = await self._observer.look(key)
         if seen is None:
             return SETTLED
+        if self._group is not None:
+            for credential in credentials_of(seen.cluster):
+                self._trials.open(self._group, credential)
         link = self._open_link(key, seen)
         plan = plan_cluster(seen)
         await self._own_up(seen, plan)
@@ -255,6 +274,7 @@ class Manager:
 
     async def _say_cluster(self, seen: Seen, plan: Plan, troubles: dict[str, Trouble]) -> None:
         await self._carrier.tell_held(plan, seen)
+        await self._carrier.tell_credential(seen)
         wanted = derive_cluster(seen, plan, troubles)
         if seen.cluster.claimed or seen.cluster.deleting is None:
             await self._desk.write_cluster_status(seen, _change(seen.standing.raw, wanted))

@@ -30,7 +30,7 @@ from windrow.clusters.sealed import (
     read_published,
     read_secrets,
 )
-from windrow.clusters.seen import Guest, GuestAccess, MachineSeen, Pod, Seen
+from windrow.clusters.seen import Guest, GuestAccess, MachineSeen, Pod, Seen, Shut
 from windrow.kube.errors import KubeError
 from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, name_of, namespace_of
 from windrow.kube.refs import POD, SECRET, Ref
@@ -60,6 +60,7 @@ class Observer:
             secrets=read_secrets(kept, cluster.uid),
             access=self._access(cluster, kept),
             revisions=_revisions(cluster),
+            shut=self._shut(cluster),
         )
         seen = self._with_guest(seen)
         if _needs_preflight(seen, self._desk.memo.passed.get(cluster.uid)):
@@ -137,6 +138,12 @@ class Observer:
             return GuestAccess("ready", made)
         return GuestAccess("missing" if cluster.standing.account is None else "ordered")
 
+    def _shut(self, cluster: Cluster) -> tuple[Shut, ...] | None:
+        trials, credentials = self._desk.trials, credentials_of(cluster)
+        if not all(trials.was_tried(credential) for credential in credentials):
+            return None
+        return tuple(shut for credential in credentials if (shut := trials.find_shut(credential)))
+
     # -- preflight -------------------------------------------------------------------------------------------------
 
     async def _check(self, seen: Seen) -> tuple[Problem, ...]:
@@ -180,6 +187,12 @@ class Observer:
             "cloud-provider-config"
         )
         return [Problem(fact, cure, "metadata.name")]
+
+
+def credentials_of(cluster: Cluster) -> list[str]:
+    """Every credential that it names, `namespace:name` each."""
+    named = {cluster.credential, *(pool.credential for pool in cluster.pools)}
+    return sorted(credential for credential in named if ":" in credential)
 
 
 def _needs_preflight(seen: Seen, passed: int | None) -> bool:

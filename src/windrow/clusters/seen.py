@@ -110,6 +110,18 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
+class Shut:
+    """Why a credential opens no Harvester now. `certain`: the credential is wrong, not only the way to Harvester."""
+
+    fact: str
+    cure: str
+    certain: bool
+
+    def __str__(self) -> str:
+        return f"{self.fact}; {self.cure}"
+
+
+@dataclass(frozen=True, slots=True)
 class MachineSeen:
     """One machine from all sides: its record, what Harvester shows, what the guest shows."""
 
@@ -179,6 +191,8 @@ class Seen:
     # None: not asked, because it passed before. Empty: all well.
     preflight: tuple[Problem, ...] | None = None
     revisions: Mapping[str, str] = field(default_factory=dict)  # of the configuration, by pool
+    # Of its credentials that open nothing. None: not all of them were tried yet.
+    shut: tuple[Shut, ...] | None = None
 
     @property
     def standing(self) -> Standing:

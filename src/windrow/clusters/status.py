@@ -236,6 +236,12 @@ def find_wait(seen: Seen, plan: Plan, troubles: Troubles) -> Wait | None:
         fact = plan.refused[0]
         more = f" (and {len(plan.refused) - 1} more)" if len(plan.refused) > 1 else ""
         return Wait(f"you to change this: {fact}{more}", "the cluster is built")
+    if seen.shut:
+        shut = seen.shut[0]
+        return Wait(
+            f"{'a credential that opens Harvester' if shut.certain else 'Harvester'}: {shut}",
+            _once_open(seen),
+        )
     if trouble := troubles.get(""):
         return Wait(f"another attempt ({trouble.fact}; {trouble.cure})", "it goes on")
     waits = [wait for machine in _by_weight(seen) if (wait := _shown_wait(machine, seen, plan, troubles))]
@@ -247,6 +253,12 @@ def find_wait(seen: Seen, plan: Plan, troubles: Troubles) -> Wait | None:
         more = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
         return Wait(f"{waits[0].what}{more}", waits[0].then)
     return general[0] if general else _missing_machines(seen)
+
+
+def _once_open(seen: Seen) -> str:
+    if seen.cluster.deleting is not None:
+        return "its machines are removed"
+    return "its machines are seen and made again; until then nothing is replaced"
 
 
 def _missing_machines(seen: Seen) -> Wait | None:
@@ -286,6 +298,8 @@ def _conditions(seen: Seen, plan: Plan, ready: Condition) -> list[Condition]:
     made = [accepted]
     if checked := _checked(seen):
         made.append(checked)
+    if valid := credential_condition(seen):
+        made.append(valid)
     made.append(
         Condition("Initialized", "True", "Answered", "the guest API has answered")
         if seen.standing.initialized
@@ -308,6 +322,18 @@ def _checked(seen: Seen) -> Condition | None:
             return Condition("Checked", "False", "Problems", sentences)
         return Condition("Checked", "True", "Warnings", sentences)
     return Condition("Checked", "True", "Passed", "Harvester has what the machines need")
+
+
+def credential_condition(seen: Seen) -> Condition | None:
+    """Whether the cluster's credentials open their Harvester; None while they have not been tried."""
+    if seen.shut is None:
+        return None  # as it stands
+    if not seen.shut:
+        return Condition("CredentialValid", "True", "Accepted", "Harvester accepts the credential")
+    sentences = "; ".join(str(shut) for shut in seen.shut)
+    if any(shut.certain for shut in seen.shut):
+        return Condition("CredentialValid", "False", "Refused", sentences)
+    return Condition("CredentialValid", "Unknown", "Untried", sentences)
 
 
 def _updated(seen: Seen) -> Condition:
@@ -338,6 +364,8 @@ def _ready(seen: Seen, plan: Plan, wait: Wait | None) -> Condition:
     if plan.refused and not seen.standing.initialized:
         return Condition("Ready", "False", "Refused", "; ".join(str(problem) for problem in plan.refused))
     if seen.standing.initialized and not seen.guest.answers:
+        if seen.shut:
+            return Condition("Ready", "Unknown", "HarvesterShut", f"waiting for {wait.what}" if wait else "")
         return Condition("Ready", "Unknown", "ApiSilent", silent_about(seen.guest))
     if seen.standing.initialized and is_whole(seen):
         return Condition("Ready", "True", "AllReady", "every machine is Ready")
