@@ -8,6 +8,7 @@ so both branches are whole worlds.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import pickle
 import signal
@@ -60,6 +61,7 @@ class Branching:
             self.running.add(pid)
             return False
         self.is_child = True
+        gc.disable()  # it will not live long enough to need it
         asyncio._set_running_loop(loop)  # asyncio forgets it at a fork
         signal.alarm(LONGEST_S)
         return True

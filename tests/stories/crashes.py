@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from windrow.assembly.network import verb_and_resource
 from windrow.assembly.story import Rackroom
@@ -38,6 +38,7 @@ class Moment:
     when: When
     write: int  # its number among all writes, from 1; 0 for a read
     at_s: float  # since the story began
+    what: str = ""  # the request: `harvester POST virtualmachines`
 
 
 class Fate(Protocol):
@@ -68,20 +69,22 @@ class EveryWrite:
     """Death before and after every write; for those who have more than one life.
 
     Where nothing at all lies between two writes, death after the one and before the other leave the same world. Such
-    a pair is one moment: it strikes once, and is `counted` twice.
+    a pair is one moment, and strikes once. `but` names resources that are passed over.
     """
 
     ask_at_s: float | None = None
 
-    def __init__(self) -> None:
-        self.counted = 0
+    def __init__(self, but: str = "") -> None:
+        self._but = but
         self._under_way = 0
         self._calm_since: float | None = None  # when the last write was over, while none is under way
 
     def strikes(self, moment: Moment) -> bool:
         if not moment.write:
             return False
-        self.counted += 1
+        return self._is_new(moment) and not (self._but and moment.what.endswith(self._but))
+
+    def _is_new(self, moment: Moment) -> bool:
         if moment.when == "after":
             self._under_way -= 1
             self._calm_since = None if self._under_way else moment.at_s
@@ -169,24 +172,25 @@ class Line:
     async def send(self, request: Request) -> Reply:
         self._process.check()
         number = 0 if request.is_read else self._lives.next_number()
-        self._pass("before", number)
-        reply = await self._carry(request, number)
+        what = f"{self._label} {verb_and_resource(request)}"
+        self._pass("before", number, what)
+        reply = await self._carry(request, number, what)
         self._process.check()
-        self._pass("after", number)
+        self._pass("after", number, what)
         return reply
 
-    async def _carry(self, request: Request, number: int) -> Reply:
+    async def _carry(self, request: Request, number: int, what: str) -> Reply:
         if not number:
             return await self._inner.send(request)
-        return await asyncio.shield(self._lives.deliver(self._send_write(request, number)))
+        return await asyncio.shield(self._lives.deliver(self._send_write(request, number, what)))
 
-    async def _send_write(self, request: Request, number: int) -> Reply:
+    async def _send_write(self, request: Request, number: int, what: str) -> Reply:
         reply = await self._inner.send(request)
-        self._lives.note(number, f"{self._label} {verb_and_resource(request)}", reply.status)
+        self._lives.note(number, what, reply.status)
         return reply
 
-    def _pass(self, when: When, number: int) -> None:
-        if self._lives.strikes(when, number):
+    def _pass(self, when: When, number: int, what: str) -> None:
+        if self._lives.strikes(when, number, what):
             self._process.die()
         self._process.check()
 
@@ -220,12 +224,12 @@ class Lives:
         self.sent += 1
         return self.sent
 
-    def strikes(self, when: When, number: int) -> bool:
-        return bool(self._fates) and self._fates[0].strikes(Moment(when, number, self._now_s()))
+    def strikes(self, when: When, number: int = 0, what: str = "") -> bool:
+        return bool(self._fates) and self._fates[0].strikes(Moment(when, number, self._now_s(), what))
 
-    def deliver(self, request: asyncio.Future[Reply] | object) -> asyncio.Task[Reply]:
+    def deliver(self, sending: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply]:
         assert self._under_way is not None
-        return self._under_way.create_task(request)  # type: ignore[arg-type]
+        return self._under_way.create_task(sending)
 
     def note(self, number: int, what: str, status: int) -> None:
         self.writes.append(Write(number, what, status, self._now_s()))
@@ -266,7 +270,7 @@ class Lives:
                 done, _ = await asyncio.wait(
                     {task, death}, timeout=within, return_when=asyncio.FIRST_COMPLETED
                 )
-                if not done and self.strikes("idle", 0):
+                if not done and self.strikes("idle"):
                     process.die()
         finally:
             death.cancel()

@@ -303,7 +303,13 @@ class Guests:
         if link := self.find(cluster_uid):
             return link
         link = Link(secrets, self._dial, self._clock, self._chance, changed, proxy)
-        task = group.create_task(self._keep_alive(link), name=f"guest {cluster_uid}")
+        keeping = self._keep_alive(link)
+        try:
+            task = group.create_task(keeping, name=f"guest {cluster_uid}")
+        except RuntimeError:
+            # A group that ends takes no more tasks, and whoever asks is about to be cancelled with it.
+            keeping.close()
+            raise asyncio.CancelledError("the manager is ending") from None
         self._links[cluster_uid] = (link, task)
         return link
 
