@@ -6,6 +6,8 @@ but before its answer was heard. Further lives: three servers, fifty random inst
 
 The comparison is strict. At rest, the world must satisfy `invariants`; and over the whole life no object may have been
 made that the undisturbed life did not make, not even one that was cleared away later.
+
+A complaint names its moment. To see one of them alone: `tell(replace(WHOLE, fates=(AtWrite(17, "after"),)))`.
 """
 
 from __future__ import annotations
