@@ -37,7 +37,7 @@ _MOVING = frozenset({"provisioning", "starting", "stopping", "migrating", "delet
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is to be done about one machine. `until` is when a wait ends by itself."""
+    """What is to be done about one machine. `until` is when a wait ends by itself; without `then` all goes well."""
 
     kind: Literal["well", "wait", "start", "lost"]
     because: str = ""
@@ -106,9 +106,24 @@ def judge(machine: MachineSeen, pool: Pool, seen: Seen) -> Verdict:
         return Verdict(
             "wait",
             f"{machine.name}, which is {sighting.state} on Harvester{_words(sighting.because)}",
-            "it is judged again" if machine.record.was_ready else "it runs and joins",
+            next_of_state(machine),
         )
     return _judge_running(machine, pool, seen)
+
+
+def next_of_state(machine: MachineSeen) -> str:
+    """What comes after the state that Harvester shows."""
+    usual = "its node becomes Ready again" if machine.record.was_ready else "it joins the cluster"
+    return _AFTER.get(machine.sighting.state, usual) if machine.sighting else usual
+
+
+_AFTER = {
+    "provisioning": "it boots",
+    "stopping": "it is started again",
+    "stopped": "it is started again",
+    "failed": "it is started again",
+    "deleting": "it is replaced",
+}
 
 
 def _words(because: str) -> str:
@@ -221,6 +236,9 @@ def _judge_startup(machine: MachineSeen, pool: Pool, seen: Seen, what: str, sinc
     until = since + pool.startup_within
     if seen.now >= until:
         return Verdict("lost", f"it did not become a Ready node within {_minutes(pool.startup_within)}")
+    half = since + pool.startup_within / 2
+    if seen.now < half:
+        return Verdict("wait", what, "", half)  # what comes next is that it goes well
     return Verdict(
         "wait",
         what,

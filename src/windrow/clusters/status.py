@@ -6,7 +6,7 @@ Conditions, events, CLI and dashboard print the same sentences, and all of them 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from windrow.clusters import names
@@ -17,6 +17,7 @@ from windrow.clusters.parts import Held
 from windrow.clusters.plan import Plan
 from windrow.clusters.reading import Pool
 from windrow.clusters.records import roles_word
+from windrow.clusters.repair import next_of_state
 from windrow.clusters.rollout import find_changes
 from windrow.clusters.seen import INITIALIZING, MachineSeen, Seen, Trouble, silent_about
 from windrow.kube.conditions import Condition, Truth, set_condition
@@ -65,7 +66,9 @@ def find_progress(machine: MachineSeen, seen: Seen, trouble: Trouble | None = No
     words = f" ({brief(sighting.because)})" if sighting.because else ""
     if sighting.state in _PHASES and (not machine.is_ready or machine.is_down):
         return Progress(
-            _PHASES[sighting.state], f"{name}, which is {sighting.state}{words}", "it runs and joins"
+            _PHASES[sighting.state],
+            f"{name}, which is {sighting.state}{words}",
+            next_of_state(machine),
         )
     return _running(machine, seen, words)
 
@@ -73,12 +76,9 @@ def find_progress(machine: MachineSeen, seen: Seen, trouble: Trouble | None = No
 def _running(machine: MachineSeen, seen: Seen, words: str) -> Progress:
     name, node = machine.name, machine.node
     if not machine.address:
-        agent = (
-            ""
-            if machine.sighting and machine.sighting.agent_connected
-            else "; its guest agent is not connected"
-        )
-        return Progress("Booting", f"{name} to report its address{words}{agent}", "it joins the cluster")
+        silent = machine.sighting is not None and not machine.sighting.agent_connected
+        why = words or (" (its guest agent is not connected)" if silent else "")
+        return Progress("Booting", f"{name} to report its address{why}", "it joins the cluster")
     if node is None and machine.record.was_ready:
         if not seen.guest.answers:
             return Progress("Unknown", f"the guest API ({silent_about(seen.guest)})", f"{name} is judged")
@@ -166,8 +166,8 @@ def _machine_wait(
         return Wait(_wait_of_held(held), _next_of(held), machine.name)
     planned = next((wait for wait in plan.waits if wait.machine == machine.name), None)
     if planned is not None and (machine.is_leaving or machine.record.was_ready or not progress.what):
-        return planned
-    return Wait(progress.what, planned.then if planned else progress.then, machine.name)
+        return replace(planned, then=planned.then or progress.then or "it goes on")
+    return Wait(progress.what, (planned.then if planned else "") or progress.then, machine.name)
 
 
 def _wait_of_held(held: Held) -> str:

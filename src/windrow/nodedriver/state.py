@@ -97,5 +97,5 @@ def _waits_while_running(vmi: Vmi) -> str:
     if vmi.addresses:
         return ""
     if not vmi.agent_connected:
-        return "the guest agent has not answered yet, so the address is not known"
-    return "the guest agent reports no address yet"
+        return "its guest agent has not answered yet"
+    return "its guest agent reports no address yet"

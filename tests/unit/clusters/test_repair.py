@@ -14,6 +14,7 @@ from tests.unit.clusters.worlds import (
     condition,
     held,
     leaving,
+    look,
     minutes,
     missing,
     nodeless,
@@ -31,9 +32,11 @@ from tests.unit.clusters.worlds import (
 
 from windrow.clusters.actions import Retire, Start
 from windrow.clusters.admission import LAST_MEMBER
+from windrow.clusters.plan import plan_cluster
 from windrow.clusters.reading import Share
 from windrow.clusters.seen import INITIALIZING, Guest
 from windrow.clusters.standing import Breaker, Standing
+from windrow.clusters.status import derive_machine
 from windrow.kube.conditions import Condition, set_condition
 
 SERVERS = a_pool("servers", 3, SERVER)
@@ -376,3 +379,44 @@ def test_the_time_in_which_a_ready_node_was_initialised_is_not_time_of_not_being
 
     assert plan.actions == ()
     assert NOON + minutes(5) in [wait.until for wait in plan.waits]
+
+
+@pytest.mark.parametrize(
+    ("since_start", "said"),
+    [(1, "it joins the cluster"), (4.9, "it joins the cluster"), (5, "the machine is replaced if that takes longer than 10 min")],
+)  # fmt: skip
+def test_the_limit_of_a_newcomer_is_told_only_once_half_of_it_has_passed(since_start, said):
+    newcomer = sighted(
+        record_of(nodeless(a_machine("w1", WORKERS)), created=NOON - minutes(since_start)),
+        addresses=(),
+        agent_connected=False,
+        because="its guest agent has not answered yet",
+    )
+    seen = look(a_cluster(SERVERS, WORKERS), [*some("s", 3, SERVERS), newcomer])
+    plan = plan_cluster(seen)
+
+    waiting = derive_machine(newcomer, seen, plan, {})["waiting"]
+
+    assert waiting["for"] == "w1 to report its address (its guest agent has not answered yet)"
+    assert waiting["next"] == said
+    assert [wait.until for wait in plan.waits if wait.machine == "w1"] == [
+        newcomer.record.created + minutes(5 if since_start < 5 else 10)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("provisioning", "it boots"),
+        ("starting", "its node becomes Ready again"),
+        ("stopping", "it is started again"),
+        ("deleting", "it is replaced"),
+        ("migrating", "its node becomes Ready again"),
+    ],
+)
+def test_what_comes_after_a_state_is_told_in_plain_words(state, said):
+    moving = sighted(unready(a_machine("w1", WORKERS)), state=state)
+
+    plan = planned(a_cluster(SERVERS, WORKERS), [*some("s", 3, SERVERS), moving])
+
+    assert [wait.then for wait in plan.waits if wait.machine == "w1"] == [said]
