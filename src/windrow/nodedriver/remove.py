@@ -106,6 +106,8 @@ def _delete(ref: Ref, uid: str) -> Talk[None]:
         yield Call(requests.delete(ref, uid=uid), f"the VM of {ref.name} is gone")
     except NotFound:
         return
+    except Conflict:
+        raise  # it changed since it was read: the next attempt reads it anew
     except KubeError as error:
         if error.status not in (403, 409, 422):
             raise

@@ -14,7 +14,15 @@ from windrow.harvester.identity import marks
 from windrow.harvester.kinds import IMAGE, KEY_PAIR, NETWORK, VMI
 from windrow.harvester.names import REMOVED_CLAIMS
 from windrow.harvester.vms import read_vm
-from windrow.kube.errors import Forbidden, KubeError, NotFound, ServerFailed, Unanswered, Unreachable
+from windrow.kube.errors import (
+    Conflict,
+    Forbidden,
+    KubeError,
+    NotFound,
+    ServerFailed,
+    Unanswered,
+    Unreachable,
+)
 from windrow.kube.refs import PVC, SECRET, STORAGE_CLASS
 from windrow.kube.requests import Reply
 from windrow.nodedriver import power
@@ -384,9 +392,19 @@ def test_what_a_lost_vm_left_behind_goes_if_it_is_marked(way: str) -> None:
 
 def test_a_leftover_that_harvester_keeps_is_named_and_not_insisted_on(way: str) -> None:
     shelf = Shelf((PVC.ref("own", "ns"), {"metadata": OURS}))
-    shelf.answer("DELETE", "own", refusal(409, "Conflict", "currently attached to VM: ns/other"))
+    denial = 'admission webhook "validator.harvesterhci.io" denied the request: attached to VM: ns/other'
+    shelf.answer("DELETE", "own", refusal(409, "Conflict", denial))
     assert removed(shelf, way, replace(BASE, claims=("own",))) is True
-    assert shelf.notes == ["PersistentVolumeClaim ns/own stays: currently attached to VM: ns/other"]
+    assert shelf.notes == [f"PersistentVolumeClaim ns/own stays: {denial}"]
+
+
+def test_a_leftover_that_changed_since_it_was_read_is_not_given_up(way: str) -> None:
+    shelf = Shelf((PVC.ref("own", "ns"), {"metadata": OURS}))
+    shelf.answer("DELETE", "own", refusal(409, "Conflict", "Operation cannot be fulfilled on it"))
+    with pytest.raises(Conflict):
+        removed(shelf, way, replace(BASE, claims=("own",)))
+    assert removed(shelf, way, replace(BASE, claims=("own",))) is True
+    assert shelf.objects == {}
 
 
 def test_a_vm_that_took_the_name_meanwhile_is_not_hit(way: str) -> None:
