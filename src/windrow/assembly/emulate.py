@@ -39,5 +39,6 @@ def _write_credentials(options: EmulateOptions, emulated: Emulated, stock: Stock
     path = options.state / CREDENTIALS_FILE
     write_private(path, dump_all(credential_secrets(stock, emulated.kubeconfig)))
     out.say(f"The credentials that the manifests name: {path}")
-    # Where `windrow serve` leaves its kubeconfig in the same directory.
-    out.say(f"Give them to the manager: windrow apply --kubeconfig {options.state / MANAGER_FILE} {path}")
+    manager = options.state / MANAGER_FILE
+    named = f" --kubeconfig {manager}" if manager.exists() else ""
+    out.say(f"Give them to the manager: windrow apply{named} {path}")
