@@ -66,11 +66,11 @@ class Shell:
     def objects(self, kubeconfig: str, *what: str) -> list[dict[str, Any]]:
         return list(json.loads(self.kubectl(kubeconfig, "get", *what, "-o", "json"))["items"])
 
-    def wait_for_any(self, kubeconfig: str, kind: str) -> None:
-        """Return once there is an object of `kind`; kubectl itself can only wait for what exists."""
+    def wait_for_any(self, kubeconfig: str, kind: str, name: str = "") -> None:
+        """Return once there is an object of `kind` (called `name`); kubectl can only wait for what exists."""
         deadline = time.monotonic() + 30
-        while not self.objects(kubeconfig, kind, "-A"):
-            assert time.monotonic() < deadline, f"no {kind} came"
+        while not any(name in ("", raw["metadata"]["name"]) for raw in self.objects(kubeconfig, kind, "-A")):
+            assert time.monotonic() < deadline, f"no {kind} {name} came"
 
     @contextmanager
     def process(self, *arguments: str, until: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:

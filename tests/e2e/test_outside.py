@@ -1,0 +1,35 @@
+"""The manager over a Kubernetes that is not its own: kinds installed, lease taken and given back."""
+
+from pathlib import Path
+
+import pytest
+from tests.e2e.processes import ROOT, SPEED, Shell, needs_kubectl
+
+pytestmark = needs_kubectl
+
+KUBERNETES = "rack/harvester.yaml"  # the emulator's own API serves as the outside Kubernetes, too
+MANIFEST = ROOT / "src" / "windrow" / "assembly" / "manifests" / "three-and-two.yaml"
+LEASE = ("get", "lease", "windrow-manager", "-n", "kube-system", "-o", "jsonpath={.spec.holderIdentity}")
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def test_a_manager_works_in_an_outside_kubernetes_and_gives_its_lease_back(shell: Shell) -> None:
+    stocked = (KUBERNETES, "rack/credentials.yaml")
+    with shell.process(
+        "emulate", "--state", "rack", "--stock", str(MANIFEST), "--speed", SPEED, until=stocked
+    ):
+        with shell.process("serve", "--kubeconfig", KUBERNETES, until=[]):
+            shell.wait_for_any(KUBERNETES, "customresourcedefinitions", "clusters.provisioning.cattle.io")
+            shell.wait_for_any(KUBERNETES, "namespaces", "cattle-global-data")
+            shell.kubectl(KUBERNETES, "apply", "-f", "rack/credentials.yaml", "-f", str(MANIFEST))
+            cluster = ("clusters.provisioning.cattle.io/orchard", "-n", "fleet-default")
+            shell.kubectl(KUBERNETES, "wait", *cluster, "--for=condition=Ready", "--timeout=90s")
+            assert shell.kubectl(KUBERNETES, *LEASE) != ""
+            shell.kubectl(KUBERNETES, "delete", *cluster, "--timeout=60s")
+            assert shell.objects(KUBERNETES, "vms", "-A") == []
+
+        assert shell.kubectl(KUBERNETES, *LEASE) == ""
