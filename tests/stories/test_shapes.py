@@ -13,7 +13,6 @@ from windrow.assembly.clock import run_story
 from windrow.assembly.report import Check
 from windrow.assembly.stage import Stage
 from windrow.assembly.story import Rackroom, rackroom
-from windrow.assembly.waiting import wait_for
 from windrow.clusters.kinds import CLUSTER
 from windrow.emulator.inventory import inventory
 
@@ -80,14 +79,7 @@ def cluster(pools: list[Pool]) -> dict[str, Any]:
 
 async def delete(room: Rackroom, stage: Stage) -> None:
     await room.manager.delete(CLUSTER.ref(stage.name, stage.namespace))
-    await wait_for(
-        room.manager.transport,
-        CLUSTER,
-        lambda world: None if world else True,
-        what="the cluster to be gone",
-        clock=room.clock,
-        within=PATIENCE,
-    )
+    await stage.gone()
     await room.pass_time(minutes=1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -459,6 +459,3 @@ def _qualified(target: Target) -> str:
 def _warning_header(warnings: list[str]) -> str:
     quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in dict.fromkeys(warnings))
     return ", ".join(f'299 - "{text}"' for text in quoted)
-
-
-__all__ = ["AbstractAsyncContextManager", "ApiServer"]

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from windrow.assembly.stage import NODE_MACHINE, Pool, Stage
+from windrow.assembly.stage import Pool, Stage, by_machine
 from windrow.assembly.waiting import NotSeen, World, wait_for
-from windrow.clusters.kinds import CLUSTER, MACHINE
+from windrow.clusters.kinds import CLUSTER
+from windrow.clusters.names import NODE_MACHINE
 from windrow.harvester.kinds import VM, VM_ACTIONS, VMI
 from windrow.kube.conditions import is_true
 from windrow.kube.objects import Raw, dig, labels_of, name_of, uid_of
@@ -50,8 +51,8 @@ async def facts_of_birth(stage: Stage) -> None:
     """Look at the guest's nodes and at Harvester's VMs, and compare."""
     machines = await stage.machines()
     nodes = await stage.nodes()
-    by_machine = {labels_of(node).get(NODE_MACHINE, ""): node for node in nodes}
-    pairs = [(machine, by_machine.get(uid_of(machine))) for machine in machines]
+    found = by_machine(nodes)
+    pairs = [(machine, found.get(uid_of(machine))) for machine in machines]
     check = stage.report.check
 
     ready = [name_of(node) for node in nodes if is_true(dig(node, "status", "conditions"), "Ready")]
@@ -174,29 +175,12 @@ async def _stop(stage: Stage, machine: Raw) -> None:
         namespace=namespace,
         within=stage.patience,
     )
-    await _node_is_back(stage, machine)
+    # The manager may hold the cluster Ready until it hears of the stop, so ask the machine itself first.
+    await stage.machine_ready(name)
     await stage.settled()
     same = uid_of(await stage.vm_of(machine)) == uid_of(vm)
     stage.report.note(f"{name} runs again")
     stage.report.check("stopped-machine-started", same, f"{name} was started again; it is the same VM")
-
-
-async def _node_is_back(stage: Stage, machine: Raw) -> None:
-    """The manager may hold the cluster Ready until it hears of the stop, so ask the machine itself."""
-
-    def judge(world: World) -> bool | None:
-        raw = world.get((stage.namespace, name_of(machine)))
-        return True if raw is not None and is_true(dig(raw, "status", "conditions"), "Ready") else None
-
-    await wait_for(
-        stage.manager.transport,
-        MACHINE,
-        judge,
-        what=f"{name_of(machine)} to be Ready again",
-        clock=stage.clock,
-        namespace=stage.namespace,
-        within=stage.patience,
-    )
 
 
 async def _said(stage: Stage, words: str) -> str:
@@ -226,7 +210,8 @@ async def _scale(stage: Stage, pool: Pool, target: int, check: str) -> None:
     step = {"op": "replace", "path": f"/spec/rkeConfig/machinePools/{pool.index}/quantity", "value": target}
     await stage.manager.json_patch(cluster, [step])
     await stage.settled()
-    nodes = [await stage.node_of(raw) for raw in await stage.machines(pool.name)]
+    there = by_machine(await stage.nodes())
+    nodes = [there.get(uid_of(raw)) for raw in await stage.machines(pool.name)]
     found = sum(is_true(dig(node, "status", "conditions"), "Ready") for node in nodes)
     stage.report.note(f"pool {pool.name} has {found} Ready nodes")
     stage.report.check(

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from windrow.assembly.acts import plan_acts, play
+from windrow.assembly.authority import write_private
 from windrow.assembly.chronicle import tell_event
 from windrow.assembly.clock import SystemClock
 from windrow.assembly.embedded import Emulated, Managed, embedded_harvester, embedded_manager
 from windrow.assembly.manifests import read_documents, shipped
 from windrow.assembly.network import Sockets
 from windrow.assembly.options import DemoOptions, Out
-from windrow.assembly.report import Check, Moment, Report, folded
+from windrow.assembly.report import Moment, Report, folded
 from windrow.assembly.stage import Stage
 from windrow.assembly.stock import Stock, credential_secrets, read_stock
 from windrow.assembly.waiting import NotSeen, wait_for
@@ -80,6 +81,10 @@ def _documents(options: DemoOptions, out: Out) -> list[Raw]:
     for note in notes:
         _say(out, note, hang=2)
     return documents
+
+
+def _clusters(documents: list[Raw]) -> list[Raw]:
+    return [document for document in documents if document["kind"] == "Cluster"]
 
 
 def _say(out: Out, text: str, hang: int) -> None:
@@ -143,8 +148,7 @@ async def _introduce(demo: Demo, stock: Stock) -> None:
 
 async def _play(demo: Demo, documents: list[Raw]) -> None:
     await _apply(demo, documents)
-    clusters = [document for document in documents if document["kind"] == "Cluster"]
-    for cluster in clusters:
+    for cluster in _clusters(documents):
         stage = demo.stage(cluster)
         if not await _is_born(stage):
             continue
@@ -188,19 +192,12 @@ async def _is_born(stage: Stage) -> bool:
 
 
 async def _delete(demo: Demo, documents: list[Raw], before: frozenset[tuple[str, str, str]]) -> None:
-    for cluster in (document for document in documents if document["kind"] == "Cluster"):
+    for cluster in _clusters(documents):
         name, namespace = name_of(cluster), namespace_of(cluster)
         demo.report.note(f"cluster {name} is deleted")
         await demo.manager.delete(CLUSTER.ref(name, namespace))
         try:
-            await wait_for(
-                demo.manager.transport,
-                CLUSTER,
-                lambda world, key=(namespace, name): None if key in world else True,  # type: ignore[misc]
-                what=f"cluster {name} to be gone",
-                clock=demo.clock,
-                within=demo.patience,
-            )
+            await demo.stage(cluster).gone()
         except NotSeen as error:
             demo.report.check("cluster-deleted", False, str(error))
         else:
@@ -246,11 +243,10 @@ async def _stay(demo: Demo, documents: list[Raw]) -> None:
     out.say("Everything keeps running until you press Ctrl-C. In another terminal:")
     out.say(f"  kubectl --kubeconfig {demo.emulated.kubeconfig_path} get vms,vmis -A")
     out.say(f"  kubectl --kubeconfig {demo.managed.kubeconfig_path} get clusters,machines -A")
-    for cluster in (document for document in documents if document["kind"] == "Cluster"):
+    for cluster in _clusters(documents):
         path = state / f"{name_of(cluster)}.yaml"
         stage = demo.stage(cluster)
-        path.write_text(await stage.guest_kubeconfig())
-        path.chmod(0o600)
+        write_private(path, await stage.guest_kubeconfig())
         out.say(f"  kubectl --kubeconfig {path} get nodes -o wide")
     try:
         await asyncio.Event().wait()
@@ -295,6 +291,3 @@ async def _tell_events(demo: Demo) -> None:
     await wait_for(
         demo.manager.transport, EVENT, look, what="the end", clock=demo.clock, within=timedelta(days=3650)
     )
-
-
-__all__ = ["Check", "run"]

@@ -31,6 +31,7 @@ from windrow.client.retrying import RetryingTransport
 from windrow.client.transport import Transport
 from windrow.clusters import kinds
 from windrow.clusters.manager import Manager
+from windrow.clusters.names import CREDENTIAL_KEY
 from windrow.emulator.guests.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import serve
@@ -47,7 +48,6 @@ HARVESTER_FILE = "harvester.yaml"
 MANAGER_FILE = "manager.yaml"
 # Where Rancher keeps clusters and cloud credentials: manifests written for it name these.
 RANCHER_NAMESPACES = ("fleet-default", "cattle-global-data")
-CREDENTIAL_KEY = "harvestercredentialConfig-kubeconfigContent"
 
 
 @asynccontextmanager
@@ -76,6 +76,17 @@ class Emulated:
     kubeconfig_path: Path
 
 
+async def fill_shelves(harvester: Harvester, stock: Stock) -> None:
+    """Put everything that `stock` names on the shelves; credentials are the manager's to hold. May be repeated."""
+    await harvester.stock(
+        images=sorted(stock.images),
+        networks=sorted(stock.networks),
+        namespaces=sorted(stock.namespaces),
+        storage_classes=sorted(stock.storage_classes),
+        key_pairs=sorted(stock.key_pairs),
+    )
+
+
 @asynccontextmanager
 async def embedded_harvester(
     state: Path, stock: Stock, clock: Clock, chance: Chance, *, speed: float = 1.0, port: int = 0
@@ -93,13 +104,7 @@ async def _harvester(
     harvester = Harvester(clock, chance, speed=speed, machine_factory=machine_factory(guest_programs()))
     offer_consoles(harvester)
     async with running(harvester.run), serve(harvester, port=port) as served:
-        await harvester.stock(
-            images=sorted(stock.images),
-            networks=sorted(stock.networks),
-            namespaces=sorted(stock.namespaces),
-            storage_classes=sorted(stock.storage_classes),
-            key_pairs=sorted(stock.key_pairs),
-        )
+        await fill_shelves(harvester, stock)
         path = state / HARVESTER_FILE
         write_private(path, served.kubeconfig)
         yield Emulated(

@@ -7,24 +7,25 @@ used only to know when it believes to be done.
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from windrow.assembly.network import Dial
 from windrow.assembly.report import Report
 from windrow.assembly.waiting import World, wait_for
 from windrow.client.client import Client
 from windrow.clusters.kinds import CLUSTER, MACHINE
+from windrow.clusters.names import NODE_MACHINE
 from windrow.harvester.kinds import VM
 from windrow.kube.conditions import is_true
 from windrow.kube.kubeconfig import parse_kubeconfig
-from windrow.kube.objects import Raw, dig, is_deleting, labels_of, name_of, uid_of
-from windrow.kube.refs import NODE, SECRET
+from windrow.kube.objects import Raw, dig, is_deleting, labels_of, name_of
+from windrow.kube.refs import NODE, SECRET, Kind
 from windrow.values.clock import Clock
 
-NODE_MACHINE = "rke.cattle.io/machine"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,11 @@ def pools_of(cluster: Mapping[str, Any]) -> list[Pool]:
         )
         for index, raw in enumerate(raws)
     ]
+
+
+def by_machine(nodes: Iterable[Raw]) -> dict[str, Raw]:
+    """Nodes by the uid of their Machine."""
+    return {labels_of(raw).get(NODE_MACHINE, ""): raw for raw in nodes}
 
 
 @dataclass(frozen=True)
@@ -103,10 +109,6 @@ class Stage:
     async def nodes(self) -> list[Raw]:
         return await (await self.guest()).list(NODE)
 
-    async def node_of(self, machine: Mapping[str, Any]) -> Raw | None:
-        uid = uid_of(machine)
-        return next((raw for raw in await self.nodes() if labels_of(raw).get(NODE_MACHINE) == uid), None)
-
     async def settled(self, *, without: str = "", within: timedelta | None = None) -> list[Raw]:
         """The Machines, once every pool has its count, all are Ready, none is leaving and the cluster is Ready.
 
@@ -122,31 +124,43 @@ class Stage:
             found = {name: sum(raw["spec"]["pool"] == name for raw in ready) for name in counts}
             return mine if found == counts and len(ready) == len(mine) else None
 
-        within = within or self.patience
-        machines = await wait_for(
-            self.manager.transport,
-            MACHINE,
-            judge,
-            what=f"every machine of {self.name} to be Ready",
-            clock=self.clock,
-            namespace=self.namespace,
-            within=within,
+        machines = await self._manager_shows(
+            MACHINE, judge, f"every machine of {self.name} to be Ready", within
         )
         await self.ready(within)
         return machines
 
     async def ready(self, within: timedelta | None = None) -> Raw:
         """The Cluster, once its Ready condition holds. Raises NotSeen."""
+        return await self._shown_ready(CLUSTER, self.name, f"cluster {self.name} to be Ready", within)
 
+    async def machine_ready(self, name: str) -> Raw:
+        """The Machine, once its Ready condition holds. Raises NotSeen."""
+        return await self._shown_ready(MACHINE, name, f"{name} to be Ready again")
+
+    async def _shown_ready(self, kind: Kind, name: str, what: str, within: timedelta | None = None) -> Raw:
         def judge(world: World) -> Raw | None:
-            raw = world.get((self.namespace, self.name))
+            raw = world.get((self.namespace, name))
             return raw if raw is not None and is_true(dig(raw, "status", "conditions"), "Ready") else None
 
+        return await self._manager_shows(kind, judge, what, within)
+
+    async def gone(self) -> None:
+        """Return once the Cluster is gone. Raises NotSeen."""
+
+        def judge(world: World) -> bool | None:
+            return None if (self.namespace, self.name) in world else True
+
+        await self._manager_shows(CLUSTER, judge, f"cluster {self.name} to be gone")
+
+    async def _manager_shows(
+        self, kind: Kind, judge: Callable[[World], T | None], what: str, within: timedelta | None = None
+    ) -> T:
         return await wait_for(
             self.manager.transport,
-            CLUSTER,
+            kind,
             judge,
-            what=f"cluster {self.name} to be Ready",
+            what=what,
             clock=self.clock,
             namespace=self.namespace,
             within=within or self.patience,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from windrow.clusters.names import CREDENTIAL_KEY
 from windrow.formats.json import NotJson, loads
 from windrow.kube.objects import dig
 
@@ -106,7 +107,7 @@ def credential_secrets(stock: Stock, kubeconfig: str, fallback: str = "default")
                 "type": "Opaque",
                 "stringData": {
                     "harvestercredentialConfig-clusterType": "imported",
-                    "harvestercredentialConfig-kubeconfigContent": kubeconfig,
+                    CREDENTIAL_KEY: kubeconfig,
                 },
             }
         )

@@ -17,7 +17,7 @@ from typing import Any
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores.memory import MemoryStore
 from windrow.assembly.clock import LoopClock
-from windrow.assembly.embedded import install_kinds, make_manager, management_api, running
+from windrow.assembly.embedded import fill_shelves, install_kinds, make_manager, management_api, running
 from windrow.assembly.network import Dial, through_rack
 from windrow.assembly.programs import guest_programs
 from windrow.assembly.report import Check, Moment, Report
@@ -28,8 +28,7 @@ from windrow.client.transport import Transport
 from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG
 from windrow.emulator.guests.machine import machine_factory
 from windrow.emulator.harvester import Harvester
-from windrow.kube.kubeconfig import parse_kubeconfig
-from windrow.kube.objects import Raw, name_of, namespace_of
+from windrow.kube.objects import Raw
 from windrow.kube.refs import SECRET
 from windrow.values.chance import Chance
 
@@ -70,13 +69,7 @@ class Rackroom:
     async def apply(self, documents: Sequence[Raw], *, kubeconfig: str = "") -> None:
         """Stock Harvester for `documents`, hand in the credentials that they name, and create them."""
         stock = read_stock(documents)
-        await self.harvester.stock(
-            images=sorted(stock.images),
-            networks=sorted(stock.networks),
-            namespaces=sorted(stock.namespaces),
-            storage_classes=sorted(stock.storage_classes),
-            key_pairs=sorted(stock.key_pairs),
-        )
+        await fill_shelves(self.harvester, stock)
         secrets = credential_secrets(stock, kubeconfig or self.harvester.admin_kubeconfig(VIP))
         for raw in [*secrets, *documents]:
             if raw["kind"] in _KINDS:
@@ -130,11 +123,3 @@ async def rackroom(
             yield room
         finally:
             await room.kill_manager()
-
-
-def describe(raws: Sequence[Raw]) -> list[str]:
-    """`Kind namespace/name` of each, sorted: what is there, for comparing."""
-    return sorted(f"{raw['kind']} {namespace_of(raw)}/{name_of(raw)}" for raw in raws)
-
-
-__all__ = ["VIP", "Rackroom", "describe", "parse_kubeconfig", "rackroom"]

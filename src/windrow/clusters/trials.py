@@ -18,6 +18,7 @@ from windrow.harvester.access import explain
 from windrow.kube.errors import Forbidden, KubeError, NotTrusted, Unauthorized
 from windrow.kube.kubeconfig import Access
 from windrow.kube.refs import NAMESPACE
+from windrow.reconcile.alarm import either
 from windrow.values.clock import Clock
 
 AGAIN = timedelta(seconds=10)
@@ -69,7 +70,7 @@ class Trials:
             if found is None:
                 await wanted.wait()
             else:
-                await self._either(AGAIN, wanted)
+                await either(self._clock, AGAIN, wanted)
 
     async def _try(self, credential: str) -> Shut | None:
         try:
@@ -89,14 +90,3 @@ class Trials:
             certain = isinstance(error, Unauthorized | NotTrusted)
             return Shut(*explain(error, access.server, credential), certain=certain)
         return None
-
-    async def _either(self, span: timedelta, event: asyncio.Event) -> None:
-        waits = [
-            asyncio.ensure_future(self._clock.until(self._clock.now() + span)),
-            asyncio.ensure_future(event.wait()),
-        ]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()

@@ -39,6 +39,7 @@ from windrow.nodedriver.remove import find, remove
 from windrow.nodedriver.rewrite import rewrite
 from windrow.nodedriver.rules import find_problems
 from windrow.nodedriver.steps import answer
+from windrow.reconcile.alarm import either
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock
 
@@ -121,7 +122,7 @@ class _Station:
                 self._trouble = str(unknown)
                 for machine in self._machines.values():
                     self._tell_unknown(machine.configuration)
-                await self._either(ANXIOUS, self._awake)
+                await either(self._clock, ANXIOUS, self._awake)
             else:
                 await self._stand_on(connection)
 
@@ -160,7 +161,7 @@ class _Station:
         """Read the credential again from time to time; a changed or vanished one retires the connection."""
         while True:
             calm = all(lookout.is_certain for lookout in self._lookouts.values())
-            await self._either(RENEWAL if calm else ANXIOUS, connection.retired)
+            await either(self._clock, RENEWAL if calm else ANXIOUS, connection.retired)
             try:
                 await self._connections.get(self.credential)
             except InfrastructureUnknown:
@@ -171,18 +172,6 @@ class _Station:
             configuration.machine_uid,
             Sighting(configuration.machine_uid, configuration.machine_name, "unknown", because=self._trouble),
         )
-
-    async def _either(self, span: timedelta, event: asyncio.Event) -> None:
-        """Return after `span`, or as soon as the event is set."""
-        waits = [
-            asyncio.ensure_future(self._clock.until(self._clock.now() + span)),
-            asyncio.ensure_future(event.wait()),
-        ]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
 
 
 class DirectMachines:
