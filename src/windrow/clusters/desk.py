@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from windrow.client.cache import Cache
 from windrow.client.client import Client
 from windrow.client.transport import Transport
 from windrow.clusters.guests import Dial, Guests, Link
 from windrow.clusters.kinds import CLUSTER
 from windrow.clusters.ledger import Ledger
+from windrow.clusters.machine_configs import MachineConfigs
 from windrow.clusters.records import Machine
 from windrow.clusters.sealed import Sealed, read_credential
 from windrow.clusters.seen import MachineSeen, Seen
@@ -69,7 +69,7 @@ class Desk:
     api: Client
     clusters: Ledger[Raw]
     machines: Ledger[Machine]
-    configs: Cache[Raw]
+    configs: MachineConfigs
     secrets: Ledger[Sealed]
     infrastructure: Machines
     harvesters: Harvesters

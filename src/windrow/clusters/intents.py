@@ -55,6 +55,7 @@ def build_spec(cluster: Cluster, machine: Machine, document: str) -> MachineSpec
         credential=machine.credential,
         options=machine.options,
         cloud_config=document,
+        driver=machine.driver,
     )
 
 
@@ -100,6 +101,7 @@ def sample_spec(cluster: Cluster, pool: Pool, number: int = 0) -> MachineSpec:
         credential=pool.credential,
         options=pool.options or {},
         cloud_config="",
+        driver=pool.driver,
     )
 
 

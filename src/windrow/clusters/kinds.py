@@ -8,8 +8,15 @@ from windrow.kube.refs import Kind
 
 CLUSTER = Kind("provisioning.cattle.io", "v1", "Cluster", "clusters")
 MACHINE = Kind("windrow.io", "v1alpha1", "Machine", "machines")
+
+
+def machine_config(kind: str) -> Kind:
+    """A machine config kind by its name, `HarvesterConfig` say: each node driver gives one (reference/01 §5.6)."""
+    return Kind("rke-machine-config.cattle.io", "v1", kind, f"{kind.lower()}s")
+
+
 # Its definition comes from the option table of the node driver, not from here.
-HARVESTER_CONFIG = Kind("rke-machine-config.cattle.io", "v1", "HarvesterConfig", "harvesterconfigs")
+HARVESTER_CONFIG = machine_config("HarvesterConfig")
 
 
 def crds() -> list[dict[str, Any]]:

@@ -20,8 +20,10 @@ from windrow.clusters.desk import Desk, Harvesters
 from windrow.clusters.guests import Dial, Guests, Link
 from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.clusters.ledger import Ledger
+from windrow.clusters.machine_configs import MachineConfigs, named_kinds
 from windrow.clusters.observe import Observer, addresses_of, config_clusters, credentials_of
 from windrow.clusters.plan import Plan, plan_cluster
+from windrow.clusters.reading import FindDriver, only_harvester
 from windrow.clusters.records import Machine, read_machine
 from windrow.clusters.sealed import Sealed, read_any_sealed, read_sealed
 from windrow.clusters.seen import Seen, Trouble
@@ -62,6 +64,7 @@ class Manager:
         chance: Chance,
         *,
         proxy: str = "",
+        find_driver: FindDriver = only_harvester,
     ) -> None:
         self._clock = clock
         self._infrastructure = machines
@@ -82,7 +85,7 @@ class Manager:
         self._machines: Ledger[Machine] = Ledger(
             cache(MACHINE, read_machine), read_machine, lambda machine: machine.version_mark
         )
-        self._configs: WatchedCache[Raw] = cache(HARVESTER_CONFIG, _whole)
+        self._configs = MachineConfigs(api, lambda kind: cache(kind, _whole), self._hear_configs, find_driver)
         self._secrets: Ledger[Sealed] = Ledger(
             cache(SECRET, read_sealed), read_any_sealed, lambda sealed: sealed.version_mark
         )
@@ -112,16 +115,17 @@ class Manager:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            caches = (self._clusters.cache, self._machines.cache, self._configs, self._secrets.cache)
+            caches = (self._clusters.cache, self._machines.cache, self._secrets.cache)
             for cache in caches:
                 group.create_task(cache.run(), name=f"watch {cache.kind.plural}")
             for cache in caches:
                 await cache.synced()
+            for configs in self._configs.open(group, [HARVESTER_CONFIG.kind]):
+                await configs.synced()
             for machine in self._machines.values():
                 self._watch_over(machine)
             group.create_task(self._hear_clusters())
             group.create_task(self._hear_machines())
-            group.create_task(self._hear_configs())
             group.create_task(self._hear_secrets())
             group.create_task(self._hear_sightings())
             group.create_task(self.controller.run(), name="reconcile clusters")
@@ -151,10 +155,10 @@ class Manager:
                 self._watched.discard(machine.uid)
             self.controller.queue.add(CLUSTER.ref(machine.cluster, machine.namespace))
 
-    async def _hear_configs(self) -> None:
-        async for before, after in self._configs.changes():
+    async def _hear_configs(self, configs: WatchedCache[Raw]) -> None:
+        async for before, after in configs.changes():
             for raw in filter(None, (before, after)):
-                for ref in config_clusters(raw, list(self._clusters.values())):
+                for ref in config_clusters(configs.kind.kind, raw, list(self._clusters.values())):
                     self.controller.queue.add(ref)
 
     async def _hear_secrets(self) -> None:
@@ -201,6 +205,8 @@ class Manager:
         if not (self._clusters.cache.is_synced and self._machines.cache.is_synced):
             now = self._clock.now()
             return Waiting("the management API", now, "it goes on", now + CATCH_UP)
+        if self._group is not None and (raw := self._clusters.get(key)) is not None:
+            self._configs.open(self._group, named_kinds(raw))
         seen = await self._observer.look(key)
         if seen is None:
             return SETTLED

@@ -18,6 +18,7 @@ from windrow.clusters.desk import Desk
 from windrow.clusters.endpoint import find_apis
 from windrow.clusters.intents import find_distribution, find_revision, sample_intent, sample_specs
 from windrow.clusters.kinds import CLUSTER
+from windrow.clusters.machine_configs import named_kinds
 from windrow.clusters.reading import Cluster, read_cluster
 from windrow.clusters.records import Machine
 from windrow.clusters.registries import check_registries
@@ -34,7 +35,7 @@ from windrow.clusters.seen import Guest, GuestAccess, MachineSeen, Pod, Seen, Sh
 from windrow.kube.errors import KubeError
 from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, name_of, namespace_of
 from windrow.kube.refs import POD, SECRET, Ref
-from windrow.machines.port import InfrastructureUnknown, Problem, Sighting
+from windrow.machines.port import HARVESTER, InfrastructureUnknown, Problem, Sighting
 
 
 class Observer:
@@ -48,8 +49,8 @@ class Observer:
         raw = self._desk.clusters.get(key)
         if raw is None:
             return None
-        configs = [config for config in self._desk.configs.values() if namespace_of(config) == key.namespace]
-        reading = read_cluster(raw, configs)
+        configs = await self._desk.configs.look(key.namespace, named_kinds(raw))
+        reading = read_cluster(raw, configs, self._desk.configs.find_driver)
         cluster = reading.cluster
         kept = self._desk.secrets.get(SECRET.ref(names.secrets_name(cluster.name), cluster.namespace))
         seen = Seen(
@@ -152,13 +153,18 @@ class Observer:
         problems = _check_configuration(cluster, seen.problems)
         problems += await check_registries(self._desk.api, cluster.namespace, cluster.registries)
         usable = set()
-        for credential in sorted({pool.credential for pool in cluster.pools if ":" in pool.credential}):
+        on_harvester = [pool for pool in cluster.pools if pool.driver == HARVESTER]
+        for credential in sorted({pool.credential for pool in on_harvester if ":" in pool.credential}):
             try:
                 self._desk.harvesters.get_access(credential)
                 usable.add(credential)
             except CredentialMissing as error:
                 problems.append(Problem(error.fact, error.cure, "spec.cloudCredentialSecretName"))
-        pools = [pool for pool in cluster.pools if pool.credential in usable and pool.options is not None]
+        pools = [
+            pool
+            for pool in cluster.pools
+            if pool.options is not None and (pool.credential in usable or pool not in on_harvester)
+        ]
         specs = [spec for pool in pools for spec in sample_specs(cluster, pool)]
         try:
             problems += await self._desk.infrastructure.check(specs)
@@ -190,8 +196,10 @@ class Observer:
 
 
 def credentials_of(cluster: Cluster) -> list[str]:
-    """Every credential that it names, `namespace:name` each."""
-    named = {cluster.credential, *(pool.credential for pool in cluster.pools)}
+    """Every credential for a Harvester that it names, `namespace:name` each."""
+    named = {pool.credential for pool in cluster.pools if pool.driver == HARVESTER}
+    if named or not cluster.pools or cluster.cloud_provider == "harvester":
+        named.add(cluster.credential)
     return sorted(credential for credential in named if ":" in credential)
 
 
@@ -248,12 +256,12 @@ def addresses_of(seen: Seen) -> tuple[str, ...]:
     return find_apis(seen)
 
 
-def config_clusters(config: Raw, clusters: list[Raw]) -> list[Ref]:
-    """The Clusters that name this HarvesterConfig."""
+def config_clusters(kind: str, config: Raw, clusters: list[Raw]) -> list[Ref]:
+    """The Clusters that name this machine config."""
     found = []
     for raw in clusters:
         pools = dig(raw, "spec", "rkeConfig", "machinePools", default=())
         named = any(dig(pool, "machineConfigRef", "name") == name_of(config) for pool in pools)
-        if named and namespace_of(raw) == namespace_of(config):
+        if named and kind in named_kinds(raw) and namespace_of(raw) == namespace_of(config):
             found.append(CLUSTER.ref(name_of(raw), namespace_of(raw)))
     return found

@@ -51,7 +51,9 @@ def find_refusals(seen: Seen) -> tuple[Problem, ...]:
 
 
 def _is_bearable(problem: Problem) -> bool:
-    return problem.field == "spec.kubernetesVersion" or problem.field.endswith("machineConfigRef")
+    return problem.field == "spec.kubernetesVersion" or problem.field.endswith(
+        ("machineConfigRef", "machineConfigRef.kind")
+    )
 
 
 def _decided(part: Part, seen: Seen, refused: tuple[Problem, ...] = ()) -> Plan:

@@ -38,7 +38,7 @@ def _grow(lack: int, pool: Pool, server: str, seen: Seen, sheet: Sheet) -> None:
         return
     have = pool.quantity - lack
     if pool.options is None:
-        sheet.waits.append(Wait(f"HarvesterConfig {pool.config}", f"pool {pool.name} gets {lack} more"))
+        sheet.waits.append(Wait(f"{pool.kind} {pool.config}", f"pool {pool.name} gets {lack} more"))
         return
     if not server:
         first = seen.standing.first_name

@@ -7,7 +7,7 @@ Cluster must still be shown, and must still be deletable.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,9 +15,10 @@ from typing import Any
 from windrow.bootstrap.intent import Role
 from windrow.clusters import names
 from windrow.clusters.fields import Faults, Fields, is_dns_label
+from windrow.clusters.kinds import HARVESTER_CONFIG
 from windrow.clusters.standing import Standing, read_standing
 from windrow.kube.objects import annotations_of, dig, finalizers_of, name_of, namespace_of, uid_of
-from windrow.machines.port import Problem
+from windrow.machines.port import HARVESTER, Problem
 from windrow.values.clock import read_stamp
 from windrow.values.version import NotVersion, Version
 
@@ -50,7 +51,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One machine pool as asked for. `options` is None while its HarvesterConfig is absent."""
+    """One machine pool as asked for. `options` is None while its machine config is absent."""
 
     name: str
     quantity: int = 1
@@ -67,6 +68,8 @@ class Pool:
     startup_within: timedelta | None = STARTUP_WITHIN
     max_unhealthy: Share = field(default_factory=Share)
     paused: bool = False
+    kind: str = HARVESTER_CONFIG.kind  # of its machine config
+    driver: str = HARVESTER  # that makes its machines
 
     @property
     def is_etcd(self) -> bool:
@@ -75,6 +78,11 @@ class Pool:
     @property
     def is_server(self) -> bool:
         return bool(self.roles & {Role.ETCD, Role.CONTROL_PLANE})
+
+    @property
+    def is_on_harvester(self) -> bool:
+        """Whether its machines are known to be VMs on Harvester."""
+        return self.options is not None and self.driver == HARVESTER
 
     @property
     def vm_namespace(self) -> str:
@@ -113,9 +121,7 @@ class Cluster:
     @property
     def vm_namespace(self) -> str:
         """All machines of a cluster share one, because CCM and CSI look in one only."""
-        return next(
-            (pool.vm_namespace for pool in self.pools if pool.options is not None), DEFAULT_VM_NAMESPACE
-        )
+        return next((pool.vm_namespace for pool in self.pools if pool.is_on_harvester), DEFAULT_VM_NAMESPACE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +147,37 @@ _NOT_THE_USERS = frozenset(
 )
 
 
+# What stands in every machine config, whose ever driver it is for.
+_NO_OPTIONS = frozenset({"apiVersion", "kind", "metadata", "status", "common"})
+
+
 def read_options(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The user's own fields of a HarvesterConfig. Rancher writes every field it knows, so empty ones are unset."""
+    """The user's own fields of a machine config. Rancher writes every field it knows, so empty ones are unset."""
+    left_out = _NOT_THE_USERS if kind_of(raw) == HARVESTER_CONFIG.kind else _NO_OPTIONS
     return {
         key: value
         for key, value in sorted(raw.items())
-        if key not in _NOT_THE_USERS and value is not None and value != ""
+        if key not in left_out and value is not None and value != ""
     }
+
+
+def kind_of(config: Mapping[str, Any]) -> str:
+    """The kind of a machine config; objects out of a list may lack it, and then are HarvesterConfigs."""
+    return str(config.get("kind") or HARVESTER_CONFIG.kind)
+
+
+# The name of the node driver that gives a machine config kind, or why no machine can be made by it.
+FindDriver = Callable[[str], str | Problem]
+
+
+def only_harvester(kind: str) -> str | Problem:
+    """For where no catalogue of node drivers is at hand."""
+    if kind == HARVESTER_CONFIG.kind:
+        return HARVESTER
+    return Problem(
+        "no node driver gives that kind",
+        "name a HarvesterConfig, or add the driver: windrow driver add",
+    )
 
 
 # -- Cluster -----------------------------------------------------------------------------------------------------
@@ -217,11 +247,13 @@ _POOL_IGNORED = {
 }
 
 
-def read_cluster(raw: Mapping[str, Any], configs: Iterable[Mapping[str, Any]]) -> Reading:
-    """What `raw` asks for, with `configs` the HarvesterConfigs of its namespace (others are ignored)."""
+def read_cluster(
+    raw: Mapping[str, Any], configs: Iterable[Mapping[str, Any]], find_driver: FindDriver = only_harvester
+) -> Reading:
+    """What `raw` asks for, with `configs` the machine configs of its namespace (others are ignored)."""
     faults = Faults()
     options = {
-        name_of(config): read_options(config)
+        (kind_of(config), name_of(config)): read_options(config)
         for config in configs
         if namespace_of(config) == namespace_of(raw)
     }
@@ -236,7 +268,9 @@ def read_cluster(raw: Mapping[str, Any], configs: Iterable[Mapping[str, Any]]) -
             "describe machinePools in it",
         )
     credential = spec.text("cloudCredentialSecretName")
-    pools = tuple(_read_pool(fields, credential, options) for fields in rke.items("machinePools"))
+    pools = tuple(
+        _read_pool(fields, credential, options, find_driver) for fields in rke.items("machinePools")
+    )
     selectors = tuple(
         entry.raw
         for entry in rke.items("machineSelectorConfig")
@@ -298,27 +332,35 @@ def _secret_reference(value: Any, faults: Faults) -> str:
 _ROLES = (("etcdRole", Role.ETCD), ("controlPlaneRole", Role.CONTROL_PLANE), ("workerRole", Role.WORKER))
 
 
-def _read_pool(fields: Fields, credential: str, configs: Mapping[str, Mapping[str, Any]]) -> Pool:
-    fields.warn_of(_POOL, _POOL_IGNORED)
+def _judge_reference(fields: Fields, kind: str, config: str, driver: str | Problem, exists: bool) -> None:
     reference = fields.inner("machineConfigRef")
-    config = reference.text("name")
-    kind = reference.text("kind") or "HarvesterConfig"
-    if kind != "HarvesterConfig":
-        fields.faults.add(
-            reference.at("kind"),
-            f"{reference.at('kind')} is {kind}",
-            "only HarvesterConfig makes machines here",
-        )
+    if isinstance(driver, Problem):
+        where = reference.at("kind")
+        fields.faults.add(where, f"{where} is {kind}, and {driver.fact}", driver.cure)
     elif not config:
         fields.faults.add(
-            reference.path, f"{fields.path} names no machine config", "write the name of a HarvesterConfig"
+            reference.path, f"{fields.path} names no machine config", f"write the name of a {kind}"
         )
-    elif config not in configs:
+    elif not exists:
         fields.faults.add(
             reference.path,
-            f"{fields.path} names HarvesterConfig {config!r}, which does not exist in the cluster's namespace",
+            f"{fields.path} names {kind} {config!r}, which does not exist in the cluster's namespace",
             "create it, or correct the name",
         )
+
+
+def _read_pool(
+    fields: Fields,
+    credential: str,
+    configs: Mapping[tuple[str, str], Mapping[str, Any]],
+    find_driver: FindDriver,
+) -> Pool:
+    fields.warn_of(_POOL, _POOL_IGNORED)
+    config = fields.inner("machineConfigRef").text("name")
+    kind = fields.inner("machineConfigRef").text("kind") or HARVESTER_CONFIG.kind
+    driver = find_driver(kind)
+    options = configs.get((kind, config)) if isinstance(driver, str) else None
+    _judge_reference(fields, kind, config, driver, options is not None)
     if (system := fields.text("machineOS") or "linux") != "linux":
         where = fields.at("machineOS")
         fields.faults.add(where, f"{where} is {system}", "only linux machines are made here")
@@ -330,7 +372,9 @@ def _read_pool(fields: Fields, credential: str, configs: Mapping[str, Mapping[st
         quantity=fields.count("quantity", 1),
         roles=frozenset(role for key, role in _ROLES if fields.flag(key)),
         config=config,
-        options=configs.get(config),
+        options=options,
+        kind=kind,
+        driver=driver if isinstance(driver, str) else "",
         credential=fields.text("cloudCredentialSecretName") or credential,
         labels=fields.strings("labels"),
         taints=tuple(_taint(taint) for taint in fields.items("taints")),
@@ -497,7 +541,7 @@ def _machines_with(cluster: Cluster, role: Role) -> int:
 
 
 def _judge_namespaces(cluster: Cluster, faults: Faults) -> None:
-    spaces = {pool.vm_namespace: pool.name for pool in cluster.pools if pool.options is not None}
+    spaces = {pool.vm_namespace: pool.name for pool in cluster.pools if pool.is_on_harvester}
     if len(spaces) > 1:
         listed = ", ".join(f"{space!r} (pool {name!r})" for space, name in sorted(spaces.items()))
         faults.add(

@@ -25,6 +25,7 @@ from windrow.kube.objects import (
     uid_of,
 )
 from windrow.kube.refs import Ref
+from windrow.machines.port import HARVESTER
 from windrow.values.clock import read_stamp
 
 # Raised when our builders would shape an equal request differently. Recorded, never compared: an upgrade of
@@ -56,6 +57,7 @@ class Machine:
     claimed: bool = True  # our finalizer stands on it
     options: Mapping[str, Any] = field(default_factory=dict)
     credential: str = ""
+    driver: str = HARVESTER
     version: str = ""
     revision: str = ""
     server: str = ""
@@ -126,6 +128,7 @@ def read_machine(raw: Mapping[str, Any]) -> Machine:
         claimed=names.MACHINE_FINALIZER in finalizers_of(raw),
         options=spec.get("options") or {},
         credential=spec.get("credential") or "",
+        driver=spec.get("driver") or HARVESTER,
         version=spec.get("version") or "",
         revision=spec.get("revision") or "",
         server=spec.get("server") or "",
@@ -163,6 +166,7 @@ def render_machine(
         "roles": [role.value for role in _ROLE_ORDER if role in pool.roles],
         "options": dict(pool.options or {}),
         "credential": pool.credential,
+        "driver": pool.driver,
         "version": version,
         "revision": revision,
         "builder": BUILDER,

@@ -15,6 +15,11 @@ from typing import Any, Literal, Protocol
 from windrow.client.cache import Cache
 
 
+# The node driver that is built in, and the key under which the memory of any other driver's machine names it.
+HARVESTER = "harvester"
+DRIVER_KEY = "WindrowDriver"
+
+
 class Power(Enum):
     ON = "on"
     OFF = "off"
@@ -42,13 +47,14 @@ class MachineSpec:
     credential: str  # "namespace:name" of the credential Secret
     options: Mapping[str, Any]
     cloud_config: str = field(repr=False)
+    driver: str = HARVESTER  # whose machine it is: the node driver's name
 
 
 def planned_memory(spec: MachineSpec) -> Memory:
     """What is known of a machine before it is ordered: enough for `remove` and `watch_over`, should the order's
     own memory be lost. A memory with a `WindrowVMUID` stands for a machine that was made; this one does not.
     """
-    return {
+    memory = {
         "MachineName": spec.name,
         "VMNamespace": str(spec.options.get("vmNamespace") or "default"),
         "ClusterName": spec.cluster_name,
@@ -56,6 +62,12 @@ def planned_memory(spec: MachineSpec) -> Memory:
         "WindrowClusterUID": spec.cluster_uid,
         "WindrowCredential": spec.credential,
     }
+    return memory if spec.driver == HARVESTER else {**memory, DRIVER_KEY: spec.driver}
+
+
+def driver_of(memory: Memory) -> str:
+    """The node driver whose machine this is."""
+    return str(memory.get(DRIVER_KEY) or HARVESTER)
 
 
 @dataclass(frozen=True, slots=True)

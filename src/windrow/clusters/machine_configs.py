@@ -1,0 +1,69 @@
+"""The machine configs of every kind that Clusters name: HarvesterConfigs from the start, others once they are named."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
+
+from windrow.client.client import Client
+from windrow.client.watching import WatchedCache
+from windrow.clusters.kinds import HARVESTER_CONFIG, machine_config
+from windrow.clusters.reading import FindDriver
+from windrow.kube.errors import NotFound
+from windrow.kube.objects import Raw, dig, namespace_of
+from windrow.kube.refs import Kind
+
+
+class MachineConfigs:
+    """`open_cache` makes the cache of a kind, whose readings are whole objects; `hear` is run beside each of them."""
+
+    def __init__(
+        self,
+        api: Client,
+        open_cache: Callable[[Kind], WatchedCache[Raw]],
+        hear: Callable[[WatchedCache[Raw]], Coroutine[Any, Any, None]],
+        find_driver: FindDriver,
+    ) -> None:
+        self._api, self._open_cache, self._hear = api, open_cache, hear
+        self.find_driver = find_driver
+        self._caches: dict[str, WatchedCache[Raw]] = {}
+
+    def open(self, group: asyncio.TaskGroup, kinds: Iterable[str]) -> list[WatchedCache[Raw]]:
+        """Watch these kinds from now on; a kind that no driver gives waits until one does. May be repeated."""
+        opened = []
+        for kind in sorted(set(kinds) - self._caches.keys()):
+            if not isinstance(self.find_driver(kind), str):
+                continue
+            cache = self._caches[kind] = self._open_cache(machine_config(kind))
+            group.create_task(cache.run(), name=f"watch {cache.kind.plural}")
+            group.create_task(self._hear(cache), name=f"hear {cache.kind.plural}")
+            opened.append(cache)
+        return opened
+
+    async def look(self, namespace: str, kinds: Iterable[str]) -> list[Raw]:
+        """The objects of these kinds in `namespace`; a kind that is not watched yet is asked for."""
+        found: list[Raw] = []
+        for kind in sorted(set(kinds)):
+            found += [
+                {**raw, "kind": kind} for raw in await self._all(kind) if namespace_of(raw) == namespace
+            ]
+        return found
+
+    async def _all(self, kind: str) -> Iterable[Raw]:
+        cache = self._caches.get(kind)
+        if cache is not None and (cache.is_synced or kind == HARVESTER_CONFIG.kind):
+            return cache.values()
+        if not isinstance(self.find_driver(kind), str):
+            return ()
+        try:
+            return await self._api.list(machine_config(kind))
+        except NotFound:
+            return ()
+
+
+def named_kinds(cluster: Mapping[str, Any]) -> set[str]:
+    """The machine config kinds that the pools of a Cluster name."""
+    pools = dig(cluster, "spec", "rkeConfig", "machinePools", default=()) or ()
+    named = {str(dig(pool, "machineConfigRef", "kind", default="") or "") for pool in pools}
+    return {kind or HARVESTER_CONFIG.kind for kind in named}
