@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from windrow.client import sentences
 from windrow.client.credentials import Presented, credential_for
 from windrow.formats import x509
+from windrow.kube import sentences
 from windrow.kube.errors import NotTrusted, Unauthorized, Unreachable, error_for
 from windrow.kube.kubeconfig import Access, ReadFile
 from windrow.kube.requests import Event, Reply, Request

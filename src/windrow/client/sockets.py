@@ -28,10 +28,10 @@ from urllib.parse import quote, urlencode, urlsplit
 import aiohttp
 from yarl import URL
 
-from windrow.client import sentences
 from windrow.client.credentials import Presented, credential_for
 from windrow.formats.fastjson import loads
 from windrow.formats.json import NotJson
+from windrow.kube import sentences
 from windrow.kube.errors import (
     KubeError,
     NotTrusted,

@@ -1,4 +1,4 @@
-from windrow.client.sentences import explained, not_trusted
+from windrow.kube.sentences import explained, not_trusted
 from windrow.formats.json import dumps
 from windrow.kube.errors import Forbidden, error_for
 from windrow.kube.kubeconfig import Access

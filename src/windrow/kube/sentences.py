@@ -1,13 +1,13 @@
 """Refusals and broken connections, told with the server, the credential and the next move.
 
-Both transports use these, so that a person reads the same sentence whichever way the request went.
+All transports use these, so that a person reads the same sentence whichever way the request went.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from windrow.formats.fastjson import dumps
+from windrow.formats.json import dumps
 from windrow.kube.errors import Forbidden, Unauthorized, error_for
 from windrow.kube.kubeconfig import Access
 from windrow.kube.requests import Reply
