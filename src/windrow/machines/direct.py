@@ -182,9 +182,16 @@ class DirectMachines:
     synced from the start, because a machine not yet looked at says so itself.
     """
 
-    def __init__(self, credentials: Credentials, dial: Dial, clock: Clock, chance: Chance) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        dial: Dial,
+        clock: Clock,
+        chance: Chance,
+        board: Board[Sighting] | None = None,
+    ) -> None:
         self._connections = Connections(credentials, dial, clock)
-        self._board: Board[Sighting] = Board()
+        self._board: Board[Sighting] = board if board is not None else Board()
         self._stations: dict[str, _Station] = {}
         self._opened = asyncio.Event()
         self._clock, self._chance = clock, chance

@@ -68,7 +68,14 @@ class _Machine:
 class MemoryMachines:
     """The port Machines with a dictionary behind it. Promises: those of the port, and `run()` is not needed."""
 
-    def __init__(self, clock: Clock, chance: Chance | None = None, *, prompt: bool = True) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        chance: Chance | None = None,
+        *,
+        prompt: bool = True,
+        board: Board[Sighting] | None = None,
+    ) -> None:
         self.calls: list[Ordered] = []
         self.claims: set[str] = set()  # every "namespace/name" claim that exists
         self.prompt = prompt
@@ -76,7 +83,7 @@ class MemoryMachines:
         self._chance = chance or Chance(0)
         self._machines: dict[tuple[str, str], _Machine] = {}
         self._watched: dict[str, Memory] = {}
-        self._board: Board[Sighting] = Board()
+        self._board: Board[Sighting] = board if board is not None else Board()
         self._failures: dict[str, list[Exception]] = {}
         self._revoked: dict[str, str] = {}
         self._problems: list[Callable[[MachineSpec], Problem | None]] = []

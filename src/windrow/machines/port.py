@@ -14,7 +14,6 @@ from typing import Any, Literal, Protocol
 
 from windrow.client.cache import Cache
 
-
 # The node driver that is built in, and the key under which the memory of any other driver's machine names it.
 HARVESTER = "harvester"
 DRIVER_KEY = "WindrowDriver"

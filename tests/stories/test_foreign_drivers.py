@@ -1,0 +1,170 @@
+"""Machines that another node driver makes: any driver in the catalogue, through its own machine config kind."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.stories.telling import ALL, a_cluster, a_pool
+
+from windrow.assembly.clock import run_story
+from windrow.assembly.embedded import running
+from windrow.assembly.story import Rackroom, rackroom
+from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE, machine_config
+from windrow.clusters.manager import Manager
+from windrow.clusters.reading import FindDriver
+from windrow.emulator.inventory import inventory
+from windrow.kube.errors import NotFound
+from windrow.kube.objects import Raw, dig
+from windrow.kube.refs import CRD
+from windrow.machines.board import Board
+from windrow.machines.by_driver import MachinesByDriver
+from windrow.machines.memory import MemoryMachines
+from windrow.machines.port import Problem, Sighting
+
+NOOP_CONFIG = machine_config("NoopConfig")
+
+
+def a_crd() -> Raw:
+    kind = NOOP_CONFIG
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": kind.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"kind": kind.kind, "plural": kind.plural, "singular": "noopconfig", "listKind": "NoopConfigList"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": kind.qualified},
+        "spec": {"group": kind.group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+def noop_cluster() -> list[Raw]:
+    """A cluster of one pool whose machines driver `noop` makes."""
+    pool = a_pool("pool1", 1, ALL, machineConfigRef={"kind": "NoopConfig", "name": "nc-pool1"})
+    documents = a_cluster(pool, cloudCredentialSecretName="cattle-global-data:cc-noop")
+    documents[0] = {
+        "apiVersion": NOOP_CONFIG.api_version,
+        "kind": "NoopConfig",
+        "metadata": {"name": "nc-pool1", "namespace": "fleet-default"},
+        "size": "large",
+        "clusterName": "is a field like any other here",
+    }
+    documents[1]["spec"]["rkeConfig"]["machineGlobalConfig"] = {"cni": "calico"}
+    return documents
+
+
+class Hands:
+    """Two drivers' machines in memory: `harvester`'s, and every other driver's."""
+
+    def __init__(self, room: Rackroom) -> None:
+        board: Board[Sighting] = Board()
+        self.harvesters = MemoryMachines(room.clock, board=board)
+        self.others = MemoryMachines(room.clock, board=board)
+        self.machines = MachinesByDriver({"harvester": self.harvesters}, self.others, board)
+
+
+@asynccontextmanager
+async def managed(room: Rackroom, find_driver: FindDriver) -> AsyncIterator[Hands]:
+    hands = Hands(room)
+    manager = Manager(
+        room.manager, hands.machines, room.dial, room.clock, room.chance, find_driver=find_driver
+    )
+    async with running(manager.run):
+        yield hands
+
+
+def knows_noop(kind: str) -> str | Problem:
+    return {"NoopConfig": "noop", "HarvesterConfig": "harvester"}.get(kind) or Problem("nobody", "nothing")
+
+
+async def apply(room: Rackroom, documents: list[Raw]) -> None:
+    kinds = {"NoopConfig": NOOP_CONFIG, "Cluster": CLUSTER, "HarvesterConfig": HARVESTER_CONFIG}
+    for raw in documents:
+        await room.manager.create(kinds[raw["kind"]], raw)
+
+
+def test_a_pool_of_another_drivers_kind_gets_its_machines_from_that_driver() -> None:
+    async def story() -> None:
+        async with rackroom(manage=False) as room:
+            await room.manager.create(CRD, a_crd())
+            before = await inventory(room.harvester.api)
+            async with managed(room, knows_noop) as hands:
+                await apply(room, noop_cluster())
+                await room.pass_time(seconds=30)
+
+                (machine,) = await room.manager.list(MACHINE)
+                assert machine["spec"]["driver"] == "noop"
+                assert machine["spec"]["options"] == {
+                    "clusterName": "is a field like any other here",
+                    "size": "large",
+                }
+                assert dig(machine, "status", "memory", "WindrowDriver") == "noop"
+                assert hands.others.names() == [machine["metadata"]["name"]]
+                assert hands.harvesters.calls == []
+                assert await inventory(room.harvester.api) == before
+
+                await room.manager.delete(CLUSTER.ref("orchard", "fleet-default"))
+                await room.pass_time(minutes=5)
+                assert hands.others.names() == []
+                assert await room.manager.list(MACHINE) == []
+
+    run_story(story())
+
+
+def test_a_kind_that_no_driver_gives_is_told_and_goes_on_once_one_does() -> None:
+    given: dict[str, Any] = {}
+
+    def find_driver(kind: str) -> str | Problem:
+        return given.get(kind) or Problem("no node driver gives that kind", "add one: windrow driver add")
+
+    async def story() -> None:
+        async with rackroom(manage=False) as room, managed(room, find_driver) as hands:
+            cluster = noop_cluster()[1]
+            await apply(room, [cluster])
+            await room.pass_time(seconds=30)
+            told = str((await room.manager.get(CLUSTER.ref("orchard", "fleet-default")))["status"])
+            assert "machineConfigRef.kind is NoopConfig, and no node driver gives that kind" in told
+            assert "windrow driver add" in told
+
+            given["NoopConfig"] = "noop"
+            await room.manager.create(CRD, a_crd())
+            await apply(room, noop_cluster()[:1])
+            await room.pass_time(minutes=3)
+            assert len(hands.others.names()) == 1
+
+    run_story(story())
+
+
+def test_a_change_of_a_foreign_machine_config_wakes_its_cluster() -> None:
+    async def story() -> None:
+        async with rackroom(manage=False) as room:
+            await room.manager.create(CRD, a_crd())
+            async with managed(room, knows_noop) as hands:
+                await apply(room, noop_cluster()[1:])
+                await room.pass_time(seconds=30)
+                assert hands.others.names() == []
+
+                await apply(room, noop_cluster()[:1])
+                await room.pass_time(seconds=10)
+                assert len(hands.others.names()) == 1
+
+    run_story(story())
+
+
+def test_the_kind_of_a_driver_that_vanished_makes_no_machine() -> None:
+    async def story() -> None:
+        async with rackroom(manage=False) as room, managed(room, knows_noop) as hands:
+            await apply(room, noop_cluster()[1:])
+            await room.pass_time(seconds=30)
+            try:
+                await room.manager.list(NOOP_CONFIG)
+            except NotFound:
+                pass
+            else:
+                raise AssertionError("the kind was never installed")
+            status = (await room.manager.get(CLUSTER.ref("orchard", "fleet-default")))["status"]
+            assert "names NoopConfig 'nc-pool1', which does not exist" in str(status)
+            assert hands.others.calls == []
+
+    run_story(story())
