@@ -1,0 +1,297 @@
+"""Real docker-machine programs against the emulator: a served Harvester that notes every request, a folder to run in.
+
+Nothing leaves this machine: the API is served on loopback, the VMs' network is a loopback range, `ssh` is a stand-in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windrow.apiserver.calls import parse_target
+from windrow.apiserver.doors import Door, Identity, Peer
+from windrow.assembly.clock import SystemClock
+from windrow.emulator import kinds
+from windrow.emulator.guests.blank import BlankMachine
+from windrow.emulator.harvester import Harvester
+from windrow.emulator.serving import serve
+from windrow.emulator.stock import Image, KeyPair, Network
+from windrow.kube.refs import PVC, SECRET
+from windrow.kube.requests import Event, Reply, Request
+from windrow.values.chance import Chance
+
+RANCHER_MACHINE = "WINDROW_RANCHER_MACHINE"
+GO_DRIVER = "WINDROW_GO_NODE_DRIVER"
+OUR_DRIVER = "WINDROW_DRIVER_ELF"
+
+PROGRAM = "docker-machine-driver-harvester"
+SPEED = 60
+IMAGE, NETWORK, OTHER_NETWORK = "default/ubuntu", "default/vlan50", "default/vlan60"
+STORAGE = "fast"
+KEY_PAIR = "default/keys"
+# Hosts go and look for SSH at the address a driver tells them; in this range they find nobody but this machine.
+LANS = {NETWORK: "127.50.0.0/24", OTHER_NETWORK: "127.60.0.0/24"}
+
+# What a host asks a guest over SSH, answered as a Debian with Docker would.
+SSH = """#!/bin/sh
+case "$*" in
+  *os-release*) echo 'ID=debian'; echo 'VERSION_ID="13"'; echo 'NAME="Debian"' ;;
+  *netstat*) echo 'tcp6 0 0 :::2376 :::* LISTEN' ;;
+  *"docker --version"*) echo 'Docker version 27.0.0, build 0' ;;
+esac
+exit 0
+"""
+
+
+def real_program(variable: str) -> Path:
+    """The program that the environment names; the test is skipped, saying what to set, where it names none."""
+    named = os.environ.get(variable)
+    if not named:
+        pytest.skip(f"{variable} is not set: it names a real program to try against")
+    path = Path(named)
+    assert path.is_file(), f"{variable} names {named}, which is not there"
+    return path
+
+
+def our_program() -> Path:
+    """Our plugin: the ELF that the environment names, else the console script."""
+    if named := os.environ.get(OUR_DRIVER):
+        return Path(named)
+    script = Path(sys.executable).with_name(PROGRAM)
+    if not script.exists():
+        pytest.skip(f"{script} is not installed: pip install -e .")
+    return script
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """One request and what became of it."""
+
+    request: Request
+    status: int
+
+    def __str__(self) -> str:
+        return f"{self.request.method} {self.request.target} {self.status}"
+
+    @property
+    def what(self) -> str:
+        """The kind asked for, with its subresource: `virtualmachines/stop`, `secrets`, `virtualmachines (watch)`."""
+        parts = parse_target(self.request.path)
+        named = "/".join(filter(None, (parts.plural, parts.subresource)))
+        return named + (" (watch)" if self.request.parameter("watch") in ("true", "1") else "")
+
+
+class NotingDoor:
+    """A door that passes everything on and remembers it."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self.notes: list[Noted] = []
+
+    def identity(self) -> Identity | None:
+        return self._door.identity()
+
+    async def send(self, request: Request, peer: Peer) -> Reply:
+        reply = await self._door.send(request, peer)
+        self.notes.append(Noted(request, reply.status))
+        return reply
+
+    def stream(self, request: Request, peer: Peer) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        self.notes.append(Noted(request, 200))
+        return self._door.stream(request, peer)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """How a program ended, and what it wrote."""
+
+    code: int
+    out: str
+    errors: str
+
+    @property
+    def all(self) -> str:
+        return f"exit {self.code}\n{self.out}\n{self.errors}"
+
+
+@dataclass
+class Site:
+    """A served Harvester, and the requests it got."""
+
+    harvester: Harvester
+    door: NotingDoor
+    url: str
+    kubeconfig: str = field(repr=False)
+
+    def calls(self, name: str = "") -> list[Noted]:
+        """The requests since the last `forget` that name the machine, or all."""
+        return [note for note in self.door.notes if name in note.request.path]
+
+    def forget(self) -> None:
+        self.door.notes.clear()
+
+    def posted(self, plural: str, name: str) -> dict[str, Any] | None:
+        """The body with which an object of that name was created, as the client sent it (JSON only)."""
+        for note in self.door.notes:
+            if note.request.method == "POST" and note.request.path.endswith(f"/{plural}"):
+                raw = json.loads(note.request.body or b"{}")
+                if raw["metadata"].get("name") == name:
+                    return dict(raw)
+        return None
+
+    async def left_over(self) -> list[str]:
+        """What is there that a machine brought along."""
+        api = self.harvester.api.local()
+        found = []
+        for kind in (kinds.VM, kinds.VMI, PVC, SECRET):
+            for raw in await api.list(kind):
+                if raw["metadata"]["namespace"] == "default" and raw.get("type", "Opaque") == "Opaque":
+                    found.append(f"{kind.plural}/{raw['metadata']['name']}")
+        return found
+
+    async def nothing_left(self) -> None:
+        """Wait until nothing of any machine is left; the emulator takes its time to clear up."""
+        await self._until(lambda found: not found)
+
+    async def until_gone(self, name: str) -> None:
+        """Wait until the VM is no more; its disks may stay."""
+        await self._until(lambda found: f"{kinds.VM.plural}/{name}" not in found)
+
+    async def _until(self, holds: Callable[[list[str]], bool], within: float = 20) -> None:
+        deadline = time.monotonic() + within
+        while not holds(found := await self.left_over()):
+            assert time.monotonic() < deadline, f"still there after {within} s: {found}"
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def a_site(*, speed: float = SPEED, key: str = "", seed: int = 1) -> AsyncIterator[Site]:
+    """A Harvester with something on every shelf. Its guests bring an agent, so that drivers learn their addresses."""
+    harvester = Harvester(
+        SystemClock(),
+        Chance(seed),
+        machine_factory=lambda hardware, wires: BlankMachine(hardware, wires, agent=True),
+        speed=speed,
+    )
+    harvester.door = door = NotingDoor(harvester.door)  # type: ignore[assignment]
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(harvester.run())
+        try:
+            async with serve(harvester) as served:
+                await harvester.stock(
+                    images=[Image(IMAGE)],
+                    networks=[
+                        Network(name, vlan=50 + step, cidr=cidr)
+                        for step, (name, cidr) in enumerate(LANS.items())
+                    ],
+                    storage_classes=[STORAGE],
+                    key_pairs=[KeyPair(KEY_PAIR, key)] if key else [KEY_PAIR],
+                )
+                yield Site(harvester, door, served.url, harvester.admin_kubeconfig(served.url))
+        finally:
+            running.cancel()
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A folder in which a host program keeps its machines, with one driver within its reach."""
+
+    folder: Path
+    host: Path
+    driver: Path
+    site: Site
+
+    def __post_init__(self) -> None:
+        for part in ("home", "bin", "tmp"):
+            (self.folder / part).mkdir(parents=True)
+        (self.folder / "bin" / PROGRAM).symlink_to(self.driver)
+        ssh = self.folder / "bin" / "ssh"
+        ssh.write_text(SSH)
+        ssh.chmod(0o755)
+        (self.folder / "install.sh").write_text("#!/bin/sh\necho installed\n")
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {
+            "PATH": os.pathsep.join((str(self.folder / "bin"), "/usr/bin", "/bin")),
+            "HOME": str(self.folder / "home"),
+            "TMPDIR": str(self.folder / "tmp"),
+            "MACHINE_STORAGE_PATH": str(self.folder / "machines"),
+            "LANG": "C.UTF-8",
+        }
+
+    async def run(self, *arguments: str, env: Mapping[str, str] | None = None, within: float = 90) -> Told:
+        """Run the host with these arguments. It is ended, with everything it started, when it takes too long."""
+        process = await asyncio.create_subprocess_exec(
+            str(self.host),
+            *arguments,
+            cwd=self.folder,
+            env={**self.env, **(env or {})},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        reading = asyncio.ensure_future(process.communicate())
+        done, _ = await asyncio.wait([reading], timeout=within)
+        if not done:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, errors = await reading
+            raise AssertionError(
+                f"{arguments} took longer than {within} s\n{out.decode()}\n{errors.decode()}"
+            )
+        out, errors = reading.result()
+        return Told(process.returncode or 0, out.decode(), errors.decode())
+
+    async def create(self, name: str, *flags: str, script: bool = True, within: float = 90) -> Told:
+        """`create` as Rancher calls it, the credential in the environment."""
+        install = ("--custom-install-script", str(self.folder / "install.sh")) if script else ()
+        return await self.run(
+            "create", "--driver", "harvester", *install, *flags, name,
+            env={"HARVESTER_KUBECONFIG_CONTENT": self.site.kubeconfig}, within=within,
+        )  # fmt: skip
+
+    def config(self, name: str) -> dict[str, Any]:
+        """What the host wrote down of the machine."""
+        path = self.folder / "machines" / "machines" / name / "config.json"
+        return dict(json.loads(path.read_text()))
+
+    def knows(self, name: str) -> bool:
+        return (self.folder / "machines" / "machines" / name).exists()
+
+
+PLAIN: Sequence[str] = (
+    "--harvester-disk-info", json.dumps({"disks": [{"imageName": IMAGE, "size": 10, "bootOrder": 1}]}),
+    "--harvester-network-info", json.dumps({"interfaces": [{"networkName": NETWORK}]}),
+)  # fmt: skip
+
+
+def counted(notes: Sequence[Noted]) -> Counter[str]:
+    """Requests by method and kind, for a report."""
+    return Counter(f"{note.request.method} {note.what}" for note in notes)
+
+
+__all__ = [
+    "PLAIN",
+    "Desk",
+    "Noted",
+    "NotingDoor",
+    "Site",
+    "Told",
+    "a_site",
+    "counted",
+    "our_program",
+    "real_program",
+]

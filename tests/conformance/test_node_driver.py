@@ -1,0 +1,224 @@
+"""The real rancher-machine with the real Go driver and with ours, against the emulator.
+
+The Go driver's runs hold the emulator to account, ours hold our plugin to account: both pass the same tests. The
+programs are named by WINDROW_RANCHER_MACHINE and WINDROW_GO_NODE_DRIVER; what is not named is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from tests.conformance.node_driver_rig import (
+    GO_DRIVER,
+    IMAGE,
+    NETWORK,
+    PLAIN,
+    RANCHER_MACHINE,
+    Desk,
+    Site,
+    Told,
+    a_site,
+    counted,
+    our_program,
+    real_program,
+)
+
+from windrow.emulator import kinds
+from windrow.emulator.faults import Fault, Refuse
+
+pytestmark = pytest.mark.timeout(180)
+
+NAME = "c1-pool1-abcde-fghij"
+DRIVERS: dict[str, Callable[[], Path]] = {"go": lambda: real_program(GO_DRIVER), "ours": our_program}
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def desk(driver: str, tmp_path: Path) -> AsyncIterator[Desk]:
+    """rancher-machine with the driver, and a Harvester of its own."""
+    host, program = real_program(RANCHER_MACHINE), DRIVERS[driver]()
+    async with a_site() as site:
+        yield Desk(tmp_path / "desk", host, program, site)
+
+
+def credential(site: Site) -> dict[str, str]:
+    return {"HARVESTER_KUBECONFIG_CONTENT": site.kubeconfig}
+
+
+def succeeded(told: Told) -> str:
+    assert told.code == 0, told.all
+    return told.out
+
+
+def refused(told: Told, code: int) -> str:
+    assert told.code == code, told.all
+    return told.errors
+
+
+async def test_a_machine_lives_as_rancher_and_people_let_it_live(desk: Desk, driver: str) -> None:
+    api, calls = desk.site.harvester.api.local(), dict[str, Counter[str]]()
+
+    async def do(command: str, *arguments: str, env: dict[str, str] | None = None) -> Told:
+        desk.site.forget()
+        told = await desk.run(command, *arguments, NAME, env=env)
+        calls.setdefault(command, counted(desk.site.calls()))
+        return told
+
+    desk.site.forget()
+    out = succeeded(await desk.create(NAME, *PLAIN, "--harvester-cluster-name", "c1"))
+    calls["create"] = counted(desk.site.calls())
+    assert "Custom install script was sent via userdata, provisioning complete..." in out
+    address = desk.config(NAME)["Driver"]["IPAddress"]
+    assert address.startswith("127.50.0.")
+
+    assert succeeded(await do("status")).splitlines()[0] == "Running"
+    assert succeeded(await do("ip")).splitlines()[0] == address
+    assert succeeded(await do("url")).splitlines()[0] == f"tcp://{address}:2376"
+    shown = json.loads(succeeded(await do("inspect")).rpartition("}")[0] + "}")
+    assert shown["DriverName"] == "harvester"
+    assert shown["Driver"]["MachineName"] == NAME
+
+    assert f'Machine "{NAME}" was stopped.' in succeeded(await do("stop"))
+    assert await api.find(kinds.VMI.ref(NAME, "default")) is None
+    assert f'Machine "{NAME}" is already stopped.' in refused(await do("stop"), 1)
+    assert succeeded(await do("status")).splitlines()[0] == "Stopped"
+    stopped = await do("ip")
+    assert stopped.code == 1
+    assert "Host is not running" in stopped.all
+
+    assert f'Machine "{NAME}" was started.' in succeeded(await do("start"))
+    before = await api.get(kinds.VMI.ref(NAME, "default"))
+    succeeded(await do("restart"))
+    after = await api.get(kinds.VMI.ref(NAME, "default"))
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert f'Machine "{NAME}" was killed.' in succeeded(await do("kill"))
+    assert succeeded(await do("status")).splitlines()[0] == "Stopped"
+
+    removed = succeeded(await do("rm", "-y", "--update-config", env=credential(desk.site)))
+    assert f"Successfully removed {NAME}" in removed
+    assert not desk.knows(NAME)
+    await desk.site.nothing_left()
+    report(driver, calls)
+
+
+def report(driver: str, calls: dict[str, Counter[str]]) -> None:
+    """For whoever runs with `-s`: what each command asked of Harvester."""
+    print(f"\nAPI calls, rancher-machine with {driver}:")
+    for command, counts in calls.items():
+        told = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
+        print(f"  {command}: {counts.total()} ({told})")
+
+
+async def test_what_cannot_be_is_told_before_anything_is_made(desk: Desk) -> None:
+    missing = json.dumps({"disks": [{"imageName": "default/nothing", "size": 10}]})
+    nics = json.dumps({"interfaces": [{"networkName": NETWORK}]})
+    flags = ("--harvester-disk-info", missing, "--harvester-network-info", nics)
+
+    errors = refused(await desk.create("m-image-abcde-fghij", *flags), 3)
+
+    assert "Error with pre-create check" in errors
+    assert 'virtualmachineimages.harvesterhci.io \\"nothing\\" not found' in errors
+    assert not desk.knows("m-image-abcde-fghij")
+    assert not await desk.site.left_over()
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        ((), "must specify harvester image name"),
+        (("--harvester-image-name", IMAGE), "must specify harvester disk size"),
+        (
+            ("--harvester-image-name", IMAGE, "--harvester-disk-size", "10"),
+            "must specify harvester network name",
+        ),
+        ((*PLAIN, "--harvester-enable-secure-boot"), "enable secure boot requires enable EFI"),
+        ((*PLAIN, "--harvester-vgpu-info", "x"), "error unmarshalling vgpuInfo string"),
+        (
+            (*PLAIN, "--harvester-key-pair-name", "keys"),
+            "must specify the ssh private key path of the harvester key pair",
+        ),
+        (
+            (*PLAIN, "--harvester-disk-info", '{"disks":[{"size":10}]}'),
+            "must specify image name or storageClass name in harvester disk info",
+        ),
+        (
+            (*PLAIN, "--harvester-disk-info", '{"disks":[{"imageName":"x"}]}'),
+            "must specify disk size in harvester disk info",
+        ),
+        (
+            (*PLAIN, "--harvester-network-info", '{"interfaces":[{}]}'),
+            "must specify network name in harvester network info",
+        ),
+        ((*PLAIN, "--harvester-network-data", "config: []"), "missing section: version"),
+        ((*PLAIN, "--harvester-network-data", "version: 1\nconfig: []"), "static gateway or dhcp is not configured"),
+    ],
+    ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
+)  # fmt: skip
+async def test_flags_are_refused_in_the_same_words(desk: Desk, flags: tuple[str, ...], text: str) -> None:
+    errors = refused(await desk.create(NAME, *flags), 1)
+    assert f"error setting machine configuration from flags provided: {text}" in errors
+    assert not desk.site.calls()
+
+
+async def test_a_machine_whose_vm_is_gone_is_not_found_and_can_be_removed(desk: Desk) -> None:
+    succeeded(await desk.create(NAME, *PLAIN))
+    api = desk.site.harvester.api.local()
+    await api.delete(kinds.VM.ref(NAME, "default"))
+    await desk.site.until_gone(NAME)
+
+    told = await desk.run("status", NAME)
+    assert told.code == 4, told.all
+    assert "Not Found" in told.all
+    assert f"Successfully removed {NAME}" in succeeded(await desk.run("rm", "-y", NAME))
+    assert not desk.knows(NAME)
+
+
+async def test_a_harvester_that_refuses_keeps_the_machine(desk: Desk) -> None:
+    succeeded(await desk.create(NAME, *PLAIN))
+    fault = Fault(Refuse(403, "Forbidden", "not today"), frozenset({"get", "patch", "update", "delete"}))
+    desk.site.harvester.faults.add(fault)
+
+    errors = refused(await desk.run("rm", "-y", NAME), 1)
+
+    assert f'Error removing host "{NAME}": ' in errors
+    assert "not today" in errors
+    assert desk.knows(NAME)
+    assert refused(await desk.run("status", NAME), 1)
+
+    desk.site.harvester.faults.end(fault)
+    succeeded(await desk.run("rm", "-y", NAME))
+    await desk.site.nothing_left()
+
+
+async def test_a_renewed_credential_removes_a_machine_of_the_old_one(desk: Desk) -> None:
+    harvester, url = desk.site.harvester, desk.site.url
+    old, new = harvester.new_token(), harvester.new_token()
+    env = {"HARVESTER_KUBECONFIG_CONTENT": harvester.token_kubeconfig(old, url)}
+    install = ("--custom-install-script", str(desk.folder / "install.sh"))
+    succeeded(await desk.run("create", "--driver", "harvester", *install, *PLAIN, NAME, env=env))
+    harvester.credentials.revoke(old)
+
+    refused(await desk.run("rm", "-y", NAME), 1)
+    assert desk.knows(NAME)
+    env = {"HARVESTER_KUBECONFIG_CONTENT": harvester.token_kubeconfig(new, url)}
+    assert succeeded(await desk.run("status", "--update-config", NAME, env=env)).splitlines()[0] == "Running"
+    succeeded(await desk.run("rm", "-y", "--update-config", NAME, env=env))
+    await desk.site.nothing_left()
+
+
+async def test_a_name_that_is_taken_is_refused_and_its_vm_stays(desk: Desk, tmp_path: Path) -> None:
+    succeeded(await desk.create(NAME, *PLAIN))
+    other = Desk(tmp_path / "other", desk.host, desk.driver, desk.site)
+
+    errors = refused(await other.create(NAME, *PLAIN), 3)
+
+    assert f"machine {NAME} already exists in namespace default" in errors
+    assert succeeded(await desk.run("status", NAME)).splitlines()[0] == "Running"
