@@ -105,6 +105,13 @@ FLAGS = Slice(INTERFACE)
 REWRITE = "WindrowRewrite"
 """Ours, in no other plugin: replaces the machine's cloud-init document. A host that gets `can't find method` cannot."""
 
+LOOK = "WindrowLook"
+"""Ours: what is to be seen of the machine, as a JSON object: `presence` ("present" or "missing"), `vmUID`, `state` (a
+word of the port Machines), `addresses`, `host`, `agentConnected`, `zone`, `region`, `because`."""
+
+EXTENSIONS = "WindrowExtensions"
+"""Ours: the names of the methods beyond docker-machine's that the plugin has, with spaces between them."""
+
 _TELL = Method(EMPTY, EMPTY)
 _ASK_TEXT = Method(EMPTY, STRING)
 _ASK_NUMBER = Method(EMPTY, INT)
@@ -135,8 +142,10 @@ METHODS: Mapping[str, Method] = {
     "Restart": _TELL,
     "Kill": _TELL,
     REWRITE: Method(BYTES, BYTES),
+    LOOK: Method(EMPTY, BYTES),
+    EXTENSIONS: _ASK_TEXT,
 }
-"""By the name after the dot. `GetIPv6` is younger than many plugins, and `WindrowRewrite` is only ours."""
+"""By the name after the dot. `GetIPv6` is younger than many plugins, and what begins with `Windrow` is only ours."""
 
 # --- flags ----------------------------------------------------------------------------------------------------------
 
