@@ -6,9 +6,11 @@ Nothing leaves this machine: the API is served on loopback, the VMs' network is 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
+import ssl
 import sys
 import time
 from collections import Counter
@@ -151,6 +153,18 @@ class Site:
                     return dict(raw)
         return None
 
+    async def is_ordered(self, name: str) -> bool:
+        """Whether all objects of the machine were sent."""
+        vm = self.posted(kinds.VM.plural, name)
+        if vm is None:
+            return False
+        names_secret = "ecretRef" in json.dumps(vm["spec"]["template"]["spec"]["volumes"])
+        return not names_secret or await self.secret_of(name) is not None
+
+    async def secret_of(self, name: str) -> dict[str, Any] | None:
+        """The Secret with the machine's cloud-init documents, as it is stored."""
+        return await self.harvester.api.local().find(SECRET.ref(f"{name}-cloudinit", "default"))
+
     async def left_over(self) -> list[str]:
         """What is there that a machine brought along."""
         api = self.harvester.api.local()
@@ -263,6 +277,26 @@ class Desk:
             env={"HARVESTER_KUBECONFIG_CONTENT": self.site.kubeconfig}, within=within,
         )  # fmt: skip
 
+    async def order(self, name: str, *flags: str, within: float = 60) -> None:
+        """`create`, broken off once the VM and the Secret that it names are there, or when the host gives up."""
+        process = await asyncio.create_subprocess_exec(
+            str(self.host), "create", "--driver", "harvester",
+            "--custom-install-script", str(self.folder / "install.sh"), *flags, name,
+            cwd=self.folder,
+            env={**self.env, "HARVESTER_KUBECONFIG_CONTENT": self.site.kubeconfig},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=(self.folder / f"{name}.log").open("wb"),
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+        deadline = time.monotonic() + within
+        while process.returncode is None and not await self.site.is_ordered(name):
+            assert time.monotonic() < deadline, (self.folder / f"{name}.log").read_text()
+            await asyncio.sleep(0.02)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
     def config(self, name: str) -> dict[str, Any]:
         """What the host wrote down of the machine."""
         path = self.folder / "machines" / "machines" / name / "config.json"
@@ -270,6 +304,42 @@ class Desk:
 
     def knows(self, name: str) -> bool:
         return (self.folder / "machines" / "machines" / name).exists()
+
+
+async def _until_written(*paths: Path) -> None:
+    while not all(path.exists() for path in paths):  # noqa: ASYNC110 - another process writes them
+        await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def a_docker(desk: Desk, name: str, address: str) -> AsyncIterator[None]:
+    """What answers as the Docker of the machine, from the moment at which its host has made the certificates."""
+    folder = desk.folder / "machines" / "machines" / name
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                body = b'{"Version":"27.0.0","ApiVersion":"1.46","MinAPIVersion":"1.24"}'
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nApi-Version: 1.46\r\n"
+                    b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+                )
+        writer.close()
+
+    async def serve_docker() -> None:
+        await _until_written(folder / "server.pem", folder / "server-key.pem")
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(folder / "server.pem", folder / "server-key.pem")
+        async with await asyncio.start_server(answer, address, 2376, ssl=context) as server:
+            await server.serve_forever()
+
+    serving = asyncio.create_task(serve_docker())
+    try:
+        yield
+    finally:
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
 
 
 PLAIN: Sequence[str] = (
@@ -290,6 +360,7 @@ __all__ = [
     "NotingDoor",
     "Site",
     "Told",
+    "a_docker",
     "a_site",
     "counted",
     "our_program",

@@ -6,6 +6,7 @@ programs are named by WINDROW_RANCHER_MACHINE and WINDROW_GO_NODE_DRIVER; what i
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -21,6 +22,7 @@ from tests.conformance.node_driver_rig import (
     Desk,
     Site,
     Told,
+    a_docker,
     a_site,
     counted,
     our_program,
@@ -222,3 +224,32 @@ async def test_a_name_that_is_taken_is_refused_and_its_vm_stays(desk: Desk, tmp_
 
     assert f"machine {NAME} already exists in namespace default" in errors
     assert succeeded(await desk.run("status", NAME)).splitlines()[0] == "Running"
+
+
+async def test_docker_is_installed_over_ssh_where_there_is_no_script(desk: Desk) -> None:
+    address = "127.50.0.20"  # the first that this network's DHCP gives away
+    async with a_docker(desk, NAME, address):
+        told = await desk.create(NAME, *PLAIN, script=False)
+        assert "Docker is up and running!" in succeeded(told)
+        listed = succeeded(await desk.run("ls"))
+        assert [f"tcp://{address}:2376", "v27.0.0"] == [
+            word for word in listed.split() if word.startswith(("tcp:", "v27"))
+        ]
+        assert f'DOCKER_HOST="tcp://{address}:2376"' in succeeded(
+            await desk.run("env", "--shell", "bash", NAME)
+        )
+    key = desk.folder / "machines" / "machines" / NAME / "id_rsa"
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert key.read_text().startswith("-----BEGIN RSA PRIVATE KEY-----")
+    public = key.with_suffix(".pub").read_text().split()
+    assert public[0] == "ssh-rsa"
+    assert public[1] in await document(desk.site, NAME)
+    succeeded(await desk.run("rm", "-y", NAME))
+    await desk.site.nothing_left()
+
+
+async def document(site: Site, name: str) -> str:
+    """The machine's user data, wherever it is."""
+    vm = json.dumps(site.posted(kinds.VM.plural, name))
+    secret = await site.secret_of(name)
+    return vm + (base64.b64decode(secret["data"]["userdata"]).decode() if secret else "")

@@ -1,0 +1,155 @@
+"""What a driver makes, in a form that can be compared field by field, and the table that documents the differences."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windrow.formats import yaml
+
+DOCUMENT = Path(__file__).parents[2] / "docs/reference/differences.md"
+HEADING = "### Objects, field by field"
+ABSENT = "absent"
+CLAIMS = "harvesterhci.io/volumeClaimTemplates"
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The objects of one machine: the VM as the driver sent it, its Secret as Harvester stored it."""
+
+    name: str
+    vm: Mapping[str, Any]
+    secret: Mapping[str, Any] | None
+
+    def fields(self) -> dict[str, str]:
+        """Every field by its path, as text. What differs from machine to machine is replaced by what it stands for."""
+        parts = {"VM": self._shown_vm()}
+        if self.secret is not None:
+            parts["Secret"] = _shown_secret(self.secret)
+        for kind, text in self._documents().items():
+            parts[kind] = _read_document(text)
+        found = {path: text for part, value in parts.items() for path, text in _flat(part, value)}
+        return {self._general(path): self._general(text) for path, text in found.items()}
+
+    # -- the parts -------------------------------------------------------------------------------------------------
+
+    def _shown_vm(self) -> Any:
+        vm = json.loads(json.dumps(self.vm))
+        vm["metadata"]["annotations"][CLAIMS] = json.loads(vm["metadata"]["annotations"][CLAIMS])
+        source = _cloud_init(vm)
+        for key in ("userData", "networkData"):
+            if key in source:
+                source[key] = "<document>"
+        return vm
+
+    def _documents(self) -> dict[str, str]:
+        source = _cloud_init(self.vm)
+        stored = {
+            key: base64.b64decode(text).decode() for key, text in (self.secret or {}).get("data", {}).items()
+        }
+        found = {"user data": source.get("userData"), "network data": source.get("networkData")}
+        for kind, reference, key in (
+            ("user data", "secretRef", "userdata"),
+            ("network data", "networkDataSecretRef", "networkdata"),
+        ):
+            if reference in source:
+                found[kind] = stored[key]
+        return {kind: text for kind, text in found.items() if text is not None}
+
+    def _general(self, text: str) -> str:
+        text = re.sub(rf"({re.escape(self.name)}-disk-\d+)-[a-z0-9]{{5}}\b", r"\1-<random>", text)
+        text = text.replace(self.name, "<machine>")
+        text = re.sub(r"ssh-rsa [A-Za-z0-9+/=]+", "<SSH key>", text)
+        return re.sub(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<uid>", text)
+
+
+def _shown_secret(secret: Mapping[str, Any]) -> Any:
+    """A Secret without what the server and the documents put in it."""
+    kept = ("name", "labels", "annotations", "ownerReferences", "finalizers")
+    metadata = {key: value for key, value in secret["metadata"].items() if key in kept}
+    data = dict.fromkeys(secret.get("data", {}), "<document>")
+    return {"metadata": metadata, "type": secret["type"], "data": data}
+
+
+def _cloud_init(vm: Mapping[str, Any]) -> Any:
+    volumes = vm["spec"]["template"]["spec"]["volumes"]
+    return next(volume["cloudInitNoCloud"] for volume in volumes if "cloudInitNoCloud" in volume)
+
+
+def _read_document(text: str) -> Any:
+    """A cloud-init document: the lines above it, what it says, and its comments (which YAML forgets)."""
+    lines = text.splitlines()
+    head = [line for line in lines if line.startswith(("## template", "#cloud-config"))]
+    comments = [line[:40] for line in lines if line.startswith("#") and line not in head]
+    return {"(head)": head, "(comments)": comments, **(yaml.load(text) or {})}
+
+
+def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _flat(f"{path}.{key}" if re.fullmatch(r"[\w()-]+", key) else f"{path}[{key}]", inner)
+    elif isinstance(value, list) and value:
+        for place, inner in enumerate(value):
+            yield from _flat(f"{path}[{_name_in(value, inner) or place}]", inner)
+    else:
+        yield path, value if isinstance(value, str) else json.dumps(value)
+
+
+def _name_in(values: list[Any], one: Any) -> str:
+    """The name by which an element of a list is known, where all have one of their own."""
+    names = [value.get("name") for value in values if isinstance(value, Mapping)]
+    if len(names) == len(values) and all(names) and len({*names}) == len(names):
+        return str(one["name"])
+    return ""
+
+
+# -- differences ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Row:
+    """One field that differs, in these inputs (`all` for every one)."""
+
+    field: str
+    go: str
+    ours: str
+    inputs: str
+
+    def __str__(self) -> str:
+        return " | ".join((f"`{self.field}`", _cell(self.go), _cell(self.ours), self.inputs))
+
+
+def _cell(text: str) -> str:
+    return text if text == ABSENT else f"`{text}`"
+
+
+def compare(go: Mapping[str, Made], ours: Mapping[str, Made]) -> list[Row]:
+    """Every field that differs, with the inputs in which it does, in order."""
+    where: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for name in go:
+        theirs, mine = go[name].fields(), ours[name].fields()
+        for field in {*theirs, *mine}:
+            pair = theirs.get(field, ABSENT), mine.get(field, ABSENT)
+            if pair[0] != pair[1]:
+                where[(field, *pair)].append(name)
+    return sorted(
+        Row(field, left, right, "all" if len(names) == len(go) else ", ".join(sorted(names)))
+        for (field, left, right), names in where.items()
+    )
+
+
+def documented() -> dict[Row, str]:
+    """The rows of the table in the documentation, with the reasons."""
+    section = DOCUMENT.read_text().partition(HEADING)[2].partition("\n## ")[0]
+    found = {}
+    for line in section.splitlines():
+        if line.startswith("| `"):
+            cells = [cell.strip().strip("`") for cell in line.strip("| ").split(" | ")]
+            found[Row(*cells[:4])] = cells[4]
+    return found

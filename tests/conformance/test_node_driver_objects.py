@@ -1,0 +1,59 @@
+"""The objects that the Go driver and ours make of the same flags, and every field in which they differ."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tests.conformance.node_driver_inputs import INPUTS
+from tests.conformance.node_driver_objects import Made, compare, documented
+from tests.conformance.node_driver_rig import (
+    GO_DRIVER,
+    RANCHER_MACHINE,
+    Desk,
+    a_site,
+    our_program,
+    real_program,
+)
+
+from windrow.emulator import kinds
+
+pytestmark = pytest.mark.timeout(300)
+
+AT_ONCE = 3
+
+
+async def what_it_makes(driver: Path, folder: Path) -> Mapping[str, Made]:
+    """The objects of every input, ordered through rancher-machine."""
+    made: dict[str, Made] = {}
+    room = asyncio.Semaphore(AT_ONCE)
+    async with a_site() as site:
+        desk = Desk(folder, real_program(RANCHER_MACHINE), driver, site)
+
+        async def order(place: int, wish: str) -> None:
+            name = f"c1-pool1-abcde-in{place:03}"
+            async with room:
+                await desk.order(name, *INPUTS[wish])
+            vm = site.posted(kinds.VM.plural, name)
+            assert vm is not None, f"no VM for {wish!r}: {(desk.folder / f'{name}.log').read_text()}"
+            made[wish] = Made(name, vm, await site.secret_of(name))
+
+        await asyncio.gather(*(order(place, wish) for place, wish in enumerate(INPUTS)))
+    return made
+
+
+async def test_the_objects_differ_in_what_is_documented_and_nothing_else(tmp_path: Path) -> None:
+    go = await what_it_makes(real_program(GO_DRIVER), tmp_path / "go")
+    ours = await what_it_makes(our_program(), tmp_path / "ours")
+
+    found, told = set(compare(go, ours)), set(documented())
+
+    undocumented = "\n".join(f"| {row} | |" for row in sorted(found - told))
+    outdated = "\n".join(f"| {row} | |" for row in sorted(told - found))
+    assert found == told, f"not documented:\n{undocumented}\nno longer so:\n{outdated}"
+
+
+async def test_every_difference_has_a_reason() -> None:
+    assert all(reason for reason in documented().values())
