@@ -1,0 +1,325 @@
+"""From what a URL delivered to the one program in it, by Rancher's rules (reference/01 §5.7), whatever the file holds.
+
+An ELF or Mach-O file is the program itself, and the URL must name it `docker-machine-driver-…`. Anything else is a
+tar, a tar.gz or a zip, in which one regular file is called so and is such a program. Scripts are never taken.
+
+Nothing is written under a name that stands in the archive, and nothing but the one program is written at all. Sizes
+are counted while reading, so that no header is believed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import stat
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+from urllib.parse import unquote, urlsplit
+
+from windrow.catalogue.faults import Fault
+from windrow.catalogue.platforms import Platform, find_platform_fault, is_program
+
+PREFIX = "docker-machine-driver-"
+NONE = "failed to find driver in archive. There must be a file of form docker-machine-driver-*"
+
+MIB = 2**20
+CHUNK = 256 * 1024
+# A header that continues another one (long names, pax records).
+LONGEST_HEADER = MIB
+LARGEST_DIRECTORY = 4 * MIB
+
+_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_PACK = "pack that file alone, as tar.gz or zip"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is read of an archive before it counts as hostile."""
+
+    program: int = 512 * MIB
+    whole: int = 1024 * MIB
+    members: int = 10_000
+
+
+LIMITS = Limits()
+
+
+def extract(source: Path, url: str, target: IO[bytes], platform: Platform, limits: Limits = LIMITS) -> str:
+    """Write the program in `source`, which came from `url`, to `target`; returns the driver's name. Raises Fault.
+
+    What was written to `target` before a Fault is worth nothing.
+    """
+    with source.open("rb") as file:
+        head = file.read(512)
+        file.seek(0)
+        with _translated():
+            match head:
+                case _ if is_program(head):
+                    name = name_of_url(url)
+                    _copy(file, target, limits.program, f"{PREFIX}{name}")
+                case _ if head.startswith(b"\x1f\x8b"):
+                    name = _from_tar(gzip.GzipFile(fileobj=file), target, limits)
+                case _ if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+                    name = _from_zip(file, target, limits)
+                case _ if head[257:262] == b"ustar" or _is_old_tar(head):
+                    name = _from_tar(file, target, limits)
+                case _:
+                    raise _strange(head)
+    _judge_program(target, name, platform)
+    return name
+
+
+# -- names -------------------------------------------------------------------------------------------------------
+
+
+def name_of_url(url: str) -> str:
+    """The driver's name where the URL leads to the program itself: the text after the prefix, up to `-`, `_` or `.`."""
+    last = PurePosixPath(unquote(urlsplit(url).path)).name
+    if not last.startswith(PREFIX):
+        raise _bad(
+            f"the file is a program, and the last part of its URL is {last!r}",
+            f"serve it under a name that starts with {PREFIX}",
+        )
+    return _good_name(re.split(r"[-_.]", last.removeprefix(PREFIX), maxsplit=1)[0], last)
+
+
+def name_of_member(member: str) -> str:
+    """The driver's name where the program lies in an archive: all that follows the prefix."""
+    last = PurePosixPath(member).name
+    return _good_name(last.removeprefix(PREFIX), last)
+
+
+def _good_name(name: str, file: str) -> str:
+    # The name becomes that of a kind, in lower case a DNS label: `<Name>Config`.
+    if len(name) <= 50 and _NAME.fullmatch(name):
+        return name
+    raise _bad(
+        f"the file is called {file!r}, from which no kind can get its name",
+        f"call it {PREFIX}NAME, with lower-case letters and digits in NAME",
+    )
+
+
+# -- tar ---------------------------------------------------------------------------------------------------------
+
+
+class _Header(tarfile.TarInfo):
+    """Refuses headers that would have to be read into memory whole."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
+        made = super().frombuf(buf, encoding, errors)
+        continues = made.type in (
+            tarfile.GNUTYPE_LONGNAME,
+            tarfile.GNUTYPE_LONGLINK,
+            tarfile.XHDTYPE,
+            tarfile.XGLTYPE,
+            tarfile.SOLARIS_XHDTYPE,
+        )
+        if continues and not 0 <= made.size <= LONGEST_HEADER:
+            raise _bad(f"the archive holds a header of {made.size} bytes", _PACK)
+        return made
+
+
+class _Counted(io.RawIOBase):
+    """Passes on what it reads, and stops when it has become too much."""
+
+    def __init__(self, inner: IO[bytes] | gzip.GzipFile, most: int) -> None:
+        self._inner, self._left, self._most = inner, most, most
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._inner.read(CHUNK if size < 0 else min(size, CHUNK))
+        self._left -= len(data)
+        if self._left < 0:
+            raise _bad(f"the archive holds more than {self._most // MIB} MiB", _PACK)
+        return data
+
+
+def _from_tar(file: IO[bytes] | gzip.GzipFile, target: IO[bytes], limits: Limits) -> str:
+    found, hints = "", []
+    counted = _Counted(file, limits.whole)
+    with tarfile.open(fileobj=counted, mode="r|", tarinfo=_Header) as archive:
+        for number, member in enumerate(archive, 1):
+            _insist_on_count(number, limits)
+            _insist_on_innocence(member.name)
+            if member.isdev():
+                raise _bad(f"the archive holds a device, {_shown(member.name)}", _PACK)
+            if not _is_called_so(member.name):
+                continue
+            if member.issym() or member.islnk():
+                hints.append(f"{_shown(member.name)} is a link")
+                continue
+            content = archive.extractfile(member) if member.isreg() else None
+            if content is None:
+                continue
+            found = _take(found, member.name, content, target, limits, hints)
+    return _only(found, hints)
+
+
+def _is_old_tar(head: bytes) -> bool:
+    """A tar without a magic number, as the first Unix wrote them: its checksum tells."""
+    try:
+        tarfile.TarInfo.frombuf(head, "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return False
+    return True
+
+
+# -- zip ---------------------------------------------------------------------------------------------------------
+
+
+def _from_zip(file: IO[bytes], target: IO[bytes], limits: Limits) -> str:
+    _insist_on_small_directory(file)
+    found, hints = "", []
+    with zipfile.ZipFile(file) as archive:
+        for number, member in enumerate(archive.infolist(), 1):
+            _insist_on_count(number, limits)
+            _insist_on_innocence(member.filename)
+            mode = member.external_attr >> 16
+            if member.is_dir() or not _is_called_so(member.filename):
+                continue
+            if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+                hints.append(f"{_shown(member.filename)} is no regular file")
+                continue
+            if member.flag_bits & 1:
+                raise _bad(f"{_shown(member.filename)} is encrypted", "pack it without a password")
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise _bad(
+                    f"{_shown(member.filename)} is packed in an unusual way", "pack it with zip's defaults"
+                )
+            with archive.open(member) as content:
+                found = _take(found, member.filename, content, target, limits, hints)
+    return _only(found, hints)
+
+
+def _insist_on_small_directory(file: IO[bytes]) -> None:
+    """The list of a zip's members is read into memory whole, so its size is looked at first."""
+    end = file.seek(0, io.SEEK_END)
+    start = max(end - 22 - 0xFFFF, 0)
+    file.seek(start)
+    tail = file.read()
+    place = tail.rfind(b"PK\x05\x06")
+    if place < 0 or len(tail) - place < 22:
+        raise _bad("the file begins like a zip and has no end", "build it again")
+    (size,) = struct.unpack_from("<I", tail, place + 12)
+    if size > LARGEST_DIRECTORY:
+        raise _bad(f"the zip's list of members has {size} bytes", _PACK)
+    file.seek(0)
+
+
+# -- both --------------------------------------------------------------------------------------------------------
+
+
+def _is_called_so(member: str) -> bool:
+    return PurePosixPath(member).name.startswith(PREFIX)
+
+
+def _take(
+    found: str, member: str, content: IO[bytes], target: IO[bytes], limits: Limits, hints: list[str]
+) -> str:
+    """Write the member where it is a program; returns the name of the one that was found so far."""
+    head = content.read(512)
+    if not is_program(head):
+        what = "a script" if head.startswith(b"#!") else "not a program (ELF or Mach-O)"
+        hints.append(f"{_shown(member)} is {what}")
+        return found
+    if found:
+        raise _bad(f"the archive holds several drivers, {_shown(found)} and {_shown(member)}", _PACK)
+    name_of_member(member)
+    target.write(head)
+    _copy(content, target, limits.program - len(head), member)
+    return member
+
+
+def _only(found: str, hints: list[str]) -> str:
+    if not found:
+        said = f" ({', '.join(hints[:3])})" if hints else ""
+        raise _bad(NONE + said, f"pack the program itself, called {PREFIX}NAME, as tar.gz or zip")
+    return name_of_member(found)
+
+
+def _copy(source: IO[bytes], target: IO[bytes], most: int, called: str) -> None:
+    left = most
+    while chunk := source.read(CHUNK):
+        left -= len(chunk)
+        if left < 0:
+            raise _bad(f"{_shown(called)} is larger than a driver may be", "name a smaller one")
+        target.write(chunk)
+
+
+def _insist_on_count(number: int, limits: Limits) -> None:
+    if number > limits.members:
+        raise _bad(f"the archive holds more than {limits.members} members", _PACK)
+
+
+def _insist_on_innocence(member: str) -> None:
+    if member.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", member):
+        raise _bad(f"the archive wants to write outside of its place, to {_shown(member)}", _PACK)
+
+
+def _shown(member: str) -> str:
+    """A member's name as it may stand in a sentence: archives are written by strangers."""
+    plain = "".join(char if char.isprintable() else "?" for char in member)
+    return plain if len(plain) <= 80 else f"{plain[:79]}…"
+
+
+def _judge_program(target: IO[bytes], name: str, platform: Platform) -> None:
+    target.flush()
+    target.seek(0)
+    fault = find_platform_fault(target.read(64), platform, f"{PREFIX}{name}")
+    target.seek(0, io.SEEK_END)
+    if fault is not None:
+        raise fault
+
+
+_STRANGERS = {
+    b"#!": ("a script", "drivers are programs (ELF or Mach-O); scripts are never run"),
+    b"\xfd7zXZ": ("an xz archive", "pack it as tar.gz: Rancher's machine image unpacks only that and zip"),
+    b"BZh": ("a bzip2 archive", "pack it as tar.gz: Rancher's machine image unpacks only that and zip"),
+    b"\x28\xb5\x2f\xfd": (
+        "a zstd archive",
+        "pack it as tar.gz: Rancher's machine image unpacks only that and zip",
+    ),
+    b"MZ": ("a program for Windows", "name the one for this system"),
+    b"<": ("a web page", "name the URL of the file itself"),
+}
+
+
+def _strange(head: bytes) -> Fault:
+    for magic, (what, cure) in _STRANGERS.items():
+        if head.lstrip().startswith(magic):
+            return _bad(f"{NONE} (the file is {what})", cure)
+    return _bad(NONE, f"pack the program itself, called {PREFIX}NAME, as tar.gz or zip")
+
+
+def _bad(fact: str, cure: str) -> Fault:
+    return Fault(fact, cure, "BadArchive")
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Every error of the archive readers is a Fault: the file is broken."""
+    try:
+        yield
+    except (
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        zlib.error,
+        gzip.BadGzipFile,
+        EOFError,
+        NotImplementedError,
+        UnicodeError,
+        ValueError,
+        struct.error,
+    ) as error:
+        raise _bad(f"the archive is broken ({error})", "build it again, and take its new SHA-256") from error

@@ -1,0 +1,85 @@
+"""Asking an installed driver for its create flags: the first time that it is run. What goes wrong becomes a Fault."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+from windrow.catalogue.faults import Fault
+from windrow.catalogue.platforms import find_loader
+from windrow.catalogue.schemas import Flag
+from windrow.values.clock import Clock, pause
+
+T = TypeVar("T")
+
+# Starts the program as docker-machine's host does, and reads its create flags.
+AskFlags = Callable[[Path], Awaitable[tuple[Flag, ...]]]
+
+WITHIN = timedelta(seconds=10)
+LONGEST = 500
+
+
+async def ask(path: Path, ask_flags: AskFlags, clock: Clock) -> tuple[Flag, ...]:
+    """The create flags of the driver at `path`. Raises Fault; the program has ended or been told to by then."""
+    try:
+        return await within(clock, WITHIN, ask_flags(path))
+    except Fault:
+        raise
+    except Exception as error:
+        raise explain(error, path) from error
+
+
+async def within(clock: Clock, span: timedelta, work: Awaitable[T]) -> T:
+    """The result of `work`. Raises TimeoutError after `span` by that clock, when `work` has been cancelled."""
+    task = asyncio.ensure_future(work)
+    timer = asyncio.ensure_future(pause(clock, span))
+    try:
+        await asyncio.wait((task, timer), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise TimeoutError
+        return task.result()
+    finally:
+        for one in (task, timer):
+            one.cancel()
+        await asyncio.gather(task, timer, return_exceptions=True)
+
+
+def explain(error: Exception, path: Path) -> Fault:
+    """Why the program could not be asked, and the cure."""
+    called = path.name
+    if isinstance(error, TimeoutError):
+        return Fault(
+            f"{called} gave no answer within {WITHIN.total_seconds():.0f} s",
+            "run it by hand, with MACHINE_PLUGIN_TOKEN=42, and see what it prints",
+            "NoAnswer",
+        )
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.ENOENT:
+        loader = find_loader(path)
+        return Fault(
+            f"{called} needs the loader {loader}, which is not here" if loader else f"{called} is not there",
+            "name a build that is linked statically, or for the C library of this system",
+            "NotExecutable",
+        )
+    if number in (errno.EACCES, errno.EPERM):
+        return Fault(
+            f"{called} may not be run",
+            "put the state directory on a file system that is not mounted noexec",
+            "NotExecutable",
+        )
+    if number == errno.ENOEXEC:
+        return Fault(
+            f"{called} is no program for this system",
+            "name the URL and the SHA-256 of the one that is",
+            "NotExecutable",
+        )
+    said = " ".join(str(getattr(error, "fact", "") or error or type(error).__name__).split())[:LONGEST]
+    cure = (
+        str(getattr(error, "cure", ""))
+        or "run it by hand, with MACHINE_PLUGIN_TOKEN=42, and see what it prints"
+    )
+    return Fault(f"{called} could not be asked for its create flags: {said}", cure, "NoAnswer")

@@ -1,0 +1,187 @@
+"""From a driver's create flags to its machine config kind, by Rancher's rules (reference/01 §5.6).
+
+`--digitalocean-ssh-key-path` becomes the field `sshKeyPath` of `DigitaloceanConfig`, at the top level of the object.
+The fields of HarvesterConfig are the same by these rules, but its definition is the node driver's own
+(windrow.nodedriver.schema), which takes structured YAML, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from windrow.catalogue.faults import Fault
+from windrow.catalogue.kinds import machine_config
+from windrow.catalogue.reading import NO_HINTS, Hints
+from windrow.kube.objects import Raw, annotations_of, dig, labels_of, new_object
+from windrow.kube.refs import CRD, Kind
+
+# Rancher's own label on what it makes of a driver.
+DRIVER_LABEL = "io.cattle.node_driver.name"
+MADE_FROM = "windrow.io/node-driver-checksum"
+MADE_BY = "windrow.io/schema-revision"
+REVISION = "1"
+
+MOST_FLAGS = 1000
+_FIELD = re.compile(r"[A-Za-z0-9_.]{1,200}")
+# What every object has for itself.
+_TAKEN = frozenset({"apiVersion", "kind", "metadata", "status"})
+_SECRET_NAMES = frozenset({"sshKeyContents", "sshKey", "privateKeyFile"})
+
+
+class Flag(Protocol):
+    """A create flag as the driver tells it; windrow.wire.dockermachine has the value."""
+
+    @property
+    def kind(self) -> Literal["string", "int", "bool", "strings"]: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def usage(self) -> str: ...
+    @property
+    def env(self) -> str: ...
+    @property
+    def default(self) -> Any: ...
+
+
+Type = Literal["string", "password", "boolean", "array[string]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a machine config kind, as Rancher's DynamicSchema has it. `default` is None for none."""
+
+    name: str
+    type: Type
+    flag: str
+    description: str = ""
+    default: str | bool | tuple[str, ...] | None = None
+
+
+def kind_of(driver: str) -> Kind:
+    """The machine config kind of the driver called so: `harvester` has HarvesterConfig."""
+    return machine_config(f"{driver[:1].upper()}{driver[1:]}Config")
+
+
+def field_name(flag: str) -> str:
+    """`harvester-enable-efi` -> `enableEfi`. Raises Fault."""
+    _, dash, rest = flag.partition("-")
+    first, *others = rest.split("-")
+    name = first + "".join(part[:1].upper() + part[1:] for part in others)
+    if not dash or not _FIELD.fullmatch(name) or not all((first, *others)):
+        raise _refused(
+            f"its create flag {flag[:80]!r} is not of the form DRIVER-NAME, so it can have no field"
+        )
+    return name
+
+
+def read_fields(flags: Iterable[Flag], hints: Hints = NO_HINTS) -> tuple[Field, ...]:
+    """The fields for these flags, in the driver's order. Raises Fault where they make no kind."""
+    fields: dict[str, Field] = {}
+    for flag in flags:
+        made = _field(flag, hints)
+        if made.name in _TAKEN:
+            raise _refused(
+                f"its create flag {flag.name!r} would be the field {made.name!r}, which every object has for itself"
+            )
+        if made.name in fields:
+            other = fields[made.name].flag
+            raise _refused(f"its create flags {other!r} and {flag.name!r} would be one field, {made.name!r}")
+        fields[made.name] = made
+    if len(fields) > MOST_FLAGS:
+        raise _refused(f"it has {len(fields)} create flags, and {MOST_FLAGS} are the most")
+    return tuple(fields.values())
+
+
+def _field(flag: Flag, hints: Hints) -> Field:
+    plain = field_name(flag.name)
+    name = hints.aliases.get(plain, plain)
+    is_secret = name in hints.private | hints.passwords | _SECRET_NAMES
+    usage = str(flag.usage or "")
+    match flag.kind:
+        case "string":
+            default = hints.defaults.get(name, str(flag.default or "")) or None
+            return Field(name, "password" if is_secret else "string", flag.name, usage, default)
+        case "int":
+            given = hints.defaults.get(name, str(int(flag.default or 0)))
+            return Field(name, "password" if is_secret else "string", flag.name, usage, given)
+        case "bool":
+            return Field(name, "boolean", flag.name, usage)
+        case "strings":
+            several = tuple(str(one) for one in flag.default or ()) or None
+            return Field(name, "array[string]", flag.name, usage, several)
+    raise _refused(f"its create flag {flag.name!r} is of the unknown type {flag.kind!r}")
+
+
+def render_crd(driver: str, fields: Sequence[Field], checksum: str) -> Raw:
+    """The definition of the driver's machine config kind. `checksum` says what it was made from."""
+    kind = kind_of(driver)
+    names = {
+        "kind": kind.kind,
+        "listKind": f"{kind.kind}List",
+        "plural": kind.plural,
+        "singular": kind.kind.lower(),
+    }
+    schema = {
+        "type": "object",
+        "description": f"What the machines of a pool are like, as the node driver {driver} takes it.",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "properties": {field.name: render_field(field) for field in fields},
+    }
+    version = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "additionalPrinterColumns": [
+            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        ],
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return new_object(
+        CRD,
+        kind.qualified,
+        labels={DRIVER_LABEL: driver},
+        annotations={MADE_FROM: checksum, MADE_BY: REVISION},
+        spec={"group": kind.group, "scope": "Namespaced", "names": names, "versions": [version]},
+    )
+
+
+def render_field(field: Field) -> dict[str, Any]:
+    """One property of the schema."""
+    shape: dict[str, Any]
+    match field.type:
+        case "boolean":
+            shape = {"type": "boolean", "nullable": True}
+        case "array[string]":
+            shape = {"type": "array", "nullable": True, "items": {"type": "string", "nullable": True}}
+        case "password":
+            shape = {"type": "string", "nullable": True, "format": "password"}
+        case _:
+            shape = {"type": "string", "nullable": True}
+    if field.default is not None:
+        shape["default"] = list(field.default) if isinstance(field.default, tuple) else field.default
+    return {"description": field.description, **shape} if field.description else shape
+
+
+def is_ours(crd: Mapping[str, Any]) -> bool:
+    """Whether the catalogue made this definition."""
+    return MADE_FROM in annotations_of(crd)
+
+
+def is_current(crd: Mapping[str, Any] | None, driver: str, checksum: str) -> bool:
+    """Whether the definition is what would be made of the driver with that checksum now."""
+    if crd is None or is_deleted(crd):
+        return False
+    annotations = annotations_of(crd)
+    made = (labels_of(crd).get(DRIVER_LABEL), annotations.get(MADE_FROM), annotations.get(MADE_BY))
+    return made == (driver, checksum, REVISION)
+
+
+def is_deleted(crd: Mapping[str, Any]) -> bool:
+    return dig(crd, "metadata", "deletionTimestamp") is not None
+
+
+def _refused(fact: str) -> Fault:
+    return Fault(fact, "report it to those who make the driver", "SchemaRefused")

@@ -1,0 +1,684 @@
+"""NodeDrivers from their birth to their end, over the management API; what URLs deliver and programs answer is handed in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.catalogue.files import DRIVER, HERE, a_driver, a_tar_gz, an_elf, sha256
+
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.stores.memory import MemoryStore
+from windrow.assembly.clock import LoopClock, run_story
+from windrow.assembly.embedded import install_kinds, management_api, running
+from windrow.catalogue.controller import Catalogue
+from windrow.catalogue.kinds import CLUSTER, NODE_DRIVER, crds, machine_config
+from windrow.catalogue.store import Store
+from windrow.client.client import Client
+from windrow.client.downloads import DownloadFailed
+from windrow.client.transport import Transport
+from windrow.kube.conditions import Condition, find_condition
+from windrow.kube.errors import Invalid, NotFound
+from windrow.kube.objects import Raw, new_object
+from windrow.kube.refs import CRD, EVENT
+from windrow.values.chance import Chance
+
+NOOP_CONFIG = machine_config("NoopConfig")
+URL = "https://drivers.example/docker-machine-driver-noop.tar.gz"
+FIRST, SECOND = a_driver(b"1"), a_driver(b"2")
+
+
+@dataclass(frozen=True)
+class Flag:
+    kind: str
+    name: str
+    usage: str = ""
+    env: str = ""
+    default: Any = ""
+
+
+FLAGS = (
+    Flag("string", "noop-user-data"),
+    Flag("int", "noop-cpu-count", default=2),
+    Flag("bool", "noop-fast"),
+)
+
+
+@dataclass
+class Shop:
+    """A management API with a catalogue. `shelves` are the files behind URLs, `asked` the programs that were run."""
+
+    state: Path
+    clock: LoopClock
+    api: ApiServer
+    shelves: dict[str, bytes | Exception] = field(default_factory=dict)
+    fetched: list[str] = field(default_factory=list)
+    asked: list[Path] = field(default_factory=list)
+    answer: tuple[Flag, ...] | Exception = FLAGS
+    answers_after: float = 0.1
+    catalogue: Catalogue | None = None
+    _task: asyncio.Task[None] | None = None
+    chance: Chance = field(default_factory=lambda: Chance(1))
+
+    @property
+    def client(self) -> Client:
+        return Client(self.api.local())
+
+    async def fetch(self, url: str, write: Callable[[bytes], None]) -> None:
+        self.fetched.append(url)
+        await asyncio.sleep(0.5)
+        found = self.shelves.get(url) or DownloadFailed(f"{url} answered 404", "correct the URL")
+        if isinstance(found, Exception):
+            raise found
+        for place in range(0, len(found), 100):
+            write(found[place : place + 100])
+
+    async def ask_flags(self, path: Path) -> tuple[Flag, ...]:
+        self.asked.append(path)
+        assert path.read_bytes().startswith(b"\x7fELF")
+        assert path.stat().st_mode & 0o111
+        await asyncio.sleep(self.answers_after)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def start(self, transport: Transport | None = None, **options: Any) -> Catalogue:
+        assert self._task is None or self._task.done()
+        store = Store(self.state / "drivers", HERE)
+        client = Client(transport or self.api.local())
+        made = Catalogue(client, store, self.fetch, self.ask_flags, self.clock, self.chance, **options)
+        self.catalogue = made
+        self._task = asyncio.get_running_loop().create_task(made.run())
+        return made
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def wait(self, seconds: float = 3) -> None:
+        await asyncio.sleep(seconds)
+
+    async def add(self, name: str = "noop", url: str = URL, checksum: str = "", **spec: Any) -> None:
+        found = self.shelves.get(url)
+        checksum = checksum or (sha256(found) if isinstance(found, bytes) else "0" * 64)
+        spec = {"displayName": name, "url": url, "checksum": checksum, "active": True, **spec}
+        await self.client.create(NODE_DRIVER, new_object(NODE_DRIVER, name, spec=spec))
+
+    async def change(self, name: str = "noop", **spec: Any) -> None:
+        await self.client.patch(NODE_DRIVER.ref(name), {"spec": spec})
+
+    async def get(self, name: str = "noop") -> Raw:
+        return await self.client.get(NODE_DRIVER.ref(name))
+
+    async def condition(self, type: str = "Active", name: str = "noop") -> Condition:
+        found = find_condition((await self.get(name)).get("status", {}).get("conditions"), type)
+        assert found is not None, type
+        return found
+
+    async def standing(self, name: str = "noop") -> dict[str, tuple[str, str]]:
+        raw = await self.get(name)
+        return {one["type"]: (one["status"], one["reason"]) for one in raw["status"]["conditions"]}
+
+    def files(self) -> list[str]:
+        root = self.state / "drivers"
+        return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+    def files_of(self, *contents: bytes, name: str = DRIVER) -> list[str]:
+        return sorted(f"sha256/{sha256(one)}/{file}" for one in contents for file in (name, "record.json"))
+
+
+@asynccontextmanager
+async def shop(state: Path, *, start: bool = True, **options: Any) -> AsyncIterator[Shop]:
+    clock, chance = LoopClock(), Chance(0)
+    api = management_api(MemoryStore(), clock, chance)
+    for crd in crds():
+        api.install_crd(crd)
+    made = Shop(state, clock, api)
+    made.shelves[URL] = FIRST
+    async with running(api.run):
+        await install_kinds(made.client)
+        if start:
+            await made.start(**options).synced()
+        try:
+            yield made
+        finally:
+            await made.stop()
+
+
+def told(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    run_story(story())
+
+
+# -- birth -------------------------------------------------------------------------------------------------------
+
+
+def test_a_driver_added_by_url_becomes_active_and_gives_a_kind_that_objects_can_have(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            await room.add()
+            await room.wait()
+
+            raw = await room.get()
+            assert await room.standing() == {
+                "Downloaded": ("True", "Downloaded"),
+                "Installed": ("True", "Installed"),
+                "Active": ("True", "Active"),
+                "Inactive": ("False", "Active"),
+            }
+            assert raw["status"]["appliedURL"] == URL
+            assert raw["status"]["appliedChecksum"] == sha256(FIRST)
+            assert raw["status"]["driverName"] == "noop"
+            assert raw["status"]["configKind"] == "NoopConfig"
+            made = await room.client.create(NOOP_CONFIG, new_object(NOOP_CONFIG, "small", "fleet-default"))
+            assert made["cpuCount"] == "2"
+            assert room.files() == room.files_of(FIRST)
+            assert room.catalogue is not None
+            path = room.catalogue.binary_of("noop")
+            assert path is not None
+            assert path.name == DRIVER
+            assert path.stat().st_mode & 0o777 == 0o755
+            assert room.catalogue.refusal("NoopConfig") is None
+
+    told(story)
+
+
+def test_nothing_is_run_whose_checksum_does_not_match(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            await room.add(checksum=sha256(SECOND))
+            await room.wait()
+
+            said = await room.condition("Downloaded")
+            assert (said.status, said.reason) == ("False", "ChecksumMismatch")
+            assert said.message.startswith(
+                f"hash does not match, got {sha256(FIRST)}, expected {sha256(SECOND)}"
+            )
+            assert "the next attempt is at 2026-01-01T12:00:" in said.message
+            assert room.files() == []
+            assert room.asked == []
+            assert (await room.condition("Active")).message == said.message
+
+    told(story)
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"checksum": "d" * 32}, "spec.checksum is an MD5 digest"),
+        ({"checksum": "d" * 40}, "spec.checksum is a SHA-1 digest"),
+        ({"checksum": "d" * 128}, "spec.checksum is a SHA-512 digest"),
+        ({"url": "http://drivers.example/x.tar.gz"}, "drivers come over https only"),
+        ({"url": "file:///x.tar.gz"}, "drivers from files are not allowed here"),
+        ({"url": "local://"}, "a driver inside Rancher's own image"),
+    ],
+)
+def test_what_may_not_be_fetched_is_refused_with_the_reason(
+    tmp_path: Path, spec: dict[str, str], sentence: str
+):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            await room.add(**spec)
+            await room.wait()
+
+            assert sentence in (await room.condition("Downloaded")).message
+            assert await room.standing() == {
+                "Downloaded": ("False", "Refused"),
+                "Installed": ("Unknown", "NotDownloaded"),
+                "Active": ("False", "Refused"),
+                "Inactive": ("False", "Refused"),
+            }
+            assert room.fetched == []
+
+    told(story)
+
+
+def test_a_file_is_taken_where_files_are_allowed(tmp_path: Path):
+    async def story() -> None:
+        (tmp_path / "a driver.tar.gz").write_bytes(FIRST)
+        async with shop(tmp_path / "state", files_allowed=True) as room:
+            await room.add(url=f"file://{tmp_path}/a%20driver.tar.gz", checksum=sha256(FIRST))
+            await room.wait()
+
+            assert (await room.condition()).status == "True"
+
+    told(story)
+
+
+def test_a_server_that_is_away_is_asked_again_later_and_later_and_the_condition_says_when(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            room.shelves[URL] = DownloadFailed("drivers.example cannot be reached", "check the network")
+            await room.add(checksum=sha256(FIRST))
+            await room.wait(60)
+            first = (await room.condition("Downloaded")).message
+            tries = len(room.fetched)
+            await room.wait(3600)
+            later = len(room.fetched)
+            room.shelves[URL] = FIRST
+            await room.wait(700)
+
+            assert first.startswith(
+                "drivers.example cannot be reached; check the network; the next attempt is at "
+            )
+            assert 3 <= tries <= 5
+            assert later - tries <= 10
+            assert (await room.condition()).status == "True"
+
+    told(story)
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (
+            PermissionError(13, "Permission denied"),
+            "may not be run; put the state directory on a file system",
+        ),
+        (OSError(8, "Exec format error"), "is no program for this system"),
+        (
+            RuntimeError("it printed usage instead"),
+            "could not be asked for its create flags: it printed usage",
+        ),
+        ((Flag("string", "noop"),), "is not of the form DRIVER-NAME"),
+    ],
+)
+def test_a_driver_that_cannot_be_asked_is_told_with_the_cure(
+    tmp_path: Path, answer: tuple[Flag, ...] | Exception, sentence: str
+):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            room.answer = answer
+            await room.add()
+            await room.wait()
+
+            assert sentence in (await room.condition("Installed")).message
+            assert (await room.condition("Downloaded")).status == "True"
+            assert (await room.condition("Active")).status == "False"
+            assert room.catalogue is not None
+            assert room.catalogue.binary_of("noop") is None
+
+    told(story)
+
+
+def test_a_driver_that_does_not_answer_is_given_ten_seconds(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            room.answers_after = 1e6
+            await room.add()
+            await room.wait(9)
+            before = (await room.condition("Installed")).status
+            await room.wait(3)
+
+            assert before == "Unknown"
+            assert "gave no answer within 10 s" in (await room.condition("Installed")).message
+
+    told(story)
+
+
+# -- change ------------------------------------------------------------------------------------------------------
+
+
+def test_a_changed_url_is_downloaded_again(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            await room.add()
+            await room.wait()
+            room.shelves["https://mirror.example/noop.tar.gz"] = FIRST
+            await room.change(url="https://mirror.example/noop.tar.gz")
+            await room.wait()
+
+            assert room.fetched == [URL, "https://mirror.example/noop.tar.gz"]
+            assert (await room.get())["status"]["appliedURL"] == "https://mirror.example/noop.tar.gz"
+            assert (await room.condition()).status == "True"
+
+    told(story)
+
+
+def test_the_driver_in_use_stays_until_the_next_one_has_answered(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            await room.add()
+            await room.wait()
+            room.shelves[URL] = SECOND
+            room.answer = RuntimeError("it crashed")
+            await room.change(checksum=sha256(SECOND))
+            await room.wait(6)
+            assert room.catalogue is not None
+            during = room.catalogue.binary_of("noop")
+            said = await room.condition()
+            room.answer = FLAGS
+            await room.wait(700)
+            after = room.catalogue.binary_of("noop")
+
+            assert (said.status, said.reason) == ("True", "OlderInUse")
+            assert "until then the driver from" in said.message
+            assert during is not None and during.parent.name == sha256(FIRST)
+            assert after is not None and after.parent.name == sha256(SECOND)
+            assert room.files() == room.files_of(SECOND)
+
+    told(story)
+
+
+def test_deactivated_its_kind_stays_and_its_use_is_refused_with_a_sentence(tmp_path: Path):
+    async def story() -> None:
+        changes: list[str] = []
+        async with shop(tmp_path, heard=changes.append) as room:
+            await room.add()
+            await room.wait()
+            await room.change(active=False)
+            await room.wait()
+            assert room.catalogue is not None
+            refusal = room.catalogue.refusal("NoopConfig")
+            off = await room.standing()
+            kind = await room.client.list(NOOP_CONFIG)
+            binary = room.catalogue.binary_of("noop")
+            await room.change(active=True)
+            await room.wait()
+
+            assert str(refusal) == (
+                "the node driver noop, which gives that kind, is not active; "
+                "activate it: windrow driver enable noop"
+            )
+            assert off["Active"] == ("False", "Deactivated")
+            assert off["Inactive"] == ("True", "Deactivated")
+            assert kind == []
+            assert binary is not None
+            assert room.catalogue.refusal("NoopConfig") is None
+            assert (await room.standing())["Inactive"] == ("False", "Active")
+            assert len(room.fetched) == len(room.asked) == 1
+            assert changes == ["HarvesterConfig", "NoopConfig", "NoopConfig", "NoopConfig"]
+
+    told(story)
+
+
+def test_a_driver_that_is_not_active_is_not_fetched_unless_its_kind_is_wanted(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            await room.add(active=False)
+            await room.wait()
+            quiet = list(room.fetched)
+            await room.change(addCloudCredential=True)
+            await room.wait()
+
+            assert quiet == []
+            assert room.fetched == [URL]
+            assert (await room.standing())["Installed"] == ("True", "Installed")
+            assert (await room.standing())["Active"] == ("False", "Deactivated")
+
+    told(story)
+
+
+def test_a_program_that_was_changed_on_disk_is_not_handed_out_and_fetched_anew_at_the_next_start(
+    tmp_path: Path,
+):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            await room.add()
+            await room.wait()
+            assert room.catalogue is not None
+            path = room.catalogue.binary_of("noop")
+            assert path is not None
+            path.write_bytes(path.read_bytes()[:-1] + b"x")
+
+            assert room.catalogue.binary_of("noop") is None
+            await room.stop()
+            again = room.start()
+            await again.synced()
+            await room.wait()
+            assert again.binary_of("noop") == path
+            assert len(room.fetched) == 2
+
+    told(story)
+
+
+def test_of_two_objects_with_the_same_driver_the_older_one_has_it(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            await room.add()
+            await room.wait()
+            await room.add("another")
+            await room.wait()
+            refused = await room.condition("Installed", "another")
+            first = await room.condition()
+            await room.client.delete(NODE_DRIVER.ref("noop"))
+            await room.wait()
+
+            assert refused.reason == "NameTaken"
+            assert "which NodeDriver noop gives already" in refused.message
+            assert first.status == "True"
+            assert (await room.condition("Active", "another")).status == "True"
+
+    told(story)
+
+
+def test_the_go_drivers_file_does_not_take_the_name_of_the_built_in_one(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            room.shelves[URL] = a_tar_gz(("docker-machine-driver-harvester", an_elf()))
+            await room.add("go")
+            await room.wait()
+
+            assert (
+                "which NodeDriver harvester gives already"
+                in (await room.condition("Installed", "go")).message
+            )
+            assert room.asked == []
+
+    told(story)
+
+
+def test_where_harvester_is_not_built_in_another_one_may_be_it_and_the_managers_definition_stays(
+    tmp_path: Path,
+):
+    async def story() -> None:
+        async with shop(tmp_path, built_ins=()) as room:
+            room.shelves[URL] = a_tar_gz(("docker-machine-driver-harvester", an_elf()))
+            ref = CRD.ref("harvesterconfigs.rke-machine-config.cattle.io")
+            before = (await room.client.get(ref))["metadata"]["resourceVersion"]
+            await room.add("harvester")
+            await room.wait()
+
+            assert room.catalogue is not None
+            assert room.catalogue.refusal("HarvesterConfig") is None
+            assert room.catalogue.binary_of("harvester") is not None
+            await room.client.delete(NODE_DRIVER.ref("harvester"))
+            await room.wait()
+            assert (await room.client.get(ref))["metadata"]["resourceVersion"] == before
+
+    told(story)
+
+
+# -- the built-in one --------------------------------------------------------------------------------------------
+
+
+def test_the_built_in_driver_is_present_at_start_and_usable(tmp_path: Path):
+    async def story() -> None:
+        program = tmp_path / "ours"
+        async with shop(tmp_path, programs={"harvester": program}) as room:
+            await room.wait()
+
+            spec = (await room.get("harvester"))["spec"]
+            assert (spec["url"], spec["checksum"], spec["builtin"], spec["active"]) == (
+                "local://",
+                "",
+                True,
+                True,
+            )
+            assert (await room.condition("Active", "harvester")).status == "True"
+            assert room.catalogue is not None
+            driver = room.catalogue.find_driver("HarvesterConfig")
+            assert driver is not None
+            assert (driver.name, driver.builtin) == ("harvester", True)
+            assert room.catalogue.refusal("HarvesterConfig") is None
+            assert room.catalogue.binary_of("harvester") == program
+            assert room.fetched == []
+
+    told(story)
+
+
+def test_changes_to_the_built_in_driver_last_until_the_next_start(tmp_path: Path):
+    changed = {
+        "url": URL,
+        "checksum": "d" * 64,
+        "builtin": False,
+        "active": False,
+        "displayName": "mine",
+        "addCloudCredential": True,
+        "whitelistDomains": ["drivers.example"],
+    }
+
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            before = (await room.get("harvester"))["spec"]
+            await room.change("harvester", **changed, description="stays")
+            await room.wait()
+            off = await room.condition("Active", "harvester")
+            assert room.catalogue is not None
+            refusal = room.catalogue.refusal("HarvesterConfig")
+            await room.stop()
+            again = room.start()
+            await again.synced()
+            await room.wait()
+
+            assert (off.status, off.reason) == ("False", "Deactivated")
+            assert refusal is not None
+            assert (await room.get("harvester"))["spec"] == {**before, "description": "stays"}
+            assert again.refusal("HarvesterConfig") is None
+            assert room.fetched == []
+
+    told(story)
+
+
+def test_a_built_in_driver_that_was_deleted_is_back_after_the_next_start(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            await room.client.delete(NODE_DRIVER.ref("harvester"))
+            await room.wait()
+            await room.stop()
+            await room.start().synced()
+            await room.wait()
+
+            assert (await room.condition("Active", "harvester")).status == "True"
+
+    told(story)
+
+
+# -- the end -----------------------------------------------------------------------------------------------------
+
+
+def test_a_removed_driver_takes_its_files_and_its_kind_along(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            await room.add()
+            await room.wait()
+            await room.client.delete(NODE_DRIVER.ref("noop"))
+            await room.wait()
+
+            assert room.files() == []
+            with pytest.raises(NotFound):
+                await room.get()
+            with pytest.raises(NotFound):
+                await room.client.get(CRD.ref(NOOP_CONFIG.qualified))
+
+    told(story)
+
+
+def test_a_kind_of_which_objects_exist_stays_when_its_driver_goes(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            await room.add()
+            await room.wait()
+            await room.client.create(NOOP_CONFIG, new_object(NOOP_CONFIG, "small", "fleet-default"))
+            await room.client.delete(NODE_DRIVER.ref("noop"))
+            await room.wait()
+            left = await room.client.list(NOOP_CONFIG)
+            gone = room.files()
+            await room.add()
+            await room.wait()
+
+            assert len(left) == 1
+            assert gone == []
+            assert (await room.condition()).status == "True"
+
+    told(story)
+
+
+def a_cluster(kind: str) -> Raw:
+    pool = {"name": "a", "quantity": 1, "machineConfigRef": {"kind": kind, "name": "small"}}
+    spec = {"kubernetesVersion": "v1.34.7+rke2r1", "rkeConfig": {"machinePools": [pool]}}
+    return new_object(CLUSTER, "orchard", "fleet-default", spec=spec)
+
+
+def test_a_driver_whose_kind_a_cluster_names_is_not_removed_before_the_cluster(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            await room.add()
+            await room.wait()
+            await room.client.create(CLUSTER, a_cluster("NoopConfig"))
+            await room.client.delete(NODE_DRIVER.ref("noop"))
+            await room.wait(600)
+            held = await room.condition()
+            files = room.files()
+            assert room.catalogue is not None
+            binary = room.catalogue.binary_of("noop")
+            await room.client.delete(CLUSTER.ref("orchard", "fleet-default"))
+            await room.wait()
+
+            assert (held.status, held.reason) == ("False", "InUse")
+            assert held.message.startswith(
+                "NoopConfig is used by Cluster fleet-default/orchard; delete it first"
+            )
+            assert files == room.files_of(FIRST)
+            assert binary is not None
+            assert room.files() == []
+
+    told(story)
+
+
+# -- what people are told ----------------------------------------------------------------------------------------
+
+
+def test_condition_and_event_use_the_same_sentence_and_say_it_once(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            room.shelves[URL] = DownloadFailed("drivers.example cannot be reached", "check the network")
+            await room.add(checksum=sha256(FIRST))
+            await room.wait(300)
+
+            events = [raw for raw in await room.client.list(EVENT) if raw["involvedObject"]["name"] == "noop"]
+            (failed,) = [raw for raw in events if raw["reason"] == "DownloadFailed"]
+            assert failed["message"] == "drivers.example cannot be reached; check the network"
+            assert failed["type"] == "Warning"
+            assert (await room.condition()).message.startswith(failed["message"])
+
+    told(story)
+
+
+def test_once_all_is_well_nothing_is_asked_but_watches(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            await room.add()
+            await room.wait()
+            before = (await room.get())["metadata"]["resourceVersion"]
+            await room.wait(3600)
+
+            assert (await room.get())["metadata"]["resourceVersion"] == before
+            assert len(room.fetched) == len(room.asked) == 1
+
+    told(story)
+
+
+def test_a_name_that_rancher_would_not_take_is_refused_by_the_api(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            with pytest.raises(Invalid, match="displayName"):
+                await room.add("noop", displayName="n" * 58)
+
+    told(story)
