@@ -1,0 +1,151 @@
+"""Our host side with the real Go driver: the protocol, the flags, and a machine's life through the port."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conformance.node_driver_inputs import IMAGE_DISK, NIC
+from tests.conformance.node_driver_rig import (
+    GO_DRIVER,
+    Site,
+    a_site,
+    counted,
+    our_program,
+    real_program,
+)
+
+from windrow.emulator import kinds
+from windrow.machines.plugins import DriverSaid, Plugin, open_plugin
+from windrow.wire import dockermachine as wire
+
+NAME = "c1-pool1-abcde-fghij"
+# The Go driver's words where ours are spelled otherwise; people read them in `create --help`.
+SPELLED = {
+    "harvester-ssh-private-key-path": "SSH private key path ",
+    "harvester-isolate-emulator-thread": "enable vm isolatated emulator thread",
+}
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    async with a_site() as made:
+        yield made
+
+
+def opened(
+    program: Path, folder: Path, config: Mapping[str, Any] | None = None
+) -> AbstractAsyncContextManager[Plugin]:
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "TMPDIR": str(folder)}
+    given = json.dumps(config).encode() if config is not None else None
+    return open_plugin(program, "harvester", env=env, folder=folder, config=given)
+
+
+def bare(folder: Path) -> dict[str, Any]:
+    """What a host tells a driver about a new machine."""
+    (folder / "machines" / NAME).mkdir(parents=True)
+    return {"MachineName": NAME, "StorePath": str(folder)}
+
+
+def values_of(flags: tuple[wire.Flag, ...], **given: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {flag.name: flag.default for flag in flags}
+    return values | {f"harvester-{name.replace('_', '-')}": value for name, value in given.items()}
+
+
+async def test_the_flags_of_both_drivers_are_the_same(tmp_path: Path) -> None:
+    async with opened(real_program(GO_DRIVER), tmp_path) as plugin:
+        theirs = await plugin.get_flags()
+    async with opened(our_program(), tmp_path) as plugin:
+        ours = await plugin.get_flags()
+
+    assert [spelled(flag) for flag in theirs] == [spelled(flag) for flag in ours]
+    assert {
+        flag.name: flag.usage for flag, mine in zip(theirs, ours, strict=True) if flag.usage != mine.usage
+    } == SPELLED
+
+
+def spelled(flag: wire.Flag) -> tuple[Any, ...]:
+    return flag.kind, flag.name, flag.env, flag.default
+
+
+async def test_the_configuration_of_both_drivers_is_written_alike(tmp_path: Path) -> None:
+    flags = {
+        "disk_info": json.dumps({"disks": [IMAGE_DISK]}),
+        "network_info": json.dumps({"interfaces": [NIC]}),
+        "vm_affinity": '{"nodeAffinity":{}}',
+        "reserved_memory_size": 64,
+        "enable_efi": True,
+        "user_data": "a: 1",
+    }
+    told = []
+    for program in (real_program(GO_DRIVER), our_program()):
+        async with opened(program, tmp_path, {"MachineName": NAME, "StorePath": "/s"}) as plugin:
+            await plugin.set_flags(values_of(await plugin.get_flags(), **flags))
+            told.append(json.loads(await plugin.get_config()))
+
+    theirs, ours = told
+    assert [*theirs] == [key for key in ours if not key.startswith("Windrow")]
+    assert theirs == {key: value for key, value in ours.items() if not key.startswith("Windrow")}
+
+
+async def test_the_go_driver_makes_powers_and_removes_a_machine_for_our_host(
+    site: Site, tmp_path: Path
+) -> None:
+    api = site.harvester.api.local()
+    calls = {}
+    async with opened(real_program(GO_DRIVER), tmp_path, bare(tmp_path)) as plugin:
+        assert await plugin.call("DriverName") == "harvester"
+        assert await plugin.call("GetMachineName") == NAME
+        values = values_of(
+            await plugin.get_flags(),
+            kubeconfig_content=site.kubeconfig,
+            disk_info=json.dumps({"disks": [IMAGE_DISK]}),
+            network_info=json.dumps({"interfaces": [NIC]}),
+        )
+        await plugin.set_flags(values)
+        for method in ("PreCreateCheck", "Create", "Stop", "Start", "Restart", "Kill"):
+            site.forget()
+            await plugin.call(method)
+            calls[method] = counted(site.calls())
+        assert await plugin.call("GetState") == wire.STOPPED
+        with pytest.raises(DriverSaid, match="Host is not running"):
+            await plugin.call("GetIP")
+        config = json.loads(await plugin.get_config())
+        assert config["IPAddress"].startswith("127.50.0.")
+
+    async with opened(real_program(GO_DRIVER), tmp_path, config) as plugin:
+        site.forget()
+        await plugin.call("Remove")
+        calls["Remove"] = counted(site.calls())
+        with pytest.raises(DriverSaid, match=f'virtualmachines.kubevirt.io "{NAME}" not found'):
+            await plugin.call("GetState")
+    assert await api.find(kinds.VM.ref(NAME, "default")) is None
+    await site.nothing_left()
+    print("\nAPI calls of the Go driver:", {method: counts.total() for method, counts in calls.items()})
+
+
+async def test_an_error_and_a_panic_of_the_go_driver_reach_our_host_as_what_they_are(
+    site: Site, tmp_path: Path
+) -> None:
+    async with opened(real_program(GO_DRIVER), tmp_path, bare(tmp_path)) as plugin:
+        flags = await plugin.get_flags()
+        with pytest.raises(DriverSaid, match="must specify harvester image name"):
+            await plugin.set_flags(values_of(flags))
+        given = {
+            "kubeconfig_content": site.kubeconfig,
+            "image_name": "default/nothing",
+            "disk_size": 10,
+            "network_name": "default/vlan50",
+        }
+        await plugin.set_flags(values_of(flags, **given))
+        with pytest.raises(DriverSaid, match=r'virtualmachineimages\.harvesterhci\.io "nothing" not found'):
+            await plugin.call("PreCreateCheck")
+        given |= {"image_name": "default/ubuntu", "vm_affinity": "  null"}
+        await plugin.set_flags(values_of(flags, **given))
+        with pytest.raises(DriverSaid, match="Panic in the driver: runtime error: invalid memory address"):
+            await plugin.call("Create")
+        assert await plugin.call("GetVersion") == wire.API_VERSION
