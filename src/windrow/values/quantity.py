@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import Enum
-from fractions import Fraction
 
 NANO = 10**9
 # Go keeps quantities in 64 bits (or big decimals, capped there when parsed).
@@ -54,8 +53,9 @@ class Quantity:
                 f"wanted a quantity such as 4Gi, 500m or 2, found {text!r}; "
                 "write a number and one of n u m k M G T P E Ki Mi Gi Ti Pi Ei"
             )
-        scale, form = _read_scale(match)
-        nanos = _away_from_zero(Fraction(match["number"]) * scale * NANO)
+        times, by, form = _read_scale(match)
+        whole, _, fraction = match["number"].partition(".")
+        nanos = _divide(int(f"{whole}{fraction}") * times * NANO, by * 10 ** len(fraction))
         return cls(max(-LARGEST, min(LARGEST, nanos)), form)
 
     @classmethod
@@ -64,14 +64,9 @@ class Quantity:
         return cls(count * NANO, Form.BINARY)
 
     @property
-    def exact(self) -> Fraction:
-        """The amount without any rounding."""
-        return Fraction(self.nanos, NANO)
-
-    @property
     def value(self) -> int:
         """The amount as a whole number, rounded away from zero (Go's `Value()`)."""
-        return _away_from_zero(self.exact)
+        return _divide(self.nanos, NANO)
 
     @property
     def bytes(self) -> int:
@@ -81,7 +76,7 @@ class Quantity:
     @property
     def milli(self) -> int:
         """The amount in thousandths, rounded away from zero: `500m` and `0.5` give 500."""
-        return _away_from_zero(self.exact * 1000)
+        return _divide(self.nanos * 1000, NANO)
 
     def __add__(self, other: Quantity) -> Quantity:
         return Quantity(self.nanos + other.nanos, self.form if self.nanos else other.form)
@@ -110,17 +105,19 @@ class Quantity:
         return _print_decimal(self.nanos, self.form)
 
 
-def _read_scale(match: re.Match[str]) -> tuple[Fraction, Form]:
+def _read_scale(match: re.Match[str]) -> tuple[int, int, Form]:
+    """By what the number is multiplied, by what it is divided, and the family."""
     suffix, exponent = match["suffix"] or "", match["exponent"]
-    if exponent is not None:
-        return Fraction(10) ** int(exponent), Form.EXPONENT
     if suffix in _BINARY:
-        return Fraction(_BINARY[suffix]), Form.BINARY
-    return Fraction(10) ** _DECIMAL[suffix], Form.DECIMAL
+        return _BINARY[suffix], 1, Form.BINARY
+    power = _DECIMAL[suffix] if exponent is None else int(exponent)
+    form = Form.DECIMAL if exponent is None else Form.EXPONENT
+    return 10 ** max(power, 0), 10 ** max(-power, 0), form
 
 
-def _away_from_zero(amount: Fraction) -> int:
-    whole = -(-abs(amount.numerator) // amount.denominator)
+def _divide(amount: int, by: int) -> int:
+    """Rounded away from zero."""
+    whole = -(-abs(amount) // by)
     return whole if amount >= 0 else -whole
 
 
