@@ -35,7 +35,17 @@ from windrow.kube.errors import (
 from windrow.kube.kubeconfig import Access, ReadFile
 from windrow.kube.repeating import asked_s, is_worth_repeating, survives
 from windrow.kube.requests import Event, Reply, Request
-from windrow.plugin.http11 import BadHttp, Body, CutOff, Head, Source, read_head, render_request
+from windrow.plugin.http11 import (
+    BLOCK,
+    BODY_LIMIT,
+    BadHttp,
+    Body,
+    CutOff,
+    Head,
+    Source,
+    read_head,
+    render_request,
+)
 from windrow.plugin.proxies import BadProxy, Proxy, find_proxy
 from windrow.values.chance import Chance
 
@@ -50,6 +60,8 @@ CONNECT_S = 10.0
 ANSWER_S = 60.0
 # How much longer than it asked to live a watch may be silent.
 SLACK_S = 30.0
+# How often whoever reads a silent watch gets to look at the clock.
+TICK_S = 5.0
 # Go's servers keep idle connections for longer; what lies between may not.
 IDLE_S = 30.0
 
@@ -136,9 +148,11 @@ class Http:
                     return reply
             attempt += 1
 
-    def watch(self, request: Request) -> Iterator[Event]:
-        """The events of a watch until the server ends it. Raises the KubeError that it is refused with (after
-        repeating what may be), and Unanswered where it breaks off."""
+    def watch(self, request: Request) -> Iterator[Event | None]:
+        """The events of a watch until the server ends it, and None whenever nothing has come for some seconds.
+
+        Raises the KubeError that it is refused with (after repeating what may be), and Unanswered where it breaks off.
+        """
         started = self._around.monotonic()
         attempt = 1
         while True:
@@ -206,22 +220,40 @@ class Http:
 
     def _finish(self, request: Request, link: _Link, head: Head) -> Reply:
         with _Closing(self, request, link):
-            body = Body(link.source, head, request.method)
-            content = body.whole()
-        if body.leaves_it_usable and link.source.is_empty:
+            body = Body(head, request.method)
+            content = self._whole(link, body)
+        if body.leaves_it_usable:
             self._give_back(link)
         else:
             link.close()
         reply = Reply(head.status, content, head.headers.get("Content-Type", ""), dict(head.headers))
         return sentences.explained(reply, self.access)
 
-    def _events(self, request: Request, link: _Link, head: Head) -> Iterator[Event]:
+    def _whole(self, link: _Link, body: Body) -> bytes:
+        parts: list[bytes] = []
+        block = link.source.rest()
+        size = 0
+        while True:
+            parts.append(body.feed(block))
+            size += len(parts[-1])
+            if size > BODY_LIMIT:
+                raise BadHttp(f"a body of more than {BODY_LIMIT} bytes")
+            if body.is_done:
+                return b"".join(parts)
+            block = self._receive(link, BLOCK)
+            if not block:
+                body.end()
+
+    def _events(self, request: Request, link: _Link, head: Head) -> Iterator[Event | None]:
         lives = float(request.parameter("timeoutSeconds") or 0) or 3600.0
         link.deadline = self._around.monotonic() + lives + SLACK_S
         held = b""
         try:
             with _Closing(self, request, link):
-                for block in Body(link.source, head):
+                for block in self._blocks(link, Body(head)):
+                    if block is None:
+                        yield None
+                        continue
                     *lines, held = (held + block).split(b"\n")
                     if len(held) > EVENT_LIMIT:
                         raise BadHttp(f"an event of more than {EVENT_LIMIT} bytes")
@@ -232,6 +264,20 @@ class Http:
                     raise CutOff(begun=True)
         finally:
             link.close()
+
+    def _blocks(self, link: _Link, body: Body) -> Iterator[bytes | None]:
+        """The body as it comes; None whenever nothing has come for a while."""
+        yield body.feed(link.source.rest())
+        while not body.is_done:
+            link.socket.settimeout(min(self._left(link), TICK_S))
+            try:
+                block = link.socket.recv(BLOCK)
+            except TimeoutError:
+                yield None
+                continue
+            if not block:
+                body.end()
+            yield body.feed(block)
 
     def _event(self, line: bytes) -> Event:
         try:

@@ -1,12 +1,12 @@
 """HTTP/1.1 as the client of one API server needs it: requests to bytes, bytes to answers. Knows no sockets.
 
-`Source` cuts what `receive` gives into lines and blocks; everything the server says is bounded. A connection may be
-used again only when the answer was read to its end and nobody said `close`.
+`Source` reads heads, by lines; a `Body` is fed with what comes behind them, in pieces of any size. Everything that the
+server says is bounded. A connection may be used again only when the answer was read to its end and nobody said `close`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 # What Go's client accepts of a head; a Kubernetes object is far below the body's limit, a page of a list as well.
@@ -43,10 +43,6 @@ class Source:
         """A new answer is about to come."""
         self.begun = bool(self._held)
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._held
-
     def line(self, limit: int = LINE_LIMIT) -> bytes:
         """Up to and without the next LF, a CR before it dropped. Raises CutOff, BadHttp."""
         searched = 0
@@ -57,14 +53,9 @@ class Source:
             self._more()
         return self._take(end + 1)[:-1].removesuffix(b"\r")
 
-    def some(self, most: int) -> bytes:
-        """At least one and at most `most` bytes; b"" at the end of the connection."""
-        if not self._held:
-            try:
-                self._more()
-            except CutOff:
-                return b""
-        return self._take(most)
+    def rest(self) -> bytes:
+        """What came behind the last line that was taken."""
+        return self._take(len(self._held))
 
     def _more(self) -> None:
         block = self._receive(BLOCK)
@@ -144,71 +135,111 @@ def _read_one_head(source: Source) -> Head:
 
 
 class Body:
-    """The body that follows `head`: iterate over its blocks, or take it `whole`."""
+    """The body that follows `head`: feed it what comes until it `is_done`."""
 
-    def __init__(self, source: Source, head: Head, method: str = "GET") -> None:
-        self._source, self._head, self._method = source, head, method
-        self._ends_with_connection = False
-        self._is_read = False
+    def __init__(self, head: Head, method: str = "GET") -> None:
+        """Raises BadHttp where the head does not tell how long the body is."""
+        self.is_done = False
+        self._left: int | None = (
+            0  # of the whole body, or of the chunk; None: up to the end of the connection
+        )
+        self._take = self._counted
+        self._line = bytearray()
+        self._trailers = 0
+        self._surplus = False
+        self._says_close = head.says_close
+        self._measure(head, method)
+
+    def _measure(self, head: Head, method: str) -> None:
+        coding = head.headers.get("Transfer-Encoding", "").lower()
+        length = head.headers.get("Content-Length")
+        if method == "HEAD" or head.status in (204, 304):
+            self.is_done = True
+        elif coding == "chunked":
+            self._take = self._size
+        elif coding:
+            raise BadHttp(f"a body coded as {coding[:40]!r}")
+        elif length is None:
+            self._left = None
+        elif length.isascii() and length.isdigit() and len(length) < 19:
+            self._left = int(length)
+            self.is_done = not self._left
+        else:
+            raise BadHttp(f"a body of length {length[:40]!r}")
 
     @property
     def leaves_it_usable(self) -> bool:
         """Whether the connection may carry another request."""
-        return self._is_read and not self._ends_with_connection and not self._head.says_close
+        return self.is_done and self._left is not None and not self._says_close and not self._surplus
 
-    def whole(self, limit: int = BODY_LIMIT) -> bytes:
-        blocks: list[bytes] = []
-        size = 0
-        for block in self:
-            size += len(block)
-            if size > limit:
-                raise BadHttp(f"a body of more than {limit} bytes")
-            blocks.append(block)
-        return b"".join(blocks)
+    def feed(self, data: bytes) -> bytes:
+        """The part of the body in `data`. Raises BadHttp."""
+        if self._left is None:
+            return data
+        found = []
+        at = 0
+        while at < len(data) and not self.is_done:
+            taken, part = self._take(data, at)
+            at += taken
+            found.append(part)
+        self._surplus = self._surplus or at < len(data)
+        return b"".join(found)
 
-    def __iter__(self) -> Iterator[bytes]:
-        yield from self._blocks()
-        self._is_read = True
+    def end(self) -> None:
+        """The connection has ended. Raises CutOff where that is too early."""
+        if self._left is None:
+            self.is_done = True
+        if not self.is_done:
+            raise CutOff(begun=True)
 
-    def _blocks(self) -> Iterator[bytes]:
-        head = self._head
-        if self._method == "HEAD" or head.status in (204, 304):
-            return iter(())
-        coding = head.headers.get("Transfer-Encoding", "").lower()
-        if coding == "chunked":
-            return self._chunked()
-        if coding:
-            raise BadHttp(f"a body coded as {coding[:40]!r}")
-        length = head.headers.get("Content-Length")
-        if length is None:
-            self._ends_with_connection = True
-            return self._to_the_end()
-        if not (length.isascii() and length.isdigit() and len(length) < 19):
-            raise BadHttp(f"a body of length {length[:40]!r}")
-        return self._counted(int(length))
+    # Each takes a part of `data` from `at` on: how many bytes, and what of them is body.
 
-    def _to_the_end(self) -> Iterator[bytes]:
-        while block := self._source.some(BLOCK):
-            yield block
+    def _counted(self, data: bytes, at: int) -> tuple[int, bytes]:
+        part = data[at : at + (self._left or 0)]
+        self._left = (self._left or 0) - len(part)
+        self.is_done = not self._left
+        return len(part), part
 
-    def _counted(self, left: int) -> Iterator[bytes]:
-        while left:
-            block = self._source.some(min(left, BLOCK))
-            if not block:
-                raise CutOff(begun=True)
-            left -= len(block)
-            yield block
+    def _chunk(self, data: bytes, at: int) -> tuple[int, bytes]:
+        taken = self._counted(data, at)
+        if self.is_done:
+            self.is_done, self._take = False, self._chunk_end
+        return taken
 
-    def _chunked(self) -> Iterator[bytes]:
-        while size := _chunk_size(self._source.line()):
-            yield from self._counted(size)
-            if self._source.line():
-                raise BadHttp("a chunk that is longer than it says")
-        trailers = 0
-        while line := self._source.line():
-            trailers += len(line)
-            if trailers > HEAD_LIMIT:
-                raise BadHttp(f"trailers of more than {HEAD_LIMIT} bytes")
+    def _size(self, data: bytes, at: int) -> tuple[int, bytes]:
+        taken, line = self._upto_line_end(data, at)
+        if line is not None:
+            self._left = _chunk_size(line)
+            self._take = self._chunk if self._left else self._trailer
+        return taken, b""
+
+    def _chunk_end(self, data: bytes, at: int) -> tuple[int, bytes]:
+        taken, line = self._upto_line_end(data, at)
+        if line:
+            raise BadHttp("a chunk that is longer than it says")
+        if line is not None:
+            self._take = self._size
+        return taken, b""
+
+    def _trailer(self, data: bytes, at: int) -> tuple[int, bytes]:
+        taken, line = self._upto_line_end(data, at)
+        self._trailers += taken
+        if self._trailers > HEAD_LIMIT:
+            raise BadHttp(f"trailers of more than {HEAD_LIMIT} bytes")
+        self.is_done = line == b""
+        return taken, b""
+
+    def _upto_line_end(self, data: bytes, at: int) -> tuple[int, bytes | None]:
+        end = data.find(b"\n", at)
+        stop = len(data) if end < 0 else end + 1
+        self._line += data[at:stop]
+        if len(self._line) > LINE_LIMIT:
+            raise BadHttp(f"a line of more than {LINE_LIMIT} bytes")
+        if end < 0:
+            return stop - at, None
+        line = bytes(self._line[:-1]).removesuffix(b"\r")
+        self._line.clear()
+        return stop - at, line
 
 
 _HEX = frozenset(b"0123456789abcdefABCDEF")

@@ -49,7 +49,7 @@ def a_server(
                     if reply is None:
                         return
                     connection.sendall(reply)
-                    if b"\r\nConnection: close\r\n" in reply:
+                    if isinstance(reply, Last) or b"\r\nConnection: close\r\n" in reply:
                         return
 
     Thread(target=accept, daemon=True).start()
@@ -74,6 +74,10 @@ def read_request(connection: socket.socket) -> bytes:
             while len(body) < wanted:
                 body += connection.recv(65536)
     return head + b"\r\n\r\n" + body
+
+
+class Last(bytes):
+    """A reply after which the server hangs up."""
 
 
 def answer(body: bytes = b"{}", status: int = 200, **headers: str) -> bytes:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.plugin.servers import a_server, answer, chunked
+from tests.unit.plugin.servers import Last, a_server, answer, chunked
 
 from windrow.formats import x509
 from windrow.formats.json import dumps
@@ -142,8 +142,8 @@ def test_a_server_may_be_an_ipv6_literal():
         (GET, [None], 4, Unanswered),
         (GET, [status(404)], 1, 404),
         (POST, [None, answer()], 1, Unanswered),
-        (POST, [b"HTTP/1.1 201 Cre", answer()], 1, Unanswered),
-        (POST, [b"SSH-2.0-x\r\n"], 1, Unanswered),
+        (POST, [Last(b"HTTP/1.1 201 Cre"), answer()], 1, Unanswered),
+        (POST, [Last(b"SSH-2.0-x\r\n")], 1, Unanswered),
         (POST, [status(500), answer()], 1, 500),
         (POST, [status(503), answer()], 2, 200),
         (POST, [status(429, Retry_After="2"), answer()], 2, 200),
@@ -154,11 +154,7 @@ def test_a_server_may_be_an_ipv6_literal():
 def test_only_what_cannot_have_happened_twice_is_repeated(
     request_: requests.Request, replies: list[bytes | None], asked: int, end: object
 ):
-    scripts = [
-        reply if reply is None or reply.endswith(b"}") else reply + b"\r\nConnection: close\r\n"
-        for reply in replies
-    ]
-    with a_server(in_turn(*scripts)) as server:
+    with a_server(in_turn(*replies)) as server:
         try:
             found: object = an_http(server.port).send(request_).status
         except KubeError as error:
@@ -263,7 +259,7 @@ def test_a_watch_gives_whole_events_however_they_are_cut_and_ends_with_the_serve
     "text",
     [
         chunked(line("ADDED", "a"), line("ADDED", "b")[:9]),
-        chunked(line("ADDED", "a"), end=False) + b"\r\nConnection: close\r\n",
+        Last(chunked(line("ADDED", "a"), end=False)),
         chunked(line("ADDED", "a"), b"no json\n"),
         chunked(line("ADDED", "a"), b"[]\n"),
     ],
@@ -274,6 +270,23 @@ def test_a_watch_that_breaks_says_so_after_what_was_whole(text: bytes):
         assert next(events).type == "ADDED"
         with pytest.raises(Unanswered):
             next(events)
+
+
+def test_a_silent_watch_lets_its_reader_look_at_the_clock(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(http, "TICK_S", 0.01)
+    with a_server(lambda request: chunked(line("ADDED", "a"), end=False)) as server:
+        events = an_http(server.port).watch(WATCH)
+        assert next(events) is not None
+        assert [next(events), next(events)] == [None, None]
+
+
+def test_a_body_beyond_the_limit_is_not_taken(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(http, "BODY_LIMIT", 10)
+    with (
+        a_server(lambda request: answer(b"x" * 11)) as server,
+        pytest.raises(Unanswered, match="more than 10 bytes"),
+    ):
+        an_http(server.port).send(POST)
 
 
 def test_a_refused_watch_raises_the_refusal():
