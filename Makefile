@@ -13,11 +13,11 @@ RUN := $(VENV)/.windrow-run
 DEV := $(VENV)/.windrow-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format lock docs setup bench clean
+.PHONY: help demo test check format lock docs setup bench driver driver-pins clean
 
 help:  ## list what one can type
-	@grep -E '^[a-z]+:.*  ##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*  ## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
-	  || grep -E '^[a-z]+:.*  ##' $(MAKEFILE_LIST)
+	@grep -E '^[a-z-]+:.*  ##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
+	  || grep -E '^[a-z-]+:.*  ##' $(MAKEFILE_LIST)
 
 demo: $(RUN)  ## watch a cluster come up, lose machines and heal (ARGS="--keep" for more)
 	@$(BIN)/windrow demo $(ARGS)
@@ -53,6 +53,12 @@ format: $(DEV)  ## write the format, and what lint can repair by itself
 bench: $(DEV)  ## measure, and compare with the stated baselines
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+driver: $(RUN)  ## build the node driver as one file for Rancher, in dist/ (ARGS="--strict" for a release)
+	@$(BIN)/python scripts/driver/build.py $(ARGS)
+
+driver-pins: $(RUN)  ## pin the newest sources of that file that Debian serves (after a security release)
+	@$(BIN)/python scripts/driver/build.py --pins
+
 lock: $(DEV)  ## bring the lock files up to date with the inputs (ARGS="--upgrade" for newer versions)
 	$(BIN)/python scripts/lock.py $(ARGS)
 
@@ -62,7 +68,7 @@ docs: $(DEV)  ## write the reference pages that are made from the code
 setup: $(DEV)  ## the set-up that the others do when they need it
 
 clean:  ## remove the set-up and every cache
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip brings uv and the builder, with their hashes; uv brings the rest.
