@@ -202,14 +202,22 @@ class Server:
         self._outbox.put(RESPONSE, {"ServiceMethod": call.method, "Seq": call.seq}, type, value)
 
     def refuse(self, call: Call, text: str) -> None:
-        """Answers with an error."""
-        header = {"ServiceMethod": call.method, "Seq": call.seq, "Error": text or WITHOUT_TEXT}
+        """Answers with an error. Any text can be sent; what is no Unicode in it is shown as `?`."""
+        header = {"ServiceMethod": call.method, "Seq": call.seq, "Error": _sendable(text) or WITHOUT_TEXT}
         self._outbox.put(RESPONSE, header, EMPTY, {})
 
     def take(self) -> bytes:
         """What is to be sent now; each byte is given once."""
         reply, self._reply = self._reply, b""
         return reply + self._outbox.take()
+
+
+def _sendable(text: str) -> str:
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
 
 
 def _find_refusal(line: str) -> bytes | None:

@@ -38,6 +38,9 @@ DEEPEST = 100
 
 LONGEST_NAME = 1024
 
+DESCRIPTION_DEPTH = 8
+"""A description is less deep than this by its own shape, so a limit of depth need not leave room for it."""
+
 
 class Limits:
     """What one value may cost: `size` bytes in all its messages, `elements` values in it, `depth` of nesting; and what
@@ -66,6 +69,7 @@ class Decoder:
         "_broken",
         "_buffer",
         "_cursor",
+        "_earlier",
         "_elements",
         "_fields",
         "_limits",
@@ -81,20 +85,21 @@ class Decoder:
         self._types: dict[int, Shape] = {}
         self._reading: Reading | None = None
         self._broken: BadGob | None = None
-        self._size = self._elements = self._fields = 0
+        self._size = self._elements = self._earlier = self._fields = 0
 
     def feed(self, data: bytes) -> None:
-        self._buffer += data
+        if self._broken is None:
+            self._buffer += data
 
     @property
     def idle(self) -> bool:
         """Whether the stream stands between two values, so that it may end here."""
-        return not self._buffer and self._reading is None
+        return not self._buffer and self._reading is None and self._broken is None
 
     @property
     def steps(self) -> int:
-        """How many values, inner ones included, were read for the last or current value; at most `elements`."""
-        return self._elements
+        """How many values, inner ones included, were read so far; each was paid for by a byte of input."""
+        return self._earlier + self._elements
 
     def next(self) -> Any:
         """The next value, or NOT_YET; raises BadGob for anything malformed or beyond the limits."""
@@ -103,9 +108,16 @@ class Decoder:
         try:
             return self._advance()
         except BadGob as error:
-            self._broken = error
-            self._buffer.clear()
+            self._give_up(error)
             raise
+
+    def _give_up(self, error: BadGob) -> None:
+        """Keeps the error, and nothing else that takes room."""
+        self._broken = BadGob(*error.args)
+        self._reading = None
+        self._cursor = Cursor(bytearray())
+        self._buffer.clear()
+        self._types.clear()
 
     def _advance(self) -> Any:
         while self._take_message():
@@ -137,6 +149,7 @@ class Decoder:
     # --- values ---
 
     def _read_value(self) -> Reading:
+        self._earlier += self._elements
         self._elements = 0
         type_id = yield from self._read_type_id(boxed=False)
         value = yield from self._read_framed(type_id, 0)
@@ -176,7 +189,7 @@ class Decoder:
             return (yield from self._read_interface(depth + 1))
         shape = self._find_shape(type_id)
         if shape is None:
-            raise BadGob(f"a value of type {type_id}, which was never described")
+            raise BadGob(f"a value of type {type_id}, which {UNREADABLE.get(type_id, 'was never described')}")
         return (yield from shape.read(self, depth + 1))
 
     def _read_interface(self, depth: int) -> Reading:
@@ -217,7 +230,7 @@ class Decoder:
             raise BadGob(f"type {type_id} is described again")
         if len(self._types) >= self._limits.types:
             raise BadGob(f"more than {self._limits.types} types are described")
-        raw = yield from self.read(OWN_IDS[WIRE_TYPE], 0)
+        raw = yield from self.read(OWN_IDS[WIRE_TYPE], self._limits.depth - DESCRIPTION_DEPTH)
         shape = _shape_of(type_id, raw)
         if isinstance(shape, StructShape):
             self._fields += len(shape.fields)
@@ -229,6 +242,7 @@ class Decoder:
 # --- the shapes of described types ----------------------------------------------------------------------------------
 
 INTERFACE_ID = 8
+UNREADABLE = {7: "is complex: not understood here"}
 
 SCALARS: dict[int, Callable[[Cursor], Any]] = {
     1: Cursor.bool,
