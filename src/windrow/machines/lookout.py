@@ -28,7 +28,7 @@ from windrow.kube.requests import Event, Reply, Request
 from windrow.machines.connections import Connection
 from windrow.machines.port import InfrastructureUnknown, Sighting
 from windrow.nodedriver.configuration import Configuration
-from windrow.nodedriver.remove import lost_its_marks
+from windrow.nodedriver.ownership import unclear
 from windrow.nodedriver.state import judge_state
 from windrow.nodedriver.steps import answer
 from windrow.values.chance import Chance
@@ -301,7 +301,7 @@ class Lookout:
             return None
         await self._connection.confirm(configuration.harvester_uid)
         if vm is not None and vm.uid == configuration.vm_uid:
-            problem = lost_its_marks(configuration)
+            problem = unclear(configuration)
             raise InfrastructureUnknown(problem.fact, problem.cure)
         where = f"{configuration.vm_namespace}/{configuration.machine_name}"
         because = f"Harvester has no VM {where}"

@@ -89,7 +89,7 @@ class _Runner:
             finally:
                 for helper in helpers:
                     helper.cancel()
-        raise NotInTime(until.because, last.what, until.within)
+        raise NotInTime(until.because, last.what, until.within, last.stage)
 
     def _look(self, until: Until[Any]) -> Seen:
         return {ref: self._caches[ref.kind].get(ref) for ref in until.of}

@@ -95,7 +95,8 @@ class Configuration:
 
     @property
     def memory_gib(self) -> int:
-        return int(self.memory_size.removesuffix("Gi"))
+        text = self.memory_size.removesuffix("Gi")
+        return int(text) if text.isascii() and text.removeprefix("-").isdigit() else 0
 
     @property
     def disks(self) -> tuple[DiskWish, ...]:
@@ -123,6 +124,11 @@ class Configuration:
         namespace, slash, rest = name.partition("/")
         return (namespace, rest) if slash else (self.vm_namespace, name)
 
+
+# What the Go driver holds before anything is loaded: its zero values, and a name.
+UNSET = Configuration(
+    machine_name="machine", ssh_user="", ssh_port=0, vm_namespace="", cpu=0, memory_size="", disk_size=""
+)
 
 # How the three structures are read and written; everything else is a plain value.
 _STRUCTURES: Mapping[str, tuple[Callable[[Any, list[Problem]], Any], Callable[[Any], Any]]] = {

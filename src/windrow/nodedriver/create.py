@@ -41,6 +41,7 @@ from windrow.kube.objects import uid_of
 from windrow.kube.refs import SECRET
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.lookups import Found, image_ref, judge, key_pair_ref, look_up, needed_to_build
+from windrow.nodedriver.ownership import somebody_elses, whose
 from windrow.nodedriver.plans import plan_vm, planned_claims
 from windrow.nodedriver.problems import Problem, Refused, errors
 from windrow.nodedriver.remove import find, remove
@@ -48,13 +49,17 @@ from windrow.nodedriver.steps import Call, Note, Talk
 from windrow.nodedriver.user_data import render_user_data
 
 
-def order(configuration: Configuration, bootstrap: str, *, agent: bool = True) -> Talk[Configuration]:
+def order(
+    configuration: Configuration, bootstrap: str, *, agent: bool = True, found: Found | None = None
+) -> Talk[Configuration]:
     """Make what is missing of the machine; return its configuration with VM uid, claims and public key.
+
+    `found` is what the check looked up a moment ago; without it, it is looked up here.
 
     May be repeated at any time. Raises Refused (with nothing left behind), or the KubeError that stopped it, after
     which it may be repeated.
     """
-    found = yield from look_up(needed_to_build(configuration))
+    found = found or (yield from look_up(needed_to_build(configuration)))
     there = None
     if problems := errors(list(judge(configuration, found))):
         # An image may vanish after its machine was made; that machine still wants its Secret.
@@ -104,15 +109,9 @@ def _ensure_vm(configuration: Configuration, found: Found) -> Talk[str]:
 def _find_mine(configuration: Configuration) -> Talk[Any]:
     """The machine's VM, None where there is none. Raises Refused where the name is somebody else's."""
     there = yield from find(configuration.ref, "see whose VM stands under this name")
-    if there is None or is_marked(there, configuration.cluster_uid, configuration.machine_uid):
+    if there is None or whose(configuration, there) == "mine":
         return there
-    raise Refused(
-        Problem(
-            f"a VM {configuration.vm_namespace}/{configuration.machine_name} exists and is not this machine's",
-            "choose another name, or remove that VM",
-            "name",
-        )
-    )
+    raise Refused(somebody_elses(configuration, there))
 
 
 def _get_mine(configuration: Configuration) -> Talk[Any]:

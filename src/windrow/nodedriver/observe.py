@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from windrow.harvester.instances import read_vmi
 from windrow.harvester.kinds import VMI
@@ -21,6 +23,7 @@ class Look:
     shown: Shown
     vmi_uid: str = ""
     addresses: tuple[str, ...] = ()
+    raw_vm: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 def look_at(ref: Ref) -> Talk[Look | None]:
@@ -37,5 +40,6 @@ def look_at(ref: Ref) -> Talk[Look | None]:
     instance = None if isinstance(vmi, NotFound) else read_vmi(vmi)
     shown = judge_state(read_vm(vm), instance)
     if instance is None:
-        return Look(shown)
-    return Look(shown, instance.uid, instance.addresses if shown.state == "running" else ())
+        return Look(shown, raw_vm=vm)
+    is_up = shown.state in ("running", "migrating")
+    return Look(shown, instance.uid, instance.addresses if is_up else (), vm)

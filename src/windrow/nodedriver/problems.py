@@ -30,6 +30,20 @@ class Refused(Exception):
         self.problems = problems
 
 
+class Gone(Exception):
+    """Harvester has no VM of this machine any more, by its own live word. The text is that of Kubernetes."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f'virtualmachines.kubevirt.io "{name}" not found')
+
+
+class NotRunning(Exception):
+    """The machine is not up. Hosts compare the text."""
+
+    def __init__(self) -> None:
+        super().__init__("Host is not running")
+
+
 class Busy(Exception):
     """Another order is being carried out; this one has to wait and be given again."""
 

@@ -14,16 +14,16 @@ from typing import Any
 
 from windrow.harvester.cloud_init_secret import secret_ref
 from windrow.harvester.identity import is_marked
-from windrow.harvester.names import CLUSTER_UID, MACHINE_UID, REMOVED_CLAIMS
+from windrow.harvester.names import REMOVED_CLAIMS
 from windrow.harvester.vms import Vm, read_vm
-from windrow.harvester.volumes import own_claims
 from windrow.kube import requests
 from windrow.kube.errors import Conflict, Invalid, KubeError, NotFound, says_gone
 from windrow.kube.objects import is_deleting, uid_of
 from windrow.kube.refs import PVC, Ref
 from windrow.nodedriver.configuration import Configuration
+from windrow.nodedriver.ownership import claims_that_go, unclear, whose
 from windrow.nodedriver.plans import planned_claims
-from windrow.nodedriver.problems import Problem, Refused
+from windrow.nodedriver.problems import Refused
 from windrow.nodedriver.steps import Call, Gather, Note, Talk
 
 
@@ -36,14 +36,14 @@ def remove(configuration: Configuration, volumes: frozenset[str], known: Vm | No
     """
     if known is None or not configuration.claims:
         raw = yield from find(configuration.ref, "see what is to be removed")
-        if raw is None or not is_marked(raw, configuration.cluster_uid, configuration.machine_uid):
-            if raw is not None and uid_of(raw) == configuration.vm_uid:
-                raise Refused(lost_its_marks(configuration))
-            yield from _clear_up(configuration, volumes)
+        owner = "another's" if raw is None else whose(configuration, raw)
+        if owner == "unclear":
+            raise Refused(unclear(configuration))
+        if raw is None or owner == "another's":
+            yield from clear_up(configuration, volumes)
             return True
         known = read_vm(raw)
-        marked = own_claims(raw, configuration.cluster_uid, configuration.machine_uid)
-        own = (marked | frozenset(configuration.claims)) & frozenset(known.claims)
+        own = claims_that_go(configuration, raw)
     else:
         own = frozenset(configuration.claims) & frozenset(known.claims)
     try:
@@ -52,16 +52,6 @@ def remove(configuration: Configuration, volumes: frozenset[str], known: Vm | No
         # Since the reading it went, perhaps without its disks, or another took the name and was not touched.
         return (yield from remove(configuration, volumes))
     return False
-
-
-def lost_its_marks(configuration: Configuration) -> Problem:
-    """Somebody took its marks off the VM: it is neither gone nor, for certain, still ours to remove."""
-    where = f"{configuration.vm_namespace}/{configuration.machine_name}"
-    return Problem(
-        f"VM {where} is the one that was made for this machine, but its annotations do not say so any more",
-        f"set {MACHINE_UID} to {configuration.machine_uid} and {CLUSTER_UID} to {configuration.cluster_uid} on it, "
-        "or delete it by hand",
-    )
 
 
 def _order(vm: Vm, claims: str) -> Talk[None]:
@@ -82,11 +72,15 @@ def find(ref: Ref, because: str) -> Talk[Any]:
         return None
 
 
-def _clear_up(configuration: Configuration, volumes: frozenset[str]) -> Talk[None]:
+def clear_up(configuration: Configuration, volumes: frozenset[str]) -> Talk[None]:
     """What a VM that is gone left behind: its Secret and its disks, if they bear its marks, and named volumes.
+
+    Of a VM that the Go driver made nothing bears marks, and Harvester took its Secret along.
 
     A disk that Harvester does not give up (it is in another VM, or we may not delete it) stays, and is named.
     """
+    if not configuration.machine_uid and not volumes:
+        return
     claims = configuration.claims or planned_claims(configuration)
     refs = [secret_ref(configuration.vm_namespace, configuration.machine_name)]
     refs += [PVC.ref(claim, configuration.vm_namespace) for claim in sorted({*claims, *volumes})]

@@ -58,6 +58,21 @@ def judge_state(vm: Vm, vmi: Vmi | None) -> Shown:
     return Shown("running", _waits_while_running(vmi))
 
 
+def judge_instance(vmi: Vmi) -> Shown:
+    """The state as far as the instance alone tells it; only the VM knows whether another one comes after it."""
+    if vmi.is_deleting:
+        return Shown("stopping")
+    if vmi.phase == "Succeeded":
+        return Shown("stopped", "its guest has powered off")
+    if vmi.phase == "Failed":
+        return Shown("failed", vmi.reason or "its domain crashed")
+    if vmi.phase in _EARLY_PHASES:
+        return Shown("starting", vmi.waits_for)
+    if vmi.is_migrating:
+        return Shown("migrating", "the VM is moving to another host")
+    return Shown("running", _waits_while_running(vmi))
+
+
 def _without_instance(vm: Vm) -> Shown:
     if vm.status in _PROVISIONING:
         return Shown("provisioning", vm.failure or _PROVISIONING[vm.status])

@@ -9,7 +9,7 @@ A `Talk` is a generator. It yields
 * `Note`    — a sentence for whoever watches;
 
 and returns its result. The asyncio runner (`machines.runner`) waits on shared caches, the blocking one
-(`nodedriver.blocking`) on a watch of its own; both run the same talks.
+(`nodedriver.blocking`) on one watch of its own; both run the same talks.
 """
 
 from __future__ import annotations
@@ -33,12 +33,20 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Not yet: what is waited for, in the infrastructure's words where it has any."""
+    """Not yet: what is waited for, in the infrastructure's words where it has any.
+
+    `stage` names the part of the wait that this is; each has its own time. `look_s`: if nothing is heard for so long,
+    a look at the other objects may explain it. `patience_s`: where it stays so for so long, waiting is in vain.
+    """
 
     what: str
+    stage: str = ""
+    look_s: float | None = None
+    patience_s: float | None = None
 
 
-# Typed readings of the objects an Until looks at; None for one that does not exist.
+# Typed readings of the objects an Until looks at; None for one that does not exist. One that is missing has not been
+# looked at (yet).
 Seen = Mapping[Ref, Any]
 
 READERS: Mapping[Kind, Callable[[Mapping[str, Any]], Any]] = {VM: read_vm, VMI: read_vmi}
@@ -60,12 +68,14 @@ class Gather:
 
 @dataclass(frozen=True, slots=True)
 class Until(Generic[T]):
-    """Wait for at most `within`. A runner that has one watch only watches the first of `of`."""
+    """Wait for at most `within` in each stage. A runner that has one watch watches the first of `of`, and looks at
+    the others only when `judge` asks for it. `after` is the resourceVersion of the first that is known already."""
 
     of: tuple[Ref, ...]
     judge: Callable[[Seen], T | Pending]
     within: timedelta
     because: str
+    after: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +88,15 @@ Talk = Generator[Step, Any, R]
 
 
 class NotInTime(Exception):
-    """What was waited for did not come. `pending` is the last reason heard."""
+    """What was waited for did not come. `pending` is the last reason heard, `stage` the part of the wait."""
 
-    def __init__(self, because: str, pending: str, within: timedelta) -> None:
+    def __init__(self, because: str, pending: str, within: timedelta, stage: str = "") -> None:
         super().__init__(f"{because}: not within {within.total_seconds():.0f} s; last seen: {pending}")
-        self.pending = pending
+        self.pending, self.stage = pending, stage
+
+
+class InVain(NotInTime):
+    """What was waited for will not come by waiting."""
 
 
 def answer(reply: Reply) -> Any:

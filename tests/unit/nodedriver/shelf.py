@@ -14,9 +14,9 @@ from typing import Any
 from windrow.assembly.clock import LoopClock, run_story
 from windrow.formats.json import dumps, loads
 from windrow.harvester.kinds import VM, VMI
-from windrow.kube.patches import apply_merge_patch
+from windrow.kube.patches import PatchFailed, apply_json_patch, apply_merge_patch
 from windrow.kube.refs import Kind, Ref
-from windrow.kube.requests import Event, Reply, Request
+from windrow.kube.requests import JSON_PATCH, Event, Reply, Request
 from windrow.machines.board import Board
 from windrow.machines.runner import run as run_async
 from windrow.nodedriver.blocking import run as run_blocking
@@ -36,6 +36,7 @@ class Shelf:
         self.to_come: list[Change] = []
         self.boards: dict[Kind, Board[Any]] = {}
         self.now = datetime(2026, 1, 1, 12, tzinfo=UTC)
+        self.history: list[tuple[int, str, Event]] = []
         self._uids = 0
         for ref, raw in objects:
             self.put(ref, raw)
@@ -53,11 +54,18 @@ class Shelf:
             "metadata": metadata,
         }
         self.refs[ref.path] = ref
+        self._tell("MODIFIED", ref.path, self.objects[ref.path])
         self._show(ref)
 
     def drop(self, ref: Ref) -> None:
-        self.objects.pop(ref.path, None)
+        raw = self.objects.pop(ref.path, None)
+        if raw is not None:
+            self._uids += 1
+            self._tell("DELETED", ref.path, raw)
         self._show(ref)
+
+    def _tell(self, type: Any, path: str, raw: Raw) -> None:
+        self.history.append((self._uids, path, Event(type, raw)))
 
     def answer(self, method: str, last: str, *replies: Reply | Exception) -> None:
         """The next requests of that method whose path ends so get these answers."""
@@ -71,8 +79,16 @@ class Shelf:
 
     def run_both_ways(self, talk: Callable[[], Talk[Any]], way: str) -> Any:
         if way == "blocking":
-            return run_blocking(talk(), self.send, self.watch, lambda: self.now, self.notes.append)
+            return self.run(talk())
         return run_story(self._run_async(talk()))
+
+    def run(self, talk: Talk[Any]) -> Any:
+        return run_blocking(
+            talk, self.send, self.watch, lambda: self.now, self.notes.append, pause=self.pause
+        )
+
+    def pause(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
 
     async def _run_async(self, talk: Talk[Any]) -> Any:
         self.boards = {kind: Board() for kind in (VM, VMI)}
@@ -115,10 +131,7 @@ class Shelf:
             case "GET":
                 return Reply(200, dumps(there))
             case "PATCH":
-                ref = self.refs[request.path]
-                self.objects[request.path] = apply_merge_patch(there, body)
-                self._show(ref)
-                return Reply(200, dumps(self.objects[request.path]))
+                return self._patch(request, there, body)
             case "DELETE":
                 wanted = (body.get("preconditions") or {}).get("uid")
                 if wanted and wanted != there["metadata"]["uid"]:
@@ -126,6 +139,24 @@ class Shelf:
                 self.drop(self.refs[request.path])
                 return Reply(200, dumps(there))
         return refusal(405, "MethodNotAllowed", "no")
+
+    def _patch(self, request: Request, there: Raw, body: Any) -> Reply:
+        uid = there["metadata"]["uid"]
+        if request.content_type == JSON_PATCH:
+            try:
+                changed = apply_json_patch(there, body)
+            except PatchFailed as error:
+                return refusal(422, "Invalid", str(error))
+        else:
+            changed = apply_merge_patch(there, body)
+        if changed["metadata"]["uid"] != uid:
+            return refusal(409, "Conflict", "Precondition failed: UID in precondition")
+        self._uids += 1
+        changed["metadata"]["resourceVersion"] = str(self._uids)
+        self.objects[request.path] = changed
+        self._tell("MODIFIED", request.path, changed)
+        self._show(self.refs[request.path])
+        return Reply(200, dumps(changed))
 
     def _create(self, path: str, body: Raw) -> Reply:
         name = body["metadata"]["name"]
@@ -138,14 +169,28 @@ class Shelf:
         self.put(kind.ref(name, body["metadata"]["namespace"]), body)
         return Reply(201, dumps(self.objects[f"{path}/{name}"]))
 
-    def watch(self, request: Request) -> Iterator[Event]:
-        """One change, if there is one to come; else the watch ends when it was asked to."""
-        if not self.to_come:
-            self.now += timedelta(seconds=int(request.parameter("timeoutSeconds") or 1))
-            return
-        self.now += timedelta(seconds=1)
-        self.to_come.pop(0)(self)
-        yield Event("MODIFIED", {"metadata": {"name": "whatever", "resourceVersion": "1"}})
+    def watch(self, request: Request) -> Iterator[Event | None]:
+        """What there is, or what came after the version; then one change each second; then silence."""
+        path = f"{request.path}/{(request.parameter('fieldSelector') or '').partition('=')[2]}"
+        self.log.append(f"WATCH {'/'.join(path.split('/')[-2:])}")
+        version = request.parameter("resourceVersion")
+        told = int(version or self._uids)
+        if not version and path in self.objects:
+            yield Event("ADDED", self.objects[path])
+        end = self.now + timedelta(seconds=int(request.parameter("timeoutSeconds") or 1))
+        while True:
+            for number, where, event in list(self.history):
+                if where == path and number > told:
+                    yield event
+            told = self._uids
+            if self.now >= end:
+                return
+            if self.to_come:
+                self.now += timedelta(seconds=1)
+                self.to_come.pop(0)(self)
+            else:
+                self.now = min(end, self.now + timedelta(seconds=10))
+                yield None
 
     def _show(self, ref: Ref) -> None:
         board = self.boards.get(ref.kind)

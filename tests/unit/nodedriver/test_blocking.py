@@ -1,4 +1,4 @@
-"""What the blocking runner does beyond the talks: watches that end, that are too old, and that say nothing new."""
+"""What the blocking runner does beyond the talks: one watch where all goes well, and every way a watch can end."""
 
 from __future__ import annotations
 
@@ -10,28 +10,47 @@ import pytest
 from tests.unit.nodedriver.shelf import Shelf
 
 from windrow.harvester.kinds import VM, VMI
-from windrow.kube.errors import Expired, Forbidden, KubeError
-from windrow.kube.requests import Event, Request
-from windrow.nodedriver import power
-from windrow.nodedriver.blocking import LONGEST_WATCH_S, run
-from windrow.nodedriver.steps import NotInTime
+from windrow.kube.errors import (
+    Expired,
+    Forbidden,
+    KubeError,
+    NotTrusted,
+    ServerFailed,
+    Unanswered,
+    Unauthorized,
+    Unreachable,
+)
+from windrow.kube.requests import Event, Reply, Request, get
+from windrow.nodedriver import waits
+from windrow.nodedriver.blocking import LONGEST_WATCH_S, PAUSE_S, patient
+from windrow.nodedriver.steps import InVain, NotInTime
 
 REF = VM.ref("m", "ns")
-RUNNING = {"status": {"phase": "Running", "interfaces": [{"name": "nic-0", "ipAddress": "10.0.0.5"}]}}
+VMI_REF = VMI.ref("m", "ns")
+SPEC = {"runStrategy": "RerunOnFailure"}
+UP = {"phase": "Running", "interfaces": [{"name": "nic-0", "ipAddress": "10.0.0.5"}]}
+
+
+def instance(phase: str, **status: Any) -> Any:
+    return lambda shelf: shelf.put(VMI_REF, {"status": {"phase": phase, **status}})
+
+
+running = instance(**UP)
 
 
 class Scripted(Shelf):
-    """A shelf whose watches follow a script: each entry is the events of one watch, or what it is refused with."""
+    """A shelf whose first watches follow a script: each entry is the events of one watch, or how it fails."""
 
     def __init__(self, *watches: list[Event] | Exception) -> None:
-        super().__init__((REF, {"spec": {"runStrategy": "RerunOnFailure"}}))
+        super().__init__((REF, {"spec": SPEC, "status": {"runStrategy": "RerunOnFailure"}}))
         self.watches = list(watches)
         self.asked: list[Request] = []
 
-    def watch(self, request: Request) -> Iterator[Event]:
+    def watch(self, request: Request) -> Iterator[Event | None]:
         self.asked.append(request)
         if len(self.asked) > len(self.watches):
-            self.put(VMI.ref("m", "ns"), RUNNING)
+            running(self)
+            yield from super().watch(request)
             return
         script = self.watches[len(self.asked) - 1]
         if isinstance(script, Exception):
@@ -40,19 +59,82 @@ class Scripted(Shelf):
         self.now += timedelta(seconds=int(request.parameter("timeoutSeconds") or 0))
 
 
-def wait(shelf: Scripted, within: timedelta = timedelta(minutes=10)) -> Any:
-    return run(power.wait_for_address(REF, within), shelf.send, shelf.watch, lambda: shelf.now)
+def wait(shelf: Shelf, within: timedelta = timedelta(minutes=10)) -> Any:
+    return shelf.run(waits.wait_for_address(REF, within))
+
+
+def a_vm(status: str, **more: Any) -> Any:
+    return {"spec": SPEC, "status": {"runStrategy": "RerunOnFailure", "printableStatus": status, **more}}
+
+
+def test_a_wait_costs_one_watch_and_nothing_else() -> None:
+    shelf = Shelf((REF, {"spec": SPEC}))
+    shelf.then(instance("Pending"), instance("Scheduled"), instance("Running"), running)
+
+    assert wait(shelf) == ("10.0.0.5",)
+    assert shelf.log == ["WATCH virtualmachineinstances/m"]
+
+
+def test_what_is_there_already_is_told_by_the_watch_itself() -> None:
+    shelf = Shelf((REF, {"spec": SPEC}), (VMI_REF, {"status": UP}))
+    before = shelf.now
+
+    assert wait(shelf) == ("10.0.0.5",)
+    assert (shelf.log, shelf.now) == (["WATCH virtualmachineinstances/m"], before)
+
+
+def test_a_stop_is_watched_at_the_vm_whose_instance_may_be_gone_before_anybody_looks() -> None:
+    shelf = Shelf((REF, a_vm("Stopped")))
+
+    shelf.run(waits.wait_for_stopped(REF))
+    assert shelf.log == ["WATCH virtualmachines/m"]
+
+
+def test_a_guest_that_powered_itself_off_counts_as_stopped_although_its_instance_stays() -> None:
+    shelf = Shelf((REF, a_vm("Stopped", created=True)), (VMI_REF, {"status": {"phase": "Succeeded"}}))
+
+    shelf.run(waits.wait_for_stopped(REF))
+    assert shelf.log == ["WATCH virtualmachines/m", "GET virtualmachineinstances/m"]
+
+
+def test_no_event_is_lost_between_an_order_and_its_watch() -> None:
+    shelf = Shelf((REF, {"spec": SPEC}))
+    version = shelf.objects[REF.path]["metadata"]["resourceVersion"]
+    shelf.drop(REF)
+
+    shelf.run(waits.wait_for_removal(REF, "uid-1", version))
+    assert shelf.log == ["WATCH virtualmachines/m"]
+
+
+def test_another_vm_under_the_name_is_the_end_of_the_first() -> None:
+    shelf = Shelf((REF, {"spec": SPEC}))
+
+    shelf.run(waits.wait_for_removal(REF, "uid-of-the-first"))
+    assert REF.path in shelf.objects
 
 
 def test_a_watch_that_ends_is_followed_by_a_look_and_another() -> None:
     shelf = Scripted([], [])
     assert wait(shelf) == ("10.0.0.5",)
-    assert len(shelf.asked) == 3
+    assert shelf.log.count("GET virtualmachineinstances/m") == 2
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Expired("too old", status=410),
+        Unreachable("no route"),
+        Unanswered("reset"),
+        ServerFailed("starting up", status=503),
+    ],
+)
+def test_a_failure_that_passes_costs_a_look_and_another_watch(failure: KubeError) -> None:
+    assert wait(Scripted(failure, [])) == ("10.0.0.5",)
 
 
 def test_a_watch_that_is_too_old_is_begun_anew() -> None:
     error = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
-    shelf = Scripted(Expired("too old", status=410), [Event("ERROR", error)])
+    shelf = Scripted([Event("ERROR", error)])
     assert wait(shelf) == ("10.0.0.5",)
 
 
@@ -70,15 +152,162 @@ def test_a_watch_is_for_one_object_and_never_longer_than_the_wait() -> None:
     assert request.path.endswith("/namespaces/ns/virtualmachineinstances")
     assert request.parameter("fieldSelector") == "metadata.name=m"
     assert request.parameter("timeoutSeconds") == "7"
+    assert request.parameter("resourceVersion") is None
 
 
-def test_a_wait_ends_when_its_time_is_over() -> None:
-    with pytest.raises(NotInTime, match="last seen: it is provisioning"):
-        wait(Scripted([], [], []), timedelta(seconds=90))
+def test_a_wait_ends_when_its_time_is_over_and_tells_the_last_reason() -> None:
+    shelf = Shelf((REF, {"spec": SPEC}))
+    shelf.then(
+        instance("Scheduling", conditions=[{"type": "PodScheduled", "status": "False", "message": "full"}])
+    )
+    with pytest.raises(NotInTime, match="full") as late:
+        wait(shelf, timedelta(seconds=90))
+    assert late.value.stage == "machine to be Running."
 
 
-def test_a_refused_watch_ends_the_wait() -> None:
-    with pytest.raises(Forbidden):
-        wait(Scripted(Forbidden("may not", status=403)))
-    with pytest.raises(KubeError, match="boom"):
-        wait(Scripted([Event("ERROR", {"code": 500, "message": "boom"})]))
+def test_each_stage_has_the_whole_time() -> None:
+    shelf = Shelf((REF, {"spec": SPEC}))
+    shelf.then(*[instance("Scheduling")] * 80, *[instance("Running")] * 80, running)
+    assert wait(shelf, timedelta(seconds=90)) == ("10.0.0.5",)
+
+
+def test_a_stage_that_comes_back_has_no_new_time() -> None:
+    shelf = Shelf((REF, {"spec": SPEC}))
+    shelf.then(*[instance("Scheduling"), instance("Running")] * 200)
+    before = shelf.now
+    with pytest.raises(NotInTime):
+        wait(shelf, timedelta(seconds=90))
+    assert shelf.now - before <= timedelta(seconds=92)
+
+
+def test_the_vm_is_asked_only_when_there_is_no_instance_for_a_while() -> None:
+    shelf = Shelf((REF, a_vm("WaitingForVolumeBinding")))
+    with pytest.raises(NotInTime, match="provisioning: its disks are not bound yet"):
+        wait(shelf, timedelta(seconds=60))
+    assert shelf.log.count("GET virtualmachines/m") == 3
+
+
+def test_a_vm_that_is_removed_meanwhile_is_not_waited_for() -> None:
+    shelf = Shelf((REF, {"metadata": {"deletionTimestamp": "x"}, "spec": SPEC}))
+    before = shelf.now
+    with pytest.raises(InVain, match="Harvester is removing the VM"):
+        wait(shelf)
+    assert shelf.now - before < timedelta(seconds=30)
+
+
+def test_a_vm_that_crashes_at_every_start_is_given_up_with_the_cause() -> None:
+    shelf = Shelf((REF, a_vm("CrashLoopBackOff")))
+    shelf.then(instance("Failed", reason="GuestPanicked"), lambda found: found.drop(VMI_REF))
+    before = shelf.now
+    with pytest.raises(InVain, match="crashes at every start"):
+        wait(shelf)
+    assert timedelta(seconds=60) <= shelf.now - before < timedelta(seconds=120)
+
+
+def test_a_crash_that_heals_is_forgiven() -> None:
+    shelf = Shelf((REF, a_vm("CrashLoopBackOff")))
+    shelf.then(instance("Failed"), lambda found: found.drop(VMI_REF), running)
+    assert wait(shelf) == ("10.0.0.5",)
+
+
+def test_a_vm_for_which_there_is_no_room_is_given_up_after_some_minutes() -> None:
+    shelf = Shelf((REF, a_vm("ErrorUnschedulable")))
+    said = "0/3 nodes are available: 3 Insufficient memory"
+    shelf.then(
+        instance("Scheduling", conditions=[{"type": "PodScheduled", "status": "False", "message": said}])
+    )
+    before = shelf.now
+    with pytest.raises(InVain, match="Insufficient memory"):
+        wait(shelf)
+    assert shelf.now - before < timedelta(minutes=5)
+
+
+@pytest.mark.parametrize("refusal_", [Unauthorized("who?", status=401), NotTrusted("not that CA")])
+def test_a_refusal_that_stays_ends_the_wait_at_once(refusal_: KubeError) -> None:
+    shelf = Scripted(refusal_)
+    before = shelf.now
+    with pytest.raises(type(refusal_)):
+        wait(shelf)
+    assert shelf.now == before
+
+
+def test_who_may_not_watch_looks_every_few_seconds() -> None:
+    shelf = Scripted(Forbidden("may not watch", status=403))
+    shelf.then(running)
+    shelf.pause = lambda seconds: (Shelf.pause(shelf, seconds), shelf.to_come and shelf.to_come.pop(0)(shelf))  # type: ignore[method-assign,assign]
+    before = shelf.now
+    assert wait(shelf) == ("10.0.0.5",)
+    assert shelf.now - before <= timedelta(seconds=2 * PAUSE_S)
+
+
+def test_an_unreachable_harvester_is_the_reason_when_time_is_over() -> None:
+    shelf = Scripted(*[Unreachable("no route to host")] * 100)
+    shelf.answer("GET", "virtualmachineinstances/m", *[Unreachable("no route to host")] * 100)
+    with pytest.raises(NotInTime, match="no route to host"):
+        wait(shelf, timedelta(seconds=90))
+
+
+def test_a_page_of_a_proxy_is_not_taken_for_the_absence_of_the_vm() -> None:
+    shelf = Scripted([])
+    shelf.answer("GET", "virtualmachines/m", Reply(404, b"default backend - 404", "text/plain"))
+    shelf.then(lambda found: found.drop(REF))
+    shelf.run(waits.wait_for_removal(REF))
+    assert len(shelf.asked) == 2  # it went on watching, and heard of the end
+
+
+# --- patience with single requests ---------------------------------------------------------------------------------
+
+
+class Line:
+    """Answers in the order given, and counts the pauses."""
+
+    def __init__(self, *answers: Reply | KubeError) -> None:
+        self.answers = list(answers)
+        self.paused: list[float] = []
+
+    def send(self, request: Request) -> Reply:
+        answer = self.answers.pop(0)
+        if isinstance(answer, KubeError):
+            raise answer
+        return answer
+
+
+FINE = Reply(200, b"{}")
+READ, WRITE = get(REF), Request("POST", "/x", body=b"{}")
+
+
+@pytest.mark.parametrize(
+    ("request_", "first"),
+    [
+        (READ, Unreachable("no route")),
+        (WRITE, Unreachable("no route")),
+        (READ, Unanswered("reset")),
+        (READ, Reply(503)),
+        (READ, Reply(429)),
+        (WRITE, Reply(429)),
+    ],
+)
+def test_what_may_be_repeated_is_repeated(request_: Request, first: Any) -> None:
+    line = Line(first, FINE)
+    assert patient(line.send, line.paused.append)(request_) == FINE
+    assert line.paused == [1]
+
+
+@pytest.mark.parametrize("first", [Unanswered("reset"), NotTrusted("not that CA")])
+def test_what_may_have_happened_or_cannot_change_is_not_repeated(first: KubeError) -> None:
+    line = Line(first, FINE)
+    with pytest.raises(type(first)):
+        patient(line.send, line.paused.append)(WRITE)
+    assert patient(line.send, line.paused.append)(WRITE) == FINE
+
+
+def test_a_write_that_failed_in_the_server_is_not_repeated() -> None:
+    line = Line(Reply(500), FINE)
+    assert patient(line.send, line.paused.append)(WRITE).status == 500
+
+
+def test_patience_ends() -> None:
+    line = Line(*[Unreachable("no route")] * 3)
+    with pytest.raises(Unreachable):
+        patient(line.send, line.paused.append)(READ)
+    assert line.paused == [1, 2]

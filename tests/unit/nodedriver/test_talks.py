@@ -25,7 +25,7 @@ from windrow.kube.errors import (
 )
 from windrow.kube.refs import PVC, SECRET, STORAGE_CLASS
 from windrow.kube.requests import Reply
-from windrow.nodedriver import power
+from windrow.nodedriver import power, waits
 from windrow.nodedriver.check import check
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.create import order
@@ -499,22 +499,22 @@ def phase(name: str, *addresses: str) -> Any:
 def test_an_address_is_waited_for_through_every_stage(way: str) -> None:
     shelf = Shelf((REF, a_vm()))
     shelf.then(phase("Pending"), phase("Scheduled"), phase("Running"), phase("Running", "10.0.0.5"))
-    assert shelf.run_both_ways(lambda: power.wait_for_address(REF), way) == ("10.0.0.5",)
+    assert shelf.run_both_ways(lambda: waits.wait_for_address(REF), way) == ("10.0.0.5",)
 
 
 def test_a_wait_that_is_over_costs_no_time(way: str) -> None:
     shelf = Shelf((REF, a_vm()))
     phase("Running", "10.0.0.5")(shelf)
     before = shelf.now
-    assert shelf.run_both_ways(lambda: power.wait_for_address(REF), way) == ("10.0.0.5",)
+    assert shelf.run_both_ways(lambda: waits.wait_for_address(REF), way) == ("10.0.0.5",)
     assert shelf.now == before
 
 
 def test_a_wait_in_vain_ends_in_time_with_the_last_reason(way: str) -> None:
     shelf = Shelf((REF, a_vm()))
     shelf.then(phase("Running"))
-    with pytest.raises(NotInTime, match="no address is reported yet"):
-        shelf.run_both_ways(lambda: power.wait_for_address(REF, timedelta(minutes=2)), way)
+    with pytest.raises(NotInTime, match="no address is reported: its guest agent has not answered"):
+        shelf.run_both_ways(lambda: waits.wait_for_address(REF, timedelta(minutes=2)), way)
 
 
 def test_a_stop_is_waited_for(way: str) -> None:
@@ -528,31 +528,31 @@ def test_a_stop_is_waited_for(way: str) -> None:
         found.drop(VMI_REF)
 
     shelf.then(down)
-    shelf.run_both_ways(lambda: power.wait_for_stopped(REF), way)
+    shelf.run_both_ways(lambda: waits.wait_for_stopped(REF), way)
     assert shelf.to_come == []
 
 
 def test_a_start_is_waited_for(way: str) -> None:
     shelf = Shelf((REF, a_vm()))
-    shelf.then(phase("Scheduled"), phase("Running"))
-    shelf.run_both_ways(lambda: power.wait_for_running(REF), way)
+    shelf.then(phase("Scheduled"), phase("Running", "10.0.0.5"))
+    assert shelf.run_both_ways(lambda: waits.wait_for_address(REF), way) == ("10.0.0.5",)
     assert shelf.to_come == []
 
 
 def test_the_end_of_a_removal_is_waited_for(way: str) -> None:
     shelf = Shelf((REF, a_vm()))
     shelf.then(lambda found: found.put(REF, a_vm(deletionTimestamp="x")), lambda found: found.drop(REF))
-    shelf.run_both_ways(lambda: power.wait_for_removal(REF), way)
+    shelf.run_both_ways(lambda: waits.wait_for_removal(REF), way)
     assert shelf.to_come == []
 
 
 def test_a_restart_is_waited_for_until_another_instance_runs(way: str) -> None:
     shelf = Shelf((REF, a_vm()))
-    phase("Running")(shelf)
+    phase("Running", "10.0.0.5")(shelf)
     old = shelf.objects[VMI_REF.path]["metadata"]["uid"]
-    shelf.then(lambda found: found.drop(VMI_REF), phase("Scheduled"), phase("Running"))
-    shelf.run_both_ways(lambda: power.wait_for_restart(REF, old), way)
-    assert shelf.to_come == []
+    shelf.then(lambda found: found.drop(VMI_REF), phase("Scheduled"), phase("Running", "10.0.0.6"))
+    found = shelf.run_both_ways(lambda: waits.wait_for_address(REF, not_of=old), way)
+    assert found == ("10.0.0.6",)
 
 
 # --- observe -------------------------------------------------------------------------------------------------------

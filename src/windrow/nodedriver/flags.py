@@ -1,0 +1,156 @@
+"""The plugin's flags: which there are, and what a host's values make of a configuration.
+
+Values are taken as the Go driver takes them: a flag that is missing has its type's zero value, not its default
+(hosts send the defaults themselves), and flags that are not ours are nobody's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from windrow.formats.json import NotJson, dumps, loads
+from windrow.formats.yaml import NotYaml, load
+from windrow.nodedriver.configuration import KEYS, Configuration
+from windrow.nodedriver.go_json import GoJsonError, decode, legal_text
+from windrow.nodedriver.go_shapes import STRUCTURES
+from windrow.nodedriver.options import OPTIONS, Option
+from windrow.nodedriver.plain_text import plain_text
+from windrow.nodedriver.problems import Problem, Refused, errors
+from windrow.nodedriver.rules import find_problems
+from windrow.nodedriver.wishes import read_cards, read_devices, read_disks
+from windrow.values.chance import Chance
+
+_ZERO: Mapping[str, str | int | bool] = {"string": "", "int": 0, "bool": False}
+_READ_STRUCTURE = {"DiskInfo": read_disks, "NetworkInfo": read_cards, "VGPUInfo": read_devices}
+
+# In which order the Go driver comes to the fields it finds faults in, and names the first; any other comes later.
+_GO_ORDER = ("enableSecureBoot", "sshPrivateKeyPath", "diskInfo", "networkInfo", "networkData")
+
+
+def create_flags() -> tuple[Option, ...]:
+    """The create flags, in their order."""
+    return OPTIONS
+
+
+def read_flags(values: Mapping[str, Any], onto: Configuration) -> Configuration:
+    """SetConfigFromFlags: `onto`, with everything that flags say.
+
+    Raises Refused with all problems at once, the one that the Go driver would name first.
+    """
+    problems: list[Problem] = []
+    changes: dict[str, Any] = {}
+    for option in OPTIONS:
+        value = _value(option, values.get(option.flag), problems)
+        if option.key in STRUCTURES:
+            value = _structure(option, value, problems)
+        elif option.form == "encoded":
+            value = plain_text(value)
+        elif option.form == "affinity":
+            value = _affinity(plain_text(value))
+        changes[KEYS[option.key]] = value
+    reserved = changes["reserved_memory_size"]
+    configuration = replace(
+        onto,
+        **changes
+        | {
+            "memory_size": f"{changes['memory_size']}Gi",
+            "disk_size": str(changes["disk_size"]),
+            "reserved_memory_size": f"{reserved}Mi" if reserved > 0 else "",
+            "swarm_master": values.get("swarm-master") is True,
+            "swarm_host": _text(values.get("swarm-host")),
+            "swarm_discovery": _text(values.get("swarm-discovery")),
+        },
+    )
+    unread = {problem.field for problem in problems}
+    judged = errors(find_problems(configuration, needs_private_key=True, unread=unread))
+    if found := problems + sorted(judged, key=_go_rank):
+        raise Refused(*found)
+    return configuration
+
+
+def identify(configuration: Configuration, chance: Chance) -> Configuration:
+    """The configuration with a machine uid of its own, which the host's save keeps before anything is made."""
+    return configuration if configuration.machine_uid else replace(configuration, machine_uid=chance.uid())
+
+
+def _go_rank(problem: Problem) -> int:
+    known = problem.go and problem.field in _GO_ORDER
+    return _GO_ORDER.index(problem.field) if known else len(_GO_ORDER)
+
+
+def _value(option: Option, value: Any, problems: list[Problem]) -> Any:
+    zero = _ZERO[option.type]
+    if value is None:
+        return zero
+    match option.type, value:
+        case "string", str():
+            return legal_text(value)
+        case "bool", bool():
+            return value
+        case "bool", "true" | "false":
+            return value == "true"
+        case "int", int() if not isinstance(value, bool):
+            return value
+        case "int", str() if value.lstrip("-").isascii() and value.lstrip("-").isdigit() and len(value) < 20:
+            return int(value)
+    problems.append(
+        Problem(f"flag {option.flag} has the value {_shown(option, value)}", _CURE[option.type], option.field)
+    )
+    return zero
+
+
+_CURE = {
+    "string": "give it one text",
+    "int": "give it a whole number",
+    "bool": "give it true or false",
+}
+
+
+def _shown(option: Option, value: Any) -> str:
+    return (
+        f"of type {type(value).__name__}" if option.is_secret or not isinstance(value, str) else repr(value)
+    )
+
+
+def _structure(option: Option, text: str, problems: list[Problem]) -> Any:
+    """What the JSON in a flag says. Texts about it are Go's own, which for vGPUs say less."""
+    if not text:
+        return None
+    try:
+        found = decode(text.encode(), STRUCTURES[option.key])
+    except GoJsonError as error:
+        go = "error unmarshalling vgpuInfo string" if option.key == "VGPUInfo" else str(error)
+        fact = f"{option.flag} is not as the driver wants it: {error}"
+        problems.append(Problem(fact, "correct its JSON", option.field, go=go))
+        return None
+    return _READ_STRUCTURE[option.key](_without_nulls(found), problems)
+
+
+def _without_nulls(found: dict[str, Any]) -> dict[str, Any]:
+    """Go turns a null entry into an empty one."""
+    return {key: [entry or {} for entry in entries or []] for key, entries in found.items()}
+
+
+def _affinity(text: str) -> str:
+    """The JSON of the affinity, also where it was written as YAML; "" for null. What is neither stays as it is."""
+    try:
+        affinity = loads(text) if text.strip() else None
+    except NotJson:
+        affinity = _yaml_map(text)
+    if affinity is None:
+        return ""
+    return text if isinstance(affinity, str) else dumps(affinity).decode()
+
+
+def _yaml_map(text: str) -> Any:
+    try:
+        found = load(text)
+    except NotYaml:
+        return text
+    return found if isinstance(found, dict) else text
+
+
+def _text(value: Any) -> str:
+    return legal_text(value) if isinstance(value, str) else ""

@@ -1,0 +1,86 @@
+"""What is said to a host: one line, in the Go driver's words where it has some.
+
+Hosts of docker-machine see an error as a text, and act on it: rancher-machine takes any text with the words "not
+found" as the proof that the machine is gone, on `rm` and on `status`, and forgets it. So these words are kept for the
+one case in which they are true.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from windrow.cloudinit.document import BadUserData
+from windrow.kube.errors import Forbidden, KubeError, Unauthorized, Unreachable
+from windrow.kube.kubeconfig import BadKubeconfig
+from windrow.nodedriver.configuration import BadMemory
+from windrow.nodedriver.problems import Busy, Gone, NotRunning, Problem, Refused
+from windrow.nodedriver.steps import InVain, NotInTime
+
+LONGEST = 1900
+
+_NOT_FOUND = re.compile(r"not(\s+)found", re.IGNORECASE)
+_LINE_END = re.compile(r"\s*[^\S ]\s*")
+_HIDDEN = "(hidden)"
+_BEARER = re.compile(r"(?i)\b(bearer|token|password|secret)(\s*[:=]\s*|\s+)(?=\S{8})\S*[\d.]\S*")
+# Errors whose texts were written for people; of any other only its name and place are told.
+_SPOKEN = (BadMemory, BadKubeconfig, BadUserData, Busy, KubeError, NotRunning, OSError)
+
+
+def error_text(error: BaseException, method: str, secrets: Iterable[str] = ()) -> str:
+    """`error` for the host: one line, never empty, below 2000 characters, without any of `secrets`.
+
+    Holds "not found" for Gone only.
+    """
+    if isinstance(error, Gone):
+        return _one_line(str(error))
+    text = _one_line(_told(error, method)) or f"{method} failed: {type(error).__name__}"
+    for secret in sorted({each for each in secrets if len(each) > 3}, key=len, reverse=True):
+        text = text.replace(_one_line(secret), _HIDDEN)
+    text = _NOT_FOUND.sub(r"not\1there", _BEARER.sub(rf"\1\2{_HIDDEN}", text))
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def _told(error: BaseException, method: str) -> str:
+    match error:
+        case Refused(problems=problems):
+            return "; ".join(dict.fromkeys(map(_told_problem, problems)))
+        case InVain():
+            return f"waiting for {(error.stage or method).rstrip('.')} is in vain: {error.pending}"
+        case NotInTime():
+            return f"too many retries waiting for {error.stage or method}  Last error: {error.pending}"
+        case Unauthorized():
+            return (
+                f"Harvester does not accept the credential: {error.message}; give the machine's kubeconfig anew, "
+                "for instance by --harvester-kubeconfig-content or HARVESTER_KUBECONFIG_CONTENT"
+            )
+        case Forbidden():
+            return f"Harvester does not allow this credential to do that: {error.message}"
+        case Unreachable():
+            return f"Harvester cannot be reached: {error.message}"
+        case _ if isinstance(error, _SPOKEN):
+            return str(error)
+    return f"an error in the driver itself, in {method}: {type(error).__name__}{_place(error)}"
+
+
+def _told_problem(problem: Problem) -> str:
+    return problem.go or str(problem)
+
+
+def _place(error: BaseException) -> str:
+    """Where it was raised, without what was being handled there."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    module = trace.tb_frame.f_globals.get("__name__", "?")
+    return f" at {module}:{trace.tb_lineno}"
+
+
+def _one_line(text: str) -> str:
+    return "".join(map(_printable, _LINE_END.sub(" ", text.strip())))
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else "?"

@@ -1,0 +1,78 @@
+"""Whose VM it is that stands under a machine's name.
+
+A machine of ours carries its uid on everything it made. The Go driver marks nothing: for a configuration that it
+wrote, the labels it gives every VM have to do, and marks of ours prove the contrary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from windrow.harvester.identity import is_marked
+from windrow.harvester.names import CLUSTER_UID, CREATOR, CREATOR_NODE_DRIVER, MACHINE_UID, VM_NAME
+from windrow.harvester.vms import read_vm
+from windrow.harvester.volumes import own_claims
+from windrow.kube.objects import annotations_of, labels_of, uid_of
+from windrow.nodedriver.configuration import Configuration
+from windrow.nodedriver.problems import Problem
+
+Owner = Literal["mine", "another's", "unclear"]
+
+
+def whose(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Owner:
+    """ "another's" is a proof that this machine's own VM does not exist: a name belongs to one VM only."""
+    if configuration.machine_uid:
+        if is_marked(raw_vm, configuration.cluster_uid, configuration.machine_uid):
+            return "mine"
+        return "unclear" if uid_of(raw_vm) == configuration.vm_uid else "another's"
+    marks = annotations_of(raw_vm)
+    if MACHINE_UID in marks or CLUSTER_UID in marks:
+        return "another's"
+    labels = labels_of(raw_vm)
+    is_made_so = (
+        labels.get(CREATOR) == CREATOR_NODE_DRIVER and labels.get(VM_NAME) == configuration.machine_name
+    )
+    return "mine" if is_made_so else "unclear"
+
+
+def unclear(configuration: Configuration) -> Problem:
+    """Nothing proves the VM to be this machine's, and nothing that it is not; so it is left alone."""
+    where = f"{configuration.vm_namespace}/{configuration.machine_name}"
+    if configuration.machine_uid:
+        return Problem(
+            f"VM {where} is the one that was made for this machine, but its annotations do not say so any more",
+            f"set {MACHINE_UID} to {configuration.machine_uid} and {CLUSTER_UID} to {configuration.cluster_uid} "
+            "on it, or delete it by hand",
+        )
+    return Problem(
+        f"VM {where} does not bear the label {CREATOR}: {CREATOR_NODE_DRIVER} that this machine's VM was given",
+        "put the label back if it is this machine's VM, else delete this machine from its host's records",
+    )
+
+
+def somebody_elses(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Problem:
+    """The name is taken."""
+    labels, marks = labels_of(raw_vm), annotations_of(raw_vm)
+    creator = labels.get(CREATOR) or "somebody unknown"
+    machine = f", for machine {marks[MACHINE_UID]}" if marks.get(MACHINE_UID) else ""
+    return Problem(
+        f"a VM {configuration.vm_namespace}/{configuration.machine_name} exists and is not this machine's: "
+        f"it was made by {creator}{machine}",
+        "choose another name, or remove that VM",
+        "name",
+        go=f"machine {configuration.machine_name} already exists in namespace {configuration.vm_namespace}",
+    )
+
+
+def claims_that_go(configuration: Configuration, raw_vm: Mapping[str, Any]) -> frozenset[str]:
+    """The claims that its VM takes along when it goes: those it was made with, and that are still in it.
+
+    The Go driver does not record what it made; for its VMs these are all disks but the hot-pluggable ones, as it
+    does itself.
+    """
+    vm = read_vm(raw_vm)
+    if not configuration.machine_uid:
+        return frozenset(vm.claims) - vm.hotplugged
+    marked = own_claims(raw_vm, configuration.cluster_uid, configuration.machine_uid)
+    return (marked | frozenset(configuration.claims)) & frozenset(vm.claims)

@@ -1,0 +1,144 @@
+"""Removing a machine to the end, for a host that waits for it.
+
+    PATCH VM: these claims go along ──> DELETE VM ──> watch until it is gone
+
+Where the VM's uid is on record the PATCH needs no look before it: it carries its own proofs, and the VM in its answer
+shows whether the record of claims is still right, and whether a cluster manager wants every volume of the cluster gone.
+Nothing is deleted before that is settled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windrow.harvester.names import (
+    CLUSTER_UID,
+    GUEST_CLUSTER,
+    MACHINE_UID,
+    REMOVE_ALL_CLAIMS,
+    REMOVED_CLAIMS,
+    fitted_label,
+)
+from windrow.harvester.vms import read_vm
+from windrow.kube import requests
+from windrow.kube.errors import BadRequest, Conflict, Invalid, NotFound, UnsupportedFormat, says_gone
+from windrow.kube.objects import Raw, annotations_of, is_deleting, name_of, uid_of
+from windrow.kube.refs import PVC
+from windrow.nodedriver.configuration import Configuration
+from windrow.nodedriver.ownership import claims_that_go, unclear, whose
+from windrow.nodedriver.problems import Refused
+from windrow.nodedriver.remove import clear_up, find
+from windrow.nodedriver.steps import Call, Note, Talk
+from windrow.nodedriver.waits import wait_for_removal
+
+# A few writers may change a VM at the same moment; more in a row is something else.
+_ATTEMPTS = 4
+
+
+def remove_whole(configuration: Configuration) -> Talk[None]:
+    """Return when the machine is gone; it may be so already. Raises Refused where nothing tells whose the VM is.
+
+    A VM of this name that is provably another's is not touched: then this machine has none.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        raw = yield from _find_settled(configuration)
+        if raw is None:
+            return (yield from clear_up(configuration, frozenset()))
+        try:
+            yield from _delete(configuration, raw)
+        except (Conflict, Invalid):
+            # It changed hands or was changed since it was read.
+            if attempt == _ATTEMPTS:
+                raise
+        else:
+            return None
+    return None
+
+
+def _find_settled(configuration: Configuration) -> Talk[Any]:
+    """The machine's VM, with the claims on it that go along; None where it has none."""
+    raw = yield from _patch_unseen(configuration)
+    if raw is None:
+        raw = yield from find(configuration.ref, "see what is to be removed")
+    if raw is None:
+        return None
+    match whose(configuration, raw):
+        case "another's":
+            yield Note(f"VM {configuration.machine_name} is another machine's; it stays")
+            return None
+        case "unclear":
+            raise Refused(unclear(configuration))
+    claims = yield from _claims(configuration, raw)
+    if annotations_of(raw).get(REMOVED_CLAIMS, "") == claims:
+        return raw
+    change = {"metadata": {"uid": uid_of(raw), "annotations": {REMOVED_CLAIMS: claims or None}}}
+    try:
+        return (
+            yield Call(requests.merge_patch(configuration.ref, change), f"these disks go along: {claims}")
+        )
+    except NotFound as error:
+        if not says_gone(error, configuration.machine_name):
+            raise
+        return None
+
+
+def _patch_unseen(configuration: Configuration) -> Talk[Any]:
+    """Name the recorded claims on the recorded VM, if it still is that one; None where a look has to come first."""
+    if not (configuration.vm_uid and configuration.machine_uid and configuration.claims):
+        return None
+    claims = ",".join(sorted(configuration.claims))
+    steps = [
+        {"op": "test", "path": "/metadata/uid", "value": configuration.vm_uid},
+        {"op": "test", "path": _annotation(MACHINE_UID), "value": configuration.machine_uid},
+        {"op": "add", "path": _annotation(REMOVED_CLAIMS), "value": claims},
+    ]
+    if configuration.cluster_uid:
+        steps.insert(1, {"op": "test", "path": _annotation(CLUSTER_UID), "value": configuration.cluster_uid})
+    try:
+        return (
+            yield Call(requests.json_patch(configuration.ref, steps), f"its own disks go along: {claims}")
+        )
+    except (Conflict, Invalid, BadRequest, UnsupportedFormat):
+        return None
+    except NotFound as error:
+        if not says_gone(error, configuration.machine_name):
+            raise
+        return None
+
+
+def _claims(configuration: Configuration, raw: Raw) -> Talk[str]:
+    """The value of the annotation: the machine's own claims, and all of its cluster where the VM says so."""
+    claims = claims_that_go(configuration, raw)
+    if annotations_of(raw).get(REMOVE_ALL_CLAIMS) == "true":
+        claims |= frozenset(read_vm(raw).claims)
+        # Without a cluster's name the label would be the empty one, which may be anybody's.
+        if configuration.cluster_name:
+            labels = f"{GUEST_CLUSTER}={fitted_label(configuration.cluster_name)}"
+            listed = yield Call(
+                requests.list_(PVC, configuration.vm_namespace, labels=labels),
+                "its cluster goes, with all of its volumes",
+            )
+            claims |= frozenset(name_of(claim) for claim in listed.get("items") or ())
+    return ",".join(sorted(claims))
+
+
+def _delete(configuration: Configuration, raw: Raw) -> Talk[None]:
+    uid, version = uid_of(raw), str(raw["metadata"].get("resourceVersion", ""))
+    if not is_deleting(raw):
+        try:
+            reply = yield Call(
+                requests.delete(configuration.ref, propagation="Foreground", uid=uid),
+                f"remove VM {configuration.machine_name}",
+            )
+        except NotFound as error:
+            if not says_gone(error, configuration.machine_name):
+                raise
+            return
+        if reply.get("kind") == "Status":
+            return  # it went at once
+    yield from wait_for_removal(configuration.ref, uid, version)
+
+
+def _annotation(name: str) -> str:
+    """The JSON pointer of an annotation."""
+    return f"/metadata/annotations/{name.replace('~', '~0').replace('/', '~1')}"

@@ -1,0 +1,81 @@
+"""Configurations as a host keeps them (the `Driver` object of config.json), in and out.
+
+Loading follows the Go driver, whose files of every version are understood, and whose own loader understands ours.
+Afterwards the kubeconfig, and nothing else, is taken from the host's command line or the environment if it is there,
+so that a renewed credential takes effect on machines that exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from windrow.formats.json import dumps
+from windrow.nodedriver.configuration import KEYS, BadMemory, Configuration, write_memory
+from windrow.nodedriver.go_json import GoJsonError, decode
+from windrow.nodedriver.go_shapes import STORED, STRUCTURES
+from windrow.nodedriver.options import OPTIONS
+from windrow.nodedriver.plain_text import plain_text
+from windrow.nodedriver.wishes import read_cards, read_devices, read_disks
+
+_KUBECONFIG = next(option for option in OPTIONS if option.key == "KubeConfigContent")
+_READ_STRUCTURE = {"DiskInfo": read_disks, "NetworkInfo": read_cards, "VGPUInfo": read_devices}
+
+
+def load(
+    text: bytes, onto: Configuration, argv: Sequence[str] = (), env: Mapping[str, str] | None = None
+) -> Configuration:
+    """SetConfigRaw: `onto` with what `text` holds, and the kubeconfig that `argv` (of the whole process) or `env`
+    bring. Raises BadMemory in Go's words, and then nothing of `text` counts."""
+    try:
+        found = decode(text, STORED)
+    except GoJsonError as error:
+        prefix = "error unmarshalling driver config JSON: " if str(error).startswith("json: ") else ""
+        raise BadMemory(f"{prefix}{error}") from error
+    changes: dict[str, Any] = {}
+    for key, value in found.items():
+        if key in STRUCTURES:
+            changes[KEYS[key]] = _structure(key, value)
+        elif value is not None:
+            changes[KEYS[key]] = tuple(value) if isinstance(value, list) else value
+    loaded = replace(onto, **changes)
+    renewed = renewed_kubeconfig(argv, env or {})
+    return replace(loaded, kubeconfig_content=renewed) if renewed else loaded
+
+
+def dump(configuration: Configuration) -> bytes:
+    """GetConfigRaw: every key, in Go's order, then ours."""
+    return dumps(write_memory(configuration))
+
+
+def renewed_kubeconfig(argv: Sequence[str], env: Mapping[str, str]) -> str:
+    """The kubeconfig on the host's command line, else in the environment; "" where neither has one.
+
+    A value is everything behind the first `=`, or the next argument unless that is an option itself. Empty values
+    are no kubeconfig: they do not take away the one that is stored.
+    """
+    found = ""
+    given = False
+    for place, argument in enumerate(argv):
+        name, equals, value = argument.lstrip("-").partition("=")
+        if not argument.startswith("-") or name != _KUBECONFIG.flag:
+            continue
+        given = True
+        if not equals:
+            following = argv[place + 1] if place + 1 < len(argv) else "-"
+            value = "" if _is_option(following) else following
+        found = value
+    return plain_text(found if given else env.get(_KUBECONFIG.env, ""))
+
+
+def _is_option(argument: str) -> bool:
+    """A YAML document may start with dashes too, but then it has a second line."""
+    return argument.startswith("-") and "\n" not in argument
+
+
+def _structure(key: str, value: Any) -> Any:
+    if value is None:
+        return None
+    without_nulls = {name: [entry or {} for entry in entries or []] for name, entries in value.items()}
+    return _READ_STRUCTURE[key](without_nulls, [])

@@ -1,0 +1,191 @@
+"""The orders of docker-machine, each with its waits: what a host asks of the plugin, as talks.
+
+Calls, where all goes well, with one image and one network:
+
+    pre-create check   VM, image, network                        3
+    create             POST VM, POST Secret, watch its instance  3
+    remove             PATCH VM, DELETE VM, watch VM             3
+    start, stop, kill  VM, PUT, watch                            3
+    restart            VM, instance, PUT, watch                  4
+    state, addresses   VM, instance                              2
+
+Every order first proves that the VM is this machine's, since KubeVirt's verbs know names only; `remove` has its proof
+in the record of the VM's uid, which both of its writes carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from windrow.kube.errors import KubeError
+from windrow.kube.refs import Ref
+from windrow.nodedriver import power
+from windrow.nodedriver.configuration import Configuration
+from windrow.nodedriver.create import order
+from windrow.nodedriver.lookups import Found, judge, look_up, needed_to_run
+from windrow.nodedriver.observe import Look, look_at
+from windrow.nodedriver.ownership import somebody_elses, unclear, whose
+from windrow.nodedriver.problems import Gone, NotRunning, Problem, Refused, errors
+from windrow.nodedriver.remove import find
+from windrow.nodedriver.rules import find_problems
+from windrow.nodedriver.state import State
+from windrow.nodedriver.steps import Note, Talk
+from windrow.nodedriver.waits import RESTARTED, wait_for_address, wait_for_stopped
+
+# docker-machine's numbers, as `wire.dockermachine` has them.
+RUNNING, STOPPED, STOPPING, STARTING, ERROR = 1, 4, 5, 6, 7
+
+_NUMBERS: dict[State, int] = {
+    "provisioning": STARTING,
+    "starting": STARTING,
+    "running": RUNNING,
+    "migrating": RUNNING,
+    "stopping": STOPPING,
+    "deleting": STOPPING,
+    "stopped": STOPPED,
+    "failed": ERROR,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the check looked up, for the creation that follows it in the same process."""
+
+    found: Found = field(default_factory=Found)
+
+
+def pre_create_check(configuration: Configuration, bootstrap: str = "") -> Talk[Checked]:
+    """Everything that can be known before anything is made. Raises Refused with all problems.
+
+    A VM of this very machine, from a creation that was cut off, is no problem: the next one continues with it.
+    """
+    problems = errors(find_problems(configuration, bootstrap, needs_private_key=True))
+    if problems:
+        raise Refused(*problems)
+    there = yield from find(configuration.ref, "see whether the name is free")
+    if there is not None and not (configuration.machine_uid and whose(configuration, there) == "mine"):
+        problems.append(somebody_elses(configuration, there))
+    found = yield from look_up(needed_to_run(configuration))
+    judged = list(dict.fromkeys(judge(configuration, found)))
+    for warning in (problem for problem in judged if problem.severity == "warning"):
+        yield Note(f"{warning}")
+    if problems := problems + errors(judged):
+        raise Refused(*problems)
+    return Checked(found)
+
+
+def create(
+    configuration: Configuration, bootstrap: str, checked: Checked | None = None, *, agent: bool = False
+) -> Talk[Configuration]:
+    """Make the machine, and return when it has an address. May be repeated, and continues.
+
+    The guest agent is not added unless asked for: users of this driver bring it in their user data or image.
+    """
+    found = checked.found if checked is not None else None
+    made = yield from order(configuration, bootstrap, agent=agent, found=found)
+    yield Note(f"VM {made.vm_namespace}/{made.machine_name} is ordered; waiting for its address")
+    return (yield from _addressed(made))
+
+
+def start_whole(configuration: Configuration) -> Talk[Configuration]:
+    """Start it, and return when it has an address. A machine that runs is left alone."""
+    yield from _insist(configuration)
+    yield from power.start(configuration.ref)
+    return (yield from _addressed(configuration))
+
+
+def stop_whole(configuration: Configuration) -> Talk[None]:
+    """Ask the guest to power off, and return when it has. A machine that is down is left alone."""
+    yield from _end(configuration, power.stop)
+
+
+def kill_whole(configuration: Configuration) -> Talk[None]:
+    """Switch it off, whatever its guest does, and return when it is down."""
+    yield from _end(configuration, power.kill)
+
+
+def restart_whole(configuration: Configuration) -> Talk[Configuration]:
+    """Return when another instance of it runs and has an address. A machine that is down is started."""
+    look = yield from _look(configuration)
+    yield from power.restart(configuration.ref)
+    addresses = yield from wait_for_address(configuration.ref, not_of=look.vmi_uid, stage=RESTARTED)
+    return with_addresses(configuration, addresses)
+
+
+def get_state(configuration: Configuration) -> Talk[int]:
+    """docker-machine's number for its state. Raises Gone where there is no such VM."""
+    look = yield from _look(configuration)
+    return _NUMBERS[look.shown.state]
+
+
+def get_ip(configuration: Configuration) -> Talk[str]:
+    """Its first address, IPv4 before IPv6. Raises NotRunning."""
+    addresses = yield from _addresses(configuration)
+    return addresses[0]
+
+
+def get_ipv6(configuration: Configuration) -> Talk[str]:
+    """Its first IPv6 address. Raises NotRunning, and Refused where it has none."""
+    addresses = yield from _addresses(configuration)
+    for address in addresses:
+        if ":" in address:
+            return address
+    raise Refused(Problem("the machine has no IPv6 address", "use GetIP", go="IPv6 address is not set"))
+
+
+def get_url(configuration: Configuration) -> Talk[str]:
+    """Where a Docker daemon would be. Raises NotRunning."""
+    address = yield from get_ip(configuration)
+    return f"tcp://[{address}]:2376" if ":" in address else f"tcp://{address}:2376"
+
+
+def with_addresses(configuration: Configuration, addresses: tuple[str, ...]) -> Configuration:
+    """The record of what GetIP and GetIPv6 would say now."""
+    six = next((address for address in addresses if ":" in address), "")
+    return replace(configuration, ip_address=addresses[0], ipv6_address=six)
+
+
+def _addressed(configuration: Configuration) -> Talk[Configuration]:
+    addresses = yield from wait_for_address(configuration.ref)
+    return with_addresses(configuration, addresses)
+
+
+def _end(configuration: Configuration, order_: Callable[[Ref], Talk[None]]) -> Talk[None]:
+    yield from _insist(configuration)
+    yield from order_(configuration.ref)
+    yield from wait_for_stopped(configuration.ref)
+
+
+def _addresses(configuration: Configuration) -> Talk[tuple[str, ...]]:
+    look = yield from _look(configuration)
+    if _NUMBERS[look.shown.state] != RUNNING:
+        raise NotRunning
+    if not look.addresses:
+        because = look.shown.because or "none is reported"
+        raise KubeError(f"machine {configuration.machine_name} has no address yet: {because}")
+    return look.addresses
+
+
+def _look(configuration: Configuration) -> Talk[Look]:
+    look = yield from look_at(configuration.ref)
+    if look is None:
+        raise Gone(configuration.machine_name)
+    _prove(configuration, look.raw_vm)
+    return look
+
+
+def _insist(configuration: Configuration) -> Talk[None]:
+    raw = yield from find(configuration.ref, "see whose VM it is")
+    if raw is None:
+        raise Gone(configuration.machine_name)
+    _prove(configuration, raw)
+
+
+def _prove(configuration: Configuration, raw_vm: Mapping[str, Any]) -> None:
+    match whose(configuration, raw_vm):
+        case "unclear":
+            raise Refused(unclear(configuration))
+        case "another's":
+            raise Refused(replace(somebody_elses(configuration, raw_vm), go=""))
