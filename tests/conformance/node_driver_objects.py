@@ -33,9 +33,19 @@ class Made:
         if self.secret is not None:
             parts["Secret"] = _shown_secret(self.secret)
         for kind, text in self._documents().items():
-            parts[kind] = _read_document(text)
+            read = _read_document(text)
+            parts[kind] = {key: value for key, value in read.items() if not isinstance(value, list)}
         found = {path: text for part, value in parts.items() for path, text in _flat(part, value)}
         return {self._general(path): self._general(text) for path, text in found.items()}
+
+    def lists(self) -> dict[str, list[str]]:
+        """The lists of the documents, each element as text: what counts there is what is in them, and its order."""
+        return {
+            f"{kind}.{key}": [self._general(_text(item)) for item in value]
+            for kind, text in self._documents().items()
+            for key, value in _read_document(text).items()
+            if isinstance(value, list)
+        }
 
     # -- the parts -------------------------------------------------------------------------------------------------
 
@@ -90,23 +100,23 @@ def _read_document(text: str) -> Any:
     return {"(head)": head, "(comments)": comments, **(yaml.load(text) or {})}
 
 
-def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
+def _text(item: Any) -> str:
+    return item if isinstance(item, str) else json.dumps(item)
+
+
+NAMED_LISTS = ("disks", "volumes", "interfaces", "networks")
+
+
+def _flat(path: str, value: Any, key: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping) and value:
-        for key, inner in value.items():
-            yield from _flat(f"{path}.{key}" if re.fullmatch(r"[\w()-]+", key) else f"{path}[{key}]", inner)
+        for inner_key, inner in value.items():
+            dotted = re.fullmatch(r"[\w()-]+", inner_key)
+            yield from _flat(f"{path}.{inner_key}" if dotted else f"{path}[{inner_key}]", inner, inner_key)
     elif isinstance(value, list) and value:
         for place, inner in enumerate(value):
-            yield from _flat(f"{path}[{_name_in(value, inner) or place}]", inner)
+            yield from _flat(f"{path}[{inner['name'] if key in NAMED_LISTS else place}]", inner)
     else:
-        yield path, value if isinstance(value, str) else json.dumps(value)
-
-
-def _name_in(values: list[Any], one: Any) -> str:
-    """The name by which an element of a list is known, where all have one of their own."""
-    names = [value.get("name") for value in values if isinstance(value, Mapping)]
-    if len(names) == len(values) and all(names) and len({*names}) == len(names):
-        return str(one["name"])
-    return ""
+        yield path, value if isinstance(value, str) and value else json.dumps(value)
 
 
 # -- differences ---------------------------------------------------------------------------------------------------
@@ -114,7 +124,7 @@ def _name_in(values: list[Any], one: Any) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Row:
-    """One field that differs, in these inputs (`all` for every one)."""
+    """One field that differs, and in which inputs."""
 
     field: str
     go: str
@@ -122,7 +132,7 @@ class Row:
     inputs: str
 
     def __str__(self) -> str:
-        return " | ".join((f"`{self.field}`", _cell(self.go), _cell(self.ours), self.inputs))
+        return f"| `{self.field}` | {_cell(self.go)} | {_cell(self.ours)} | {self.inputs} |"
 
 
 def _cell(text: str) -> str:
@@ -130,18 +140,41 @@ def _cell(text: str) -> str:
 
 
 def compare(go: Mapping[str, Made], ours: Mapping[str, Made]) -> list[Row]:
-    """Every field that differs, with the inputs in which it does, in order."""
-    where: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    """Every field that differs, with the inputs in which it does."""
+    where: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for name in go:
-        theirs, mine = go[name].fields(), ours[name].fields()
-        for field in {*theirs, *mine}:
-            pair = theirs.get(field, ABSENT), mine.get(field, ABSENT)
-            if pair[0] != pair[1]:
-                where[(field, *pair)].append(name)
-    return sorted(
-        Row(field, left, right, "all" if len(names) == len(go) else ", ".join(sorted(names)))
-        for (field, left, right), names in where.items()
-    )
+        for difference in _differences(go[name], ours[name]):
+            where[difference].add(name)
+    return sorted(Row(*difference, _told(names, {*go})) for difference, names in where.items())
+
+
+def _differences(go: Made, ours: Made) -> Iterator[tuple[str, str, str]]:
+    if (go.secret is None) != (ours.secret is None):
+        yield "Secret", *(ABSENT if made.secret is None else "present" for made in (go, ours))
+    alone = go.secret is None or ours.secret is None
+    theirs, mine = go.fields(), ours.fields()
+    for field in {*theirs, *mine}:
+        left, right = theirs.get(field, ABSENT), mine.get(field, ABSENT)
+        if left != right and not (alone and field.startswith("Secret.")):
+            yield re.sub(r"\[\d+\]", "[*]", field), left, right
+    for field in {*go.lists(), *ours.lists()}:
+        yield from _list_differences(field, go.lists().get(field, []), ours.lists().get(field, []))
+
+
+def _list_differences(field: str, theirs: list[str], mine: list[str]) -> Iterator[tuple[str, str, str]]:
+    """The elements that one of them has more, and whether the others stand in another order."""
+    for item in {*theirs, *mine}:
+        if (item in theirs) != (item in mine):
+            yield field, *(item if item in items else ABSENT for items in (theirs, mine))
+    common = [[item for item in items if item in theirs and item in mine] for items in (theirs, mine)]
+    if common[0] != common[1]:
+        yield f"{field} (order)", *(", ".join(items) for items in common)
+
+
+def _told(names: set[str], everything: set[str]) -> str:
+    """`all`, `all but …` or the names, whichever is shortest."""
+    others = ", ".join(sorted(everything - names))
+    return min(f"all but {others}" if others else "all", ", ".join(sorted(names)), key=len)
 
 
 def documented() -> dict[Row, str]:
@@ -150,6 +183,8 @@ def documented() -> dict[Row, str]:
     found = {}
     for line in section.splitlines():
         if line.startswith("| `"):
-            cells = [cell.strip().strip("`") for cell in line.strip("| ").split(" | ")]
-            found[Row(*cells[:4])] = cells[4]
+            field, go, ours, inputs, *reason = (
+                cell.strip().strip("`") for cell in line.strip("|").split(" | ")
+            )
+            found[Row(field, go, ours, inputs)] = " | ".join(reason)
     return found

@@ -13,6 +13,7 @@ import signal
 import ssl
 import sys
 import time
+from asyncio.subprocess import Process
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -277,25 +278,46 @@ class Desk:
             env={"HARVESTER_KUBECONFIG_CONTENT": self.site.kubeconfig}, within=within,
         )  # fmt: skip
 
-    async def order(self, name: str, *flags: str, within: float = 60) -> None:
-        """`create`, broken off once the VM and the Secret that it names are there, or when the host gives up."""
-        process = await asyncio.create_subprocess_exec(
-            str(self.host), "create", "--driver", "harvester",
-            "--custom-install-script", str(self.folder / "install.sh"), *flags, name,
-            cwd=self.folder,
-            env={**self.env, "HARVESTER_KUBECONFIG_CONTENT": self.site.kubeconfig},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=(self.folder / f"{name}.log").open("wb"),
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-        )  # fmt: skip
-        deadline = time.monotonic() + within
-        while process.returncode is None and not await self.site.is_ordered(name):
-            assert time.monotonic() < deadline, (self.folder / f"{name}.log").read_text()
-            await asyncio.sleep(0.02)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+    @asynccontextmanager
+    async def ordered(self, name: str, *flags: str, within: float = 60) -> AsyncIterator[Process]:
+        """`create` as far as the VM and the Secret that it names, or until the host gave up by itself.
+
+        The host is in a group of its own with its plugin; what is left of the group ends with the block.
+        """
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                str(self.host), "create", "--driver", "harvester",
+                "--custom-install-script", str(self.folder / "install.sh"), *flags, name,
+                cwd=self.folder,
+                env={**self.env, "HARVESTER_KUBECONFIG_CONTENT": self.site.kubeconfig},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        try:
+            deadline = time.monotonic() + within
+            while process.returncode is None and not await self.site.is_ordered(name):
+                assert time.monotonic() < deadline, self.log(name)
+                await asyncio.sleep(0.02)
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+    def log(self, name: str) -> str:
+        """What the host and its plugin wrote while they ordered the machine."""
+        return (self.folder / f"{name}.log").read_text()
+
+    def plugins(self) -> list[int]:
+        """The plugin processes that run, by id."""
+        program, found = str(self.folder / "bin" / PROGRAM).encode(), []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdigit() and program in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+        return found
 
     def config(self, name: str) -> dict[str, Any]:
         """What the host wrote down of the machine."""

@@ -6,8 +6,10 @@ programs are named by WINDROW_RANCHER_MACHINE and WINDROW_GO_NODE_DRIVER; what i
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -35,6 +37,21 @@ from windrow.emulator.faults import Fault, Refuse
 pytestmark = pytest.mark.timeout(180)
 
 NAME = "c1-pool1-abcde-fghij"
+# The flags of a machine as Rancher's job writes them: every default explicit, sorted, values apart from their flags.
+RANCHER: dict[str, str] = {
+    "cluster-name": "c1",
+    "cluster-type": "imported",
+    "cpu-count": "2",
+    "disk-info": json.dumps({"disks": [{"imageName": IMAGE, "size": 10, "bootOrder": 1}]}),
+    "disk-size": "0",
+    "memory-size": "4",
+    "network-info": json.dumps({"interfaces": [{"networkName": NETWORK}]}),
+    "reserved-memory-size": "-1",
+    "ssh-port": "22",
+    "ssh-user": "ubuntu",
+    "user-data": base64.b64encode(b"#cloud-config\npackages:\n- vim\n").decode(),
+    "vm-namespace": "default",
+}
 DRIVERS: dict[str, Callable[[], Path]] = {"go": lambda: real_program(GO_DRIVER), "ours": our_program}
 
 
@@ -75,7 +92,8 @@ async def test_a_machine_lives_as_rancher_and_people_let_it_live(desk: Desk, dri
         return told
 
     desk.site.forget()
-    out = succeeded(await desk.create(NAME, *PLAIN, "--harvester-cluster-name", "c1"))
+    flags = [word for name, value in RANCHER.items() for word in (f"--harvester-{name}", value)]
+    out = succeeded(await desk.create(NAME, *flags))
     calls["create"] = counted(desk.site.calls())
     assert "Custom install script was sent via userdata, provisioning complete..." in out
     address = desk.config(NAME)["Driver"]["IPAddress"]
@@ -103,6 +121,9 @@ async def test_a_machine_lives_as_rancher_and_people_let_it_live(desk: Desk, dri
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
     assert f'Machine "{NAME}" was killed.' in succeeded(await do("kill"))
     assert succeeded(await do("status")).splitlines()[0] == "Stopped"
+
+    assert succeeded(await do("start"))
+    assert succeeded(await desk.run("ssh", NAME, "true")) is not None
 
     removed = succeeded(await do("rm", "-y", "--update-config", env=credential(desk.site)))
     assert f"Successfully removed {NAME}" in removed
@@ -253,3 +274,17 @@ async def document(site: Site, name: str) -> str:
     vm = json.dumps(site.posted(kinds.VM.plural, name))
     secret = await site.secret_of(name)
     return vm + (base64.b64decode(secret["data"]["userdata"]).decode() if secret else "")
+
+
+async def test_a_host_that_dies_mid_create_leaves_what_rm_removes_and_no_plugin(desk: Desk) -> None:
+    async with desk.ordered(NAME, *PLAIN) as host:
+        assert desk.plugins(), desk.log(NAME)
+        host.kill()
+        deadline = time.monotonic() + 15
+        while desk.plugins():
+            assert time.monotonic() < deadline, "a plugin outlives its host"
+            await asyncio.sleep(0.2)
+
+    assert desk.knows(NAME)
+    succeeded(await desk.run("rm", "-y", "--update-config", NAME, env=credential(desk.site)))
+    await desk.site.nothing_left()

@@ -34,10 +34,9 @@ async def what_it_makes(driver: Path, folder: Path) -> Mapping[str, Made]:
 
         async def order(place: int, wish: str) -> None:
             name = f"c1-pool1-abcde-in{place:03}"
-            async with room:
-                await desk.order(name, *INPUTS[wish])
-            vm = site.posted(kinds.VM.plural, name)
-            assert vm is not None, f"no VM for {wish!r}: {(desk.folder / f'{name}.log').read_text()}"
+            async with room, desk.ordered(name, *INPUTS[wish]):
+                vm = site.posted(kinds.VM.plural, name)
+            assert vm is not None, f"no VM for {wish!r}: {desk.log(name)}"
             made[wish] = Made(name, vm, await site.secret_of(name))
 
         await asyncio.gather(*(order(place, wish) for place, wish in enumerate(INPUTS)))
@@ -50,8 +49,8 @@ async def test_the_objects_differ_in_what_is_documented_and_nothing_else(tmp_pat
 
     found, told = set(compare(go, ours)), set(documented())
 
-    undocumented = "\n".join(f"| {row} | |" for row in sorted(found - told))
-    outdated = "\n".join(f"| {row} | |" for row in sorted(told - found))
+    undocumented = "\n".join(str(row) for row in sorted(found - told))
+    outdated = "\n".join(str(row) for row in sorted(told - found))
     assert found == told, f"not documented:\n{undocumented}\nno longer so:\n{outdated}"
 
 
