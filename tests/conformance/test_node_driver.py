@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import shutil
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -33,6 +34,8 @@ from tests.conformance.node_driver_rig import (
 
 from windrow.emulator import kinds
 from windrow.emulator.faults import Fault, Refuse
+from windrow.kube.objects import new_object
+from windrow.kube.refs import SECRET
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -287,4 +290,29 @@ async def test_a_host_that_dies_mid_create_leaves_what_rm_removes_and_no_plugin(
 
     assert desk.knows(NAME)
     succeeded(await desk.run("rm", "-y", "--update-config", NAME, env=credential(desk.site)))
+    await desk.site.nothing_left()
+
+
+async def test_one_job_creates_and_another_removes_with_the_state_in_a_secret(
+    desk: Desk, tmp_path: Path
+) -> None:
+    """As Rancher does it: nothing survives a job but the Secret with the host's state in it."""
+    api = desk.site.harvester.api.local()
+    state = new_object(SECRET, "m-machine-state", "kube-public")
+    await api.create(SECRET, {**state, "type": "rke.cattle.io/machine-state"})
+    kept = tmp_path / "kept"
+    kept.write_text(desk.site.kubeconfig)
+    job = (
+        *("--kubeconfig", str(kept)),
+        *("--secret-namespace", "kube-public", "--secret-name", "m-machine-state"),
+    )
+    install = ("--custom-install-script", str(desk.folder / "install.sh"))
+    env = credential(desk.site)
+
+    succeeded(await desk.run(*job, "create", "--driver", "harvester", *install, *PLAIN, NAME, env=env))
+    shutil.rmtree(desk.folder / "machines")
+    assert "extractedConfig" in (await api.get(SECRET.ref("m-machine-state", "kube-public")))["data"]
+
+    removed = succeeded(await desk.run(*job, "rm", "-y", "--update-config", NAME, env=env))
+    assert f"Successfully removed {NAME}" in removed
     await desk.site.nothing_left()
