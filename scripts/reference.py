@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from windrow.catalogue.kinds import crds as driver_crds
 from windrow.cli import exits, main
 from windrow.cli.edge import Edge
 from windrow.clusters.kinds import crds
@@ -23,6 +24,10 @@ from windrow.nodedriver.options import OPTIONS
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 MADE = "<!-- Made by `make docs` from the code; change it there. -->\n"
+
+
+# The verbs below a noun.
+INNER = {"machine": ("list",), "driver": ("list", "show", "add", "enable", "disable", "remove")}
 
 
 def help_of(*words: str) -> str:
@@ -43,8 +48,8 @@ def cli() -> str:
     parts.append(f"```text\n{help_of()}\n```\n")
     for verb in main.VERBS.values():
         parts.append(f"## windrow {verb.name}\n\n```text\n{help_of(verb.name)}\n```\n")
-        if verb.name == "machine":
-            parts.append(f"### windrow machine list\n\n```text\n{help_of('machine', 'list')}\n```\n")
+        for inner in INNER.get(verb.name, ()):
+            parts.append(f"### windrow {verb.name} {inner}\n\n```text\n{help_of(verb.name, inner)}\n```\n")
     return "\n".join(parts)
 
 
@@ -116,11 +121,11 @@ def _kind(crd: Mapping[str, Any]) -> str:
 def kinds() -> str:
     return "\n".join(
         [
-            "# Cluster and Machine\n",
+            "# Cluster, Machine and NodeDriver\n",
             MADE,
             "Fields without a line of their own are Rancher's; they are kept, and those that this release does not act\n"
             "on are named in the Cluster's `status.warnings`. See also [HarvesterConfig](harvester-config.md).\n",
-            *(_kind(crd) for crd in crds()),
+            *(_kind(crd) for crd in (*crds(), *driver_crds())),
         ]
     )
 

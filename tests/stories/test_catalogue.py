@@ -49,6 +49,10 @@ FLAGS = (
 )
 
 
+def is_runnable(path: Path) -> bool:
+    return path.read_bytes().startswith(b"\x7fELF") and bool(path.stat().st_mode & 0o111)
+
+
 @dataclass
 class Shop:
     """A management API with a catalogue. `shelves` are the files behind URLs, `asked` the programs that were run."""
@@ -80,8 +84,7 @@ class Shop:
 
     async def ask_flags(self, path: Path) -> tuple[Flag, ...]:
         self.asked.append(path)
-        assert path.read_bytes().startswith(b"\x7fELF")
-        assert path.stat().st_mode & 0o111
+        assert is_runnable(path)
         await asyncio.sleep(self.answers_after)
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -359,8 +362,10 @@ def test_the_driver_in_use_stays_until_the_next_one_has_answered(tmp_path: Path)
 
             assert (said.status, said.reason) == ("True", "OlderInUse")
             assert "until then the driver from" in said.message
-            assert during is not None and during.parent.name == sha256(FIRST)
-            assert after is not None and after.parent.name == sha256(SECOND)
+            assert during is not None
+            assert during.parent.name == sha256(FIRST)
+            assert after is not None
+            assert after.parent.name == sha256(SECOND)
             assert room.files() == room.files_of(SECOND)
 
     told(story)

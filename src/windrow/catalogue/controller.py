@@ -29,7 +29,7 @@ from windrow.catalogue.plan import (
     next_trouble,
     plan_driver,
 )
-from windrow.catalogue.reading import FINALIZER, NodeDriver, read_driver
+from windrow.catalogue.reading import FINALIZER, NodeDriver, read_driver, read_named_kinds
 from windrow.catalogue.schemas import is_ours, kind_of, read_fields, render_crd
 from windrow.catalogue.standing import derive_status, headline, offered
 from windrow.catalogue.store import Store, Stored
@@ -38,7 +38,7 @@ from windrow.client.downloads import DownloadFailed
 from windrow.client.recording import Recorder, Told
 from windrow.client.watching import WatchedCache
 from windrow.kube.errors import Conflict, Exists, NotFound
-from windrow.kube.objects import Raw, dig, finalizers_of, is_deleting, name_of, namespace_of, uid_of
+from windrow.kube.objects import Raw, finalizers_of, is_deleting, name_of, namespace_of, uid_of
 from windrow.kube.patches import make_merge_patch
 from windrow.kube.refs import CRD
 from windrow.reconcile.controller import Controller
@@ -423,13 +423,6 @@ class Catalogue:
         about = NODE_DRIVER.ref(seen.driver.name)
         told = Told(about, seen.driver.uid, condition.reason, message, "Warning" if bad else "Normal")
         await self._recorder.tell(told)
-
-
-def read_named_kinds(cluster: Mapping[str, Any]) -> frozenset[str]:
-    """The machine config kinds that a Cluster's pools name."""
-    pools = dig(cluster, "spec", "rkeConfig", "machinePools", default=()) or ()
-    named = (dig(pool, "machineConfigRef", "kind", default="") for pool in pools)
-    return frozenset(str(kind or HARVESTER.kind) for kind in named)
 
 
 def _copy(url: str, write: Callable[[bytes], None]) -> None:

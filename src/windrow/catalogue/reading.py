@@ -56,6 +56,7 @@ class NodeDriver:
     add_cloud_credential: bool = False
     hints: Hints = NO_HINTS
     created: str = ""
+    generation: int = 0
     is_deleting: bool = False
     is_claimed: bool = False
     status: Mapping[str, Any] = field(default_factory=dict)
@@ -105,6 +106,7 @@ def read_driver(raw: Mapping[str, Any], *, files_allowed: bool = False, builtin:
         add_cloud_credential=spec.get("addCloudCredential") is True,
         hints=read_hints(annotations_of(raw)),
         created=str(raw["metadata"].get("creationTimestamp") or ""),
+        generation=int(raw["metadata"].get("generation") or 0),
         is_deleting=is_deleting(raw),
         is_claimed=FINALIZER in finalizers_of(raw),
         status=dig(raw, "status", default={}),
@@ -131,6 +133,13 @@ def read_hints(annotations: Mapping[str, str]) -> Hints:
         defaults=pairs("defaults"),
         aliases={theirs: ours for ours, theirs in aliases.items()},
     )
+
+
+def read_named_kinds(cluster: Mapping[str, Any]) -> frozenset[str]:
+    """The machine config kinds that a Cluster's pools name."""
+    pools = dig(cluster, "spec", "rkeConfig", "machinePools", default=()) or ()
+    named = (dig(pool, "machineConfigRef", "kind", default="") for pool in pools)
+    return frozenset(str(kind or "HarvesterConfig") for kind in named)
 
 
 def show_url(url: str) -> str:

@@ -32,7 +32,7 @@ def derive_status(seen: Seen, plan: Plan) -> dict[str, Any]:
     conditions = seen.driver.status.get("conditions")
     for one in (_downloaded(seen, plan), _installed(seen, plan), *_active(seen, plan)):
         conditions = set_condition(conditions, one, seen.now)
-    return {**status, "conditions": conditions}
+    return {**status, "observedGeneration": seen.driver.generation, "conditions": conditions}
 
 
 def _place(seen: Seen, plan: Plan) -> dict[str, str | None]:
@@ -119,11 +119,12 @@ def _verdict(seen: Seen, plan: Plan) -> tuple[Truth, str, str]:
     if driver.is_deleting:
         return "False", "Deleted", "it was deleted"
     if not driver.active:
-        what = f"no Cluster may use {kind} while it is not active" if kind else "it is not active"
-        return "False", "Deactivated", what
-    if works:
+        return "False", "Deactivated", "no Cluster may use it now"
+    if works and not isinstance(plan.action, Claim | Download | Install | Offer):
         return "True", "Active", f"Clusters may use {kind}"
     doing = _downloaded(seen, plan) if isinstance(plan.action, Claim | Download) else _installed(seen, plan)
+    if works:
+        return "True", "Updating", f"{doing.message}; until then {_older(driver)} stays in use"
     return "Unknown", doing.reason, doing.message
 
 

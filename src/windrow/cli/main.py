@@ -45,6 +45,7 @@ GROUPS: dict[str, tuple[Verb, ...]] = {
     ),
     "Look closer": (
         Verb("machine", "machine", "list machines"),
+        Verb("driver", "driver", "list, add, switch and remove node drivers"),
         Verb("version", "version", "print the version"),
     ),
 }

@@ -1,9 +1,9 @@
-"""Looking again whenever clusters or machines change: watches on both kinds, and a beat for ages on screen."""
+"""Looking again whenever clusters or machines (or other kinds) change: watches on them, and a beat for ages on screen."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from windrow.cli.reach import Reached
@@ -54,14 +54,19 @@ async def _look_again(look: Look, manager: Reached, beat_s: float | None, bell: 
 
 
 async def look_until(
-    look: Look, manager: Reached, *, namespace: str = "", beat_s: float | None = None
+    look: Look,
+    manager: Reached,
+    *,
+    namespace: str = "",
+    beat_s: float | None = None,
+    kinds: Sequence[Kind] = (CLUSTER, MACHINE),
 ) -> None:
     """Call `look` now and after each change (with `beat_s`, at least that often) until it returns True."""
     if await look():  # a server that cannot be reached at all is an error, not a wait
         return
     bell = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        rings = [group.create_task(_ring(manager, kind, namespace, bell)) for kind in (CLUSTER, MACHINE)]
+        rings = [group.create_task(_ring(manager, kind, namespace, bell)) for kind in kinds]
         await _look_again(look, manager, beat_s, bell)
         for ring in rings:
             ring.cancel()

@@ -1,0 +1,237 @@
+"""What `windrow driver` changes: add, enable, disable, remove. Each stays until the manager has done it, or says why not."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+from windrow.catalogue.faults import Fault
+from windrow.catalogue.kinds import CLUSTER, NODE_DRIVER
+from windrow.catalogue.reading import find_checksum_fault, find_url_fault, read_named_kinds
+from windrow.cli import exits, reach
+from windrow.cli.complaints import Complaint, together
+from windrow.cli.edge import Edge
+from windrow.cli.reach import Reached
+from windrow.cli.screens.drivers import DriverView, read_view
+from windrow.cli.screens.lines import wrap
+from windrow.cli.watching import look_until
+from windrow.kube.errors import NotFound, says_gone
+from windrow.kube.objects import Raw, new_object, uid_of
+
+
+async def list_drivers(manager: Reached) -> list[Raw]:
+    try:
+        return await manager.client.list(NODE_DRIVER)
+    except NotFound as error:
+        raise _no_catalogue() from error
+
+
+async def get_driver(manager: Reached, name: str) -> Raw:
+    """The NodeDriver. Complains where there is none."""
+    try:
+        return await manager.client.get(NODE_DRIVER.ref(name))
+    except NotFound as error:
+        if not says_gone(error, name):
+            raise _no_catalogue() from error
+        raise Complaint(
+            f"There is no node driver {name!r}.", "See them: windrow driver list", exits.NOT_FOUND
+        ) from error
+
+
+def _no_catalogue() -> Complaint:
+    return Complaint(
+        "This management API knows no node drivers.",
+        "Start it with `windrow serve` of this release.",
+        exits.NOT_FOUND,
+    )
+
+
+# -- add -----------------------------------------------------------------------------------------------------------
+
+
+def look_first(given: argparse.Namespace, edge: Edge) -> None:
+    """Complete what was given, and complain about what can be known before anything is sent."""
+    if given.file:
+        path = (edge.cwd / given.file).resolve()
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if given.checksum and given.checksum.lower() != found:
+            raise Complaint(
+                f"The SHA-256 of {given.file} is {found}, not {given.checksum}.",
+                "Find out which of the two is right.",
+                exits.REFUSED,
+            )
+        given.url, given.checksum = path.as_uri(), found
+    faults = [*find_url_fault(given.url, files_allowed=True), *find_checksum_fault(given.checksum or "")]
+    if given.url.startswith("file:") and not given.file:
+        faults.append(Fault("--url names a file", "name it with --file", "Refused"))
+    if faults:
+        raise together([_as_given(fault) for fault in faults])
+
+
+def _as_given(fault: Fault) -> Complaint:
+    """The fault in the words of the command line."""
+    fact = fault.fact.replace("spec.checksum", "--checksum").replace("spec.url", "--url")
+    return Complaint(f"{fact}.", f"{fault.cure[:1].upper()}{fault.cure[1:]}.", exits.REFUSED)
+
+
+async def add(given: argparse.Namespace, edge: Edge, manager: Reached) -> int:
+    before = {raw["metadata"]["name"]: raw for raw in await list_drivers(manager)}.get(given.name)
+    wanted = {"url": given.url, "checksum": given.checksum.lower(), "active": True}
+    if before is None:
+        spec = {"displayName": given.name, "description": given.description, **wanted}
+        await manager.client.create(NODE_DRIVER, new_object(NODE_DRIVER, given.name, spec=spec))
+        edge.say(f"NodeDriver {given.name} created")
+    elif all(before["spec"].get(key) == value for key, value in wanted.items()):
+        edge.say(f"NodeDriver {given.name} unchanged")
+    else:
+        _insist_on_replacing(given, before)
+        await manager.client.patch(NODE_DRIVER.ref(given.name), {"spec": wanted})
+        edge.say(f"NodeDriver {given.name} changed")
+    return await _stay(given, edge, manager, _is_active, f"NodeDriver {given.name} is active")
+
+
+def _insist_on_replacing(given: argparse.Namespace, before: Raw) -> None:
+    if before["spec"].get("builtin") is True:
+        raise Complaint(
+            f"{given.name} is built in, and the manager's next start would undo the change.",
+            "Choose another name.",
+            exits.REFUSED,
+        )
+    if not given.replace:
+        raise Complaint(
+            f"NodeDriver {given.name} is there already, from {before['spec'].get('url')}.",
+            "Choose another name, or change that one with --replace.",
+            exits.REFUSED,
+        )
+
+
+# -- enable, disable, remove ---------------------------------------------------------------------------------------
+
+
+async def enable(given: argparse.Namespace, edge: Edge, manager: Reached) -> int:
+    await _switch(given, edge, manager, True)
+    return await _stay(given, edge, manager, _is_active, f"NodeDriver {given.name} is active")
+
+
+async def disable(given: argparse.Namespace, edge: Edge, manager: Reached) -> int:
+    raw = await _switch(given, edge, manager, False)
+    if raw["spec"].get("builtin") is True:
+        edge.note(f"{given.name} is built in: the manager's next start enables it again.")
+    return await _stay(given, edge, manager, _is_inactive, f"NodeDriver {given.name} is not active")
+
+
+async def _switch(given: argparse.Namespace, edge: Edge, manager: Reached, active: bool) -> Raw:
+    raw = await get_driver(manager, given.name)
+    if raw["spec"].get("active") is not active:
+        raw = await manager.client.patch(NODE_DRIVER.ref(given.name), {"spec": {"active": active}})
+        edge.say(f"NodeDriver {given.name} changed")
+    else:
+        edge.say(f"NodeDriver {given.name} unchanged")
+    return raw
+
+
+async def remove(given: argparse.Namespace, edge: Edge, manager: Reached) -> int:
+    raw = await get_driver(manager, given.name)
+    await _insist_on_unused(raw, manager)
+    uid = uid_of(raw)
+    await manager.client.delete(NODE_DRIVER.ref(given.name), uid=uid)
+    edge.say(f"NodeDriver {given.name} is being removed")
+
+    def is_gone(raw: Raw | None) -> bool:
+        return raw is None or uid_of(raw) != uid
+
+    return await _stay(given, edge, manager, is_gone, f"NodeDriver {given.name} is gone")
+
+
+async def _insist_on_unused(raw: Raw, manager: Reached) -> None:
+    """A deletion cannot be taken back, so it is ordered only where it can be carried out."""
+    view = read_view(raw)
+    if view.builtin:
+        raise Complaint(
+            f"{view.name} is built in, and the manager's next start would bring it back.",
+            f"Switch it off: windrow driver disable {view.name}",
+            exits.REFUSED,
+        )
+    clusters = await manager.client.list(CLUSTER) if view.kind else []
+    users = [reach.named(one) for one in clusters if view.kind in read_named_kinds(one)]
+    if users:
+        raise Complaint(
+            f"{view.kind} is used by {', '.join(sorted(users))}.",
+            "Delete these clusters first: the driver is needed to remove their machines.",
+            exits.REFUSED,
+        )
+
+
+# -- staying -------------------------------------------------------------------------------------------------------
+
+Judge = Callable[[Any], bool]
+
+
+def _is_active(raw: Raw | None) -> bool:
+    view = _view(raw)
+    active = view.find("Active")
+    if not view.is_observed or active is None:
+        return False
+    if active.status == "False" or active.reason == "OlderInUse":
+        raise _failed(view)
+    return active.status == "True" and active.reason != "Updating"
+
+
+def _is_inactive(raw: Raw | None) -> bool:
+    view = _view(raw)
+    active = view.find("Active")
+    return view.is_observed and active is not None and active.status == "False"
+
+
+def _view(raw: Raw | None) -> DriverView:
+    if raw is None:
+        raise Complaint("It was removed meanwhile.", "See what is there: windrow driver list", exits.FAILED)
+    return read_view(raw)
+
+
+def _failed(view: DriverView) -> Complaint:
+    fact, *cures = view.message.split("; ")
+    active = view.find("Active")
+    code = exits.REFUSED if active is not None and active.reason == "Refused" else exits.FAILED
+    return Complaint(
+        f"{view.name}: {fact}", "; ".join(cures) or f"See: windrow driver show {view.name}", code
+    )
+
+
+async def _stay(given: argparse.Namespace, edge: Edge, manager: Reached, judge: Judge, done: str) -> int:
+    """Return once `judge` is satisfied with the object (None when it is gone), telling what it waits for."""
+    if given.no_wait:
+        return exits.OK
+    said: list[str] = []
+
+    async def look() -> bool:
+        raw = await manager.client.find(NODE_DRIVER.ref(given.name))
+        if judge(raw):
+            return True
+        if raw is not None:
+            _tell(read_view(raw), said, edge)
+        return False
+
+    try:
+        async with asyncio.timeout(given.timeout.total_seconds()):
+            await look_until(look, manager, kinds=(NODE_DRIVER,))
+    except TimeoutError:
+        raise Complaint(
+            f"Waited {given.timeout.total_seconds():.0f} s in vain: {said[-1] if said else 'nothing was said'}.",
+            f"See how it stands: windrow driver show {given.name}",
+            exits.TIMED_OUT,
+        ) from None
+    edge.say(done)
+    return exits.OK
+
+
+def _tell(view: DriverView, said: list[str], edge: Edge) -> None:
+    message = view.message if view.is_observed else "the manager has not looked at it yet"
+    if message not in said:
+        said.append(message)
+        for part in wrap(message, edge.width, rest="  "):
+            edge.note(part)

@@ -1,0 +1,301 @@
+"""`windrow driver` against a real management API with a real catalogue, over sockets; only the URLs are handed in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.catalogue.files import HERE, a_driver, sha256
+
+from windrow.apiserver.local import Local
+from windrow.assembly.clock import SystemClock
+from windrow.catalogue.controller import Catalogue
+from windrow.catalogue.kinds import CLUSTER, NODE_DRIVER, crds
+from windrow.catalogue.store import Store
+from windrow.cli import exits
+from windrow.client.client import Client
+from windrow.client.downloads import DownloadFailed
+from windrow.kube.refs import CRD, NAMESPACE
+from windrow.values.chance import Chance
+
+Windrow = Callable[..., Any]
+Manager = Any
+
+URL = "https://drivers.example/docker-machine-driver-noop.tar.gz"
+FILE = a_driver()
+
+
+@dataclass(frozen=True)
+class Flag:
+    kind: str = "string"
+    name: str = "noop-user-data"
+    usage: str = "what cloud-init gets"
+    env: str = ""
+    default: str = ""
+
+
+@dataclass
+class Shop:
+    """What URLs deliver, and whether drivers answer."""
+
+    manager: Manager
+    shelves: dict[str, bytes] = field(default_factory=lambda: {URL: FILE})
+    answers: bool = True
+
+    async def fetch(self, url: str, write: Callable[[bytes], None]) -> None:
+        if url not in self.shelves:
+            raise DownloadFailed(
+                "drivers.example answered 404 Not Found", "correct the URL: there is no such file"
+            )
+        write(self.shelves[url])
+
+    async def ask_flags(self, path: Path) -> tuple[Flag, ...]:
+        if not self.answers:
+            raise RuntimeError("it printed its usage")
+        return (Flag(),)
+
+    def get(self, name: str) -> Any:
+        return self.manager.do(lambda api: api.get(NODE_DRIVER.ref(name)))
+
+
+@pytest.fixture
+def shop(manager: Manager, tmp_path: Path) -> Iterator[Shop]:
+    made = Shop(manager)
+
+    async def start(api: Local) -> asyncio.Task[None]:
+        for crd in crds():
+            await api.create(CRD, crd)
+        store = Store(tmp_path / "state", HERE)
+        catalogue = Catalogue(
+            Client(api), store, made.fetch, made.ask_flags, SystemClock(), Chance(1), files_allowed=True
+        )
+        task = asyncio.get_running_loop().create_task(catalogue.run())
+        await catalogue.synced()
+        return task
+
+    async def stop(api: Local) -> None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    task = manager.do(start)
+    yield made
+    manager.do(stop)
+
+
+@pytest.fixture
+def added(windrow: Windrow, shop: Shop) -> Shop:
+    answer = windrow("driver", "add", "noop", "--url", URL, "--checksum", sha256(FILE))
+    assert answer.code == exits.OK, answer.err
+    return shop
+
+
+# -- list and show -----------------------------------------------------------------------------------------------
+
+
+def test_list_says_how_each_stands_within_80_columns(windrow: Windrow, added: Shop):
+    lines = windrow("driver", "list").out.splitlines()
+
+    assert lines == [
+        "NAME       KIND             STATE   WHAT THE MANAGER SAYS",
+        "harvester  HarvesterConfig  active  Clusters may use HarvesterConfig",
+        "noop       NoopConfig       active  Clusters may use NoopConfig",
+    ]
+
+
+def test_list_and_show_give_data_for_programs(windrow: Windrow, added: Shop):
+    listed = json.loads(windrow("driver", "list", "-o", "json").out)
+    shown = windrow("driver", "show", "noop", "-o", "yaml").out
+
+    assert [raw["metadata"]["name"] for raw in listed["items"]] == ["harvester", "noop"]
+    assert "configKind: NoopConfig" in shown
+
+
+def test_show_tells_where_it_comes_from_and_each_condition(windrow: Windrow, added: Shop):
+    lines = windrow("driver", "show", "noop").out.splitlines()
+
+    assert lines == [
+        "noop  active",
+        "  Kind        NoopConfig",
+        "  Driver      noop",
+        f"  From        {URL}",
+        f"  SHA-256     {sha256(FILE)}",
+        f"  Downloaded  from {URL}",
+        "  Installed   the driver noop, from",
+        f"              {URL}",
+        "  Active      Clusters may use NoopConfig",
+    ]
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_a_driver_that_is_not_there_is_said_with_what_to_do(windrow: Windrow, shop: Shop):
+    for verb in ("show", "enable", "disable", "remove"):
+        answer = windrow("driver", verb, "nope")
+        assert answer.code == exits.NOT_FOUND
+        assert answer.err.splitlines() == [
+            "There is no node driver 'nope'.",
+            "→ See them: windrow driver list",
+        ]
+
+
+def test_a_management_api_without_a_catalogue_is_said(windrow: Windrow, manager: Manager):
+    answer = windrow("driver", "list")
+
+    assert answer.code == exits.NOT_FOUND
+    assert "knows no node drivers" in answer.err
+
+
+# -- add ---------------------------------------------------------------------------------------------------------
+
+
+def test_add_stays_until_the_driver_is_active_and_tells_what_it_waits_for(windrow: Windrow, shop: Shop):
+    answer = windrow("driver", "add", "noop", "--url", URL, "--checksum", sha256(FILE).upper())
+
+    assert answer.code == exits.OK
+    assert answer.out.splitlines() == ["NodeDriver noop created", "NodeDriver noop is active"]
+    assert windrow("driver", "add", "noop", "--url", URL, "--checksum", sha256(FILE)).out.splitlines() == [
+        "NodeDriver noop unchanged",
+        "NodeDriver noop is active",
+    ]
+
+
+def test_add_takes_a_file_and_computes_its_checksum(windrow: Windrow, shop: Shop, tmp_path: Path):
+    (tmp_path / "noop.tgz").write_bytes(FILE)
+
+    assert windrow("driver", "add", "noop", "--file", "noop.tgz").code == exits.OK
+    assert shop.get("noop")["spec"]["checksum"] == sha256(FILE)
+    wrong = windrow("driver", "add", "other", "--file", "noop.tgz", "--checksum", "0" * 64)
+    assert wrong.code == exits.REFUSED
+    assert sha256(FILE) in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (("--url", URL), "--checksum is empty, and nothing is run here that is not proven."),
+        (
+            ("--url", URL, "--checksum", "d" * 32),
+            "--checksum is an MD5 digest: files can be made that have the same.",
+        ),
+        (
+            ("--url", "http://x/y", "--checksum", "d" * 64),
+            "--url is of the scheme http, and drivers come over https only.",
+        ),
+        (("--url", "file:///x", "--checksum", "d" * 64), "--url names a file"),
+    ],
+)
+def test_what_the_manager_would_refuse_is_not_sent(
+    windrow: Windrow, shop: Shop, argv: tuple[str, ...], sentence: str
+):
+    answer = windrow("driver", "add", "noop", *argv)
+
+    assert answer.code == exits.REFUSED
+    assert sentence in answer.err
+    assert "noop" not in windrow("driver", "list").out
+
+
+def test_add_says_why_it_does_not_become_active(windrow: Windrow, shop: Shop):
+    missing = windrow("driver", "add", "a", "--url", "https://drivers.example/nope", "--checksum", "d" * 64)
+    wrong = windrow("driver", "add", "b", "--url", URL, "--checksum", "d" * 64)
+    shop.answers = False
+    mute = windrow("driver", "add", "c", "--url", URL, "--checksum", sha256(FILE))
+
+    assert missing.code == wrong.code == mute.code == exits.FAILED
+    assert "404 Not Found" in missing.err
+    assert f"hash does not match, got {sha256(FILE)}, expected {'d' * 64}" in wrong.err
+    assert "could not be asked for its create flags: it printed its usage" in mute.err
+    assert windrow("driver", "list").out.count("failed") == 3
+
+
+def test_add_replaces_only_when_told_to(windrow: Windrow, added: Shop):
+    added.shelves["https://mirror.example/x"] = second = a_driver(b"2")
+    again = ("driver", "add", "noop", "--url", "https://mirror.example/x", "--checksum", sha256(second))
+
+    refused = windrow(*again)
+    assert refused.code == exits.REFUSED
+    assert "--replace" in refused.err
+    replaced = windrow(*again, "--replace")
+    assert replaced.out.splitlines() == ["NodeDriver noop changed", "NodeDriver noop is active"]
+    assert added.get("noop")["status"]["appliedChecksum"] == sha256(second)
+    builtin = windrow("driver", "add", "harvester", "--url", URL, "--checksum", sha256(FILE), "--replace")
+    assert builtin.code == exits.REFUSED
+
+
+def test_add_returns_at_once_when_told_to(windrow: Windrow, shop: Shop):
+    answer = windrow("driver", "add", "noop", "--url", URL, "--checksum", "d" * 64, "--no-wait")
+
+    assert (answer.code, answer.out) == (exits.OK, "NodeDriver noop created\n")
+
+
+# -- enable, disable, remove -------------------------------------------------------------------------------------
+
+
+def test_disable_and_enable(windrow: Windrow, added: Shop):
+    off = windrow("driver", "disable", "noop")
+    listed = windrow("driver", "list").out.splitlines()[-1]
+    on = windrow("driver", "enable", "noop")
+
+    assert off.out.splitlines() == ["NodeDriver noop changed", "NodeDriver noop is not active"]
+    assert "inactive" in listed
+    assert "no Cluster may use it now" in listed
+    assert on.out.splitlines() == ["NodeDriver noop changed", "NodeDriver noop is active"]
+
+
+def test_disabling_the_built_in_driver_says_for_how_long(windrow: Windrow, shop: Shop):
+    answer = windrow("driver", "disable", "harvester")
+
+    assert answer.code == exits.OK
+    assert "the manager's next start enables it again" in answer.err
+
+
+def test_remove_stays_until_it_is_gone(windrow: Windrow, added: Shop):
+    answer = windrow("driver", "remove", "noop")
+
+    assert answer.code == exits.OK
+    assert answer.out.splitlines() == ["NodeDriver noop is being removed", "NodeDriver noop is gone"]
+    assert "noop" not in windrow("driver", "list").out
+
+
+def test_a_driver_that_a_cluster_needs_is_not_removed(windrow: Windrow, added: Shop):
+    async def make_cluster(api: Local) -> None:
+        await api.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fleet"}})
+        pools = [{"name": "a", "machineConfigRef": {"kind": "NoopConfig", "name": "x"}}]
+        raw = {
+            "apiVersion": "provisioning.cattle.io/v1",
+            "kind": "Cluster",
+            "metadata": {"name": "orchard", "namespace": "fleet"},
+            "spec": {"rkeConfig": {"machinePools": pools}},
+        }
+        await api.create(CLUSTER, raw)
+
+    added.manager.do(make_cluster)
+
+    answer = windrow("driver", "remove", "noop")
+
+    assert answer.code == exits.REFUSED
+    assert "NoopConfig is used by fleet/orchard." in answer.err
+    assert "deletionTimestamp" not in added.get("noop")["metadata"]
+
+
+def test_the_built_in_driver_is_not_removed(windrow: Windrow, shop: Shop):
+    answer = windrow("driver", "remove", "harvester")
+
+    assert answer.code == exits.REFUSED
+    assert "→ Switch it off: windrow driver disable harvester" in answer.err
+
+
+def test_waiting_ends_with_what_was_waited_for(windrow: Windrow, manager: Manager):
+    async def without_catalogue(api: Local) -> None:
+        for crd in crds():
+            await api.create(CRD, crd)
+
+    manager.do(without_catalogue)
+
+    answer = windrow("driver", "add", "noop", "--url", URL, "--checksum", sha256(FILE), "--timeout", "1s")
+
+    assert answer.code == exits.TIMED_OUT
+    assert "the manager has not looked at it yet" in answer.err
