@@ -20,6 +20,7 @@ PLUGIN_SAFE = [
     "cloudinit",
     "harvester",
     "nodedriver",
+    "plugin",
 ]
 
 # PyYAML's compiled half is not in the plugin, so it is hidden here as well.

@@ -1,0 +1,46 @@
+"""The process behind the address line: the edge, where clock, chance, disk and sockets are the real ones."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from threading import Thread
+
+from windrow.plugin.disk import Disk
+from windrow.plugin.driver import Driver, Edge
+from windrow.plugin.lifetime import Lifetime
+from windrow.plugin.methods import Methods
+from windrow.plugin.service import Service
+from windrow.plugin.telling import Teller
+from windrow.values.chance import SystemChance
+from windrow.wire.dockermachine import SILENCE_S
+
+STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
+
+
+def serve(listener: int, started: float, argv: Sequence[str], env: Mapping[str, str]) -> int:
+    """Serve the host on the socket `listener` until it is done, or silent; the exit code.
+
+    `started` is when the listener was opened, by the monotonic clock. The caller ends the process at once.
+    """
+    # Ctrl-C reaches the host, too; whoever asks us to end means now. What is being made is on record.
+    for asked in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(asked, signal.SIG_DFL)
+    chance = SystemChance()
+    edge = Edge(
+        argv=argv,
+        env=dict(env),
+        now=lambda: datetime.now(UTC),
+        monotonic=time.monotonic,
+        sleep=time.sleep,
+        chance=chance,
+        say=Teller(STANDARD_OUTPUT).say,
+        disk=Disk(chance),
+    )
+    lifetime = Lifetime(time.monotonic, started, SILENCE_S)
+    service = Service(Methods(Driver(edge), Teller(STANDARD_ERROR).say), lifetime)
+    Thread(target=service.accept, args=(socket.socket(fileno=listener),), daemon=True).start()
+    return lifetime.wait()

@@ -1,0 +1,278 @@
+"""A host of docker-machine as a script: starts the real plugin process and calls it in the order that a test says.
+
+Blocking, and as strict as the Go hosts: the first line is the address, the greeting is compared, answers are matched
+by number. Heartbeats are sent by a thread, as rancher-machine's are by a goroutine.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Condition, Event, Lock, Thread
+from typing import Any
+
+from windrow.formats.json import dumps, loads
+from windrow.wire import dockermachine as wire
+from windrow.wire.netrpc import Answer, Client
+
+# The ELF, where one was built; else the same program as the console script starts it.
+ELF = os.environ.get("WINDROW_DRIVER_ELF", "")
+PLUGIN: tuple[str, ...] = (ELF,) if ELF else (sys.executable, "-m", "windrow.plugin")
+ADDRESS_WITHIN_S = 10.0
+
+# What rancher-machine's command line leaves in its plugin's arguments.
+HOST_ARGV = ("rancher-machine", "--storage-path", "/store", "create", "--driver=harvester")
+
+_BEAT_S = wire.HEARTBEAT_S
+
+
+class Said(Exception):
+    """The plugin's answer is an error."""
+
+
+class Gone(Exception):
+    """The connection ended before the answer came."""
+
+
+@dataclass
+class Plugin:
+    """One plugin process and one connection to it."""
+
+    process: subprocess.Popen[bytes]
+    address: tuple[str, int]
+    out: list[str] = field(default_factory=list)
+    err: list[str] = field(default_factory=list)
+    service: str = wire.SERVICE
+
+    def __post_init__(self) -> None:
+        self._client = Client(wire.DEFAULT_LIMITS)
+        self._answers: dict[int, Answer] = {}
+        self._changed = Condition()
+        self._sending = Lock()
+        self._over = False
+        self._stop = Event()
+        self.calls: list[str] = []
+        self.socket = socket.create_connection(self.address, timeout=10)
+        self.socket.settimeout(None)
+        self.socket.sendall(self._client.take())
+        Thread(target=self._listen, daemon=True).start()
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._greeted or self._over, 10)
+
+    _greeted = False
+
+    def call(self, method: str, value: Any = None, within: float = 60) -> Any:
+        """The answer's value. Raises Said, Gone, TimeoutError."""
+        return self.result(self.begin(method, value), within)
+
+    def begin(self, method: str, value: Any = None) -> int:
+        """Send the call and do not wait."""
+        types = wire.METHODS[method]
+        if method != "Heartbeat":
+            self.calls.append(method)
+        with self._sending:
+            number = self._client.call(f"{self.service}.{method}", types.argument, {} if value is None else value)
+            with suppress(OSError):
+                self.socket.sendall(self._client.take())
+        return number
+
+    def result(self, number: int, within: float = 60) -> Any:
+        with self._changed:
+            if not self._changed.wait_for(lambda: number in self._answers or self._over, within):
+                raise TimeoutError(f"no answer within {within} s; {self.out} {self.err}")
+            if number not in self._answers:
+                raise Gone
+            answer = self._answers.pop(number)
+        if answer.error:
+            raise Said(answer.error)
+        return answer.value
+
+    def is_answered(self, number: int) -> bool:
+        return number in self._answers
+
+    def beat(self) -> None:
+        """Heartbeats every five seconds from now on, until the connection ends."""
+
+        def go_on() -> None:
+            while not self._stop.wait(_BEAT_S):
+                with suppress(Said, Gone, TimeoutError):
+                    self.call("Heartbeat", within=5)
+
+        Thread(target=go_on, daemon=True).start()
+
+    def close(self, within: float = 5) -> int:
+        """As a host ends: Close, whose answer may be lost, then the process; its exit code."""
+        self._stop.set()
+        with suppress(Gone):
+            self.call("Close")
+        return self.process.wait(within)
+
+    def vanish(self) -> None:
+        """As a host that was killed: its connection drops, and nothing more is heard."""
+        self._stop.set()
+        self.socket.close()
+
+    def fall_silent(self) -> None:
+        """As a host that was stopped: the connection stands, and nothing more is heard."""
+        self._stop.set()
+
+    def _listen(self) -> None:
+        with suppress(OSError, ValueError):
+            while block := self.socket.recv(65536):
+                with self._sending:
+                    answers = self._client.feed(block)
+                    ready = self._client.take()
+                    if ready:
+                        self.socket.sendall(ready)
+                with self._changed:
+                    self._greeted = True
+                    self._answers |= {answer.seq: answer for answer in answers}
+                    self._changed.notify_all()
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+
+@contextmanager
+def a_plugin(
+    *, argv: Sequence[str] = (), env: Mapping[str, str] | None = None, folder: Path | None = None
+) -> Iterator[Plugin]:
+    """A running plugin, dialled. Killed at the end, if it did not end by itself."""
+    process = start(argv=argv, env=env, folder=folder)
+    try:
+        with suppress(ConnectionError):
+            pass
+        address = read_address(process)
+        plugin = Plugin(process, address)
+        _drain(process, plugin)
+        yield plugin
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        process.wait(10)
+
+
+def start(
+    *, argv: Sequence[str] = (), env: Mapping[str, str] | None = None, folder: Path | None = None, token: str = wire.TOKEN
+) -> subprocess.Popen[bytes]:
+    around = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", wire.NAME_ENV: "harvester", **(env or {})}
+    if token:
+        around[wire.TOKEN_ENV] = token
+    return subprocess.Popen(
+        [*PLUGIN, *argv],
+        env=around,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def read_address(process: subprocess.Popen[bytes]) -> tuple[str, int]:
+    """From the first line, within the time that hosts allow."""
+    started = time.monotonic()
+    assert process.stdout is not None
+    line = process.stdout.readline().decode().strip()
+    assert time.monotonic() - started < ADDRESS_WITHIN_S
+    host, _, port = line.rpartition(":")
+    assert host == "127.0.0.1", (line, process.stderr and process.stderr.read())
+    return host, int(port)
+
+
+def _drain(process: subprocess.Popen[bytes], plugin: Plugin) -> None:
+    def read(stream: Any, lines: list[str]) -> None:
+        with suppress(ValueError):
+            for line in stream:
+                lines.append(line.decode().rstrip("\n"))
+
+    for stream, lines in ((process.stdout, plugin.out), (process.stderr, plugin.err)):
+        Thread(target=read, args=(stream, lines), daemon=True).start()
+
+
+# --- the orders of rancher-machine, in its order of calls (reference/01 §5.2) --------------------------------------------
+
+
+@dataclass
+class Store:
+    """A machine store with one machine: what a host keeps between its commands."""
+
+    folder: Path
+    name: str
+    driver: dict[str, Any] = field(default_factory=dict)
+    saves: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def place(self) -> Path:
+        return self.folder / "machines" / self.name
+
+    def first_config(self) -> bytes:
+        """What a new machine's plugin is given: a base driver, everything else zero."""
+        base = {
+            "IPAddress": "",
+            "MachineName": self.name,
+            "SSHUser": "",
+            "SSHPort": 0,
+            "SSHKeyPath": "",
+            "StorePath": str(self.folder),
+            "SwarmMaster": False,
+            "SwarmHost": "",
+            "SwarmDiscovery": "",
+        }
+        return dumps(base)
+
+    def config(self) -> bytes:
+        return dumps(self.saves[-1])
+
+    def save(self, plugin: Plugin) -> None:
+        self.saves.append(loads(plugin.call("GetConfigRaw")))
+
+
+def open_driver(plugin: Plugin, config: bytes, *, new: bool = False) -> None:
+    """GetVersion with the fallback to the old name, heartbeats, SetConfigRaw, GetMachineName."""
+    try:
+        assert plugin.call("GetVersion") == wire.API_VERSION
+    except Said:
+        plugin.service = wire.OLD_SERVICE
+        assert plugin.call("GetVersion") == wire.API_VERSION
+    plugin.beat()
+    plugin.call("SetConfigRaw", config)
+    plugin.call("GetMachineName")
+    if new:
+        plugin.call("GetMachineName")
+        assert plugin.call("DriverName") == "harvester"
+
+
+def wait_for_state(plugin: Plugin, wanted: int, pause: float = 0.2, tries: int = 100) -> None:
+    for _ in range(tries):
+        if plugin.call("GetState") == wanted:
+            return
+        time.sleep(pause)
+    raise AssertionError(f"state {wanted} never came")
+
+
+def flag_values(plugin: Plugin, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Every flag's default, then the shared flags, then what the user gave."""
+    values: dict[str, Any] = {flag.name: flag.default for flag in wire.read_flags(plugin.call("GetCreateFlags"))}
+    shared = {
+        "driver": "harvester",
+        "engine-install-url": "https://get.docker.com",
+        "swarm": False,
+        "swarm-image": "swarm:latest",
+        "swarm-master": False,
+        "swarm-discovery": "",
+        "swarm-strategy": "spread",
+        "swarm-host": "tcp://0.0.0.0:3376",
+        "swarm-addr": "",
+        "engine-env": ["A=b"],
+        "custom-install-script": "",
+    }
+    assert set(given) <= set(values), set(given) - set(values)
+    return {**values, **shared, **given}
