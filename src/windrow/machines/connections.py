@@ -66,11 +66,16 @@ class Connection:
     async def confirm(self, recorded: str) -> str:
         """The identity, which must be the recorded one where one is recorded. Raises InfrastructureUnknown."""
         if recorded.startswith(BY_CA):
-            found = (
-                self._fingerprint
-            )  # the credential may see more by now; what was recorded is compared with its like
+            found = self.fingerprint  # the credential may see more by now; like is compared with like
         else:
             found = await self.identity()
+        return self._insist(recorded, found)
+
+    async def compare(self, recorded: str) -> str:
+        """As `confirm`, and nobody is asked: the CA has to say which Harvester it is."""
+        return self._insist(recorded, self.fingerprint)
+
+    def _insist(self, recorded: str, found: str) -> str:
         if not recorded or found == recorded:
             return found
         if found.startswith(BY_CA):
@@ -112,12 +117,12 @@ class Connection:
         try:
             return read_identity(answer(await self.transport.send(ask_identity())))
         except Forbidden:
-            return self._fingerprint
+            return self.fingerprint
         except KubeError as error:
             raise self.unknown(error) from error
 
     @property
-    def _fingerprint(self) -> str:
+    def fingerprint(self) -> str:
         """An identity for credentials that may not read kube-system: the CA that signs this API is Harvester's own,
         and as old as it. Only where there is none does the address have to do."""
         born_with = self.access.ca.strip() or self.access.server

@@ -1,0 +1,211 @@
+"""A child process that cannot be left behind.
+
+It lives in a process group of its own, both of its pipes are drained from the first moment to the last, and its end
+is heard through a pidfd: no thread, no signal handler, no task. Nothing here waits between the start of the process
+and the moment from which `kill` reaches it, so no cancellation can come between them. The process is reaped only
+after its whole group was killed: until then its number cannot belong to anybody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+LINE_KEPT = 4096
+_CHUNK = 65536
+_LAST_PORTIONS = 32
+# Where the kernel has no pidfds the process is looked at so often.
+_LOOK_S = 0.1
+# A killed process is dead in no time; one that hangs in the kernel is not waited for.
+_DEATH_S = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class Lines:
+    """Cuts a stream into lines, whatever their length: of each the beginning is kept."""
+
+    def __init__(self, kept: int = LINE_KEPT) -> None:
+        self._kept = kept
+        self._line = bytearray()
+        self._dropped = 0
+
+    def feed(self, data: bytes) -> list[str]:
+        *whole, rest = data.split(b"\n")
+        lines = []
+        for piece in whole:
+            self._add(piece)
+            lines.append(self._take())
+        self._add(rest)
+        return lines
+
+    def end(self) -> list[str]:
+        """What stands after the last newline."""
+        return [self._take()] if self._line or self._dropped else []
+
+    def _add(self, piece: bytes) -> None:
+        room = self._kept - len(self._line)
+        self._line += piece[:room]
+        self._dropped += max(len(piece) - room, 0)
+
+    def _take(self) -> str:
+        text = self._line.decode(errors="replace").rstrip("\r")
+        if self._dropped:
+            text += f" … ({self._dropped} bytes more)"
+        self._line, self._dropped = bytearray(), 0
+        return text
+
+
+class _Pipe:
+    def __init__(self, stream: IO[bytes], hear: Callable[[str], None], ended: Callable[[], None]) -> None:
+        self.stream, self.hear, self.ended = stream, hear, ended
+        self.lines = Lines()
+
+
+class Child:
+    """A running process. `out` and `err` hear each line of it; `out_ended` and `exited` are set once.
+
+    Raises OSError when it cannot be started. Whoever makes a Child must `kill` it or see `exited`.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        out: Callable[[str], None],
+        err: Callable[[str], None],
+        folder: Path | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.out_ended = asyncio.Event()
+        self.exited = asyncio.Event()
+        self.code: int | None = None
+        self._pidfd = -1
+        self._look: asyncio.TimerHandle | None = None
+        self._pipes: dict[int, _Pipe] = {}
+        self._process = subprocess.Popen(
+            command,
+            bufsize=0,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(env),
+            cwd=folder,
+            umask=0o077,
+            process_group=0,
+        )
+        self.pid = self._process.pid
+        try:
+            self._drain(self._process.stdout, out, self.out_ended.set)
+            self._drain(self._process.stderr, err, lambda: None)
+            self._listen()
+        except BaseException:
+            self.kill()
+            self._reap()
+            raise
+
+    def terminate(self) -> None:
+        """Ask the process to end."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the process and whatever it started. May be repeated."""
+        self._signal(signal.SIGKILL)
+
+    async def bury(self) -> None:
+        """Kill, and return once the process is gone. A cancellation waits for that, and then goes its way."""
+        self.kill()
+        cancelled: asyncio.CancelledError | None = None
+        deadline = self._loop.time() + _DEATH_S
+        alarm = self._loop.call_at(deadline, self.exited.set)
+        while not self.exited.is_set():
+            try:
+                await self.exited.wait()
+            except asyncio.CancelledError as cancel:
+                cancelled = cancel
+        alarm.cancel()
+        if self.code is None:
+            log.error("process %d was killed and does not end; it is left to the system", self.pid)
+        if cancelled is not None:
+            raise cancelled
+
+    def _signal(self, number: int) -> None:
+        if self.code is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    # --- the pipes ------------------------------------------------------------------------------------------------
+
+    def _drain(self, pipe: IO[bytes] | None, hear: Callable[[str], None], ended: Callable[[], None]) -> None:
+        assert pipe is not None
+        os.set_blocking(pipe.fileno(), False)
+        self._pipes[pipe.fileno()] = _Pipe(pipe, hear, ended)
+        self._loop.add_reader(pipe.fileno(), self._read, pipe.fileno())
+
+    def _read(self, number: int) -> bool:
+        """Take a portion of what is there; False when there is no more for now."""
+        pipe = self._pipes[number]
+        try:
+            data = os.read(number, _CHUNK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        for line in pipe.lines.feed(data) if data else ():
+            pipe.hear(line)
+        if not data:
+            self._close(number)
+        return bool(data)
+
+    def _close(self, number: int) -> None:
+        self._loop.remove_reader(number)
+        pipe = self._pipes.pop(number)
+        pipe.stream.close()
+        for line in pipe.lines.end():
+            pipe.hear(line)
+        pipe.ended()
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):
+            self._look = self._loop.call_later(_LOOK_S, self._look_again)
+        else:
+            self._loop.add_reader(self._pidfd, self._ended)
+
+    def _look_again(self) -> None:
+        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return self._ended()
+        self._look = self._loop.call_later(_LOOK_S, self._look_again)
+        return None
+
+    def _ended(self) -> None:
+        """The process is dead and not yet reaped: now its number still names its group, and nobody else's."""
+        self.kill()
+        self._reap()
+
+    def _reap(self) -> None:
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+        if self._look is not None:
+            self._look.cancel()
+        self.code = self._process.wait()
+        # Its last words are still in the pipes; a stranger who holds the other end is not waited for.
+        for number in list(self._pipes):
+            portions = 0
+            while portions < _LAST_PORTIONS and number in self._pipes and self._read(number):
+                portions += 1
+            if number in self._pipes:
+                self._close(number)
+        self.exited.set()

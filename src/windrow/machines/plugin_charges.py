@@ -1,0 +1,158 @@
+"""One machine as the plugin host keeps it, in memory and in a directory of its own.
+
+The ledger learns of a machine when its order was taken. What a driver has noted before that, or notes later (an
+instance's id, an address), stands here: it is written before `Create` begins, so that a host that dies in the middle
+finds what it had begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from windrow.formats.json import NotJson, dumps, loads
+from windrow.machines.plugin_memory import Seal
+from windrow.machines.plugins import Plugin
+from windrow.machines.port import Memory, driver_of
+
+log = logging.getLogger(__name__)
+
+
+class Deed:
+    """Something that is being done to a machine. It is taken once the infrastructure shows it, or it has failed."""
+
+    def __init__(self, verb: Literal["create", "power", "remove"], wanted: str = "") -> None:
+        self.verb, self.wanted = verb, wanted
+        self.task: asyncio.Task[None] | None = None
+        self.over = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._memory: Memory = {}
+        self._error: Exception | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        return self._settled.is_set()
+
+    def take(self, memory: Memory) -> None:
+        """The infrastructure has it; what follows is nobody's wait."""
+        if not self.is_settled:
+            self._memory = memory
+            self._settled.set()
+
+    def fail(self, error: Exception) -> bool:
+        """It was not taken; False where it was before."""
+        if self.is_settled:
+            return False
+        self._error = error
+        self._settled.set()
+        return True
+
+    async def outcome(self, within: float) -> Memory | None:
+        """What `take` was given; None where that has not happened yet. Raises what `fail` was given."""
+        try:
+            async with asyncio.timeout(within):
+                await self._settled.wait()
+        except TimeoutError:
+            return None
+        if self._error is not None:
+            raise self._error
+        return self._memory
+
+
+@dataclass(slots=True)
+class Charge:
+    """A machine the host looks after. `memory` is sealed: it holds no credential."""
+
+    uid: str
+    name: str
+    driver: str
+    credential: str
+    memory: Memory
+    folder: Path
+    begun: bool = False  # a driver was told to make it: something may exist
+    ended: bool = False  # its removal was ordered, so its absence is its end
+    trouble: str = ""  # why the last deed failed after it was taken
+    deed: Deed | None = None
+    plugin: Plugin | None = None  # while a deed has one open, it is used to look as well
+    poked: asyncio.Event = field(default_factory=asyncio.Event)
+    watch: asyncio.Task[None] | None = None
+
+    @property
+    def was_made(self) -> bool:
+        return bool(self.memory.get("WindrowVMUID"))
+
+    @property
+    def recorded(self) -> str:
+        """The Harvester that it is on."""
+        return str(self.memory.get("WindrowHarvesterUID") or "")
+
+    @property
+    def user_data(self) -> Path:
+        return self.folder / "user-data"
+
+    def seal(self, fields: Mapping[str, str]) -> Seal:
+        return Seal(self.driver, fields, self.folder, self.user_data)
+
+    def prepare(self) -> None:
+        """The directory, with the place where docker-machine's drivers put their keys."""
+        (self.folder / "machines" / self.name).mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.folder.chmod(0o700)
+
+    def note(self, memory: Memory, *, begun: bool | None = None) -> None:
+        """Remember, here and on disk."""
+        self.memory = memory
+        self.begun = self.begun if begun is None else begun
+        self.prepare()
+        write_private(self.folder / "memory.json", dumps({"begun": self.begun, "memory": dict(memory)}))
+
+    def forget(self) -> None:
+        """It is gone, and so is what was kept of it here."""
+        self.begun = False
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def open_charge(state: Path, memory: Memory) -> Charge:
+    """The machine of `memory`, with what this host noted of it before, which is newer."""
+    uid = str(memory["WindrowMachineUID"])
+    folder = state / re.sub(r"[^A-Za-z0-9._-]", "_", uid.lstrip("."))
+    charge = Charge(
+        uid=uid,
+        name=str(memory["MachineName"]),
+        driver=driver_of(memory),
+        credential=str(memory.get("WindrowCredential") or ""),
+        memory=memory,
+        folder=folder,
+    )
+    kept = _read(folder / "memory.json")
+    if kept is not None and kept["memory"].get("WindrowMachineUID") == uid:
+        if kept["memory"].get("WindrowVMUID") or not charge.was_made:
+            charge.memory = kept["memory"]
+        charge.begun = kept.get("begun") is True
+    return charge
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        kept = loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, NotJson) as error:
+        log.warning("%s cannot be read (%s); what the ledger holds is used", path, error)
+        return None
+    return kept if isinstance(kept, dict) and isinstance(kept.get("memory"), dict) else None
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Put `data` there at once, or leave what was there; only the owner may read it."""
+    draft = path.with_name(f"{path.name}.new")
+    number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(number, "wb") as file:
+        file.write(data)
+    os.replace(draft, path)

@@ -1,0 +1,168 @@
+"""From machine config fields to a driver's create flags, as Rancher and rancher-machine map them (reference/01 §5.5-5.6).
+
+A field is the flag's name without its first word, in lower camel case: `amazonec2-root-size` is `rootSize`. A host
+sends every flag, those that nobody set with their default, and beside them the flags of its own `create` command.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windrow.formats.json import dumps
+from windrow.machines.port import HARVESTER, Problem
+from windrow.nodedriver.options import BY_FIELD, BadValue, read_value
+from windrow.wire.dockermachine import Flag
+
+# The first flag with one of these in its name takes the path of the machine's cloud-config (reference/01 §5.3).
+_USER_DATA = ("user-data", "userdata", "custom-data", "cloud-config")
+# What may stand in a machine config and is not the driver's: Kubernetes' own, and Rancher's.
+_NOT_OPTIONS = frozenset({"apiVersion", "kind", "metadata", "common", "providerID", "status"})
+# Sizes may be written as quantities for our own driver; a plugin takes whole numbers.
+_NUMBERS = frozenset({"count", "gib", "mib", "switch"})
+
+# What rancher-machine's `create` sends beside the driver's own flags.
+_SHARED: Mapping[str, str | bool] = {
+    "engine-install-url": "https://get.docker.com",
+    "engine-storage-driver": "",
+    "swarm": False,
+    "swarm-image": "swarm:latest",
+    "swarm-master": False,
+    "swarm-discovery": "",
+    "swarm-strategy": "spread",
+    "swarm-host": "tcp://0.0.0.0:3376",
+    "swarm-addr": "",
+    "swarm-experimental": False,
+    "custom-install-script": "",
+    "hostname-override": "",
+}
+
+
+def field_of(flag: str) -> str:
+    """The machine config field of a flag: `harvester-vm-namespace` is `vmNamespace`."""
+    rest = flag.partition("-")[2]
+    return re.sub(r"-(.)", lambda match: match.group(1).upper(), rest)
+
+
+def find_user_data_flag(flags: Sequence[Flag]) -> Flag | None:
+    """The flag that takes the path of the machine's cloud-config."""
+    return next((flag for flag in flags if any(word in flag.name for word in _USER_DATA)), None)
+
+
+def needs_ssh(driver: str) -> Problem:
+    """Said of a driver without such a flag."""
+    return Problem(
+        f"node driver {driver} has no flag for user data, so its machines would need SSH provisioning",
+        "use a driver that has one: its name contains user-data, userdata, custom-data or cloud-config",
+    )
+
+
+def plan_flags(
+    driver: str,
+    flags: Sequence[Flag],
+    options: Mapping[str, Any],
+    credential: Mapping[str, str],
+    user_data: str,
+    *,
+    cluster_name: str = "",
+) -> tuple[dict[str, Any], list[Problem]]:
+    """The value of every flag, and everything that is wrong with `options`.
+
+    `credential` are the credential's fields, which nothing else sets; `user_data` is the path of the document.
+    """
+    taken = find_user_data_flag(flags)
+    if taken is None:
+        return {}, [needs_ssh(driver)]
+    by_field = {field_of(flag.name): flag for flag in flags}
+    values: dict[str, Any] = {"driver": driver, **_SHARED}
+    values |= {flag.name: _default(flag) for flag in flags}
+    if f"{driver}-cluster-name" in values:
+        values[f"{driver}-cluster-name"] = cluster_name
+    problems: list[Problem] = []
+    for field, value in options.items():
+        if field in _NOT_OPTIONS or value is None or value == "" or field in credential:
+            continue
+        flag = by_field.get(field)
+        if flag is None:
+            problems.append(_unknown(driver, field, by_field))
+        elif flag is not taken:
+            values[flag.name] = _read(driver, flag, field, value, problems)
+        elif driver != HARVESTER:
+            problems.append(
+                Problem(
+                    f"{field} is the document by which Windrow makes the machine a node",
+                    "leave it out",
+                    field,
+                )
+            )
+    for field, text in credential.items():
+        if flag := by_field.get(field):
+            values[flag.name] = _read(driver, flag, field, text, problems)
+    values[taken.name] = user_data
+    return values, problems
+
+
+def _default(flag: Flag) -> Any:
+    return list(flag.default) if isinstance(flag.default, tuple) else flag.default
+
+
+def _unknown(driver: str, field: str, known: Mapping[str, Flag]) -> Problem:
+    near = [name for name in known if name.lower() == field.lower()]
+    cure = f"write it as {near[0]}" if near else f"leave it out; {driver} knows {', '.join(sorted(known))}"
+    return Problem(f"{field} is no option of node driver {driver}", cure, field)
+
+
+def _read(driver: str, flag: Flag, field: str, value: Any, problems: list[Problem]) -> Any:
+    option = BY_FIELD.get(field) if driver == HARVESTER else None
+    try:
+        if option is not None and option.form in _NUMBERS and option.type == flag.kind:
+            value = read_value(option, value)
+        return _typed(flag, field, value)
+    except BadValue as bad:
+        problems.append(Problem(str(bad), bad.cure, field))
+        return _default(flag)
+
+
+def _typed(flag: Flag, field: str, value: Any) -> Any:
+    match flag.kind:
+        case "int":
+            return _integer(field, value)
+        case "bool":
+            return _truth(field, value)
+        case "strings":
+            if isinstance(value, str):
+                return [value]
+            if not isinstance(value, list) or not all(isinstance(each, str | int) for each in value):
+                raise BadValue(f"{field} is {value!r}, not a list of text", f"write {field} as a list")
+            return [str(each) for each in value]
+    return _text(value)
+
+
+def _integer(field: str, value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d+\s*", value):
+        return int(value)
+    raise BadValue(f"{field} is {value!r}, not a whole number", f'write {field} as "2"')
+
+
+def _truth(field: str, value: Any) -> bool:
+    truth = (
+        value if isinstance(value, bool) else {"true": True, "false": False}.get(str(value).strip().lower())
+    )
+    if truth is None:
+        raise BadValue(f"{field} is {value!r}, not true or false", f"write {field}: true or false")
+    return truth
+
+
+def _text(value: Any) -> str:
+    """Text as it is; structures as JSON, which is how drivers take them."""
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return str(value)
+    return dumps(value).decode()

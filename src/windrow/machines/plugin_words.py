@@ -1,0 +1,115 @@
+"""What a driver's error text means. Text is all that a plugin sends, so this is reading, not knowing: only words that
+say for certain that the request itself was refused are taken for that, and only one sentence for "it is gone".
+"""
+
+from __future__ import annotations
+
+from windrow.machines.plugins import DriverSaid, PluginError
+from windrow.machines.port import InfrastructureUnknown, MachineRefused, Problem
+
+# An admission's no, whatever status it came with.
+_DENIED = ("denied the request", "exceeded quota", "quota exceeded", "quotaexceeded")
+_SHUT = (
+    "unauthorized",
+    "unauthenticated",
+    "forbidden",
+    "not authorized",
+    "does not accept credential",
+    "access denied",
+    "accessdenied",
+    "authfailure",
+    "authentication",
+    "invalid credential",
+    "invalid token",
+    "expired token",
+    "token expired",
+    "(401)",
+    "(403)",
+    "401 ",
+    "403 ",
+    "x509",
+    "certificate",
+    "kubeconfig",
+)
+_SILENT = (
+    "connection refused",
+    "connection reset",
+    "connection is shut down",
+    "no route to host",
+    "unreachable",
+    "cannot be reached",
+    "could not be reached",
+    "did not answer",
+    "no such host",
+    "name or service not known",
+    "timeout",
+    "timed out",
+    "deadline exceeded",
+    "dial tcp",
+    "unexpected eof",
+    "broken pipe",
+    "temporarily unavailable",
+    "service unavailable",
+    "internal server error",
+    "internal error",
+    "server is currently unable",
+    "etcdserver",
+    "too many requests",
+    "requestlimitexceeded",
+    "throttl",
+    "rate limit",
+    "slow down",
+    "too many retries",
+)
+_PANIC = "panic in the driver"
+# Only these calls judge what was asked for; the others speak of the infrastructure.
+_JUDGING = frozenset({"SetConfigFromFlags", "PreCreateCheck", "Create", "WindrowRewrite"})
+
+
+def says_nothing(text: str) -> bool:
+    """Whether the text leaves open what is true, because nobody could be asked."""
+    low = text.lower()
+    return any(word in low for word in (*_SHUT, *_SILENT))
+
+
+def says_gone(text: str, name: str) -> bool:
+    """Whether the text says of exactly this machine that it is not there."""
+    low = text.lower()
+    if "not found" not in low or name.lower() not in low:
+        return False
+    return not says_nothing(text)
+
+
+def explain(
+    error: DriverSaid | PluginError, driver: str, credential: str, machine: str
+) -> InfrastructureUnknown | MachineRefused:
+    """The error in the port's words: which driver, which credential, what to do."""
+    if isinstance(error, PluginError):
+        return InfrastructureUnknown(f"credential {credential}: {error.fact}", error.cure)
+    text = error.text.strip()
+    low = text.lower()
+    if not any(word in low for word in _DENIED):
+        if any(word in low for word in _SHUT):
+            return InfrastructureUnknown(
+                f"credential {credential} opens nothing for driver {driver}: {text}",
+                "put a valid one into that Secret, with the rights that the driver needs",
+            )
+        if any(word in low for word in _SILENT):
+            return InfrastructureUnknown(
+                f"driver {driver} could not ask (credential {credential}): {text}",
+                "nothing to do if it comes back; it is asked again",
+            )
+        if _PANIC in low:
+            return InfrastructureUnknown(
+                f"driver {driver} crashed (credential {credential}): {text}",
+                "tell its makers; it is tried again",
+            )
+    if error.method in _JUDGING:
+        fact, _, cure = text.rpartition("; ")
+        if not fact:
+            fact, cure = text, "change what it names in the machine config, or on the infrastructure"
+        return MachineRefused([Problem(f"driver {driver} refuses {machine}: {fact}", cure)])
+    return InfrastructureUnknown(
+        f"{error.method} of {machine} by driver {driver} failed (credential {credential}): {text}",
+        "it is tried again",
+    )

@@ -1,0 +1,134 @@
+"""A docker-machine driver of somebody else: its machines are entries in the JSON file that NOOP_WORLD names.
+
+It has a flag of every kind and one for user data, keeps its own words and its own config keys, and knows nothing of
+Windrow. `token` is its secret; "wrong" is a wrong one. A world may hold `delay` (seconds that a Create takes) and
+`broken` (what every call but the local ones then says).
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.unit.machines.driver_server import Refusal, serve
+
+from windrow.wire import dockermachine as wire
+
+FLAGS = (
+    wire.Flag("string", "noop-region", "where", "NOOP_REGION", "north"),
+    wire.Flag("int", "noop-size", "how big", "NOOP_SIZE", 2),
+    wire.Flag("bool", "noop-spot", "whether it may vanish", "NOOP_SPOT", False),
+    wire.Flag("strings", "noop-tag", "words about it", "NOOP_TAG", ("a", "b")),
+    wire.Flag("string", "noop-token", "the secret", "NOOP_TOKEN", ""),
+    wire.Flag("string", "noop-userdata", "path of the user data", "NOOP_USERDATA", ""),
+)
+
+
+class Noop:
+    def __init__(self) -> None:
+        self.path = Path(os.environ["NOOP_WORLD"])
+        self.config: dict[str, Any] = {"Region": "", "InstanceId": "", "Token": "", "Basic": "", "Tags": []}
+
+    @contextmanager
+    def world(self) -> Iterator[dict[str, Any]]:
+        """The machines, for this process alone; what is done to them is written."""
+        with self.path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            world = json.loads(self.path.read_text())
+            if world.get("broken"):
+                raise Refusal(world["broken"])
+            if self.config["Token"] in ("", "wrong"):
+                raise Refusal("401 Unauthorized: the token is not valid")
+            yield world
+            self.path.write_text(json.dumps(world))
+
+    def mine(self, world: dict[str, Any]) -> dict[str, Any]:
+        machine = world["machines"].get(self.config["InstanceId"])
+        if machine is None:
+            raise Refusal(f"machine {self.config['MachineName']} was not found")
+        return machine  # type: ignore[no-any-return]
+
+    def set_config(self, raw: bytes) -> None:
+        self.config |= json.loads(raw)
+
+    def get_config(self, _: Any) -> bytes:
+        return json.dumps(self.config).encode()
+
+    def set_flags(self, value: Any) -> None:
+        values = wire.read_options(value)
+        if values["noop-size"] == 13:
+            raise Refusal("size 13 is unlucky")
+        token = str(values["noop-token"])
+        self.config |= {
+            "Region": values["noop-region"],
+            "Size": values["noop-size"],
+            "Spot": values["noop-spot"],
+            "Tags": values["noop-tag"],
+            "Token": token,
+            "Basic": base64.b64encode(token.encode()).decode(),
+            "UserDataFile": values["noop-userdata"],
+        }
+
+    def pre_create_check(self, _: Any) -> None:
+        with self.world():
+            print(f"checking with token {self.config['Token']}", flush=True)
+
+    def create(self, _: Any) -> None:
+        document = Path(self.config["UserDataFile"]).read_text()
+        with self.world() as world:
+            self.config["InstanceId"] = f"i-{len(world['made'])}"
+            world["made"].append(self.config["MachineName"])
+            machine = {"state": wire.STARTING, "config": dict(self.config), "document": document}
+            world["machines"][self.config["InstanceId"]] = machine
+            delay = world.get("delay", 0)
+        time.sleep(delay)
+        with self.world() as world:
+            stillborn = world.get("stillborn")
+            self.mine(world).update(state=wire.ERROR if stillborn else wire.RUNNING, ip="198.51.100.7")
+        if stillborn:
+            raise Refusal("no capacity in region")
+        self.config["IPAddress"] = "198.51.100.7"
+
+    def remove(self, _: Any) -> None:
+        with self.world() as world:
+            world["machines"].pop(self.config["InstanceId"], None)
+
+    def turn(self, state: int) -> None:
+        with self.world() as world:
+            self.mine(world)["state"] = state
+
+    def state(self, _: Any) -> int:
+        with self.world() as world:
+            return int(self.mine(world)["state"])
+
+    def address(self, _: Any) -> str:
+        with self.world() as world:
+            return str(self.mine(world)["ip"])
+
+
+def main() -> None:
+    noop = Noop()
+    serve(
+        {
+            "GetCreateFlags": lambda _: wire.write_flags(FLAGS),
+            "SetConfigRaw": noop.set_config,
+            "GetConfigRaw": noop.get_config,
+            "SetConfigFromFlags": noop.set_flags,
+            "PreCreateCheck": noop.pre_create_check,
+            "Create": noop.create,
+            "Remove": noop.remove,
+            "Start": lambda _: noop.turn(wire.RUNNING),
+            "Stop": lambda _: noop.turn(wire.STOPPED),
+            "Restart": lambda _: noop.turn(wire.RUNNING),
+            "GetState": noop.state,
+            "GetIP": noop.address,
+            "DriverName": lambda _: "noop",
+        }
+    )

@@ -1,0 +1,440 @@
+"""Machines through a driver that knows nothing of Windrow: whatever speaks docker-machine can be used."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.machines.binaries import a_binary, noop_driver
+
+from windrow.assembly.clock import SystemClock
+from windrow.machines.plugin_host import Pace, PluginMachines
+from windrow.machines.plugins import Patience
+from windrow.machines.port import (
+    InfrastructureUnknown,
+    MachineRefused,
+    MachineSpec,
+    Memory,
+    Power,
+    Sighting,
+    planned_memory,
+)
+from windrow.values.chance import Chance
+from windrow.wire import dockermachine as wire
+
+CREDENTIAL = "cattle-global-data:cc-noop"
+TOKEN = "t0ken-of-the-day"
+DOCUMENT = "#cloud-config\nwrite_files:\n- content: 'token: s3cret-of-the-cluster'\n"
+FAST = Pace(
+    quick=timedelta(seconds=0.2),
+    steady=timedelta(seconds=0.4),
+    doubtful=timedelta(seconds=0.3),
+    create_taken=5.0,
+    other_taken=5.0,
+)
+
+
+def a_spec(name: str = "m-1", uid: str = "uid-1", **options: Any) -> MachineSpec:
+    return MachineSpec(name, uid, "c1", "cluster-1", CREDENTIAL, options, DOCUMENT, driver="noop")
+
+
+class Country:
+    """The noop driver's world, and the host that works in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "world.json"
+        self.change(machines={}, made=[])
+        self.token = TOKEN
+        self.binary: Path | None = noop_driver(folder)
+        self.machines = self.a_host()
+
+    def a_host(self, pace: Pace = FAST) -> PluginMachines:
+        async def no_kubeconfig(credential: str) -> str:
+            raise AssertionError("a foreign driver has no kubeconfig")
+
+        async def fields(driver: str, credential: str) -> Mapping[str, str]:
+            assert (driver, credential) == ("noop", CREDENTIAL)
+            if not self.token:
+                raise LookupError("there is no such Secret")
+            return {"token": self.token}
+
+        return PluginMachines(
+            lambda driver: self.binary if driver == "noop" else None,
+            no_kubeconfig,
+            fields,
+            self.folder / "state",
+            SystemClock(),
+            Chance(1),
+            env={"PATH": os.environ["PATH"], "NOOP_WORLD": str(self.path)},
+            pace=pace,
+            patience=Patience(close=1.0),
+        )
+
+    def read(self) -> dict[str, Any]:
+        world: dict[str, Any] = json.loads(self.path.read_text())
+        return world
+
+    def change(self, **change: Any) -> None:
+        world = self.read() if self.path.exists() else {}
+        self.path.write_text(json.dumps({**world, **change}))
+
+    def vms(self) -> list[str]:
+        return [machine["config"]["MachineName"] for machine in self.read()["machines"].values()]
+
+    def only(self) -> dict[str, Any]:
+        (machine,) = self.read()["machines"].values()
+        return dict(machine)
+
+    def processes(self) -> list[str]:
+        """The plugin processes of this test that live."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                line = (entry / "cmdline").read_bytes()
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if str(self.folder).encode() in line and b"docker-machine-driver" in line and state != "Z":
+                found.append(line.decode())
+        return found
+
+
+@asynccontextmanager
+async def running(machines: PluginMachines) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(machines.run())
+        yield
+        task.cancel()
+
+
+@pytest.fixture
+async def country(tmp_path: Path) -> AsyncIterator[Country]:
+    made = Country(tmp_path)
+    async with running(made.machines):
+        yield made
+    assert made.processes() == []
+
+
+async def seen(machines: PluginMachines, wanted: Callable[[Sighting], bool], uid: str = "uid-1") -> Sighting:
+    async with asyncio.timeout(20):
+        async for _, sighting in machines.sightings().changes():
+            if sighting is not None and sighting.machine_uid == uid and wanted(sighting):
+                return sighting
+    raise AssertionError("the sightings ended")
+
+
+async def born(country: Country, spec: MachineSpec | None = None) -> Memory:
+    memory = await country.machines.ensure(spec or a_spec(), None)
+    await seen(country.machines, lambda s: bool(s.addresses))
+    return memory
+
+
+async def test_a_machine_is_made_with_the_document_and_seen(country: Country) -> None:
+    await born(country, a_spec(region="south", size="4", spot=True, tag=["x"]))
+
+    machine = country.only()
+    assert machine["document"] == DOCUMENT
+    config = machine["config"]
+    assert (config["Region"], config["Size"], config["Spot"], config["Tags"]) == ("south", 4, True, ["x"])
+    assert (config["MachineName"], config["Token"]) == ("m-1", TOKEN)
+    assert (await seen(country.machines, lambda s: s.state == "running")).addresses == ("198.51.100.7",)
+
+
+async def test_flags_that_nobody_set_have_their_defaults(country: Country) -> None:
+    await born(country)
+
+    config = country.only()["config"]
+    assert (config["Region"], config["Size"], config["Spot"], config["Tags"]) == (
+        "north",
+        2,
+        False,
+        ["a", "b"],
+    )
+
+
+async def test_the_memory_knows_the_machine_and_no_secret(country: Country) -> None:
+    memory = await born(country)
+    kept = (country.folder / "state" / "uid-1" / "memory.json").read_text()
+
+    for text in (json.dumps(dict(memory)), kept):
+        assert TOKEN not in text
+        assert "dDBrZW4tb2YtdGhlLWRheQ" not in text  # the same in base64
+        assert "s3cret" not in text
+        assert str(country.folder) not in text
+    assert memory["WindrowDriver"] == "noop"
+    assert memory["WindrowMachineUID"] == "uid-1"
+    assert memory["WindrowVMUID"]
+    assert memory["InstanceId"] == "i-0"
+
+
+async def test_the_document_is_private_while_it_is_needed_and_gone_then(country: Country) -> None:
+    country.change(delay=1.5)
+    path = country.folder / "state" / "uid-1" / "user-data"
+    await country.machines.ensure(a_spec(), None)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+    await seen(country.machines, lambda s: s.state == "running")
+    for _ in range(50):
+        if not path.exists():
+            break
+        await asyncio.sleep(0.1)
+    assert not path.exists()
+
+
+async def test_an_order_is_taken_while_create_still_runs(country: Country) -> None:
+    country.change(delay=3)
+    memory = await country.machines.ensure(a_spec(), None)
+
+    assert country.only()["state"] == wire.STARTING
+    assert (await seen(country.machines, lambda s: s.presence == "present")).state == "starting"
+    assert await country.machines.ensure(a_spec(), memory) == memory
+    assert country.read()["made"] == ["m-1"]
+
+
+async def test_a_create_that_shows_nothing_in_time_is_waited_for(country: Country) -> None:
+    country.binary = a_binary(
+        country.folder,
+        "noop",
+        """
+        import time
+        from tests.unit.machines import noop_driver
+        create = noop_driver.Noop.create
+        noop_driver.Noop.create = lambda self, _: (time.sleep(1), create(self, _))[1]
+        noop_driver.main()
+        """,
+    )
+    hasty = country.a_host(Pace(FAST.quick, FAST.steady, FAST.doubtful, create_taken=0.5))
+    async with running(hasty):
+        with pytest.raises(InfrastructureUnknown, match="is making m-1, which does not show yet"):
+            await hasty.ensure(a_spec(), None)
+        while not country.read()["made"]:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)
+        assert (await hasty.ensure(a_spec(), None))["WindrowVMUID"]
+    assert country.read()["made"] == ["m-1"]
+
+
+async def test_what_is_wrong_with_options_is_told_by_name_and_makes_nothing(country: Country) -> None:
+    problems = await country.machines.check(
+        [a_spec(size="many", colour="red", spot="perhaps"), a_spec("m-2")]
+    )
+
+    assert {problem.field for problem in problems} == {"size", "colour", "spot"}
+    assert "colour is no option of node driver noop" in " ".join(map(str, problems))
+    assert "region, size, spot, tag, token, userdata" in " ".join(map(str, problems))
+    assert country.read()["made"] == []
+
+
+async def test_a_drivers_own_refusal_is_a_refusal(country: Country) -> None:
+    (problem,) = await country.machines.check([a_spec(size=13)])
+    assert "size 13 is unlucky" in problem.fact
+    with pytest.raises(MachineRefused, match="size 13 is unlucky"):
+        await country.machines.ensure(a_spec(size=13), None)
+
+
+async def test_a_wrong_credential_leaves_everything_unknown(country: Country) -> None:
+    memory = await born(country)
+    country.token = "wrong"
+    sighting = await seen(country.machines, lambda s: s.presence == "unknown")
+    assert CREDENTIAL in sighting.because
+    assert "401" in sighting.because
+    for order in (
+        country.machines.remove(memory, frozenset()),
+        country.machines.check([a_spec("m-2", "uid-2")]),
+        country.machines.ensure(a_spec("m-2", "uid-2"), None),
+    ):
+        with pytest.raises(InfrastructureUnknown, match=CREDENTIAL):
+            await order
+    country.token = TOKEN
+    assert (await seen(country.machines, lambda s: s.presence == "present")).state == "running"
+
+
+async def test_a_rotated_credential_is_used_at_once(country: Country) -> None:
+    memory = await born(country)
+    country.token = "t0ken-of-the-morrow"
+    await country.machines.power(memory, Power.OFF)
+    assert country.only()["state"] == wire.STOPPED
+
+
+async def test_a_credential_that_is_gone_is_said(country: Country) -> None:
+    country.token = ""
+    with pytest.raises(InfrastructureUnknown, match=f"{CREDENTIAL} cannot be read"):
+        await country.machines.ensure(a_spec(), None)
+
+
+async def test_a_driver_that_is_not_installed_is_said(country: Country) -> None:
+    country.binary = None
+    with pytest.raises(InfrastructureUnknown, match="noop is not installed"):
+        await country.machines.plan(a_spec())
+    with pytest.raises(InfrastructureUnknown, match="noop is not installed"):
+        await country.machines.ensure(a_spec(), None)
+
+
+async def test_a_driver_without_user_data_is_refused_by_name(country: Country) -> None:
+    country.binary = a_binary(
+        country.folder,
+        "noop",
+        """
+        from tests.unit.machines import noop_driver
+        noop_driver.FLAGS = noop_driver.FLAGS[:-1]
+        noop_driver.main()
+        """,
+    )
+    with pytest.raises(MachineRefused, match="noop has no flag for user data.*SSH provisioning"):
+        await country.machines.ensure(a_spec(), None)
+
+
+async def test_only_the_sentence_that_names_the_machine_makes_it_missing(country: Country) -> None:
+    await born(country)
+    country.change(broken="the token is valid, the account was not found")
+    assert "not found" in (await seen(country.machines, lambda s: s.presence == "unknown")).because
+
+    country.change(broken="", machines={})
+    assert "m-1" in (await seen(country.machines, lambda s: s.presence == "missing")).because
+
+
+async def test_a_machine_is_stopped_and_started(country: Country) -> None:
+    memory = await born(country)
+    for _ in range(2):
+        await country.machines.power(memory, Power.OFF)
+    assert (await seen(country.machines, lambda s: s.state == "stopped")).addresses == ()
+    await country.machines.power(memory, Power.ON)
+    await seen(country.machines, lambda s: s.state == "running")
+
+
+async def test_a_machine_that_is_not_there_is_not_powered(country: Country) -> None:
+    memory = await born(country)
+    country.change(machines={})
+    with pytest.raises(MachineRefused, match="m-1 is not there"):
+        await country.machines.power(memory, Power.ON)
+
+
+async def test_a_removed_machine_is_gone_and_so_is_what_was_kept_of_it(country: Country) -> None:
+    memory = await born(country)
+    await country.machines.remove(memory, frozenset())
+    await seen(country.machines, lambda s: s.presence == "missing")
+    await country.machines.remove(memory, frozenset())
+
+    assert country.vms() == []
+    assert not (country.folder / "state" / "uid-1" / "memory.json").exists()
+
+
+async def test_what_was_never_begun_is_not_removed(country: Country) -> None:
+    await born(country)
+    stranger = planned_memory(a_spec("m-1", "uid-2"))
+    await country.machines.remove(stranger, frozenset())
+    await seen(country.machines, lambda s: s.presence == "missing", "uid-2")
+    assert country.vms() == ["m-1"]
+
+
+async def test_a_machine_still_being_made_is_removed_once_it_is_made(country: Country) -> None:
+    country.change(delay=1.5)
+    memory = await country.machines.ensure(a_spec(), None)
+    await country.machines.remove(memory, frozenset())
+    await seen(country.machines, lambda s: s.presence == "missing")
+    assert country.vms() == []
+
+
+async def test_a_host_that_died_during_create_takes_up_what_runs(tmp_path: Path) -> None:
+    country = Country(tmp_path)
+    country.change(delay=60)
+    async with running(country.machines):
+        await country.machines.ensure(a_spec(), None)
+    assert country.processes() == []
+
+    country.change(delay=0)
+    after = country.machines = country.a_host()
+    async with running(after):
+        memory = await after.ensure(a_spec(), planned_memory(a_spec()))
+        assert memory["InstanceId"] == "i-0"
+        assert country.read()["made"] == ["m-1"]
+        await after.remove(planned_memory(a_spec()), frozenset())
+        await seen(after, lambda s: s.presence == "missing")
+    assert country.vms() == []
+
+
+async def test_what_was_begun_and_does_not_run_is_cleared_away_and_made_anew(country: Country) -> None:
+    country.change(delay=0, stillborn=True)
+    hasty = country.machines
+    with pytest.raises(MachineRefused, match="no capacity"):
+        for _ in range(3):  # the first order may be taken before the driver gives up
+            await hasty.ensure(a_spec(), None)
+    country.change(stillborn=False)
+    await hasty.ensure(a_spec(), None)
+    await seen(hasty, lambda s: s.state == "running")
+    assert country.vms() == ["m-1"]
+
+
+async def test_a_machine_known_from_the_ledger_is_seen_after_a_restart(tmp_path: Path) -> None:
+    country = Country(tmp_path)
+    async with running(country.machines):
+        memory = await born(country)
+    again = country.a_host()
+    async with running(again):
+        again.watch_over(memory)
+        assert (await seen(again, lambda s: s.presence == "present")).addresses == ("198.51.100.7",)
+
+
+async def test_what_a_driver_cannot_rewrite_is_said_once(
+    country: Country, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    memory = await born(country)
+    for _ in range(2):
+        assert await country.machines.rewrite(memory, "#cloud-config\n") == memory
+    assert sum("cannot replace what its machines read" in line for line in caplog.messages) == 1
+
+
+async def test_the_drivers_words_are_logged_without_its_secrets(
+    country: Country, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await born(country)
+    assert "(m-1) checking with token …" in caplog.messages
+    assert TOKEN not in caplog.text
+
+
+async def test_no_more_plugins_run_at_once_than_allowed(tmp_path: Path) -> None:
+    country = Country(tmp_path)
+    async with running(country.machines):
+        memories = [await country.machines.ensure(a_spec(f"m-{n}", f"uid-{n}"), None) for n in range(6)]
+        for n in range(6):
+            await seen(country.machines, lambda s: s.state == "running", f"uid-{n}")
+    narrow = PluginMachines(
+        lambda _: country.binary,
+        _never,
+        _token,
+        country.folder / "state",
+        SystemClock(),
+        Chance(1),
+        env={"PATH": os.environ["PATH"], "NOOP_WORLD": str(country.path)},
+        at_once=2,
+        pace=FAST,
+    )
+    async with running(narrow):
+        for memory in memories:
+            narrow.watch_over(memory)
+        most = 0
+        for _ in range(30):
+            most = max(most, len(country.processes()))
+            await asyncio.sleep(0.03)
+        for n in range(6):
+            await seen(narrow, lambda s: s.state == "running", f"uid-{n}")
+    assert most <= 2
+
+
+async def _never(credential: str) -> str:
+    raise AssertionError
+
+
+async def _token(driver: str, credential: str) -> Mapping[str, str]:
+    return {"token": TOKEN}
