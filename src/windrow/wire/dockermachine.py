@@ -192,7 +192,7 @@ def write_flags(flags: Iterable[Flag]) -> list[Boxed]:
 def _write_flag(flag: Flag) -> Boxed:
     value: dict[str, Any] = {"Name": flag.name, "Usage": flag.usage, "EnvVar": flag.env}
     if flag.kind != "bool":
-        value["Value"] = flag.default
+        value["Value"] = list(flag.default) if isinstance(flag.default, tuple) else flag.default
     return Boxed(_FLAGS[flag.kind][0], value)
 
 
@@ -229,7 +229,7 @@ def _write_option(name: str, value: Option) -> Boxed:
     registered = _OPTIONS.get(value.__class__)
     if registered is None:
         raise BadGob(f"the option {name!r} is a {value.__class__.__name__}; it may be str, int, bool or list")
-    return Boxed(registered, value)
+    return Boxed(registered, list(value) if isinstance(value, tuple) else value)
 
 
 def read_options(value: Any) -> dict[str, str | int | bool | list[str]]:

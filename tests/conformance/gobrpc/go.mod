@@ -1,0 +1,3 @@
+module windrow.io/gobrpc
+
+go 1.21
