@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pytest
+from tests.contract.plugin_world import GO_DRIVER, go_world, plugin_world
 from tests.contract.rack_world import rack_world
 
 from windrow.assembly.clock import LoopClock, run_story
@@ -100,23 +103,44 @@ async def memory_world() -> AsyncIterator[World]:
     yield MemoryWorld()
 
 
-WORLDS: dict[str, Callable[[], AbstractAsyncContextManager[World]]] = {
-    "memory": memory_world,
-    "direct": rack_world,
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A kind of world: how it is made, how its time passes, and which sentences it cannot promise, each with why."""
+
+    world: Callable[[], AbstractAsyncContextManager[World]]
+    run: Callable[[Coroutine[Any, Any, None]], None] = run_story
+    cannot: dict[str, str] = field(default_factory=dict)
+
+
+# What no host can give to a plugin that knows nothing of marks or documents (reference/01 §3).
+GO_CANNOT = {
+    "test_a_rewritten_document_is_what_the_machine_reads_next": "it cannot replace a document",
+    "test_the_memory_names_the_machine_and_what_it_made": "its claims have names of its own",
 }
+STAGES: dict[str, Stage] = {
+    "memory": Stage(memory_world),
+    "direct": Stage(rack_world),
+    # Real processes take real time.
+    "plugin": Stage(plugin_world, asyncio.run),
+}
+if os.environ.get(GO_DRIVER):
+    STAGES["go plugin"] = Stage(go_world, asyncio.run, GO_CANNOT)
 
 Story = Callable[[World], Awaitable[None]]
 
 
-@pytest.fixture(params=sorted(WORLDS))
+@pytest.fixture(params=sorted(STAGES))
 def play(request: pytest.FixtureRequest) -> Callable[[Story], None]:
-    """Runs a story in a fresh world of each kind, on a driven clock."""
+    """Runs a story in a fresh world of each kind, in that kind's time."""
+    stage = STAGES[request.param]
+    if why := stage.cannot.get(request.function.__name__):
+        pytest.skip(why)
 
     async def staged(story: Story) -> None:
-        async with WORLDS[request.param]() as world:
+        async with stage.world() as world:
             await story(world)
 
-    return lambda story: run_story(staged(story))
+    return lambda story: stage.run(staged(story))
 
 
 async def seen(world: World, uid: str, wanted: Callable[[Sighting], bool]) -> Sighting:

@@ -50,7 +50,7 @@ from windrow.machines.port import (
     Sighting,
     planned_memory,
 )
-from windrow.nodedriver.configuration import read_fields
+from windrow.nodedriver.configuration import read_fields, read_memory
 from windrow.nodedriver.plans import planned_claims
 from windrow.reconcile.alarm import either
 from windrow.values.chance import Chance
@@ -549,6 +549,8 @@ class PluginMachines:
             "WindrowVMUID": vm_uid or charge.memory.get("WindrowVMUID"),
         }
         memory |= {"MachineName": spec.name, **{key: value for key, value in ours.items() if value}}
+        if not memory.get("WindrowClaims") and await _is_ours(plugin):
+            memory["WindrowClaims"] = list(planned_claims(read_memory(memory)))
         charge.note(memory, begun=begun)
 
     # --- power ----------------------------------------------------------------------------------------------------

@@ -228,9 +228,9 @@ async def test_a_plugin_that_ignores_close_and_sigterm_is_killed(plugins: Plugin
 async def test_what_a_plugin_started_goes_with_it(plugins: Plugins, pids: Path) -> None:
     body = f"""child = subprocess.Popen(['sleep', '60'])
 open({str(pids)!r}, 'a').write(f'{{child.pid}}\\n')
-serve({{}})"""
-    async with plugins.open(body):
-        assert len(pids.read_text().split()) == 2
+serve({{'GetState': lambda _: 1 if child.poll() is None else 7}})"""
+    async with plugins.open(body) as plugin:
+        assert await plugin.call("GetState") == 1
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.05, 0.2, 0.35, 0.6, 1.0])
