@@ -13,6 +13,7 @@
 musl, OpenSSL and CPython are compiled once for each set of sources, recipe and compiler, and kept below
 $XDG_CACHE_HOME/windrow/driver; what follows (compile our modules, link, pack) takes seconds. Nothing that is built
 depends on the day, the user, or a folder's name. docs/explanation/one-file-driver.md tells why it is built so.
+Exit code 3: this machine has not got what a build needs, and the text says what; 1: the build failed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 
 import sources  # noqa: E402
-from sources import CannotBuild, Source  # noqa: E402
+from sources import CannotBuild, NothingToBuildFrom, Source  # noqa: E402
 
 NAME = "docker-machine-driver-harvester"
 ENTRY = "windrow.plugin.__main__"
@@ -52,6 +53,9 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 TOOLS = {"gcc": "gcc", "ld": "binutils", "make": "make", "perl": "perl", "patch": "patch"}
 HEADERS = ("/usr/include/linux/version.h", "linux-libc-dev")
 PYTHON = "3.13"
+# Where file systems keep files in huge pages, a program that lies on their boundaries is mapped by 2 MB at a time, and
+# each process is charged for all of it. Beside the boundaries it is charged for what it touches.
+NOT_HUGE = "-Wl,-Ttext-segment=0x410000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +89,11 @@ def check_tools() -> None:
     if not Path(HEADERS[0]).exists():
         missing.append(HEADERS[1])
     if missing:
-        raise CannotBuild(f"To compile the driver, install (names of Debian's packages): {' '.join(missing)}")
+        raise NothingToBuildFrom(
+            f"To compile the driver, install (names of Debian's packages): {' '.join(missing)}"
+        )
     if platform.system() != "Linux" or platform.machine() not in ARCHITECTURES:
-        raise CannotBuild(
+        raise NothingToBuildFrom(
             f"The driver is built on Linux, on x86_64 or aarch64; this is {platform.system()} {platform.machine()}."
         )
 
@@ -106,22 +112,32 @@ def key(chosen: Sequence[Source]) -> str:
 
 def have_interpreter(where: Path, given: Path | None, *, strict: bool) -> Interpreter:
     """The libraries of the pinned sources, from the cache if they are there; see `sources` for aged pins."""
-    pins = sources.read_pins(sources.PINS.read_text())
-    pinned = [pins[package] for package in sources.PACKAGES.values()]
+    pinned = pins()
     if (where / key(pinned) / "done").exists():
         return _interpreter(where / key(pinned), pinned)
-    files = given or where / "files"
-    files.mkdir(parents=True, exist_ok=True)
-    apt = None
-    if given is None and any(sources.bad_files(pin, files) for pin in pinned):
-        apt = sources.Apt(where / "apt")
-        apt.update()
-    chosen = list(sources.choose(pins, apt, files, strict=strict).values())
+    chosen, files = have_sources(where, given, strict=strict)
     folder = where / key(chosen)
     with _alone(folder.with_suffix(".lock")):
         if not (folder / "done").exists():
             _compile(chosen, files, folder)
     return _interpreter(folder, chosen)
+
+
+def pins() -> list[Source]:
+    by_package = sources.read_pins(sources.PINS.read_text())
+    return [by_package[package] for package in sources.PACKAGES.values()]
+
+
+def have_sources(where: Path, given: Path | None, *, strict: bool) -> tuple[list[Source], Path]:
+    """What is to be compiled, and the folder its files are in. The network is asked only for what is not there."""
+    files = given or where / "files"
+    files.mkdir(parents=True, exist_ok=True)
+    apt = None
+    if given is None and any(sources.bad_files(pin, files) for pin in pins()):
+        apt = sources.Apt(where / "apt")
+        apt.update()
+    by_package = {pin.package: pin for pin in pins()}
+    return list(sources.choose(by_package, apt, files, strict=strict).values()), files
 
 
 def _interpreter(folder: Path, built_from: Sequence[Source]) -> Interpreter:
@@ -160,7 +176,8 @@ def roots() -> dict[str, Path]:
     yaml = importlib.util.find_spec("yaml")
     if yaml is None or yaml.origin is None:
         raise CannotBuild("PyYAML is missing in this Python; run: make driver (it uses the project's own)")
-    return {"windrow": ROOT / "src" / "windrow", "yaml": Path(yaml.origin).parent}
+    lean = {path.stem: path.with_suffix("") for path in (HERE / "lean").glob("*.py")}
+    return {"windrow": ROOT / "src" / "windrow", "yaml": Path(yaml.origin).parent, **lean}
 
 
 def freeze(interpreter: Interpreter, into: Path, entry: str, folders: Mapping[str, Path]) -> str:
@@ -270,15 +287,16 @@ def build(where: Path, out: Path, given: Path | None, *, strict: bool) -> tuple[
         return interpreter, write_results(interpreter, program, modules, out)
 
 
-def verify(given: Path | None, *, strict: bool) -> int:
-    """Everything from the sources on, twice; folders of different length, so that no path can hide."""
-    files = given or cache() / "files"
+def verify(given: Path | None) -> int:
+    """Everything from the pinned sources on, twice; folders of different length, so that no path can hide."""
+    check_tools()
+    _, files = have_sources(cache(), given, strict=True)
     results = []
     with tempfile.TemporaryDirectory(prefix="windrow-verify-") as scratch:
         for name in ("one", "another-and-longer"):
             folder = Path(scratch) / name
             start = time.monotonic()
-            _, archive = build(folder / "cache", folder / "out", files, strict=strict)
+            _, archive = build(folder / "cache", folder / "out", files, strict=True)
             results.append((_digest(folder / "out" / NAME), _digest(archive)))
             print(
                 f"{name}: program {results[-1][0]}, archive {results[-1][1]}, {time.monotonic() - start:.0f} s"
@@ -313,9 +331,8 @@ def tell_news() -> int:
     where = cache()
     apt = sources.Apt(where / "apt")
     apt.update()
-    pins = sources.read_pins(sources.PINS.read_text())
-    for package in sources.PACKAGES.values():
-        sources.tell_of_newer(pins[package], pins[package], apt)
+    for pin in pins():
+        sources.tell_of_newer(pin, pin, apt)
     return 0
 
 
@@ -347,11 +364,11 @@ def main(arguments: Sequence[str]) -> int:
         if wanted.news:
             return tell_news()
         if wanted.verify:
-            return verify(wanted.sources, strict=wanted.strict)
+            return verify(wanted.sources)
         _, archive = build(cache(), wanted.out, wanted.sources, strict=wanted.strict)
     except CannotBuild as why:
         print(f"no driver was built: {why}", file=sys.stderr)
-        return 1
+        return why.code
     print(f"{archive}: {archive.stat().st_size / 1e6:.1f} MB, sha256 {_digest(archive)}")
     print(f"{NAME}: {(wanted.out / NAME).stat().st_size / 1e6:.1f} MB")
     if wanted.no_measure:

@@ -107,7 +107,12 @@ users:
 
 NAME = "m-1"
 _MARKS = {"harvesterhci.io/creator": "docker-machine-driver-harvester", "harvesterhci.io/vmName": NAME}
-_META = {"name": NAME, "namespace": "default", "uid": "5b9ec1ba-0f26-4b53-9bd1-5ff63c2cb2b9", "labels": _MARKS}
+_META = {
+    "name": NAME,
+    "namespace": "default",
+    "uid": "5b9ec1ba-0f26-4b53-9bd1-5ff63c2cb2b9",
+    "labels": _MARKS,
+}
 _MACHINE = {
     "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": _META,
     "spec": {"runStrategy": "RerunOnFailure", "template": {"spec": {"domain": {"devices": {}}}}},

@@ -35,6 +35,7 @@ SUITES = ("", "-updates")
 SECURITY = "-security"
 # The tree's name in the build -> Debian's name for the source package.
 PACKAGES = {"musl": "musl", "openssl": "openssl", "python": "python3.13"}
+APT_MAY_TAKE_S = 600
 KEYRINGS = (
     "/usr/share/keyrings/debian-archive-keyring.pgp",
     "/usr/share/keyrings/debian-archive-keyring.gpg",
@@ -42,7 +43,15 @@ KEYRINGS = (
 
 
 class CannotBuild(Exception):
-    """One sentence of fact and one of cure."""
+    """One sentence of fact and one of cure; `code` is the exit code it means."""
+
+    code = 1
+
+
+class NothingToBuildFrom(CannotBuild):
+    """This machine has not got, and cannot get, what a build needs: nothing is wrong with ours."""
+
+    code = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +165,13 @@ class Apt:
         self.where = where
         self.archives, self.security = archives(debian_addresses(_machine_entries()))
         if not self.archives:
-            raise CannotBuild(
+            raise NothingToBuildFrom(
                 "This machine's apt names no Debian archive, so there is nowhere to take the sources from. "
                 "Build on Debian, or give a folder with the pinned files: --sources DIR."
             )
         keyring = next((path for path in KEYRINGS if Path(path).exists()), None)
         if keyring is None:
-            raise CannotBuild("Debian's keys are missing; install debian-archive-keyring.")
+            raise NothingToBuildFrom("Debian's keys are missing; install debian-archive-keyring.")
         stanzas = [
             _stanza(address, [f"{RELEASE}{end}" for end in SUITES], keyring) for address in self.archives
         ]
@@ -175,7 +184,9 @@ class Apt:
     def update(self) -> None:
         done = self._run("apt-get", "update", "-o", "APT::Update::Error-Mode=any")
         if done.returncode:
-            raise CannotBuild(f"apt cannot read Debian's index of {RELEASE}: {_last_lines(done.stderr)}")
+            raise NothingToBuildFrom(
+                f"apt cannot read Debian's index of {RELEASE}: {_last_lines(done.stderr)}"
+            )
 
     @functools.cache  # noqa: B019  # one Apt for each run
     def versions(self, package: str) -> list[Source]:
@@ -228,10 +239,15 @@ class Apt:
         }
         options = [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
         environment = {**os.environ, "LC_ALL": "C"}
-        return subprocess.run(
-            [command[0], *options, *command[1:]],
-            cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=900,
-        )  # fmt: skip
+        try:
+            return subprocess.run(
+                [command[0], *options, *command[1:]],
+                cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=APT_MAY_TAKE_S,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise NothingToBuildFrom(
+                f"{command[0]} had no answer within {APT_MAY_TAKE_S} s; try again later."
+            ) from None
 
 
 def read_index(text: str) -> Iterator[Source]:
@@ -290,13 +306,13 @@ def _choose_one(pin: Source, apt: Apt | None, files: Path, *, strict: bool) -> S
     if not bad_files(pin, files):
         return pin
     if apt is None:
-        raise CannotBuild(f"{pin}: {bad_files(pin, files)}; put the pinned files into {files}.")
+        raise NothingToBuildFrom(f"{pin}: {bad_files(pin, files)}; put the pinned files into {files}.")
     indexed = pin.version in [source.version for source in apt.versions(pin.package)]
     trouble = apt.fetch(pin, files) if indexed else apt.fetch_from_pool(pin, files)
     if not trouble and not (trouble := bad_files(pin, files)):
         return pin
     if strict:
-        raise CannotBuild(f"The pinned {pin} is not to be had ({trouble}). Run: make driver-pins")
+        raise NothingToBuildFrom(f"The pinned {pin} is not to be had ({trouble}). Run: make driver-pins")
     return newest(pin.package, apt, files)
 
 
@@ -309,7 +325,7 @@ def newest(package: str, apt: Apt, files: Path) -> Source:
             return source
         troubles.append(f"{source.version}: {trouble}")
         print(f"note: {source} is in the index, but not to be had: {trouble}", file=sys.stderr)
-    raise CannotBuild(
+    raise NothingToBuildFrom(
         f"Debian's index offers no {package} that can be fetched ({'; '.join(troubles) or 'none named'})."
     )
 

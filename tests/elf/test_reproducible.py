@@ -18,13 +18,11 @@ from tests.elf.conftest import ROOT
 
 @pytest.fixture(scope="module")
 def libraries() -> None:
-    pins = build.sources.read_pins(build.sources.PINS.read_text())
     try:
         build.check_tools()
     except build.CannotBuild as why:
         pytest.skip(str(why))
-    key = build.key([pins[package] for package in build.sources.PACKAGES.values()])
-    if not (build.cache() / key / "done").exists():
+    if not (build.cache() / build.key(build.pins()) / "done").exists():
         pytest.skip("the pinned libraries are not compiled here; run: make driver")
 
 
