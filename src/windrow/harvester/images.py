@@ -30,6 +30,7 @@ class Image:
     trouble: str
     virtual_size: int
     is_iso: bool | None
+    is_cdi: bool = False  # kept by CDI in a storage class of the user's choice, instead of by Longhorn
 
     @property
     def is_ready(self) -> bool:
@@ -52,6 +53,7 @@ def read_image(raw: Mapping[str, Any]) -> Image:
         trouble=next((found.message for found in (limit, imported) if found and found.message), ""),
         virtual_size=int(dig(raw, "status", "virtualSize", default=0)),
         is_iso=is_iso(raw),
+        is_cdi=dig(raw, "spec", "backend", default="") == "cdi",
     )
 
 

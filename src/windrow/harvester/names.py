@@ -52,6 +52,9 @@ NETWORK_ROUTE = "network.harvesterhci.io/route"
 STORAGE_NETWORK = "storage-network.settings.harvesterhci.io"
 
 # On storage classes.
+# In which modes claims of a class can be made, as JSON: `{"Block":["ReadWriteMany"]}`; Harvester wants it on classes
+# that are not Longhorn's.
+CLAIM_MODES = "cdi.harvesterhci.io/storageProfileVolumeModeAccessModes"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 # On host nodes as labels, and on VMIs of our creator as annotations with the same keys.

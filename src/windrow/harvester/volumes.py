@@ -10,6 +10,7 @@ from typing import Any
 from windrow.formats.json import NotJson, dumps, loads
 from windrow.harvester.identity import is_marked
 from windrow.harvester.names import CLAIM_TEMPLATES, IMAGE_ID
+from windrow.harvester.storage_classes import LONGHORN, ClaimModes
 from windrow.kube.objects import Raw, annotations_of, dig
 from windrow.values.chance import ALPHABET
 
@@ -27,6 +28,7 @@ class Disk:
     is_cdrom: bool = False
     boot_order: int = 0
     hotpluggable: bool = False
+    modes: ClaimModes = LONGHORN
 
 
 def claim_name(vm: str, disk: str, machine_uid: str) -> str:
@@ -54,10 +56,10 @@ def claim_template(disk: Disk, marks: Mapping[str, str]) -> Raw:
     return {
         "metadata": metadata,
         "spec": {
-            "accessModes": ["ReadWriteMany"],
+            "accessModes": [disk.modes.access],
             "resources": {"requests": {"storage": f"{disk.size_gib}Gi"}},
             "storageClassName": disk.storage_class,
-            "volumeMode": "Block",
+            "volumeMode": disk.modes.volume,
         },
         "status": {},
     }

@@ -68,7 +68,8 @@ def run(
 ) -> R:
     """The talk's result; its exceptions come through.
 
-    `send` answers one request, whatever the status, and raises the KubeError of a broken connection. `watch` yields
+    `send` answers one request, whatever the status, and raises the KubeError of a broken connection; repeating what
+    may be repeated is its business. `watch` yields
     events until the server ends the watch, and raises what it is refused with; it is closed when enough was heard.
     `pause` waits for so many seconds.
     """
@@ -114,32 +115,6 @@ class _Runner:
             return answer(self._send(request))
         except KubeError as error:
             return error
-
-
-def patient(send: Send, pause: Callable[[float], object], tries: int = 3) -> Send:
-    """`send`, repeating what may be repeated: reads, and what was never sent or was put off by the server."""
-
-    def asking(request: Request) -> Reply:
-        for waited_s in range(1, tries):
-            try:
-                reply = send(request)
-            except NotTrusted:
-                raise
-            except Unreachable:
-                pass
-            except Unanswered:
-                if not request.is_read:
-                    raise
-            else:
-                if reply.status != 429 and not (request.is_read and reply.status in _PASSING_STATUS):
-                    return reply
-            pause(waited_s)
-        return send(request)
-
-    return asking
-
-
-_PASSING_STATUS = (500, 502, 503, 504)
 
 
 class _Verdict(Exception):

@@ -89,7 +89,7 @@ def _ensure_vm(configuration: Configuration, found: Found) -> Talk[str]:
         for disk in configuration.disks
         if disk.image and (image := found.image(image_ref(configuration, disk.image))) is not None
     }
-    vm = build_vm(plan_vm(configuration, classes))
+    vm = build_vm(plan_vm(configuration, classes, found.class_modes))
     try:
         made = yield Call(requests.create(VM, vm), f"order VM {configuration.machine_name}")
     except Exists:

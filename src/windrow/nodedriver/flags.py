@@ -138,18 +138,16 @@ def _affinity(text: str) -> str:
     try:
         affinity = loads(text) if text.strip() else None
     except NotJson:
-        affinity = _yaml_map(text)
-    if affinity is None:
-        return ""
-    return text if isinstance(affinity, str) else dumps(affinity).decode()
+        return _as_json(text)
+    return "" if affinity is None else text
 
 
-def _yaml_map(text: str) -> Any:
+def _as_json(text: str) -> str:
     try:
         found = load(text)
     except NotYaml:
         return text
-    return found if isinstance(found, dict) else text
+    return dumps(found).decode() if isinstance(found, dict) else text
 
 
 def _text(value: Any) -> str:

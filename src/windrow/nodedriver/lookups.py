@@ -9,7 +9,7 @@ from windrow.harvester.images import Image, read_image
 from windrow.harvester.key_pairs import KeyPair, read_key_pair
 from windrow.harvester.kinds import IMAGE, KEY_PAIR, NETWORK
 from windrow.harvester.networks import Network, read_network
-from windrow.harvester.storage_classes import StorageClass, read_storage_class
+from windrow.harvester.storage_classes import ClaimModes, StorageClass, read_storage_class
 from windrow.kube import requests
 from windrow.kube.errors import Forbidden, KubeError, NotFound
 from windrow.kube.refs import STORAGE_CLASS, Ref
@@ -43,6 +43,11 @@ class Found:
         found = self.readings.get(ref)
         return found if isinstance(found, KeyPair) else None
 
+    @property
+    def class_modes(self) -> Mapping[str, ClaimModes]:
+        """How disks are claimed, by storage class; those that were not looked up are left out."""
+        return {each.name: each.modes for each in self.readings.values() if isinstance(each, StorageClass)}
+
 
 def image_ref(configuration: Configuration, name: str) -> Ref:
     namespace, image = configuration.qualified(name)
@@ -55,21 +60,22 @@ def key_pair_ref(configuration: Configuration) -> Ref:
 
 
 def needed_to_build(configuration: Configuration) -> list[Ref]:
-    """What the VM cannot be written without: images, for their classes, and the key pair, for its key."""
+    """What the VM cannot be written without: images, for their classes, classes, for how disks are claimed from them,
+    and the key pair, for its key."""
     refs = [image_ref(configuration, disk.image) for disk in configuration.disks if disk.image]
     if configuration.key_pair_name:
         refs.append(key_pair_ref(configuration))
+    refs += [
+        STORAGE_CLASS.ref(disk.storage_class)
+        for disk in configuration.disks
+        if disk.storage_class and not disk.image
+    ]
     return refs
 
 
 def needed_to_run(configuration: Configuration) -> list[Ref]:
     """Everything the VM refers to."""
     refs = needed_to_build(configuration)
-    refs += [
-        STORAGE_CLASS.ref(disk.storage_class)
-        for disk in configuration.disks
-        if disk.storage_class and not disk.image
-    ]
     for card in configuration.cards:
         namespace, name = configuration.qualified(card.network)
         if name:
@@ -78,7 +84,18 @@ def needed_to_run(configuration: Configuration) -> list[Ref]:
 
 
 def look_up(refs: Sequence[Ref]) -> Talk[Found]:
-    """Read each of `refs` once. Absence and lack of rights are findings; every other error is raised."""
+    """Read each of `refs` once, and the storage classes of images that are not Longhorn's. Absence and lack of rights
+    are findings; every other error is raised."""
+    found = yield from _read(refs)
+    images = [each for each in found.readings.values() if isinstance(each, Image)]
+    classes = {
+        STORAGE_CLASS.ref(image.storage_class) for image in images if image.is_cdi and image.storage_class
+    }
+    more = yield from _read(sorted(classes - found.readings.keys() - found.errors.keys(), key=str))
+    return Found({**found.readings, **more.readings}, {**found.errors, **more.errors})
+
+
+def _read(refs: Sequence[Ref]) -> Talk[Found]:
     wanted = tuple(dict.fromkeys(refs))
     if not wanted:
         return Found()

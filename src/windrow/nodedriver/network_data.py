@@ -35,12 +35,14 @@ def find_network_problems(text: str) -> list[Problem]:
         document = load(text)
     except NotYaml as error:
         return [
-            _problem(f"networkData is not YAML: {' '.join(str(error).split())}", "correct it at that place")
+            Problem(
+                f"networkData is not YAML: {' '.join(str(error).split())}", "correct it at that place", FIELD
+            )
         ]
     if isinstance(document, dict) and "network" in document:
         document = document["network"]
     if not isinstance(document, dict):
-        return [_problem("networkData is not a map", "start it with version: 1 or version: 2")]
+        return [Problem("networkData is not a map", "start it with version: 1 or version: 2", FIELD)]
     if "version" not in document:
         return [_missing("version")]
     if str(document["version"]) != "1":
@@ -106,4 +108,5 @@ def _missing(section: str) -> Problem:
 
 
 def _problem(fact: str, cure: str) -> Problem:
-    return Problem(fact, cure, FIELD)
+    """With a fact in the driver's own words."""
+    return Problem(fact, cure, FIELD, go=fact)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from windrow.harvester.cloud_init_secret import INLINE_LIMIT
 from windrow.harvester.identity import marks
+from windrow.harvester.storage_classes import LONGHORN, ClaimModes
 from windrow.harvester.vms import CloudInit, HostDevice, Nic, VmPlan
 from windrow.harvester.volumes import Disk, claim_name
 from windrow.nodedriver.configuration import Configuration
@@ -21,8 +22,13 @@ def planned_claims(configuration: Configuration) -> tuple[str, ...]:
     )
 
 
-def plan_vm(configuration: Configuration, image_classes: Mapping[str, str]) -> VmPlan:
-    """The VM. `image_classes` gives the storage class that clones each image named by a disk.
+def plan_vm(
+    configuration: Configuration,
+    image_classes: Mapping[str, str],
+    class_modes: Mapping[str, ClaimModes] | None = None,
+) -> VmPlan:
+    """The VM. `image_classes` gives the storage class that clones each image named by a disk, `class_modes` how
+    disks are claimed from the classes that need not be as Longhorn's.
 
     User data is never inline, whatever its length: it carries tokens, and a VM is read by more people than a Secret.
     """
@@ -31,7 +37,7 @@ def plan_vm(configuration: Configuration, image_classes: Mapping[str, str]) -> V
         namespace=configuration.vm_namespace,
         guest_cluster=configuration.cluster_name,
         marks=marks(configuration.cluster_uid, configuration.machine_uid),
-        disks=_disks(configuration, image_classes),
+        disks=_disks(configuration, image_classes, class_modes or {}),
         nics=tuple(_nic(place, card) for place, card in enumerate(configuration.cards)),
         cloud_init=_cloud_init(configuration.network_data),
         cores=configuration.cpu,
@@ -53,12 +59,16 @@ def plan_vm(configuration: Configuration, image_classes: Mapping[str, str]) -> V
     )
 
 
-def _disks(configuration: Configuration, image_classes: Mapping[str, str]) -> tuple[Disk, ...]:
+def _disks(
+    configuration: Configuration, image_classes: Mapping[str, str], class_modes: Mapping[str, ClaimModes]
+) -> tuple[Disk, ...]:
     wishes = configuration.disks
     # Without any boot order the cloud-init disk, which stands first, would be booted.
     nothing_boots = not any(wish.boot_order for wish in wishes)
     return tuple(
-        _disk(configuration, name, claim, wish, image_classes, boots=nothing_boots and place == 0)
+        _disk(
+            configuration, name, claim, wish, image_classes, class_modes, boots=nothing_boots and place == 0
+        )
         for place, (name, claim, wish) in enumerate(
             zip(configuration.disk_names, planned_claims(configuration), wishes, strict=True)
         )
@@ -71,14 +81,17 @@ def _disk(
     claim: str,
     wish: DiskWish,
     image_classes: Mapping[str, str],
+    class_modes: Mapping[str, ClaimModes],
     *,
     boots: bool,
 ) -> Disk:
+    storage_class = image_classes[wish.image] if wish.image else wish.storage_class
     return Disk(
         name=name,
         claim=claim,
         size_gib=wish.size_gib,
-        storage_class=image_classes[wish.image] if wish.image else wish.storage_class,
+        storage_class=storage_class,
+        modes=class_modes.get(storage_class, LONGHORN),
         image="/".join(configuration.qualified(wish.image)) if wish.image else "",
         bus=wish.bus or ("sata" if wish.is_cdrom else "virtio"),
         is_cdrom=wish.is_cdrom,

@@ -18,6 +18,7 @@ from windrow.nodedriver.problems import Problem
 from windrow.nodedriver.user_data import render_user_data
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _MAC = re.compile(r"([0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}")
 _DISK_BUSES = ("virtio", "sata", "scsi", "usb")
 _CDROM_BUSES = ("sata", "scsi", "usb")
@@ -88,6 +89,17 @@ def _size(configuration: Configuration) -> Iterator[Problem]:
             f"reservedMemorySize is {reserved} MiB of {configuration.memory_gib} GiB; nothing is left for the guest",
             "reserve less, or ask for more memory",
             "reservedMemorySize",
+        )
+
+
+def _cpu_model(configuration: Configuration) -> Iterator[Problem]:
+    """KubeVirt makes a node label of it, so that the VM is placed on a host that has this CPU."""
+    model = configuration.cpu_model
+    if model and not (_LABEL_NAME.fullmatch(model) and len(model) <= 63):
+        yield Problem(
+            f"cpuModel is {model!r}, which is no name of a CPU model",
+            "use host-model, host-passthrough or a model that a host of Harvester has, or leave it out",
+            "cpuModel",
         )
 
 
@@ -244,6 +256,7 @@ def _private_key(configuration: Configuration) -> Iterator[Problem]:
 RULES: tuple[Rule, ...] = (
     _names,
     _size,
+    _cpu_model,
     _switches,
     _disks,
     _cards,

@@ -25,6 +25,8 @@ REMOVED = "machine removed."
 
 # How long there may be no instance, or none that is placed, before the VM is asked for the reason.
 LOOK_S = 15
+# How long the VM and its instance may disagree about the end of a stop.
+SETTLE_S = 3
 # A crash, or a refusal of its pod, may heal by itself: KubeVirt tries again in between. A full Harvester seldom does.
 CRASH_PATIENCE_S = 60
 NO_ROOM_PATIENCE_S = 180
@@ -65,7 +67,7 @@ def wait_for_stopped(ref: Ref, within: timedelta = WITHIN) -> Talk[None]:
             return gone or Pending("nothing is heard of it yet", STOPPED)
         if vmi_ref not in seen and (vm.is_created or vm.status not in _AT_REST):
             # An instance whose guest has powered off stays; only the instance tells that.
-            look_s = 0 if vm.status in _AT_REST else LOOK_S
+            look_s = SETTLE_S if vm.status in _AT_REST else LOOK_S
             return Pending("its instance is still there", STOPPED, look_s=look_s)
         vmi: Vmi | None = seen.get(vmi_ref)
         shown = judge_state(vm, vmi)

@@ -33,9 +33,7 @@ from windrow.nodedriver.rules import find_problems
 from windrow.nodedriver.state import State
 from windrow.nodedriver.steps import Note, Talk
 from windrow.nodedriver.waits import RESTARTED, wait_for_address, wait_for_stopped
-
-# docker-machine's numbers, as `wire.dockermachine` has them.
-RUNNING, STOPPED, STOPPING, STARTING, ERROR = 1, 4, 5, 6, 7
+from windrow.wire.dockermachine import ERROR, RUNNING, STARTING, STOPPED, STOPPING
 
 _NUMBERS: dict[State, int] = {
     "provisioning": STARTING,

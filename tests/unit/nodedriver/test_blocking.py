@@ -20,9 +20,9 @@ from windrow.kube.errors import (
     Unauthorized,
     Unreachable,
 )
-from windrow.kube.requests import Event, Reply, Request, get
+from windrow.kube.requests import Event, Reply, Request
 from windrow.nodedriver import waits
-from windrow.nodedriver.blocking import LONGEST_WATCH_S, PAUSE_S, patient
+from windrow.nodedriver.blocking import LONGEST_WATCH_S, PAUSE_S
 from windrow.nodedriver.steps import InVain, NotInTime
 
 REF = VM.ref("m", "ns")
@@ -253,61 +253,3 @@ def test_a_page_of_a_proxy_is_not_taken_for_the_absence_of_the_vm() -> None:
     shelf.then(lambda found: found.drop(REF))
     shelf.run(waits.wait_for_removal(REF))
     assert len(shelf.asked) == 2  # it went on watching, and heard of the end
-
-
-# --- patience with single requests ---------------------------------------------------------------------------------
-
-
-class Line:
-    """Answers in the order given, and counts the pauses."""
-
-    def __init__(self, *answers: Reply | KubeError) -> None:
-        self.answers = list(answers)
-        self.paused: list[float] = []
-
-    def send(self, request: Request) -> Reply:
-        answer = self.answers.pop(0)
-        if isinstance(answer, KubeError):
-            raise answer
-        return answer
-
-
-FINE = Reply(200, b"{}")
-READ, WRITE = get(REF), Request("POST", "/x", body=b"{}")
-
-
-@pytest.mark.parametrize(
-    ("request_", "first"),
-    [
-        (READ, Unreachable("no route")),
-        (WRITE, Unreachable("no route")),
-        (READ, Unanswered("reset")),
-        (READ, Reply(503)),
-        (READ, Reply(429)),
-        (WRITE, Reply(429)),
-    ],
-)
-def test_what_may_be_repeated_is_repeated(request_: Request, first: Any) -> None:
-    line = Line(first, FINE)
-    assert patient(line.send, line.paused.append)(request_) == FINE
-    assert line.paused == [1]
-
-
-@pytest.mark.parametrize("first", [Unanswered("reset"), NotTrusted("not that CA")])
-def test_what_may_have_happened_or_cannot_change_is_not_repeated(first: KubeError) -> None:
-    line = Line(first, FINE)
-    with pytest.raises(type(first)):
-        patient(line.send, line.paused.append)(WRITE)
-    assert patient(line.send, line.paused.append)(WRITE) == FINE
-
-
-def test_a_write_that_failed_in_the_server_is_not_repeated() -> None:
-    line = Line(Reply(500), FINE)
-    assert patient(line.send, line.paused.append)(WRITE).status == 500
-
-
-def test_patience_ends() -> None:
-    line = Line(*[Unreachable("no route")] * 3)
-    with pytest.raises(Unreachable):
-        patient(line.send, line.paused.append)(READ)
-    assert line.paused == [1, 2]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.nodedriver.shelf import Shelf, refusal
 
-from windrow.formats.json import loads
+from windrow.formats.json import dumps, loads
 from windrow.harvester.identity import marks
 from windrow.harvester.kinds import IMAGE, KEY_PAIR, NETWORK, VMI
 from windrow.harvester.names import REMOVED_CLAIMS
@@ -110,10 +110,37 @@ def test_a_repeated_order_finds_what_is_there(way: str) -> None:
     assert shelf.objects == before
 
 
-def test_an_order_without_images_begins_with_the_vm(way: str) -> None:
+def test_an_empty_disk_is_claimed_as_its_class_allows(way: str) -> None:
+    modes = {"Filesystem": ["ReadWriteOnce"]}
+    annotation = {"cdi.harvesterhci.io/storageProfileVolumeModeAccessModes": dumps(modes).decode()}
+    shelf = Shelf((STORAGE_CLASS.ref("lvm"), {"metadata": {"annotations": annotation}}))
+    ordered(shelf, way, replace(BASE, disk_info=(DiskWish("", "lvm", 10),)))
+    assert shelf.log == ["GET storageclasses/lvm", "POST ns/virtualmachines", "POST ns/secrets"]
+    [claim] = claim_templates(shelf)
+    assert (claim["spec"]["accessModes"], claim["spec"]["volumeMode"]) == (["ReadWriteOnce"], "Filesystem")
+
+
+def test_a_disk_from_an_image_outside_longhorn_is_claimed_as_its_class_allows(way: str) -> None:
+    modes = {"Block": ["ReadWriteOnce"]}
+    annotation = {"cdi.harvesterhci.io/storageProfileVolumeModeAccessModes": dumps(modes).decode()}
+    shelf = a_shelf()
+    shelf.put(IMAGE.ref("image", "ns"), {**READY, "spec": {**READY["spec"], "backend": "cdi"}})
+    shelf.put(STORAGE_CLASS.ref("lh"), {"metadata": {"annotations": annotation}})
+    ordered(shelf, way)
+    assert shelf.log[:2] == ["GET virtualmachineimages/image", "GET storageclasses/lh"]
+    assert claim_templates(shelf)[0]["spec"]["accessModes"] == ["ReadWriteOnce"]
+
+
+def test_a_class_that_may_not_be_read_is_taken_to_be_as_longhorn_s(way: str) -> None:
     shelf = Shelf()
-    ordered(shelf, way, replace(BASE, disk_info=(DiskWish("", "longhorn", 10),)))
-    assert shelf.log == ["POST ns/virtualmachines", "POST ns/secrets"]
+    shelf.answer("GET", "lvm", refusal(403, "Forbidden", "may not"))
+    ordered(shelf, way, replace(BASE, disk_info=(DiskWish("", "lvm", 10),)))
+    assert claim_templates(shelf)[0]["spec"]["accessModes"] == ["ReadWriteMany"]
+
+
+def claim_templates(shelf: Shelf) -> Any:
+    annotations = shelf.objects[REF.path]["metadata"]["annotations"]
+    return loads(annotations["harvesterhci.io/volumeClaimTemplates"])
 
 
 def test_a_key_pair_gives_its_public_key(way: str) -> None:

@@ -1,0 +1,195 @@
+"""A whole emulated Harvester behind blocking calls: what the plugin's runner sees, on a clock that jumps.
+
+Each call drives the emulator's event loop until it is answered; between calls its time stands still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from tests.stories.rackside import a_harvester
+
+from windrow.assembly.clock import DrivenLoop
+from windrow.emulator.guests.blank import BlankMachine
+from windrow.emulator.guests.hardware import Hardware, Wires
+from windrow.emulator.harvester import Harvester
+from windrow.harvester.kinds import VM
+from windrow.kube.objects import Raw
+from windrow.kube.refs import PVC, SECRET, Ref
+from windrow.kube.requests import Event, Reply, Request
+from windrow.nodedriver.blocking import run
+from windrow.nodedriver.configuration import UNSET, Configuration
+from windrow.nodedriver.flags import identify, read_flags
+from windrow.nodedriver.steps import Talk
+from windrow.values.chance import Chance
+
+NAME = "c1-pool1-abcde-fghij"
+TICK_S = 5
+
+FLAGS: dict[str, Any] = {
+    "harvester-vm-namespace": "default",
+    "harvester-cluster-name": "c1",
+    "harvester-cpu-count": 2,
+    "harvester-memory-size": 4,
+    "harvester-disk-info": '{"disks":[{"imageName":"default/jammy","size":40,"bootOrder":1}]}',
+    "harvester-network-info": '{"interfaces":[{"networkName":"default/vlan50"}]}',
+    "harvester-ssh-user": "ubuntu",
+    "harvester-ssh-port": 22,
+}
+
+
+def a_machine(name: str = NAME, seed: int = 1, **flags: Any) -> Configuration:
+    """A machine as a host configures it; flags are given with underscores and without their prefix."""
+    given = {f"harvester-{key.replace('_', '-')}": value for key, value in flags.items()}
+    onto = replace(UNSET, machine_name=name, store_path="/store")
+    return identify(read_flags(FLAGS | given, onto), Chance(seed))
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+class Rack:
+    def __init__(self, runner: asyncio.Runner, harvester: Harvester, guests: list[BlankMachine]) -> None:
+        self._runner, self.harvester = runner, harvester
+        self.guests = guests  # every power-on so far
+        self.line = harvester.api.local()
+        self.log: list[str] = []
+        self.notes: list[str] = []
+        # What happens instead of the request of that number, or after it: for tests of crashes and lost answers.
+        self.before: dict[int, Callable[[], None]] = {}
+        self.after: dict[int, Callable[[], None]] = {}
+
+    def play(self, talk: Talk[Any]) -> Any:
+        return run(talk, self.send, self.watch, self.now, self.notes.append, pause=self.pause)
+
+    def calls(self, talk: Talk[Any]) -> tuple[Any, list[str]]:
+        """The talk's result, and what it asked."""
+        begun = len(self.log)
+        return self.play(talk), self.log[begun:]
+
+    # What the runner is given.
+
+    def send(self, request: Request) -> Reply:
+        number = self._note(request.method, request.path)
+        reply = self._run(self.line.send(request))
+        self.after.pop(number, lambda: None)()
+        return reply
+
+    def watch(self, request: Request) -> Iterator[Event | None]:
+        name = (request.parameter("fieldSelector") or "").partition("=")[2]
+        number = self._note("WATCH", f"{request.path}/{name}")
+        stack = AsyncExitStack()
+        events = self._run(stack.enter_async_context(self.line.stream(request)))
+        coming = self._task(anext(events, None))
+        try:
+            self.after.pop(number, lambda: None)()
+            while True:
+                if not self._run(_done(coming)):
+                    yield None
+                    continue
+                event = coming.result()
+                if event is None:
+                    return
+                coming = self._task(anext(events, None))
+                yield event
+        finally:
+            coming.cancel()
+            self._run(asyncio.sleep(0))
+            self._run(stack.aclose())
+
+    def now(self) -> datetime:
+        return self._run(_now(self.harvester))
+
+    def pause(self, seconds: float) -> None:
+        self._run(asyncio.sleep(seconds))
+
+    # What tests look at and do.
+
+    def get(self, ref: Ref) -> Raw:
+        return self._run(self.line.get(ref))
+
+    def find(self, ref: Ref) -> Raw | None:
+        return self._run(self.line.find(ref))
+
+    def names(self, kind: Any) -> list[str]:
+        return sorted(raw["metadata"]["name"] for raw in self._run(self.line.list(kind, "default")))
+
+    def patch(self, ref: Ref, change: Raw) -> Raw:
+        return self._run(self.line.patch(ref, change))
+
+    def delete(self, ref: Ref) -> None:
+        self._run(self.line.delete(ref))
+
+    def create(self, kind: Any, raw: Raw) -> Raw:
+        return self._run(self.line.create(kind, raw))
+
+    def leftovers(self) -> list[str]:
+        """Machines' objects that are there after Harvester has had time to collect them."""
+        self.pause(120)
+        secrets = [name for name in self.names(SECRET) if name.endswith("-cloudinit")]
+        return self.names(VM) + self.names(PVC) + secrets
+
+    def _note(self, method: str, path: str) -> int:
+        number = len(self.log)
+        self.before.pop(number, lambda: None)()
+        self.log.append(f"{method} {'/'.join(path.split('/')[-2:])}")
+        return number
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._runner.run(work)
+
+    def _task(self, work: Any) -> asyncio.Task[Any]:
+        async def waiting() -> Any:
+            return await work
+
+        return self._runner.get_loop().create_task(waiting())
+
+
+@contextmanager
+def a_rack(**guest: Any) -> Iterator[Rack]:
+    """`guest` is how guests are: `hangs`, `agent`, …"""
+    guests: list[BlankMachine] = []
+
+    def boot(hardware: Hardware, wires: Wires) -> BlankMachine:
+        guests.append(BlankMachine(hardware, wires, **{"agent": True, **guest}))
+        return guests[-1]
+
+    with asyncio.Runner(loop_factory=DrivenLoop) as runner:
+        block = a_harvester(machine=boot)
+        opened: asyncio.Future[Harvester] = runner.get_loop().create_future()
+        closing = asyncio.Event()
+
+        async def living() -> None:
+            async with block as harvester:
+                opened.set_result(harvester)
+                await closing.wait()
+
+        life = runner.get_loop().create_task(living())
+
+        async def either() -> Harvester:
+            await asyncio.wait({life, opened}, return_when=asyncio.FIRST_COMPLETED)
+            return opened.result() if opened.done() else life.result()
+
+        harvester = runner.run(either())
+        yield Rack(runner, harvester, guests)
+        closing.set()
+
+        async def ended() -> None:
+            await life
+
+        runner.run(ended())
+
+
+async def _now(harvester: Harvester) -> datetime:
+    return harvester.pace.clock.now()
+
+
+async def _done(task: asyncio.Task[Any]) -> bool:
+    done, _ = await asyncio.wait({task}, timeout=TICK_S)
+    return bool(done)
