@@ -9,6 +9,7 @@ are counted while reading, so that no header is believed.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import re
@@ -16,7 +17,6 @@ import stat
 import struct
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -308,18 +308,18 @@ def _bad(fact: str, cure: str) -> Fault:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Every error of the archive readers is a Fault: the file is broken."""
+    """Every error of the archive readers is a Fault: the file is broken. They raise nearly anything."""
     try:
         yield
-    except (
-        tarfile.TarError,
-        zipfile.BadZipFile,
-        zlib.error,
-        gzip.BadGzipFile,
-        EOFError,
-        NotImplementedError,
-        UnicodeError,
-        ValueError,
-        struct.error,
-    ) as error:
-        raise _bad(f"the archive is broken ({error})", "build it again, and take its new SHA-256") from error
+    except Fault:
+        raise
+    except Exception as error:
+        # What the disk itself says is another matter; EINVAL is a seek to where no file begins.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise
+        raise _broken(error) from error
+
+
+def _broken(error: Exception) -> Fault:
+    said = "".join(char if char.isprintable() else "?" for char in str(error))[:200] or type(error).__name__
+    return _bad(f"the archive is broken ({said})", "build it again, and take its new SHA-256")

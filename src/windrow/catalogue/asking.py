@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from windrow.catalogue.faults import Fault
 from windrow.catalogue.platforms import find_loader
-from windrow.catalogue.schemas import Flag
 from windrow.values.clock import Clock, pause
+from windrow.wire.dockermachine import Flag
 
 T = TypeVar("T")
 

@@ -231,6 +231,7 @@ class Catalogue:
                 reset = Reset(driver.name, changes, "every start brings the built-in drivers into order")
                 log.warning("NodeDriver %s: reset %s: %s", reset.name, ", ".join(reset.fields), reset.because)
                 await self._api.patch(ref, {"spec": fixed_fields(driver)})
+        await self._sweep()  # the process before may have ended before it came to that
         self._started.set()
         return SETTLED
 

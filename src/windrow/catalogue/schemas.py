@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from windrow.catalogue.faults import Fault
 from windrow.catalogue.kinds import machine_config
 from windrow.catalogue.reading import NO_HINTS, Hints
 from windrow.kube.objects import Raw, annotations_of, dig, labels_of, new_object
 from windrow.kube.refs import CRD, Kind
+from windrow.wire.dockermachine import Flag
 
 # Rancher's own label on what it makes of a driver.
 DRIVER_LABEL = "io.cattle.node_driver.name"
@@ -29,21 +30,6 @@ _FIELD = re.compile(r"[A-Za-z0-9_.]{1,200}")
 # What every object has for itself.
 _TAKEN = frozenset({"apiVersion", "kind", "metadata", "status"})
 _SECRET_NAMES = frozenset({"sshKeyContents", "sshKey", "privateKeyFile"})
-
-
-class Flag(Protocol):
-    """A create flag as the driver tells it; windrow.wire.dockermachine has the value."""
-
-    @property
-    def kind(self) -> Literal["string", "int", "bool", "strings"]: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def usage(self) -> str: ...
-    @property
-    def env(self) -> str: ...
-    @property
-    def default(self) -> Any: ...
 
 
 Type = Literal["string", "password", "boolean", "array[string]"]

@@ -62,6 +62,9 @@ class Store:
                 place.mkdir(mode=0o700, parents=True, exist_ok=True)
                 for left in place.glob(f"*{PARTIAL}"):
                     _remove(left)
+            for download in self._downloads.iterdir():
+                if self.find(download.name) is not None:  # the crash came between the last two steps
+                    _remove(download)
 
     # -- downloads ---------------------------------------------------------------------------------------------------
 

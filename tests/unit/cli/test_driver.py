@@ -22,21 +22,13 @@ from windrow.client.client import Client
 from windrow.client.downloads import DownloadFailed
 from windrow.kube.refs import CRD, NAMESPACE
 from windrow.values.chance import Chance
+from windrow.wire.dockermachine import Flag
 
 Windrow = Callable[..., Any]
 Manager = Any
 
 URL = "https://drivers.example/docker-machine-driver-noop.tar.gz"
 FILE = a_driver()
-
-
-@dataclass(frozen=True)
-class Flag:
-    kind: str = "string"
-    name: str = "noop-user-data"
-    usage: str = "what cloud-init gets"
-    env: str = ""
-    default: str = ""
 
 
 @dataclass
@@ -57,7 +49,7 @@ class Shop:
     async def ask_flags(self, path: Path) -> tuple[Flag, ...]:
         if not self.answers:
             raise RuntimeError("it printed its usage")
-        return (Flag(),)
+        return (Flag("string", "noop-user-data", "what cloud-init gets", "NOOP_USER_DATA", ""),)
 
     def get(self, name: str) -> Any:
         return self.manager.do(lambda api: api.get(NODE_DRIVER.ref(name)))

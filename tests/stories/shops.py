@@ -1,0 +1,151 @@
+"""A management API with a catalogue of node drivers, for stories: what URLs deliver and programs answer is handed in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.unit.catalogue.files import DRIVER, HERE, a_driver, sha256
+
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.stores.memory import MemoryStore
+from windrow.assembly.clock import LoopClock, run_story
+from windrow.assembly.embedded import install_kinds, management_api
+from windrow.assembly.machinery import running
+from windrow.catalogue.controller import Catalogue
+from windrow.catalogue.kinds import NODE_DRIVER, crds, machine_config
+from windrow.catalogue.store import Store
+from windrow.client.client import Client
+from windrow.client.downloads import DownloadFailed
+from windrow.client.transport import Transport
+from windrow.kube.conditions import Condition, find_condition
+from windrow.kube.objects import Raw, new_object
+from windrow.values.chance import Chance
+from windrow.wire.dockermachine import Flag
+
+NOOP_CONFIG = machine_config("NoopConfig")
+URL = "https://drivers.example/docker-machine-driver-noop.tar.gz"
+FIRST, SECOND = a_driver(b"1"), a_driver(b"2")
+
+
+FLAGS = (
+    Flag("string", "noop-user-data", "what cloud-init gets", "NOOP_USER_DATA", ""),
+    Flag("int", "noop-cpu-count", "number of CPUs", "NOOP_CPU_COUNT", 2),
+    Flag("bool", "noop-fast", "whether it is fast", "NOOP_FAST", False),
+)
+
+
+def is_runnable(path: Path) -> bool:
+    return path.read_bytes().startswith(b"\x7fELF") and bool(path.stat().st_mode & 0o111)
+
+
+@dataclass
+class Shop:
+    """A management API with a catalogue. `shelves` are the files behind URLs, `asked` the programs that were run."""
+
+    state: Path
+    clock: LoopClock
+    api: ApiServer
+    shelves: dict[str, bytes | Exception] = field(default_factory=dict)
+    fetched: list[str] = field(default_factory=list)
+    asked: list[Path] = field(default_factory=list)
+    answer: tuple[Flag, ...] | Exception = FLAGS
+    answers_after: float = 0.1
+    catalogue: Catalogue | None = None
+    url: str = URL
+    life_is_over: Callable[[], bool] = lambda: False
+    _task: asyncio.Task[None] | None = None
+    chance: Chance = field(default_factory=lambda: Chance(1))
+
+    @property
+    def client(self) -> Client:
+        return Client(self.api.local())
+
+    async def fetch(self, url: str, write: Callable[[bytes], None]) -> None:
+        self.fetched.append(url)
+        await asyncio.sleep(0.5)
+        found = self.shelves.get(url) or DownloadFailed(f"{url} answered 404", "correct the URL")
+        if isinstance(found, Exception):
+            raise found
+        for place in range(0, len(found), 100):
+            write(found[place : place + 100])
+
+    async def ask_flags(self, path: Path) -> tuple[Flag, ...]:
+        self.asked.append(path)
+        assert is_runnable(path)
+        await asyncio.sleep(self.answers_after)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def start(self, transport: Transport | None = None, **options: Any) -> Catalogue:
+        assert self._task is None or self._task.done()
+        store = Store(self.state / "drivers", HERE)
+        client = Client(transport or self.api.local())
+        made = Catalogue(client, store, self.fetch, self.ask_flags, self.clock, self.chance, **options)
+        self.catalogue = made
+        self._task = asyncio.get_running_loop().create_task(made.run())
+        return made
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def wait(self, seconds: float = 3) -> None:
+        await asyncio.sleep(seconds)
+
+    async def add(self, name: str = "noop", url: str = URL, checksum: str = "", **spec: Any) -> None:
+        found = self.shelves.get(url)
+        checksum = checksum or (sha256(found) if isinstance(found, bytes) else "0" * 64)
+        spec = {"displayName": name, "url": url, "checksum": checksum, "active": True, **spec}
+        await self.client.create(NODE_DRIVER, new_object(NODE_DRIVER, name, spec=spec))
+
+    async def change(self, name: str = "noop", **spec: Any) -> None:
+        await self.client.patch(NODE_DRIVER.ref(name), {"spec": spec})
+
+    async def get(self, name: str = "noop") -> Raw:
+        return await self.client.get(NODE_DRIVER.ref(name))
+
+    async def condition(self, type: str = "Active", name: str = "noop") -> Condition:
+        found = find_condition((await self.get(name)).get("status", {}).get("conditions"), type)
+        assert found is not None, type
+        return found
+
+    async def standing(self, name: str = "noop") -> dict[str, tuple[str, str]]:
+        raw = await self.get(name)
+        return {one["type"]: (one["status"], one["reason"]) for one in raw["status"]["conditions"]}
+
+    def files(self) -> list[str]:
+        root = self.state / "drivers"
+        return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+    def files_of(self, *contents: bytes, name: str = DRIVER) -> list[str]:
+        return sorted(f"sha256/{sha256(one)}/{file}" for one in contents for file in (name, "record.json"))
+
+
+@asynccontextmanager
+async def shop(state: Path, *, start: bool = True, **options: Any) -> AsyncIterator[Shop]:
+    clock, chance = LoopClock(), Chance(0)
+    api = management_api(MemoryStore(), clock, chance)
+    for crd in crds():
+        api.install_crd(crd)
+    made = Shop(state, clock, api)
+    made.shelves[URL] = FIRST
+    async with running(api.run):
+        await install_kinds(made.client)
+        if start:
+            await made.start(**options).synced()
+        try:
+            yield made
+        finally:
+            await made.stop()
+
+
+def told(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    run_story(story())

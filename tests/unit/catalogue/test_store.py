@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.unit.catalogue.files import DRIVER, HERE, a_driver, a_tar_gz, an_elf, sha256
+
+from windrow.catalogue.faults import Fault
+from windrow.catalogue.store import Store
+
+URL = "https://files.example/docker-machine-driver-noop.tar.gz"
+FILE = a_driver()
+DIGEST = sha256(FILE)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    made = Store(tmp_path, HERE)
+    made.open()
+    return made
+
+
+def receive(store: Store, data: bytes = FILE, digest: str = "", owner: str = "noop") -> None:
+    with store.receive(digest or sha256(data), owner) as write:
+        for place in range(0, len(data), 50):
+            write(data[place : place + 50])
+
+
+def installed(store: Store, data: bytes = FILE, url: str = URL) -> Path:
+    receive(store, data)
+    return store.install(sha256(data), "noop", url).path
+
+
+def files(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+def test_a_download_is_kept_under_its_digest(store: Store, tmp_path: Path):
+    receive(store)
+
+    assert store.has_download(DIGEST)
+    assert files(tmp_path) == [f"downloads/{DIGEST}"]
+
+
+def test_a_download_with_another_digest_leaves_nothing(store: Store, tmp_path: Path):
+    with pytest.raises(Fault) as caught:
+        receive(store, FILE, "0" * 64)
+
+    assert caught.value.fact == f"hash does not match, got {DIGEST}, expected {'0' * 64}"
+    assert files(tmp_path) == []
+
+
+def test_a_download_that_breaks_off_leaves_nothing(store: Store, tmp_path: Path):
+    def cut() -> None:
+        with store.receive(DIGEST, "noop") as write:
+            write(FILE[:10])
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        cut()
+
+    assert files(tmp_path) == []
+
+
+def test_an_installed_driver_is_executable_and_the_download_is_gone(store: Store, tmp_path: Path):
+    path = installed(store)
+
+    assert path == tmp_path / "sha256" / DIGEST / DRIVER
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+    assert path.read_bytes() == an_elf(b"1")
+    assert files(tmp_path) == [f"sha256/{DIGEST}/{DRIVER}", f"sha256/{DIGEST}/record.json"]
+    assert store.proven(DIGEST) == path
+
+
+def test_each_url_that_delivered_it_is_recorded(store: Store):
+    installed(store)
+    installed(store, url="https://mirror.example/x.tar.gz")
+
+    stored = store.find(DIGEST)
+    assert stored is not None
+    assert stored.urls == (URL, "https://mirror.example/x.tar.gz")
+    assert stored.name == "noop"
+
+
+def test_a_download_that_was_changed_on_disk_is_not_unpacked(store: Store, tmp_path: Path):
+    receive(store)
+    (tmp_path / "downloads" / DIGEST).write_bytes(a_driver(b"evil"))
+
+    with pytest.raises(Fault, match="hash does not match"):
+        store.install(DIGEST, "noop", URL)
+    assert files(tmp_path) == []
+
+
+def test_a_bad_archive_leaves_no_program(store: Store, tmp_path: Path):
+    bad = a_tar_gz(("README", b"x"))
+    receive(store, bad)
+
+    with pytest.raises(Fault, match="failed to find driver in archive"):
+        store.install(sha256(bad), "noop", URL)
+    assert files(tmp_path) == [f"downloads/{sha256(bad)}"]
+
+
+def changed_byte(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+
+
+def changed_byte_in_secret(path: Path) -> None:
+    before = path.stat()
+    changed_byte(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def shortened(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def replaced(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(path.read_bytes()[:-1] + b"x")
+    other.chmod(0o755)
+    other.replace(path)
+
+
+def not_executable(path: Path) -> None:
+    path.chmod(0o644)
+
+
+def broken_record(path: Path) -> None:
+    path.with_name("record.json").write_text("{")
+
+
+def strange_record(path: Path) -> None:
+    path.with_name("record.json").write_text("[1]")
+
+
+@pytest.mark.parametrize(
+    "touched",
+    [
+        changed_byte,
+        changed_byte_in_secret,
+        shortened,
+        replaced,
+        Path.unlink,
+        broken_record,
+        strange_record,
+    ],
+)
+def test_a_program_that_was_touched_is_not_handed_out(store: Store, touched: Callable[[Path], None]):
+    path = installed(store)
+    assert store.proven(DIGEST) == path
+
+    touched(path)
+
+    assert store.proven(DIGEST) is None
+    assert installed(store) == path
+    assert store.proven(DIGEST) == path
+
+
+def test_digests_that_are_none_are_no_paths(store: Store):
+    for digest in ("", "..", "../../etc", "A" * 64, "a" * 63):
+        assert store.find(digest) is None
+        assert store.proven(digest) is None
+        assert not store.has_download(digest)
+
+
+def test_what_a_crash_left_half_made_is_cleared_at_the_next_start(store: Store, tmp_path: Path):
+    installed(store)
+    (tmp_path / "downloads" / f"{DIGEST}.x.partial").write_bytes(b"x")
+    (tmp_path / "downloads" / DIGEST).write_bytes(FILE)
+    half = tmp_path / "sha256" / f".{DIGEST}.x.partial"
+    half.mkdir()
+    (half / "program").write_bytes(b"x")
+
+    again = Store(tmp_path, HERE)
+    again.open()
+
+    assert files(tmp_path) == [f"sha256/{DIGEST}/{DRIVER}", f"sha256/{DIGEST}/record.json"]
+    assert again.proven(DIGEST) is not None
+
+
+def test_what_nobody_names_is_swept(store: Store, tmp_path: Path):
+    installed(store)
+    other = a_driver(b"2")
+    installed(store, other)
+    receive(store, a_driver(b"3"))
+    with store.receive(sha256(a_driver(b"4")), "noop") as write:
+        write(a_driver(b"4"))
+        gone = store.sweep({DIGEST})
+
+    assert gone == sorted([sha256(other), sha256(a_driver(b"3"))])
+    assert store.proven(DIGEST) is not None
+    assert store.has_download(sha256(a_driver(b"4")))
+
+
+def test_two_owners_may_fetch_the_same_at_once(store: Store):
+    with store.receive(DIGEST, "a") as one, store.receive(DIGEST, "b") as two:
+        one(FILE)
+        two(FILE)
+
+    assert store.has_download(DIGEST)
+
+
+def test_a_disk_that_says_no_is_told(tmp_path: Path):
+    (tmp_path / "drivers").write_text("a file")
+
+    with pytest.raises(Fault, match="not a directory; look at the disk and its rights") as caught:
+        Store(tmp_path / "drivers", HERE).open()
+    assert caught.value.reason == "StoreFailed"
+    assert caught.value.may_heal
