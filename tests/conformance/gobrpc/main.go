@@ -2,6 +2,7 @@
 //
 //	gobrpc write KIND SEED COUNT FILE   a stream of random values on stdout; what they are, a line each, in FILE
 //	gobrpc read KIND                    reads a stream from stdin and tells each value, a line each
+//	gobrpc judge KIND                   reads a stream a line, in hex, and tells its first value, or why there is none
 //	gobrpc plugin SEED                  serves as a plugin does, on loopback; the address is the first line
 //	gobrpc host ADDRESS SEED ROUNDS     calls a plugin as a host does, and checks all that it answers
 //
@@ -11,7 +12,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/gob"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -35,12 +38,14 @@ func run(args []string) error {
 		return write(args[1], number(args[2]), number(args[3]), args[4])
 	case len(args) == 2 && args[0] == "read":
 		return read(args[1])
+	case len(args) == 2 && args[0] == "judge":
+		return judge(args[1])
 	case len(args) == 2 && args[0] == "plugin":
 		return plugin(int64(number(args[1])))
 	case len(args) == 4 && args[0] == "host":
 		return host(args[1], int64(number(args[2])), number(args[3]))
 	}
-	return errors.New("gobrpc write KIND SEED COUNT FILE | read KIND | plugin SEED | host ADDRESS SEED ROUNDS")
+	return errors.New("gobrpc write KIND SEED COUNT FILE | read KIND | judge KIND | plugin SEED | host ADDRESS SEED ROUNDS")
 }
 
 func number(text string) int {
@@ -106,6 +111,39 @@ func read(kind string) error {
 		}
 		fmt.Fprintln(lines, tell(value))
 	}
+}
+
+func judge(kind string) error {
+	streams := bufio.NewScanner(os.Stdin)
+	streams.Buffer(nil, 1<<20)
+	lines := bufio.NewWriter(os.Stdout)
+	defer lines.Flush()
+	for streams.Scan() {
+		data, err := hex.DecodeString(streams.Text())
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(lines, verdict(data, kind))
+		lines.Flush()
+	}
+	return streams.Err()
+}
+
+// verdict is what a host or driver would make of the bytes: a value, or why there is none.
+func verdict(data []byte, kind string) (told string) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			told = fmt.Sprintf("! %v", reason)
+		}
+	}()
+	value, err := receive(gob.NewDecoder(bytes.NewReader(data)), kind)
+	if err != nil {
+		return fmt.Sprintf("! %q", err)
+	}
+	if value == nil {
+		return "! nil"
+	}
+	return tell(value)
 }
 
 func receive(decoder *gob.Decoder, kind string) (interface{}, error) {

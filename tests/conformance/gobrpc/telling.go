@@ -81,7 +81,10 @@ func plainOptions(options rpcdriver.DriverOptions) interface{} {
 	}
 	told := map[string]interface{}{}
 	for name, value := range flags.Values {
-		told[plain(name).(string)] = []interface{}{fmt.Sprintf("%T", value), plain(value)}
+		switch value.(type) {
+		case string, int, bool, []string: // a driver takes any other for missing
+			told[plain(name).(string)] = []interface{}{fmt.Sprintf("%T", value), plain(value)}
+		}
 	}
 	return told
 }
