@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 from windrow.cloudinit.document import BadUserData
-from windrow.kube.errors import Forbidden, KubeError, Unauthorized, Unreachable
+from windrow.kube.errors import KubeError, Unauthorized
 from windrow.kube.kubeconfig import BadKubeconfig
 from windrow.nodedriver.configuration import BadMemory
 from windrow.nodedriver.problems import Busy, Gone, NotRunning, Problem, Refused
@@ -50,14 +50,10 @@ def _told(error: BaseException, method: str) -> str:
         case NotInTime():
             return f"too many retries waiting for {error.stage or method}  Last error: {error.pending}"
         case Unauthorized():
+            # Transports tell server, credential and reason; what is missing is how a machine gets another.
             return (
-                f"Harvester does not accept the credential: {error.message}; give the machine's kubeconfig anew, "
-                "for instance by --harvester-kubeconfig-content or HARVESTER_KUBECONFIG_CONTENT"
+                f"{error.message}; machines take it from HARVESTER_KUBECONFIG_CONTENT at their next command"
             )
-        case Forbidden():
-            return f"Harvester does not allow this credential to do that: {error.message}"
-        case Unreachable():
-            return f"Harvester cannot be reached: {error.message}"
         case _ if isinstance(error, _SPOKEN):
             return str(error)
     return f"an error in the driver itself, in {method}: {type(error).__name__}{_place(error)}"

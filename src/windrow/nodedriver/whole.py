@@ -75,14 +75,21 @@ def pre_create_check(configuration: Configuration, bootstrap: str = "") -> Talk[
 
 
 def create(
-    configuration: Configuration, bootstrap: str, checked: Checked | None = None, *, agent: bool = False
+    configuration: Configuration,
+    bootstrap: str,
+    checked: Checked | None = None,
+    *,
+    agent: bool = False,
+    keep: Callable[[Configuration], object] = lambda made: None,
 ) -> Talk[Configuration]:
     """Make the machine, and return when it has an address. May be repeated, and continues.
 
-    The guest agent is not added unless asked for: users of this driver bring it in their user data or image.
+    `keep` is told what is made as soon as it is, minutes before the end. The guest agent is not added unless asked
+    for: users of this driver bring it in their user data or image.
     """
     found = checked.found if checked is not None else None
     made = yield from order(configuration, bootstrap, agent=agent, found=found)
+    keep(made)
     yield Note(f"VM {made.vm_namespace}/{made.machine_name} is ordered; waiting for its address")
     return (yield from _addressed(made))
 

@@ -202,6 +202,14 @@ def test_a_machine_without_an_agent_is_waited_for_and_the_reason_told() -> None:
         assert rack.leftovers() == []
 
 
+def test_what_is_made_is_known_before_it_has_an_address() -> None:
+    with a_rack(agent=False) as rack:
+        kept: list[Configuration] = []
+        with pytest.raises(NotInTime):
+            rack.play(create(a_machine(), BOOTSTRAP, keep=kept.append))
+        assert [made.vm_uid for made in kept] == [uid_of(rack.get(REF))]
+
+
 def test_a_machine_that_is_removed_by_somebody_during_its_creation_is_not_waited_for(rack: Rack) -> None:
     rack.after[4] = lambda: rack.delete(REF)
     machine = a_machine()
