@@ -1,6 +1,6 @@
 """Real docker-machine programs against the emulator: a served Harvester that notes every request, a folder to run in.
 
-Nothing leaves this machine: the API is served on loopback, the VMs' network is a loopback range, `ssh` is a stand-in.
+Nothing leaves this machine: the API is served on loopback, the rack's proxy is the hosts' own, `ssh` is a stand-in.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import contextlib
 import json
 import os
 import signal
-import ssl
 import sys
 import time
 from asyncio.subprocess import Process
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,9 +43,6 @@ SPEED = 60
 IMAGE, NETWORK, OTHER_NETWORK = "default/ubuntu", "default/vlan50", "default/vlan60"
 STORAGE = "fast"
 KEY_PAIR = "default/keys"
-# Hosts go and look for SSH at the address a driver tells them; in this range they find nobody but this machine.
-LANS = {NETWORK: "127.50.0.0/24", OTHER_NETWORK: "127.60.0.0/24"}
-
 # What a host asks a guest over SSH, answered as a Debian with Docker would.
 SSH = """#!/bin/sh
 case "$*" in
@@ -136,6 +132,7 @@ class Site:
     harvester: Harvester
     door: NotingDoor
     url: str
+    proxy_url: str
     kubeconfig: str = field(repr=False)
 
     def calls(self, name: str = "") -> list[Noted]:
@@ -207,14 +204,13 @@ async def a_site(*, speed: float = SPEED, key: str = "", seed: int = 1) -> Async
             async with serve(harvester) as served:
                 await harvester.stock(
                     images=[Image(IMAGE)],
-                    networks=[
-                        Network(name, vlan=50 + step, cidr=cidr)
-                        for step, (name, cidr) in enumerate(LANS.items())
-                    ],
+                    networks=[Network(NETWORK, vlan=50), Network(OTHER_NETWORK, vlan=60)],
                     storage_classes=[STORAGE],
                     key_pairs=[KeyPair(KEY_PAIR, key)] if key else [KEY_PAIR],
                 )
-                yield Site(harvester, door, served.url, harvester.admin_kubeconfig(served.url))
+                yield Site(
+                    harvester, door, served.url, served.proxy_url, harvester.admin_kubeconfig(served.url)
+                )
         finally:
             running.cancel()
 
@@ -245,6 +241,8 @@ class Desk:
             "TMPDIR": str(self.folder / "tmp"),
             "MACHINE_STORAGE_PATH": str(self.folder / "machines"),
             "LANG": "C.UTF-8",
+            "HTTP_PROXY": self.site.proxy_url,
+            "HTTPS_PROXY": self.site.proxy_url,
         }
 
     async def run(self, *arguments: str, env: Mapping[str, str] | None = None, within: float = 90) -> Told:
@@ -328,40 +326,31 @@ class Desk:
         return (self.folder / "machines" / "machines" / name).exists()
 
 
-async def _until_written(*paths: Path) -> None:
-    while not all(path.exists() for path in paths):  # noqa: ASYNC110 - another process writes them
-        await asyncio.sleep(0.05)
+class Docker:
+    """What answers as the Docker of a machine, with the certificates that its host has made for it."""
+
+    def __init__(self, folder: Path, authority: Path) -> None:
+        self._folder, self._authority = folder, authority
+
+    def identity(self) -> Identity:
+        files = (self._folder / "server.pem", self._folder / "server-key.pem", self._authority / "ca.pem")
+        return Identity(*(path.read_text() for path in files))
+
+    async def send(self, request: Request, peer: Peer) -> Reply:
+        body = b'{"Version":"27.0.0","ApiVersion":"1.46","MinAPIVersion":"1.24"}'
+        return Reply(200, body, headers={"Api-Version": "1.46"})
+
+    def stream(self, request: Request, peer: Peer) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        raise NotImplementedError
 
 
-@asynccontextmanager
-async def a_docker(desk: Desk, name: str, address: str) -> AsyncIterator[None]:
-    """What answers as the Docker of the machine, from the moment at which its host has made the certificates."""
-    folder = desk.folder / "machines" / "machines" / name
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while await reader.readuntil(b"\r\n\r\n"):
-                body = b'{"Version":"27.0.0","ApiVersion":"1.46","MinAPIVersion":"1.24"}'
-                writer.write(
-                    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nApi-Version: 1.46\r\n"
-                    b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
-                )
-        writer.close()
-
-    async def serve_docker() -> None:
-        await _until_written(folder / "server.pem", folder / "server-key.pem")
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(folder / "server.pem", folder / "server-key.pem")
-        async with await asyncio.start_server(answer, address, 2376, ssl=context) as server:
-            await server.serve_forever()
-
-    serving = asyncio.create_task(serve_docker())
-    try:
-        yield
-    finally:
-        serving.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await serving
+@contextlib.contextmanager
+def a_docker(desk: Desk, name: str, address: str) -> Iterator[None]:
+    """Docker answers at the machine's address."""
+    store = desk.folder / "machines"
+    desk.site.harvester.rack.open(address, 2376, Docker(store / "machines" / name, store / "certs"))
+    yield
+    desk.site.harvester.rack.close(address, 2376)
 
 
 PLAIN: Sequence[str] = (

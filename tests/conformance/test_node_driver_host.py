@@ -115,7 +115,7 @@ async def test_the_go_driver_makes_powers_and_removes_a_machine_for_our_host(
         with pytest.raises(DriverSaid, match="Host is not running"):
             await plugin.call("GetIP")
         config = json.loads(await plugin.get_config())
-        assert config["IPAddress"].startswith("127.50.0.")
+        assert config["IPAddress"].startswith("192.168.50.")
 
     async with opened(real_program(GO_DRIVER), tmp_path, config) as plugin:
         site.forget()
