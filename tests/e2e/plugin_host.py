@@ -19,8 +19,8 @@ from pathlib import Path
 from threading import Condition, Event, Lock, Thread
 from typing import Any
 
-from windrow.formats.json import dumps, loads
 from windrow.wire import dockermachine as wire
+from windrow.wire.gob import Type
 from windrow.wire.netrpc import Answer, Client
 
 # The ELF, where one was built; else the same program as the console script starts it.
@@ -57,7 +57,7 @@ class Plugin:
         self._answers: dict[int, Answer] = {}
         self._changed = Condition()
         self._sending = Lock()
-        self._over = False
+        self._greeted = self._over = False
         self._stop = Event()
         self.calls: list[str] = []
         self.socket = socket.create_connection(self.address, timeout=10)
@@ -67,19 +67,20 @@ class Plugin:
         with self._changed:
             assert self._changed.wait_for(lambda: self._greeted or self._over, 10)
 
-    _greeted = False
-
     def call(self, method: str, value: Any = None, within: float = 60) -> Any:
         """The answer's value. Raises Said, Gone, TimeoutError."""
         return self.result(self.begin(method, value), within)
 
     def begin(self, method: str, value: Any = None) -> int:
         """Send the call and do not wait."""
-        types = wire.METHODS[method]
+        return self.begin_as(method, wire.METHODS[method].argument, {} if value is None else value)
+
+    def begin_as(self, method: str, kind: Type, value: Any) -> int:
+        """The same with an argument of any type."""
         if method != "Heartbeat":
             self.calls.append(method)
         with self._sending:
-            number = self._client.call(f"{self.service}.{method}", types.argument, {} if value is None else value)
+            number = self._client.call(f"{self.service}.{method}", kind, value)
             with suppress(OSError):
                 self.socket.sendall(self._client.take())
         return number
@@ -118,6 +119,8 @@ class Plugin:
     def vanish(self) -> None:
         """As a host that was killed: its connection drops, and nothing more is heard."""
         self._stop.set()
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)  # a close alone waits for the thread that reads
         self.socket.close()
 
     def fall_silent(self) -> None:
@@ -148,8 +151,6 @@ def a_plugin(
     """A running plugin, dialled. Killed at the end, if it did not end by itself."""
     process = start(argv=argv, env=env, folder=folder)
     try:
-        with suppress(ConnectionError):
-            pass
         address = read_address(process)
         plugin = Plugin(process, address)
         _drain(process, plugin)
@@ -161,7 +162,11 @@ def a_plugin(
 
 
 def start(
-    *, argv: Sequence[str] = (), env: Mapping[str, str] | None = None, folder: Path | None = None, token: str = wire.TOKEN
+    *,
+    argv: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    token: str = wire.TOKEN,
 ) -> subprocess.Popen[bytes]:
     around = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", wire.NAME_ENV: "harvester", **(env or {})}
     if token:
@@ -195,84 +200,3 @@ def _drain(process: subprocess.Popen[bytes], plugin: Plugin) -> None:
 
     for stream, lines in ((process.stdout, plugin.out), (process.stderr, plugin.err)):
         Thread(target=read, args=(stream, lines), daemon=True).start()
-
-
-# --- the orders of rancher-machine, in its order of calls (reference/01 §5.2) --------------------------------------------
-
-
-@dataclass
-class Store:
-    """A machine store with one machine: what a host keeps between its commands."""
-
-    folder: Path
-    name: str
-    driver: dict[str, Any] = field(default_factory=dict)
-    saves: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def place(self) -> Path:
-        return self.folder / "machines" / self.name
-
-    def first_config(self) -> bytes:
-        """What a new machine's plugin is given: a base driver, everything else zero."""
-        base = {
-            "IPAddress": "",
-            "MachineName": self.name,
-            "SSHUser": "",
-            "SSHPort": 0,
-            "SSHKeyPath": "",
-            "StorePath": str(self.folder),
-            "SwarmMaster": False,
-            "SwarmHost": "",
-            "SwarmDiscovery": "",
-        }
-        return dumps(base)
-
-    def config(self) -> bytes:
-        return dumps(self.saves[-1])
-
-    def save(self, plugin: Plugin) -> None:
-        self.saves.append(loads(plugin.call("GetConfigRaw")))
-
-
-def open_driver(plugin: Plugin, config: bytes, *, new: bool = False) -> None:
-    """GetVersion with the fallback to the old name, heartbeats, SetConfigRaw, GetMachineName."""
-    try:
-        assert plugin.call("GetVersion") == wire.API_VERSION
-    except Said:
-        plugin.service = wire.OLD_SERVICE
-        assert plugin.call("GetVersion") == wire.API_VERSION
-    plugin.beat()
-    plugin.call("SetConfigRaw", config)
-    plugin.call("GetMachineName")
-    if new:
-        plugin.call("GetMachineName")
-        assert plugin.call("DriverName") == "harvester"
-
-
-def wait_for_state(plugin: Plugin, wanted: int, pause: float = 0.2, tries: int = 100) -> None:
-    for _ in range(tries):
-        if plugin.call("GetState") == wanted:
-            return
-        time.sleep(pause)
-    raise AssertionError(f"state {wanted} never came")
-
-
-def flag_values(plugin: Plugin, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Every flag's default, then the shared flags, then what the user gave."""
-    values: dict[str, Any] = {flag.name: flag.default for flag in wire.read_flags(plugin.call("GetCreateFlags"))}
-    shared = {
-        "driver": "harvester",
-        "engine-install-url": "https://get.docker.com",
-        "swarm": False,
-        "swarm-image": "swarm:latest",
-        "swarm-master": False,
-        "swarm-discovery": "",
-        "swarm-strategy": "spread",
-        "swarm-host": "tcp://0.0.0.0:3376",
-        "swarm-addr": "",
-        "engine-env": ["A=b"],
-        "custom-install-script": "",
-    }
-    assert set(given) <= set(values), set(given) - set(values)
-    return {**values, **shared, **given}

@@ -1,0 +1,596 @@
+"""Sessions of docker-machine's hosts with the real plugin process, call by call, against an emulated Harvester."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.plugin_commands import NAME, Desk
+from tests.e2e.plugin_host import Gone, Plugin, Said, a_plugin, read_address, start
+from tests.e2e.plugin_site import Site, a_site
+
+from windrow.emulator import kinds
+from windrow.emulator.faults import BROKEN, LoseAnswer, Refuse, Slow, denied
+from windrow.formats.json import dumps
+from windrow.kube.kubeconfig import parse_kubeconfig
+from windrow.kube.objects import new_object
+from windrow.kube.refs import SECRET
+from windrow.wire import dockermachine as wire
+from windrow.wire.gob import Boxed, Type
+
+OPEN = ["GetVersion", "SetConfigRaw", "GetMachineName"]
+NEW = [*OPEN, "GetMachineName", "DriverName"]
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with a_site() as made:
+        yield made
+
+
+@pytest.fixture
+def desk(site: Site, tmp_path: Path) -> Desk:
+    return Desk(site, tmp_path)
+
+
+# --- whole lives -------------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_lives_its_life_under_rancher_machine(desk: Desk, site: Site):
+    before = site.inventory()
+
+    desk.create()
+    temp, plugin = desk.calls
+    assert temp == [*NEW, "GetCreateFlags", "Close"]
+    states = [call for call in plugin if call == "GetState"]
+    assert [call for call in plugin if call != "GetState"] == [
+        *NEW,
+        *["GetCreateFlags"] * 3,
+        "SetConfigFromFlags",
+        "PreCreateCheck",
+        "GetConfigRaw",
+        "Create",
+        "GetConfigRaw",
+        *["DriverName"] * 3,
+        "GetCreateFlags",
+        "GetConfigRaw",
+        "Close",
+    ]
+    assert len(states) == 1  # Create returned, so it runs
+
+    address = desk.saved["IPAddress"]
+    assert desk.status() == "Running"
+    assert desk.ip() == address
+    assert desk.list() == ("Running", f"tcp://{address}:2376")
+
+    desk.order("Stop", wire.STOPPED)
+    assert desk.status() == "Stopped"
+    assert desk.list() == ("Stopped", "")
+    desk.order("Start", wire.RUNNING)
+    desk.order("Restart", wire.RUNNING, looks=2)
+    desk.order("Kill", wire.STOPPED)
+    desk.order("Start", wire.RUNNING)
+
+    desk.remove(update_config=True)
+    site.settles_to(before)
+    with pytest.raises(Said, match=f'"{NAME}" not found'):
+        desk.status()
+    desk.remove()  # a second rm finds nothing, and is content
+
+
+def test_a_machine_lives_its_life_under_docker_machine(desk: Desk, site: Site):
+    desk.argv = ()
+    before = site.inventory()
+
+    desk.create(docker=True)
+    desk.order("Stop", wire.STOPPED)
+    desk.remove()
+
+    site.settles_to(before)
+
+
+def test_a_host_that_asks_for_the_old_service_is_served(site: Site):
+    with a_plugin() as plugin:
+        plugin.service = wire.OLD_SERVICE
+        assert plugin.call("GetVersion") == 1
+        assert plugin.call("DriverName") == "harvester"
+        plugin.service = "Other"
+        with pytest.raises(Said, match=r"^rpc: can't find service Other\.GetVersion$"):
+            plugin.call("GetVersion")
+        plugin.service = wire.SERVICE
+        plugin.close()
+
+
+def test_rancher_s_flag_query_is_answered_and_leaves_nothing_behind():
+    """Only GetCreateFlags, no Close, no heartbeat; then Rancher waits for the process."""
+    with a_plugin() as plugin:
+        assert len(wire.read_flags(plugin.call("GetCreateFlags"))) == 32
+        plugin.vanish()
+        assert plugin.process.wait(3) == 0
+
+
+def test_rancher_s_check_runs_the_plugin_without_a_token():
+    process = start(token="")
+    out, err = process.communicate(timeout=5)
+
+    assert (process.returncode, out) == (1, b"")
+    assert err.decode().splitlines() == [
+        "This is a Docker Machine plugin binary.",
+        "Plugin binaries are not intended to be invoked directly.",
+        "Please use this plugin through the main 'docker-machine' binary.",
+        "(API version: 1)",
+    ]
+
+
+# --- budgets -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_creation_takes_six_calls_and_a_removal_three(desk: Desk, site: Site):
+    with desk.plugin(desk.first_config(), new=True) as plugin:
+        desk.prepare(plugin)
+        plugin.call("Create")
+        desk.save(plugin)
+        plugin.close()
+    assert site.calls() == [
+        "GET virtualmachines",
+        "GET virtualmachineimages",
+        "GET network-attachment-definitions",
+        "POST virtualmachines",
+        "POST secrets",
+        "WATCH virtualmachineinstances",
+    ]
+
+    site.forget()
+    desk.remove()
+    assert site.calls() == ["PATCH virtualmachines", "DELETE virtualmachines", "WATCH virtualmachines"]
+
+
+# --- what is kept and made -----------------------------------------------------------------------------------------------
+
+
+def test_the_machine_s_uid_is_saved_before_anything_is_made_and_kept(desk: Desk, site: Site):
+    desk.create()
+
+    before, after, last = desk.saves
+    assert before["WindrowMachineUID"]
+    assert not before["WindrowVMUID"]
+    assert after["WindrowMachineUID"] == before["WindrowMachineUID"]
+    vm = site.find(kinds.VM.ref(NAME, "default"))
+    assert after["WindrowVMUID"] == vm["metadata"]["uid"]
+    assert last == after
+
+
+def test_key_files_are_for_their_owner_alone(desk: Desk, site: Site):
+    desk.create()
+
+    place = desk.folder / "machines" / NAME
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()}
+    assert modes == {"id_rsa": 0o600, "id_rsa.pub": 0o600}
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    public = (place / "id_rsa.pub").read_text()
+    assert desk.saved["SSHPublicKey"] == public
+    with desk.plugin() as plugin:
+        assert plugin.call("GetSSHKeyPath") == str(place / "id_rsa")
+        assert plugin.call("GetSSHUsername") == "ubuntu"
+        assert plugin.call("GetSSHPort") == 22
+        assert plugin.call("GetSSHHostname") == desk.saved["IPAddress"]
+
+
+def test_a_kubeconfig_on_the_command_line_renews_the_stored_one(desk: Desk, site: Site):
+    desk.create()
+    token = site.harvester.new_token()
+    fresh = site.harvester.token_kubeconfig(token, *addresses(site))
+    desk.saved["KubeConfigContent"] = fresh
+    site.harvester.credentials.revoke(token)
+    with pytest.raises(Said, match="does not accept the token"):
+        desk.status()
+
+    desk.argv = [
+        "rancher-machine",
+        "rm",
+        "--update-config",
+        "--harvester-kubeconfig-content",
+        site.kubeconfig,
+        NAME,
+    ]
+    desk.remove(update_config=True)
+    assert not site.has_vm(NAME)
+
+
+def test_a_kubeconfig_in_the_environment_renews_the_stored_one(desk: Desk, site: Site):
+    desk.create()
+    desk.saved["KubeConfigContent"] = "broken"
+    desk.env = {"HARVESTER_KUBECONFIG_CONTENT": site.kubeconfig}
+
+    assert desk.status() == "Running"
+
+
+def test_a_document_is_replaced_where_the_machine_reads_it(desk: Desk, site: Site):
+    desk.create()
+    with desk.plugin() as plugin:
+        assert wire.REWRITE in plugin.call(wire.EXTENSIONS).split()
+        assert plugin.call(wire.REWRITE, b'#cloud-config\nruncmd: ["true"]\n') == b""
+        plugin.close()
+
+    document = base64.b64decode(site.secret(NAME)["data"]["userdata"]).decode()
+    assert "install.sh" not in document
+    assert "'true'" in document
+
+
+# --- what goes wrong -----------------------------------------------------------------------------------------------------
+
+
+def test_heartbeats_and_questions_are_answered_while_a_creation_goes_on(desk: Desk, site: Site):
+    with desk.plugin(desk.first_config(), new=True) as plugin:
+        desk.prepare(plugin)
+        slow = site.fault(Slow(150), verbs=frozenset({"create"}), plurals=frozenset({"virtualmachines"}))
+        creating = plugin.begin("Create")
+        time.sleep(0.8)  # the key is made by now
+        for _ in range(5):
+            began = time.monotonic()
+            plugin.call("Heartbeat", within=1)
+            plugin.call("GetMachineName", within=1)
+            plugin.call("GetConfigRaw", within=1)
+            with pytest.raises(Said, match="not found"):
+                plugin.call("GetState", within=1)
+            assert time.monotonic() - began < 0.5
+        assert not plugin.is_answered(creating)
+        site.end(slow)
+        plugin.result(creating)
+        assert plugin.call("GetState") == wire.RUNNING
+
+
+def test_two_orders_do_not_race(desk: Desk, site: Site):
+    with desk.plugin(desk.first_config(), new=True) as plugin:
+        desk.prepare(plugin)
+        slow = site.fault(Slow(60), verbs=frozenset({"create"}))
+        creating = plugin.begin("Create")
+        removing = plugin.begin("Remove")
+        plugin.result(creating)
+        plugin.result(removing)
+        site.end(slow)
+    assert not site.has_vm(NAME)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [LoseAnswer(), BROKEN, Refuse(503, retry_after_s=0)],
+    ids=["answer lost", "500", "503"],
+)
+@pytest.mark.parametrize("plural", ["virtualmachines", "secrets"])
+def test_a_harvester_that_stumbles_once_at_a_write_leaves_one_machine(
+    desk: Desk, site: Site, plural: str, fault: LoseAnswer | Refuse
+):
+    before = site.inventory()
+    with desk.plugin(desk.first_config(), new=True) as plugin:
+        desk.prepare(plugin)
+        site.fault(fault, verbs=frozenset({"create"}), plurals=frozenset({plural}), times=1)
+        create_in_two(plugin)
+        desk.save(plugin)
+        plugin.close()
+
+    assert [item for item in site.inventory() - before if item[0] == "VirtualMachine"] == [
+        ("VirtualMachine", "default", NAME)
+    ]
+    assert site.secret(NAME)
+    desk.remove()
+    site.settles_to(before)
+
+
+def create_in_two(plugin: Plugin) -> None:
+    """Create; if that fails, once more."""
+    try:
+        plugin.call("Create")
+    except Said as said:
+        assert "not found" not in str(said)  # noqa: PT017 - it need not fail
+        plugin.call("Create")
+
+
+def test_a_refused_machine_leaves_nothing_and_says_why(desk: Desk, site: Site):
+    before = site.inventory()
+    site.fault(
+        denied("no more machines here"), verbs=frozenset({"create"}), plurals=frozenset({"virtualmachines"})
+    )
+    with desk.plugin(desk.first_config(), new=True) as plugin:
+        desk.prepare(plugin)
+        with pytest.raises(Said, match="no more machines here"):
+            plugin.call("Create")
+
+    assert site.inventory() == before
+
+
+def test_a_harvester_that_cannot_be_reached_is_no_machine_that_is_gone(desk: Desk, site: Site):
+    desk.create()
+    desk.saved["KubeConfigContent"] = site.harvester.admin_kubeconfig("https://127.0.0.1:1", "")
+
+    with desk.plugin() as plugin:
+        for method in ("GetState", "Remove"):
+            with pytest.raises(Said, match=r"https://127\.0\.0\.1:1 ") as said:
+                plugin.call(method)
+            assert "not found" not in str(said.value).lower()
+    assert site.has_vm(NAME)
+
+
+def test_without_a_kubeconfig_nothing_is_guessed(desk: Desk, site: Site, tmp_path: Path):
+    desk.create()
+    desk.saved["KubeConfigContent"] = ""
+    file = tmp_path / "config"
+    file.write_text(site.kubeconfig)
+    desk.env = {"KUBECONFIG": str(file), "HOME": str(tmp_path)}
+    with pytest.raises(Said, match="WINDROW_DRIVER_KUBECONFIG"):
+        desk.status()
+
+    desk.env = {"WINDROW_DRIVER_KUBECONFIG": str(file)}
+    assert desk.status() == "Running"
+
+
+def test_somebody_elses_machine_of_that_name_is_left_alone(desk: Desk, site: Site):
+    other = Desk(site, desk.folder / "other")
+    other.folder.mkdir()
+    other.create()
+    vm = site.find(kinds.VM.ref(NAME, "default"))
+
+    with desk.plugin(desk.first_config(), new=True) as plugin:
+        with pytest.raises(Said, match=f"^machine {NAME} already exists in namespace default"):
+            desk.prepare(plugin)
+        desk.save(plugin)
+        for method in ("Create", "Stop", "Kill", "Restart"):
+            with pytest.raises(Said):
+                plugin.call(method)
+        plugin.call("Remove")
+
+    assert site.find(kinds.VM.ref(NAME, "default"))["metadata"]["uid"] == vm["metadata"]["uid"]
+    assert other.status() == "Running"
+
+
+def test_no_secret_is_told(desk: Desk, site: Site):
+    token = site.harvester.new_token()
+    desk.flags = {
+        "harvester-kubeconfig-content": site.harvester.token_kubeconfig(token, *addresses(site)),
+        "harvester-ssh-password": "s3cret-password",
+    }
+    said = []
+    with desk.plugin(desk.first_config(), new=True) as plugin:
+        desk.prepare(plugin)
+        site.fault(denied(f"bad {token} s3cret-password"), verbs=frozenset({"create"}))
+        try:
+            plugin.call("Create")
+        except Said as error:
+            said.append(str(error))
+        plugin.close()
+    told = "\n".join([*said, *plugin.out, *plugin.err])
+
+    assert "bad" in told
+    assert token not in told
+    assert "s3cret-password" not in told
+
+
+# --- hosts that end --------------------------------------------------------------------------------------------------------
+
+
+def test_a_silent_host_is_outlived_by_ten_seconds_at_most(desk: Desk, site: Site):
+    """Never dialled, dialled and silent, silent in the middle of Create; a beating one lives on."""
+    began = time.monotonic()
+    never = start()
+    read_address(never)
+    with desk.plugin(desk.first_config(), new=True) as making, a_plugin() as silent, a_plugin() as beating:
+        beating.beat()
+        desk.prepare(making)
+        slow = site.fault(Slow(3000), verbs=frozenset({"create"}))
+        making.begin("Create")
+        making.fall_silent()
+
+        for process in (never, silent.process, making.process):
+            assert process.wait(15) == 1
+            assert 9.5 < time.monotonic() - began < 16
+        assert beating.call("GetVersion") == 1
+        assert beating.close() == 0
+        site.end(slow)
+    never.communicate()
+
+
+def test_an_end_by_signal_is_at_once(desk: Desk):
+    with a_plugin() as plugin:
+        plugin.process.terminate()
+        assert plugin.process.wait(2) == -15
+    with a_plugin() as plugin:
+        plugin.process.send_signal(2)
+        assert plugin.process.wait(2) == -2
+
+
+def test_close_ends_at_once_and_well(desk: Desk, site: Site):
+    with desk.plugin(desk.first_config(), new=True) as plugin:
+        desk.prepare(plugin)
+        slow = site.fault(Slow(300), verbs=frozenset({"create"}))
+        plugin.begin("Create")
+        began = time.monotonic()
+        assert plugin.close() == 0
+        assert time.monotonic() - began < 1
+        site.end(slow)
+
+
+def addresses(site: Site) -> tuple[str, str]:
+    """Server and proxy as the administrator's kubeconfig has them."""
+    access = parse_kubeconfig(site.kubeconfig)
+    return access.server, access.proxy_url
+
+
+STEPS = ["opened", "flags set", "checked", "saved", *(f"request {number}" for number in range(6)), "created"]
+
+
+def die_in_creation(desk: Desk, step: str) -> Plugin:
+    """A host that creates a machine and is killed at `step`; its plugin has ended."""
+    with desk.plugin(desk.first_config(), new=True) as plugin:
+        requests = step.partition("request ")[2]
+        if requests:
+            with desk.site.halt_at(int(requests)) as reached:
+                try:
+                    # The saves that the host comes to by itself are kept.
+                    options = desk.options(plugin, desk.script())
+                    plugin.call("SetConfigFromFlags", options)
+                    checking = plugin.begin("PreCreateCheck")
+                    if int(requests) >= 3:
+                        plugin.result(checking)
+                        desk.save(plugin)
+                        plugin.begin("Create")
+                    assert reached.wait(10)
+                finally:
+                    plugin.vanish()
+                assert plugin.process.wait(3) in (0, 1)
+            return plugin
+        if step != "opened":
+            plugin.call("SetConfigFromFlags", desk.options(plugin, desk.script()))
+        if step in ("checked", "saved", "created"):
+            plugin.call("PreCreateCheck")
+        if step in ("saved", "created"):
+            desk.save(plugin)
+        if step == "created":
+            plugin.call("Create")
+        plugin.vanish()
+        assert plugin.process.wait(3) == 0
+    return plugin
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_host_that_dies_while_creating_leaves_nothing_that_rm_does_not_find(
+    desk: Desk, site: Site, step: str
+):
+    before = site.inventory()
+
+    die_in_creation(desk, step)
+
+    if desk.saves:
+        desk.remove()
+    site.settles_to(before)
+
+
+@pytest.mark.parametrize("step", STEPS[3:])
+def test_what_a_dead_host_had_begun_is_finished_by_the_next(desk: Desk, site: Site, step: str):
+    before = site.inventory()
+    die_in_creation(desk, step)
+    if not desk.saves:
+        return  # then no machine is on any record
+
+    desk.saved["CloudConfig"] = desk.script()
+    with desk.plugin() as plugin:
+        plugin.call("PreCreateCheck")
+        plugin.call("Create")
+        desk.save(plugin)
+        assert plugin.call("GetState") == wire.RUNNING
+        plugin.close()
+    assert {item for item in site.inventory() - before if item[0] in ("VirtualMachine", "Secret")} == {
+        ("VirtualMachine", "default", NAME),
+        ("Secret", "default", f"{NAME}-cloudinit"),
+    }
+    desk.remove()
+    site.settles_to(before)
+
+
+@pytest.mark.parametrize("request_", range(3))
+def test_a_host_that_dies_while_removing_is_helped_by_the_next(desk: Desk, site: Site, request_: int):
+    before = site.inventory()
+    desk.create()
+
+    with desk.plugin() as plugin, site.halt_at(request_) as reached:
+        plugin.begin("Remove")
+        assert reached.wait(10)
+        plugin.vanish()
+        assert plugin.process.wait(3) in (0, 1)
+
+    desk.remove()
+    site.settles_to(before)
+
+
+# --- bad input -------------------------------------------------------------------------------------------------------------
+
+
+def test_nonsense_ends_its_connection_and_no_other(desk: Desk, site: Site):
+    nonsense = [
+        b"GET / HTTP/1.0\r\n\r\n",
+        b"\x16\x03\x01" + b"\0" * 100,
+        b"CONNECT /_goRPC_ HTTP/1.0\n\n" + b"\xff" * 64,
+        b"CONNECT /_goRPC_ HTTP/1.0\n\n" + bytes.fromhex("f8" + "ff" * 8),
+        b"CONNECT /_goRPC_ HTTP/1.0\n\n" + bytes.fromhex("fc7fffffff") + b"x" * 1000,
+        b"x" * 100_000,
+    ]
+    with desk.plugin(desk.first_config(), new=True) as plugin:
+        for noise in nonsense:
+            with socket.create_connection(plugin.address, timeout=5) as other:
+                try:
+                    other.sendall(noise)
+                    other.shutdown(socket.SHUT_WR)
+                    while other.recv(65536):
+                        pass
+                except ConnectionError:
+                    pass
+            assert plugin.call("GetMachineName") == NAME
+        assert plugin.close() == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "value", "said"),
+    [
+        ("SetConfigRaw", wire.BYTES, b"{", r"^unexpected end of JSON input$"),
+        ("SetConfigRaw", wire.BYTES, dumps({"CPU": "two"}), "cannot unmarshal string into Go struct field"),
+        ("SetConfigRaw", wire.STRING, "x", "wrong type"),
+        ("SetConfigRaw", wire.EMPTY, {}, "wrong type"),
+        ("SetConfigFromFlags", wire.EMPTY, {}, "wrong type"),
+        ("SetConfigFromFlags", wire.INTERFACE, None, "no RPCFlags"),
+        ("SetConfigFromFlags", wire.INTERFACE, Boxed("string", "x"), "no RPCFlags"),
+        (
+            "SetConfigFromFlags",
+            wire.INTERFACE,
+            wire.write_options({"harvester-cpu-count": "two"}),
+            "flag harvester-cpu-count has the value 'two'",
+        ),
+        ("Upgrade", wire.EMPTY, {}, r"^rpc: can't find method RPCServerDriver\.Upgrade$"),
+        ("Create", wire.STRING, "x", "kubeconfig"),
+    ],
+)
+def test_a_wrong_call_is_answered_and_the_connection_stays(method: str, kind: Type, value: Any, said: str):
+    with a_plugin() as plugin:
+        with pytest.raises(Said, match=said):
+            plugin.result(plugin.begin_as(method, kind, value))
+        assert plugin.call("GetVersion") == 1
+        assert plugin.close() == 0
+
+
+def test_a_message_beyond_the_limit_ends_the_connection(desk: Desk):
+    with a_plugin() as plugin:
+        with pytest.raises(Gone):
+            plugin.call("SetConfigRaw", b" " * (wire.DEFAULT_LIMITS.size + 1))
+        assert plugin.process.wait(3) == 0
+
+
+def test_a_vm_that_the_go_driver_made_is_known_by_its_labels(desk: Desk, site: Site):
+    """A configuration that the Go driver wrote: no keys of ours."""
+    desk.create()
+    vm = site.find(kinds.VM.ref(NAME, "default"))
+    ours = {"windrow.io/machine-uid": None, "windrow.io/cluster-uid": None}
+    site.do(
+        site.harvester.api.local().patch(kinds.VM.ref(NAME, "default"), {"metadata": {"annotations": ours}})
+    )
+    assert vm["metadata"]["labels"]["harvesterhci.io/creator"] == "docker-machine-driver-harvester"
+    for key in [key for key in desk.saved if key.startswith("Windrow")]:
+        del desk.saved[key]
+
+    assert desk.status() == "Running"
+    desk.remove()
+    assert not site.has_vm(NAME)
+
+
+def test_a_secret_of_somebody_elses_is_not_taken(desk: Desk, site: Site):
+    foreign = new_object(SECRET, f"{NAME}-cloudinit", "default", data={})
+    site.do(site.harvester.api.local().create(SECRET, foreign))
+    before = site.inventory()
+    with desk.plugin(desk.first_config(), new=True) as plugin:
+        desk.prepare(plugin)
+        with pytest.raises(Said, match="is not this machine's"):
+            plugin.call("Create")
+    site.settles_to(before)
