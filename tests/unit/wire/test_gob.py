@@ -109,18 +109,40 @@ def test_what_is_malformed_is_refused_by_name(case: str) -> None:
         decode(stream)
 
 
-def test_after_an_error_the_stream_stays_lost_and_takes_no_more_room() -> None:
+def test_after_an_error_the_stream_stays_lost() -> None:
     decoder = Decoder(LIMITS)
     decoder.feed(bytes.fromhex("00"))
     with pytest.raises(BadGob) as first:
         decoder.next()
 
-    decoder.feed(bytes.fromhex("03040002") * 1000)
+    decoder.feed(bytes.fromhex("03040002"))
 
     with pytest.raises(BadGob) as second:
         decoder.next()
     assert str(first.value) == str(second.value)
     assert not decoder.idle
+
+
+def test_after_an_error_nothing_is_kept_and_nothing_more_is_taken() -> None:
+    long = Boxed("long", {"A": bytes(100_000)})
+    stream = Encoder({"long": Struct("L", (("A", BYTES),)), "other": EMPTY}).encode(
+        Slice(INTERFACE), [long, Boxed("other", {})]
+    )
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        decoder = Decoder(LIMITS)
+        decoder.feed(stream[:-5])  # the long value is read, and the next message has not come
+        assert decoder.next() is NOT_YET
+        decoder.feed(bytes(1))
+        with pytest.raises(BadGob):
+            decoder.next()
+        decoder.feed(bytes(100_000))
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert after - before < 50_000
 
 
 # --- limits ---------------------------------------------------------------------------------------------------------
@@ -160,6 +182,10 @@ def test_a_limit_stops_what_goes_beyond_it_and_nothing_else(what: str) -> None:
         decode(stream, limits=limits(**changed))
 
     decode(stream, limits=limits(**{name: limit + 20}))
+
+
+def test_a_limit_of_depth_leaves_room_for_descriptions() -> None:
+    assert decode(encoded(Struct("S", (("A", INT),)), {"A": 1}), limits=limits(depth=1)) == [{"A": 1}]
 
 
 def test_descriptions_of_many_fields_count_against_the_limit_of_elements() -> None:
