@@ -99,7 +99,7 @@ AGENT = [{"type": "AgentConnected", "status": "True"}]
         (a_vm("Running", metadata={"deletionTimestamp": "x"}), a_vmi(), "deleting", "removing"),
     ],
 )
-def test_the_table(vm: Any, vmi: Any, state: str, words: str) -> None:
+def test_what_a_vm_and_its_instance_make_of_a_state(vm: Any, vmi: Any, state: str, words: str) -> None:
     shown = judge_state(vm, vmi)
     assert shown.state == state
     assert words in shown.because

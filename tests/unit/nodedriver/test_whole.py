@@ -12,11 +12,12 @@ import pytest
 from tests.stories.rackside import a_vm
 from tests.unit.nodedriver.rack import NAME, Crash, Rack, a_machine, a_rack
 from tests.unit.nodedriver.shelf import Shelf
+from tests.unit.nodedriver.shelf import refusal as answer
 
 from windrow.formats.json import dumps
 from windrow.harvester.kinds import IMAGE, VM, VMI
 from windrow.harvester.names import MACHINE_UID, REMOVE_ALL_CLAIMS, REMOVED_CLAIMS
-from windrow.kube.errors import Unanswered
+from windrow.kube.errors import KubeError, Unanswered
 from windrow.kube.objects import annotations_of, uid_of
 from windrow.kube.refs import PVC, SECRET
 from windrow.nodedriver.configuration import Configuration
@@ -460,6 +461,17 @@ def test_without_a_cluster_name_no_volume_of_others_goes(rack: Rack) -> None:
     assert rack.leftovers() == ["of-nobody"]
 
 
+# --- names ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["m", "a-b", "c1"])
+def test_a_name_with_few_dashes_makes_a_machine_too(rack: Rack, name: str) -> None:
+    made = born(rack, a_machine(name))
+    labels = rack.get(made.ref)["metadata"]["labels"]
+    assert labels["harvesterhci.io/machineSetName"] == f"default-{name}"
+    assert rack.play(get_state(made)) == RUNNING
+
+
 # --- checks --------------------------------------------------------------------------------------------------------
 
 
@@ -480,6 +492,14 @@ def test_a_machine_is_starting_until_it_runs(rack: Rack) -> None:
     machine = a_machine()
     interrupted(rack, create(machine, BOOTSTRAP), 3, "before")
     assert rack.play(get_state(machine)) == STARTING
+
+
+@pytest.mark.parametrize("status", [401, 403, 500])
+def test_an_unclear_answer_is_not_taken_for_a_free_name(status: int) -> None:
+    shelf = Shelf()
+    shelf.answer("GET", f"virtualmachines/{NAME}", answer(status, "", "no"))
+    with pytest.raises(KubeError):
+        shelf.run(pre_create_check(a_machine()))
 
 
 @pytest.mark.parametrize(
