@@ -21,6 +21,7 @@ AskFlags = Callable[[Path], Awaitable[tuple[Flag, ...]]]
 
 WITHIN = timedelta(seconds=10)
 LONGEST = 500
+BY_HAND = "run it by hand, with MACHINE_PLUGIN_TOKEN=42, and see what it prints"
 
 
 async def ask(path: Path, ask_flags: AskFlags, clock: Clock) -> tuple[Flag, ...]:
@@ -54,10 +55,10 @@ def explain(error: Exception, path: Path) -> Fault:
     if isinstance(error, TimeoutError):
         return Fault(
             f"{called} gave no answer within {WITHIN.total_seconds():.0f} s",
-            "run it by hand, with MACHINE_PLUGIN_TOKEN=42, and see what it prints",
+            BY_HAND,
             "NoAnswer",
         )
-    number = error.errno if isinstance(error, OSError) else None
+    number = _number(error) or _number(error.__cause__)  # the host of plugins wraps what the system says
     if number == errno.ENOENT:
         loader = find_loader(path)
         return Fault(
@@ -77,9 +78,12 @@ def explain(error: Exception, path: Path) -> Fault:
             "name the URL and the SHA-256 of the one that is",
             "NotExecutable",
         )
-    said = " ".join(str(getattr(error, "fact", "") or error or type(error).__name__).split())[:LONGEST]
-    cure = (
-        str(getattr(error, "cure", ""))
-        or "run it by hand, with MACHINE_PLUGIN_TOKEN=42, and see what it prints"
-    )
-    return Fault(f"{called} could not be asked for its create flags: {said}", cure, "NoAnswer")
+    said = " ".join((str(getattr(error, "fact", "")) or str(error) or type(error).__name__).split())[:LONGEST]
+    said = said.removeprefix("plugin ")
+    if not said.startswith(called):
+        said = f"{called} could not be asked for its create flags: {said}"
+    return Fault(said, f"name a build for this system; to see more, {BY_HAND}", "NoAnswer")
+
+
+def _number(error: BaseException | None) -> int | None:
+    return error.errno if isinstance(error, OSError) else None

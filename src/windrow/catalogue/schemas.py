@@ -84,20 +84,17 @@ def read_fields(flags: Iterable[Flag], hints: Hints = NO_HINTS) -> tuple[Field, 
 def _field(flag: Flag, hints: Hints) -> Field:
     plain = field_name(flag.name)
     name = hints.aliases.get(plain, plain)
-    is_secret = name in hints.private | hints.passwords | _SECRET_NAMES
     usage = str(flag.usage or "")
-    match flag.kind:
-        case "string":
-            default = hints.defaults.get(name, str(flag.default or "")) or None
-            return Field(name, "password" if is_secret else "string", flag.name, usage, default)
-        case "int":
-            given = hints.defaults.get(name, str(int(flag.default or 0)))
-            return Field(name, "password" if is_secret else "string", flag.name, usage, given)
-        case "bool":
+    text: Type = "password" if name in hints.private | hints.passwords | _SECRET_NAMES else "string"
+    match flag.kind, flag.default:
+        case "string", value:
+            return Field(name, text, flag.name, usage, hints.defaults.get(name, str(value or "")) or None)
+        case "int", value:
+            return Field(name, text, flag.name, usage, hints.defaults.get(name, str(value or 0)))
+        case "bool", _:
             return Field(name, "boolean", flag.name, usage)
-        case "strings":
-            several = tuple(str(one) for one in flag.default or ()) or None
-            return Field(name, "array[string]", flag.name, usage, several)
+        case "strings", tuple() | list() as several:
+            return Field(name, "array[string]", flag.name, usage, tuple(map(str, several)) or None)
     raise _refused(f"its create flag {flag.name!r} is of the unknown type {flag.kind!r}")
 
 

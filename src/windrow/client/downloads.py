@@ -11,6 +11,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any, Protocol
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
@@ -43,22 +44,33 @@ class Bounds:
 BOUNDS = Bounds()
 
 
-def _no_proxy(url: str) -> str:
-    return ""
+class Proxy(Protocol):
+    """A plain HTTP proxy. `authorization` is what it wants to see, "" for nothing."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def authorization(self) -> str: ...
+
+
+def no_proxy(url: str) -> None:
+    """For where every server is reached directly."""
 
 
 class Downloads:
     """Fetches files. Each call is a connection of its own, and ends with it.
 
-    `ca` are certificates in PEM that are trusted beside the system's. `proxy` gives the URL of the HTTP proxy that
-    leads to an URL, "" for none; it may raise ValueError.
+    `ca` are certificates in PEM that are trusted beside the system's. `proxy` finds the proxy that leads to an URL,
+    None for none, as the environment says; it may raise ValueError.
     """
 
     def __init__(
         self,
         *,
         ca: str = "",
-        proxy: Callable[[str], str] = _no_proxy,
+        proxy: Callable[[str], Proxy | None] = no_proxy,
         bounds: Bounds = BOUNDS,
         agent: str = "windrow",
     ) -> None:
@@ -89,13 +101,7 @@ class Downloads:
                 if response.status not in REDIRECTS:
                     await self._receive(response, here, write)
                     return
-                target = response.headers.get("Location", "")
-                if not target:
-                    raise DownloadFailed(
-                        f"{_host(here)} answered {response.status} without saying where to go",
-                        "look at the URL in a browser",
-                    )
-                here = urljoin(here, target)
+                here = _target(here, response, begun_at)
         raise DownloadFailed(
             f"{begun_at} leads through more than {self._bounds.redirects} redirects",
             "name the URL that they end at",
@@ -109,10 +115,14 @@ class Downloads:
             proxy = self._proxy(url)
         except ValueError as error:
             raise DownloadFailed(str(error), "correct the proxy in the environment") from error
+        through: dict[str, Any] = {}
+        if proxy is not None:
+            host = f"[{proxy.host}]" if ":" in proxy.host else proxy.host
+            through["proxy"] = f"http://{host}:{proxy.port}"
+            if proxy.authorization:
+                through["proxy_headers"] = {"Proxy-Authorization": proxy.authorization}
         try:
-            async with session.get(
-                URL(url, encoded=True), allow_redirects=False, proxy=proxy or None
-            ) as response:
+            async with session.get(URL(url, encoded=True), allow_redirects=False, **through) as response:
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise _explained(error, url, self._bounds) from error
@@ -169,6 +179,25 @@ def _host(url: str) -> str:
     return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
+def _target(here: str, response: aiohttp.ClientResponse, begun_at: str) -> str:
+    target = response.headers.get("Location", "")
+    if not target:
+        raise DownloadFailed(
+            f"{_host(here)} answered {response.status} without saying where to go",
+            "look at the URL in a browser",
+        )
+    try:
+        return urljoin(here, target)
+    except ValueError as error:
+        raise _not_https(begun_at) from error
+
+
+def _not_https(begun_at: str) -> DownloadFailed:
+    return DownloadFailed(
+        f"{begun_at} leads to an URL that is not https", "name an URL that is https all the way"
+    )
+
+
 def _insist_on_https(url: str, begun_at: str) -> None:
     try:
         parts = urlsplit(url)
@@ -179,9 +208,7 @@ def _insist_on_https(url: str, begun_at: str) -> None:
         return
     if good:
         raise DownloadFailed(f"{begun_at} leads to an URL with a password in it", "name the URL without")
-    raise DownloadFailed(
-        f"{begun_at} leads to an URL that is not https", "name an URL that is https all the way"
-    )
+    raise _not_https(begun_at)
 
 
 def _explained(error: Exception, url: str, bounds: Bounds) -> DownloadFailed:

@@ -1,0 +1,348 @@
+"""Downloads from servers that behave and servers that do not, over TLS on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from windrow.assembly.clock import SystemClock
+from windrow.client.downloads import Bounds, DownloadFailed, Downloads
+from windrow.formats import x509
+
+FILE = bytes(range(256)) * 4000
+
+
+def answer(status: str = "200 OK", body: bytes = b"", **headers: str) -> bytes:
+    given = {
+        "Content-Length": str(len(body)),
+        **{key.replace("_", "-"): value for key, value in headers.items()},
+    }
+    lines = "".join(f"{key}: {value}\r\n" for key, value in given.items())
+    return f"HTTP/1.1 {status}\r\n{lines}\r\n".encode() + body
+
+
+def redirect(target: str, status: str = "302 Found") -> bytes:
+    return answer(status, Location=target)
+
+
+@dataclass
+class Server:
+    """Answers each path as told, raw; b"" hangs up, None says nothing at all. `heads` are the requests it saw."""
+
+    answers: dict[str, bytes | None] = field(default_factory=dict)
+    heads: list[str] = field(default_factory=list)
+    port: int = 0
+    scheme: str = "https"
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://127.0.0.1:{self.port}"
+
+    @property
+    def paths(self) -> list[str]:
+        return [head.split()[1] for head in self.heads]
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            self.heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+            said = self.answers.get(self.heads[-1].split()[1], answer("404 Not Found"))
+            if said is None:
+                await reader.read()
+                return
+            writer.write(said)
+            await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@pytest.fixture(scope="module")
+def authority() -> tuple[str, str]:
+    return x509.new_authority("test", SystemClock().now(), 1)
+
+
+@pytest.fixture
+def tls(authority: tuple[str, str], tmp_path: Path) -> ssl.SSLContext:
+    certificate, key = x509.issue(
+        *authority,
+        common_name="files",
+        server=True,
+        ips=["127.0.0.1"],
+        now=SystemClock().now(),
+        lifetime=timedelta(hours=1),
+    )
+    (tmp_path / "server.pem").write_text(key + certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem")
+    return context
+
+
+@asynccontextmanager
+async def serving(tls: ssl.SSLContext | None, **answers: bytes | None) -> AsyncIterator[Server]:
+    made = Server({f"/{path}": said for path, said in answers.items()}, scheme="https" if tls else "http")
+    listener = await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=tls)
+    made.port = listener.sockets[0].getsockname()[1]
+    async with listener:
+        yield made
+
+
+async def fetched(url: str, authority: tuple[str, str], **options: object) -> bytes:
+    parts: list[bytes] = []
+    await Downloads(ca=authority[0], **options).fetch(url, parts.append)  # type: ignore[arg-type]
+    return b"".join(parts)
+
+
+async def refused(url: str, authority: tuple[str, str], **options: object) -> str:
+    with pytest.raises(DownloadFailed) as caught:
+        await fetched(url, authority, **options)
+    assert caught.value.cure
+    return str(caught.value)
+
+
+Authority = tuple[str, str]
+TLS = ssl.SSLContext
+
+
+# -- what comes ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_file_comes_whole_and_in_order_as_a_stream(tls: TLS, authority: Authority):
+    parts: list[bytes] = []
+    async with serving(tls, file=answer(body=FILE)) as server:
+        await Downloads(ca=authority[0]).fetch(f"{server.url}/file", parts.append)
+
+    assert b"".join(parts) == FILE
+    assert len(parts) > 1
+    assert "Accept-Encoding: identity" in server.heads[0]
+
+
+async def test_what_the_server_calls_encoded_is_left_as_it_is(tls: TLS, authority: Authority):
+    async with serving(tls, file=answer(body=b"\x1f\x8bnot really", Content_Encoding="gzip")) as server:
+        assert await fetched(f"{server.url}/file", authority) == b"\x1f\x8bnot really"
+
+
+async def test_a_query_goes_to_the_server_as_it_is_written_and_into_no_sentence(
+    tls: TLS, authority: Authority
+):
+    async with serving(tls) as server:
+        said = await refused(f"{server.url}/file?sig=a%2Fb%20c&x=1", authority)
+
+    assert server.paths == ["/file?sig=a%2Fb%20c&x=1"]
+    assert "sig" not in said
+
+
+@pytest.mark.parametrize(
+    "status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"]
+)
+async def test_redirects_are_followed(tls: TLS, authority: Authority, status: str):
+    async with serving(
+        tls, a=redirect("/b", status), b=redirect("c", status), c=answer(body=b"here")
+    ) as server:
+        assert await fetched(f"{server.url}/a", authority) == b"here"
+
+    assert server.paths == ["/a", "/b", "/c"]
+
+
+async def test_five_redirects_are_the_most(tls: TLS, authority: Authority):
+    hops = {f"a{number}": redirect(f"/a{number + 1}") for number in range(6)}
+    async with serving(tls, **hops, a6=answer(body=b"here")) as server:
+        assert await fetched(f"{server.url}/a1", authority) == b"here"
+        assert "leads through more than 5 redirects; name the URL that they end at" in await refused(
+            f"{server.url}/a0", authority
+        )
+
+
+async def test_a_loop_of_redirects_ends(tls: TLS, authority: Authority):
+    async with serving(tls, a=redirect("/a")) as server:
+        assert "more than 5 redirects" in await refused(f"{server.url}/a", authority)
+
+    assert len(server.heads) == 6
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("http://127.0.0.1:1/x", "leads to an URL that is not https; name an URL that is https all the way"),
+        ("file:///etc/passwd", "leads to an URL that is not https"),
+        ("https://me:secret@127.0.0.1:1/x", "leads to an URL with a password in it"),
+        ("https://[::1/x", "leads to an URL that is not https"),
+        ("", "answered 302 without saying where to go"),
+    ],
+)
+async def test_redirects_to_elsewhere_than_https_are_not_followed(
+    tls: TLS, authority: Authority, target: str, words: str
+):
+    async with serving(tls, a=redirect(target)) as server:
+        said = await refused(f"{server.url}/a", authority)
+
+    assert words in said
+    assert "secret" not in said
+
+
+async def test_plain_http_is_not_spoken(authority: Authority):
+    async with serving(None, file=answer(body=FILE)) as server:
+        assert "is not https" in await refused(f"{server.url}/file", authority)
+
+    assert server.heads == []
+
+
+# -- what does not -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("404 Not Found", "answered 404 Not Found; correct the URL: there is no such file"),
+        ("403 Forbidden", "answered 403 Forbidden; put the file where it can be had without a password"),
+        ("500 Oops", "answered 500 Oops; look at the URL in a browser"),
+        ("206 Partial Content", "answered 206 Partial Content"),
+    ],
+)
+async def test_only_status_200_brings_a_file(tls: TLS, authority: Authority, status: str, words: str):
+    parts: list[bytes] = []
+    async with serving(tls, file=answer(status, b"an error page")) as server:
+        with pytest.raises(DownloadFailed) as caught:
+            await Downloads(ca=authority[0]).fetch(f"{server.url}/file", parts.append)
+
+    assert words in str(caught.value)
+    assert f"127.0.0.1:{server.port}/file" in str(caught.value)
+    assert parts == []
+
+
+async def test_what_is_too_large_is_refused_before_it_comes_and_cut_off_where_the_server_lies(
+    tls: TLS, authority: Authority
+):
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"10000\r\n" + bytes(65536) + b"\r\n"
+    most = Bounds(bytes=2**20)
+    async with serving(tls, said=answer(body=bytes(2**20 + 1)), lied=chunked + chunked[47:] * 30) as server:
+        assert "sends more than 1 MiB" in await refused(f"{server.url}/said", authority, bounds=most)
+        assert "sends more than 1 MiB" in await refused(f"{server.url}/lied", authority, bounds=most)
+
+
+async def test_a_file_cut_short_is_told(tls: TLS, authority: Authority):
+    async with serving(tls, file=answer(body=FILE)[:-1], none=b"") as server:
+        assert "broke off in the middle of the file" in await refused(f"{server.url}/file", authority)
+        assert "broke off" in await refused(f"{server.url}/none", authority)
+
+
+async def test_an_empty_file_is_told(tls: TLS, authority: Authority):
+    async with serving(tls, file=answer()) as server:
+        assert "sent nothing" in await refused(f"{server.url}/file", authority)
+
+
+async def test_a_silent_server_is_not_waited_for_for_ever(tls: TLS, authority: Authority):
+    async with serving(tls, file=None) as server:
+        said = await refused(f"{server.url}/file", authority, bounds=Bounds(silence_s=0.2))
+
+    assert "was silent for too long" in said
+
+
+async def test_a_server_that_is_no_http_server_is_told(tls: TLS, authority: Authority):
+    async with serving(tls, file=b"SSH-2.0-OpenSSH\r\n") as server:
+        assert "could not be read" in await refused(f"{server.url}/file", authority)
+
+
+async def test_a_server_that_is_not_there_is_told(tls: TLS, authority: Authority):
+    async with serving(tls) as server:
+        pass
+
+    assert "cannot be reached (connect" in (await refused(f"{server.url}/file", authority)).lower()
+
+
+async def test_a_server_without_tls_is_told(authority: Authority):
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 files.example ESMTP\r\n")
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        assert "does not speak TLS" in await refused(f"https://127.0.0.1:{port}/x", authority)
+
+
+# -- trust ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_whose_ca_is_not_known_is_not_trusted(tls: TLS):
+    async with serving(tls, file=answer(body=FILE)) as server:
+        with pytest.raises(
+            DownloadFailed, match=r"is not trusted .*; add its CA to those that downloads trust"
+        ):
+            await Downloads().fetch(f"{server.url}/file", lambda data: None)
+
+    assert server.heads == []
+
+
+async def test_a_certificate_for_another_name_is_not_trusted(tls: TLS, authority: Authority):
+    async with serving(tls, file=answer(body=FILE)) as server:
+        assert "is not trusted" in await refused(f"https://localhost:{server.port}/file", authority)
+
+
+async def test_a_ca_that_is_none_is_told():
+    with pytest.raises(DownloadFailed, match="the CA bundle for downloads is no certificate"):
+        await Downloads(ca="nonsense").fetch("https://127.0.0.1:1/x", lambda data: None)
+
+
+# -- proxies -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Through:
+    port: int
+    host: str = "127.0.0.1"
+    authorization: str = "Basic bWU6cHc="
+
+
+async def test_the_proxy_is_asked_to_connect_and_sees_its_authorization(tls: TLS, authority: Authority):
+    heads: list[str] = []
+
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        inner = await asyncio.open_connection("127.0.0.1", int(heads[-1].split()[1].rpartition(":")[2]))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+
+        async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+            while data := await source.read(65536):
+                target.write(data)
+            target.close()
+
+        await asyncio.gather(pump(reader, inner[1]), pump(inner[0], writer), return_exceptions=True)
+
+    listener = await asyncio.start_server(connect, "127.0.0.1", 0)
+    async with listener, serving(tls, file=answer(body=FILE)) as server:
+        through = Through(listener.sockets[0].getsockname()[1])
+        assert await fetched(f"{server.url}/file", authority, proxy=lambda url: through) == FILE
+
+    assert heads[0].startswith(f"CONNECT 127.0.0.1:{server.port} ")
+    assert "Proxy-Authorization: Basic bWU6cHc=" in heads[0]
+
+
+async def test_a_proxy_that_refuses_or_is_not_there_is_told(tls: TLS, authority: Authority):
+    async with serving(None) as proxy, serving(tls, file=answer(body=FILE)) as server:
+        here = Through(proxy.port)
+        assert "the proxy to" in await refused(f"{server.url}/file", authority, proxy=lambda url: here)
+    assert "the proxy to" in await refused(f"{server.url}/file", authority, proxy=lambda url: here)
+
+
+async def test_a_proxy_that_cannot_be_understood_is_told(authority: Authority):
+    def bad(url: str) -> None:
+        raise ValueError("HTTPS_PROXY is no URL; write it as http://HOST:PORT")
+
+    assert "HTTPS_PROXY is no URL" in await refused("https://127.0.0.1:1/x", authority, proxy=bad)
+
+
+async def test_what_the_receiver_raises_ends_the_download_as_it_is(tls: TLS, authority: Authority):
+    def full(data: bytes) -> None:
+        raise LookupError("no room")
+
+    async with serving(tls, file=answer(body=FILE)) as server:
+        with pytest.raises(LookupError, match="no room"):
+            await Downloads(ca=authority[0]).fetch(f"{server.url}/file", full)
