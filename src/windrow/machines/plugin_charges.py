@@ -80,7 +80,8 @@ class Charge:
     ended: bool = False  # its removal was ordered, so its absence is its end
     trouble: str = ""  # why the last deed failed after it was taken
     deed: Deed | None = None
-    plugin: Plugin | None = None  # while a deed has one open, it is used to look as well
+    plugin: Plugin | None = None  # which a deed has open
+    seen_by_deed: bool = False  # the deed looks at the machine through it, and need not be helped
     poked: asyncio.Event = field(default_factory=asyncio.Event)
     watch: asyncio.Task[None] | None = None
 

@@ -308,8 +308,7 @@ class PluginMachines:
         """Look at the machine again and again, as often as its state calls for."""
         while charge.uid in self._charges:
             charge.poked.clear()
-            busy = charge.deed is not None and not charge.deed.over.is_set() and charge.plugin is not None
-            if not busy:  # a deed looks by itself
+            if not charge.seen_by_deed:
                 try:
                     await self._look(charge)
                 except Exception:
@@ -412,7 +411,7 @@ class PluginMachines:
         try:
             yield
         finally:
-            charge.plugin = None
+            charge.plugin, charge.seen_by_deed = None, False
 
     async def _call_and_look(
         self, charge: Charge, plugin: Plugin, method: str, seen: Callable[[Glimpse], Awaitable[None]]
@@ -438,7 +437,13 @@ class PluginMachines:
             await seen(glimpse)
         except (DriverSaid, PluginError) as error:
             log.debug("%s cannot be seen while it is worked on: %s", charge.name, error)
+            if (
+                charge.seen_by_deed
+            ):  # its plugin holds the credential it began with; perhaps there is another now
+                charge.seen_by_deed = False
+                charge.poked.set()
             return
+        charge.seen_by_deed = True
         self._show(charge, glimpse)
 
     # --- making ---------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from windrow.machines.children import Child
 from windrow.wire import dockermachine as wire
@@ -423,8 +423,8 @@ class _Line(asyncio.Protocol):
     # --- asyncio's side -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not every loop's transports are of asyncio's class; all of them behave so.
+        self._transport = cast(asyncio.Transport, transport)
         transport.write(self._rpc.take())
 
     def data_received(self, data: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import logging
 import os
@@ -84,8 +85,10 @@ class Country:
         return world
 
     def change(self, **change: Any) -> None:
-        world = self.read() if self.path.exists() else {}
-        self.path.write_text(json.dumps({**world, **change}))
+        with self.path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            world = self.read() if self.path.exists() else {}
+            self.path.write_text(json.dumps({**world, **change}))
 
     def vms(self) -> list[str]:
         return [machine["config"]["MachineName"] for machine in self.read()["machines"].values()]
@@ -254,6 +257,15 @@ async def test_a_wrong_credential_leaves_everything_unknown(country: Country) ->
             await order
     country.token = TOKEN
     assert (await seen(country.machines, lambda s: s.presence == "present")).state == "running"
+
+
+async def test_a_machine_that_cannot_be_seen_while_it_is_made_is_unknown(country: Country) -> None:
+    country.change(delay=4)
+    await country.machines.ensure(a_spec(), None)
+    country.change(broken="503 Service Unavailable")
+    assert "503" in (await seen(country.machines, lambda s: s.presence == "unknown")).because
+    country.change(broken="")
+    await seen(country.machines, lambda s: s.presence == "present")
 
 
 async def test_a_rotated_credential_is_used_at_once(country: Country) -> None:
