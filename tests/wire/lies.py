@@ -7,8 +7,10 @@ from random import Random
 
 from tests.wire.shapes import random_registry, random_type, random_value
 
-from windrow.wire.gob import Encoder
+from windrow.wire.dockermachine import DEFAULT_LIMITS, FLAGS, SERVICE, Flag, write_flags, write_options
+from windrow.wire.gob import BYTES, INTERFACE, Encoder
 from windrow.wire.gob.numbers import write_int, write_uint
+from windrow.wire.netrpc import GREETING, WELCOME, Call, Client, Server
 
 EVIL = (
     0,
@@ -42,6 +44,31 @@ def honest_stream(random: Random) -> bytes:
     encoder = Encoder(registry)
     types = [random_type(random, 3) for _ in range(2)]
     return b"".join(encoder.encode(type, random_value(random, type, registry)) for type in types)
+
+
+def honest_call(random: Random) -> bytes:
+    """One direction of a right net/rpc connection, after the greeting."""
+    client = Client(DEFAULT_LIMITS)
+    client.take()
+    client.feed(WELCOME)
+    for _ in range(random.randrange(1, 4)):
+        client.call(f"{SERVICE}.SetConfigRaw", BYTES, random.randbytes(random.randrange(30)))
+        client.call(
+            f"{SERVICE}.SetConfigFromFlags", INTERFACE, write_options({"n": 1, "l": ["a", "b"], "s": "text"})
+        )
+    return client.take()
+
+
+def honest_answer(random: Random) -> bytes:
+    server = Server(DEFAULT_LIMITS)
+    server.feed(GREETING)
+    server.take()
+    for seq in range(random.randrange(1, 4)):
+        call = Call(f"{SERVICE}.GetCreateFlags", seq, {})
+        flags = [Flag("strings", "x-list", "a list", "X", ["a"]), Flag("int", "x-n", "a number", "", seq)]
+        server.answer(call, FLAGS, write_flags(flags))
+        server.refuse(Call(f"{SERVICE}.GetIP", seq, {}), "Host is not running")
+    return server.take()
 
 
 def cut(random: Random, data: bytes) -> bytes:

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.wire.lies import BREAKS, Liar, cut, honest_stream
+from tests.wire.lies import BREAKS, Liar, cut, honest_answer, honest_call, honest_stream
 from tests.wire.vectors import names, stream
 
 from windrow.wire.dockermachine import read_flags, read_options
@@ -33,7 +33,10 @@ LIMITS = Limits(size=1 << 16, elements=2000, depth=20, types=20)
 
 HONEST = [honest_stream(Random(seed)) for seed in range(60)]
 PLAIN = [stream(name) for name in names("gob_", "accepted_")] + HONEST
-RPC = [stream(name) for name in names("rpc_")]
+RPC = [
+    *(stream(name) for name in names("rpc_")),
+    *(make(Random(seed)) for seed in range(5) for make in (honest_call, honest_answer)),
+]
 
 
 def outcome(data: bytes) -> tuple[list[Any], str | None]:
