@@ -6,6 +6,7 @@ Nothing leaves this machine: the API is served on loopback, the rack's proxy is 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import os
@@ -162,6 +163,12 @@ class Site:
     async def secret_of(self, name: str) -> dict[str, Any] | None:
         """The Secret with the machine's cloud-init documents, as it is stored."""
         return await self.harvester.api.local().find(SECRET.ref(f"{name}-cloudinit", "default"))
+
+    async def document(self, name: str) -> str:
+        """The machine's user data, wherever it is."""
+        vm = json.dumps(self.posted(kinds.VM.plural, name))
+        secret = await self.secret_of(name)
+        return vm + (base64.b64decode(secret["data"]["userdata"]).decode() if secret else "")
 
     async def left_over(self) -> list[str]:
         """What is there that a machine brought along."""

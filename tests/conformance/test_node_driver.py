@@ -268,20 +268,13 @@ async def test_docker_is_installed_over_ssh_where_there_is_no_script(desk: Desk)
     assert key.read_text().startswith("-----BEGIN RSA PRIVATE KEY-----")
     public = key.with_suffix(".pub").read_text().split()
     assert public[0] == "ssh-rsa"
-    assert public[1] in await document(desk.site, NAME)
+    assert public[1] in await desk.site.document(NAME)
     # Only a stopped machine is listed here: `ls` would dial the Docker of others directly, past the rack's proxy.
     succeeded(await desk.run("stop", NAME))
     listed = succeeded(await desk.run("ls")).splitlines()
     assert listed[1].split() == [NAME, "-", "harvester", "Stopped", "Unknown"]
     succeeded(await desk.run("rm", "-y", NAME))
     await desk.site.nothing_left()
-
-
-async def document(site: Site, name: str) -> str:
-    """The machine's user data, wherever it is."""
-    vm = json.dumps(site.posted(kinds.VM.plural, name))
-    secret = await site.secret_of(name)
-    return vm + (base64.b64decode(secret["data"]["userdata"]).decode() if secret else "")
 
 
 async def test_a_host_that_dies_mid_create_leaves_what_rm_removes_and_no_plugin(desk: Desk) -> None:
