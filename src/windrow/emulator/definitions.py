@@ -345,31 +345,110 @@ def _networks() -> list[Raw]:
     ]
 
 
+SMALL: Raw = {"type": "integer", "format": "int32"}
+_HEALTH = ("failureThreshold", "periodSeconds", "port", "successThreshold", "timeoutSeconds")
+_OLD_HEALTH = ("PeriodSeconds", "failureThreshold", "port", "successThreshold", "timeoutSeconds")
+
+
+def _listeners(*required: str) -> Raw:
+    return listed(record(required, name=TEXT, port=SMALL, protocol=TEXT, backendPort=SMALL))
+
+
+def _balancer() -> Raw:
+    made = definition(
+        kinds.LOAD_BALANCER,
+        short=["lb", "lbs"],
+        columns=[
+            ("DESCRIPTION", ".spec.description", "string"),
+            ("WORKLOADTYPE", ".spec.workloadType", "string"),
+            ("IPAM", ".spec.ipam", "string"),
+            ("ADDRESS", ".status.address", "string"),
+            LOUD_AGE,
+        ],
+        fields={
+            "spec": record(
+                description=TEXT,
+                workloadType=one_of("vm", "cluster"),
+                ipam=one_of("pool", "dhcp"),
+                ipPool=TEXT,
+                listeners=_listeners("backendPort", "port", "protocol"),
+                backendServerSelector={"type": "object", "additionalProperties": listed(TEXT)},
+                healthCheck=record((), **dict.fromkeys(_HEALTH, WHOLE)),
+            ),
+            "status": record(
+                address=TEXT,
+                allocatedAddress=record(gateway=TEXT, ip=TEXT, ipPool=TEXT, mask=TEXT),
+                backendServers=listed(TEXT),
+                conditions=WRANGLER_CONDITIONS,
+            ),
+        },
+        required=["spec"],
+    )
+    made["spec"]["versions"].insert(0, _first_version())
+    return made
+
+
+def _first_version() -> Raw:
+    """v1alpha1: no pools, no workload types; the backends are listed. What is written so is kept as it is."""
+    fields = {
+        "apiVersion": TEXT,
+        "kind": TEXT,
+        "metadata": {"type": "object"},
+        "spec": record(
+            ["ipam"],
+            backendServers=listed(TEXT),
+            description=TEXT,
+            healthCheck=record(_OLD_HEALTH, **dict.fromkeys(_OLD_HEALTH, WHOLE)),
+            ipam=one_of("pool", "dhcp"),
+            listeners=_listeners("name", "port", "protocol"),
+        ),
+        "status": record(address=TEXT, conditions=WRANGLER_CONDITIONS),
+    }
+    columns = [("DESCRIPTION", ".spec.description"), ("IPAM", ".spec.ipam"), ("ADDRESS", ".status.address")]
+    return {
+        "name": "v1alpha1",
+        "served": True,
+        "storage": False,
+        "deprecated": True,
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": fields}},
+        "additionalPrinterColumns": [
+            {"name": name, "jsonPath": path, "type": "string"} for name, path in columns
+        ],
+    }
+
+
+def _pool() -> Raw:
+    scope = listed(record(guestCluster=TEXT, namespace=TEXT, project=TEXT))
+    return definition(
+        kinds.IP_POOL,
+        short=["pool", "pools"],
+        columns=[
+            ("DESCRIPTION", ".spec.description", "string"),
+            ("RANGES", ".spec.ranges", "string"),
+            ("Priority", ".spec.selector.priority", "string"),
+            LOUD_AGE,
+        ],
+        fields={
+            "spec": record(
+                ["ranges"],
+                description=TEXT,
+                ranges=listed(record(["subnet"], gateway=TEXT, rangeEnd=TEXT, rangeStart=TEXT, subnet=TEXT)),
+                selector=record(network=TEXT, priority=SMALL, scope=scope),
+            ),
+            "status": record(
+                ["available", "lastAllocated", "total"],
+                allocated=TEXTS,
+                allocatedHistory=TEXTS,
+                available=BIG,
+                conditions=WRANGLER_CONDITIONS,
+                lastAllocated=TEXT,
+                total=BIG,
+            ),
+        },
+        required=["spec"],
+    )
+
+
 def _balancers() -> list[Raw]:
-    # Kinds only: who allocates addresses and forwards traffic is a later room.
-    return [
-        definition(
-            kinds.LOAD_BALANCER,
-            short=["lb", "lbs"],
-            columns=[
-                ("DESCRIPTION", ".spec.description", "string"),
-                ("WORKLOADTYPE", ".spec.workloadType", "string"),
-                ("IPAM", ".spec.ipam", "string"),
-                ("ADDRESS", ".status.address", "string"),
-                LOUD_AGE,
-            ],
-            required=["spec"],
-            also=["v1alpha1"],
-        ),
-        definition(
-            kinds.IP_POOL,
-            short=["pool", "pools"],
-            columns=[
-                ("DESCRIPTION", ".spec.description", "string"),
-                ("RANGES", ".spec.ranges", "string"),
-                ("Priority", ".spec.selector.priority", "string"),
-                LOUD_AGE,
-            ],
-            required=["spec"],
-        ),
-    ]
+    """Neither has a status subresource: whoever updates one writes its status, too (reference 02 §4.1)."""
+    return [_balancer(), _pool()]

@@ -50,6 +50,18 @@ class Delays:
         20.0, "4 GiB over 10 Gbit/s with dirty pages, plus the target pod; our estimate"
     )
 
+    balancer_controller: float = _stated(
+        0.02, "from a new load balancer to the controller's finalizer on it; our estimate within 02 §9.3"
+    )
+    balancer_address: float = _stated(
+        0.05, "choose a pool and write it and the load balancer, through webhooks; < 100 ms in all, 02 §9.3"
+    )
+    balancer_retry: float = _stated(1.0, "no pool matches, or no external address yet; 02 §4.3")
+    balancer_removal: float = _stated(0.05, "release the address and drop the finalizer; our estimate")
+    pool_controller: float = _stated(0.05, "from a new pool to its allocator; our estimate")
+    vip: float = _stated(0.5, "the hosts' kube-vip takes an address and tells the network; our estimate")
+    vip_dhcp: float = _stated(3.0, "a macvlan, and DHCP's four messages on it; our estimate")
+
     def reasons(self) -> dict[str, tuple[float, str]]:
         """Each delay by name: its seconds and why."""
         return {one.name: (getattr(self, one.name), one.metadata["why"]) for one in fields(self)}

@@ -14,7 +14,7 @@ from windrow.kube import requests
 from windrow.kube.errors import Conflict, Exists, KubeError, NotFound, error_for
 from windrow.kube.objects import Raw, uid_of
 from windrow.kube.refs import Kind, Ref, ref_of
-from windrow.kube.requests import Event, Propagation
+from windrow.kube.requests import Event, Propagation, Request
 
 TRIES = 8
 
@@ -40,8 +40,12 @@ class Hand:
         typed = {"apiVersion": kind.api_version, "kind": kind.kind}
         return [{**typed, **item} for item in raw["items"]], raw["metadata"]["resourceVersion"]
 
-    def watch(self, kind: Kind, version: str) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
-        return self._local.watch(kind, version=version)
+    def watch(
+        self, kind: Kind, version: str, span_s: int = 0
+    ) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        """Events after `version`. The server ends the watch after `span_s`, by chance within an hour when it is 0."""
+        query = [("watch", "true"), ("resourceVersion", version), ("timeoutSeconds", str(span_s or ""))]
+        return self._local.stream(Request("GET", kind.path(), tuple(pair for pair in query if pair[1])))
 
     async def create(self, kind: Kind, raw: Raw) -> Raw:
         return await self._local.create(kind, raw)

@@ -31,6 +31,7 @@ from windrow.emulator.hand import Hand
 from windrow.emulator.hosts import Hosts, HostSpec, default_hosts, render_node
 from windrow.emulator.images import Images
 from windrow.emulator.key_pairs import KeyPairs
+from windrow.emulator.load_balancers.room import BalancerRoom
 from windrow.emulator.mirror import Mirror
 from windrow.emulator.networks import Segments
 from windrow.emulator.power import MachineFactory, Power
@@ -105,8 +106,20 @@ class Harvester:
         self.segments = Segments(self._mirrors["networks"], self._is_wanted)
         self.power = Power(machine_factory, self.pace, chance, self.rack, self.segments, self.faults)
         self.hosts = Hosts(self._hand, self.pace, self.delays)
+        self.balancers = BalancerRoom(
+            self._hand,
+            self.world,
+            self._mirrors["instances"],
+            self.rack,
+            self.segments,
+            self.pace,
+            self.delays,
+            version,
+            self.log.append,
+        )
         self._controllers = self._make_controllers()
         self.api.admission.append(Webhooks(self.world, chance, self._may_read).admit)
+        self.api.admission.append(self.balancers.admit)
         self.api.actions.update(Orders(self._hand, self.power).handlers())
         self.api.action_versions[kinds.VM_ORDERS.group] = ("v1", "v1alpha3")
 
@@ -123,6 +136,7 @@ class Harvester:
             for controller in self._controllers.values():
                 tasks.create_task(controller.run(), name=f"controller {controller.name}")
             self.ready.set()
+            tasks.create_task(self.balancers.run(), name="load balancers")
 
     async def stock(
         self,
@@ -233,7 +247,9 @@ class Harvester:
     def _make_controllers(self) -> dict[str, Controller]:
         hand, pace, delays = self._hand, self.pace, self.delays
         recorder = Recorder(hand, pace.clock, self._chance)
-        machines = VirtualMachines(hand, self.world, pace, delays, self._chance, recorder)
+        machines = VirtualMachines(
+            hand, self.world, pace, delays, self._chance, recorder, self.balancers.machine_removed
+        )
         control = Control(
             hand,
             self.world,

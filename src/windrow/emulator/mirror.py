@@ -17,10 +17,15 @@ Change = Callable[[Raw], None]  # told the object as it is now, or as it was whe
 
 
 class Mirror(Mapping[Key, Raw]):
-    """The objects of `kind` by (namespace, name). Objects in it must not be changed."""
+    """The objects of `kind` by (namespace, name). Objects in it must not be changed.
 
-    def __init__(self, hand: Hand, kind: Kind) -> None:
+    A mirror with a `span_s` watches anew after that long, and so takes nothing from the seed: stories that were told
+    before it existed stay as they were.
+    """
+
+    def __init__(self, hand: Hand, kind: Kind, span_s: int = 0) -> None:
         self.kind = kind
+        self._span_s = span_s
         self._hand = hand
         self._objects: dict[Key, Raw] = {}
         self._indexes: list[tuple[Callable[[Raw], list[Key]], dict[Key, set[Key]]]] = []
@@ -65,7 +70,7 @@ class Mirror(Mapping[Key, Raw]):
     async def _follow(self, version: str) -> None:
         while True:
             try:
-                async with self._hand.watch(self.kind, version) as events:
+                async with self._hand.watch(self.kind, version, self._span_s) as events:
                     async for event in events:
                         version = self._take(event) or version
             except Expired:

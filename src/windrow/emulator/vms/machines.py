@@ -7,7 +7,7 @@ nothing was decided. Everything may be repeated.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from windrow.emulator import kinds, names
@@ -51,6 +51,7 @@ class VirtualMachines:
         delays: Delays,
         chance: Chance,
         recorder: Recorder,
+        removed: Callable[[Raw], Awaitable[None]] | None = None,
     ) -> None:
         self._hand = hand
         self._world = world
@@ -58,6 +59,7 @@ class VirtualMachines:
         self._delays = delays
         self._chance = chance
         self._recorder = recorder
+        self._removed = removed
         self._claims = Claims(hand, world)
 
     async def reconcile(self, key: Key) -> datetime | None:
@@ -222,6 +224,8 @@ class VirtualMachines:
         if names.CLEANUP_FINALIZER in finalizers_of(vm):
             await self._claims.remove(vm)
             await self._let_go(vm, names.CLEANUP_FINALIZER)
+        if self._removed is not None and names.LB_FINALIZER in finalizers_of(vm):
+            await self._removed(vm)
         for finalizer in (names.BACKEND_FINALIZER, names.LB_FINALIZER):
             if finalizer in finalizers_of(vm):
                 await self._let_go(vm, finalizer)

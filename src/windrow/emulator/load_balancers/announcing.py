@@ -1,0 +1,141 @@
+"""The hosts' own kube-vip: it takes the addresses of the host cluster's load balancer services and answers there.
+
+Addresses by DHCP come from the management network, which the hosts are in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from windrow.emulator.delays import Delays, Pace
+from windrow.emulator.dhcp import DhcpServer, Lan
+from windrow.emulator.hand import Hand
+from windrow.emulator.load_balancers.doors import Doors, RelayDoor
+from windrow.emulator.load_balancers.dummies import ADDRESS as DUMMY
+from windrow.emulator.load_balancers.services import (
+    ASK_DHCP,
+    Backend,
+    asked_addresses,
+    ports_of,
+    ready_backends,
+    render_ingress,
+)
+from windrow.emulator.load_balancers.timing import Stages
+from windrow.emulator.networks import Segment
+from windrow.emulator.rack import Rack
+from windrow.emulator.world import Key, Objects
+from windrow.kube.objects import Raw, dig, uid_of
+from windrow.kube.refs import SERVICE
+
+MANAGEMENT: Segment = ("mgmt", 0)
+MANAGEMENT_LAN = Lan("192.168.100.0/24")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One announced address."""
+
+    uid: str
+    asked: str
+    address: str
+
+
+def hardware_address(uid: str) -> str:
+    """A locally administered MAC for an interface of its own, the same for the same service."""
+    return ":".join(["02", *(f"{byte:02x}" for byte in hashlib.sha256(uid.encode()).digest()[:5])])
+
+
+class HostVip:
+    """One reconcile per Service of the host cluster."""
+
+    def __init__(
+        self,
+        hand: Hand,
+        slices: Objects,
+        rack: Rack,
+        servers: Callable[[], Mapping[Segment, DhcpServer]],
+        pace: Pace,
+        delays: Delays,
+        note: Callable[[str], None],
+    ) -> None:
+        self._hand = hand
+        self._slices = slices
+        self._rack = rack
+        self._servers = servers
+        self._pace = pace
+        self._delays = delays
+        self._doors = Doors(rack, note)
+        self._stages = Stages(pace)
+        self._held: dict[Key, Held] = {}
+        self._management = DhcpServer(MANAGEMENT_LAN)
+
+    async def reconcile(self, key: Key) -> datetime | None:
+        service = await self._hand.find(SERVICE.ref(key[1], key[0]))
+        asked = next(iter(asked_addresses(service)), "") if service is not None else ""
+        held = self._held.get(key)
+        if held is not None and (service is None or (held.uid, held.asked) != (uid_of(service), asked)):
+            self._let_go(key, held)
+            held = None
+        if service is None or not asked:
+            return None
+        if held is None:
+            step, takes = ("dhcp", self._delays.vip_dhcp) if asked == ASK_DHCP else (asked, self._delays.vip)
+            if due := self._stages.due(uid_of(service), step, takes):
+                return due
+            self._stages.again(uid_of(service), step)
+            held = self._announce(service, asked)
+            if held is None:
+                return self._pace.after(takes)
+            self._held[key] = held
+        await self._tell(service, held)
+        self._open(key, service, held)
+        return None
+
+    def held(self) -> dict[Key, str]:
+        """The address of each service that has one, for people and checks."""
+        return {key: one.address for key, one in self._held.items()}
+
+    def _announce(self, service: Raw, asked: str) -> Held | None:
+        uid = uid_of(service)
+        if asked != ASK_DHCP:
+            return Held(uid, asked, asked)
+        lease = self._dhcp().lease(hardware_address(uid))
+        return Held(uid, asked, lease.address) if lease is not None else None
+
+    def _dhcp(self) -> DhcpServer:
+        return self._servers().get(MANAGEMENT) or self._management
+
+    def _let_go(self, key: Key, held: Held) -> None:
+        self._doors.keep(key, {})
+        del self._held[key]
+        if held.asked == ASK_DHCP:
+            self._dhcp().forget(hardware_address(held.uid))
+
+    async def _tell(self, service: Raw, held: Held) -> None:
+        ingress = render_ingress(service, [held.address])
+        if dig(service, "status", "loadBalancer", "ingress") == ingress:
+            return
+
+        def edit(raw: Raw) -> None:
+            if uid_of(raw) == held.uid:
+                raw.setdefault("status", {})["loadBalancer"] = {"ingress": ingress}
+
+        metadata = service["metadata"]
+        await self._hand.change(SERVICE.ref(metadata["name"], metadata["namespace"]), edit, "status")
+
+    def _open(self, key: Key, service: Raw, held: Held) -> None:
+        wanted = {}
+        for port in ports_of(service):
+            if self._backends(service, port):
+                wanted[held.address, int(port["port"])] = self._door(key, service, port)
+        self._doors.keep(key, wanted)
+
+    def _door(self, key: Key, service: Raw, port: Raw) -> Callable[[], RelayDoor]:
+        return lambda: RelayDoor(self._rack, lambda: self._backends(service, port))
+
+    def _backends(self, service: Raw, port: Raw) -> list[Backend]:
+        found = ready_backends(service, port, self._slices.values(), None)
+        return [one for one in found if one.address != DUMMY]

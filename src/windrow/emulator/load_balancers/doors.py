@@ -1,0 +1,90 @@
+"""Doors at virtual addresses: open while somebody is ready behind them, closed by who opened them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from windrow.apiserver.doors import Door, Identity, Peer
+from windrow.emulator.load_balancers.services import Backend
+from windrow.emulator.rack import Rack
+from windrow.kube.errors import Unreachable
+from windrow.kube.requests import Event, Reply, Request
+
+Place = tuple[str, int]
+Backends = Callable[[], Sequence[Backend]]
+
+
+class Doors:
+    """The doors of one announcer, by who they are for."""
+
+    def __init__(self, rack: Rack, note: Callable[[str], None]) -> None:
+        self._rack = rack
+        self._note = note
+        self._open: dict[Place, tuple[object, Door]] = {}
+
+    def keep(self, owner: object, wanted: Mapping[Place, Callable[[], Door]]) -> None:
+        """Let exactly these be open for `owner`; those that are stay as they are. May be repeated."""
+        for place, (whose, _) in list(self._open.items()):
+            if whose == owner and place not in wanted:
+                self._close(place)
+        for place, make in wanted.items():
+            if place not in self._open:
+                self._try(owner, place, make())
+
+    def close_all(self) -> None:
+        for place in list(self._open):
+            self._close(place)
+
+    def places(self) -> dict[Place, object]:
+        """Every open door's address and port, and whom it is for."""
+        return {place: owner for place, (owner, _) in self._open.items()}
+
+    def _try(self, owner: object, place: Place, door: Door) -> None:
+        try:
+            self._rack.open(*place, door)
+        except ValueError as error:
+            self._note(f"two answer at {place[0]}:{place[1]}, and the first one is heard: {error}")
+        else:
+            self._open[place] = owner, door
+
+    def _close(self, place: Place) -> None:
+        _, door = self._open.pop(place)
+        if self._rack.find(*place) is door:
+            self._rack.close(*place)
+
+
+class RelayDoor:
+    """Leads to the machines behind a load balancer, one after the other; TLS ends at the machine."""
+
+    def __init__(self, rack: Rack, backends: Backends) -> None:
+        self._rack = rack
+        self._backends = backends
+        self._turn = 0
+
+    def identity(self) -> Identity | None:
+        door = self._find(0)
+        return door.identity() if door is not None else None
+
+    async def send(self, request: Request, peer: Peer) -> Reply:
+        return await self._next().send(request, peer)
+
+    @asynccontextmanager
+    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[Event]]:
+        async with self._next().stream(request, peer) as events:
+            yield events
+
+    def _next(self) -> Door:
+        self._turn += 1
+        door = self._find(self._turn)
+        if door is None:
+            raise Unreachable("connection refused: none of the machines behind the load balancer answers")
+        return door
+
+    def _find(self, turn: int) -> Door | None:
+        """The door of the machine whose turn it is; None when that one does not answer."""
+        backends = self._backends()
+        if not backends:
+            return None
+        chosen = backends[turn % len(backends)]
+        return self._rack.find(chosen.address, chosen.port)

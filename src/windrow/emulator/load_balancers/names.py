@@ -1,0 +1,42 @@
+"""Labels, annotations, finalizers and webhook names of `harvester-load-balancer` (reference 02 §3.2, §4)."""
+
+from __future__ import annotations
+
+from windrow.emulator import kinds
+
+_GROUP = kinds.LOAD_BALANCER.group
+_PROVIDER = "cloudprovider.harvesterhci.io"
+
+# What an address is asked for; annotations of a LoadBalancer.
+NETWORK = f"{_GROUP}/network"
+PROJECT = f"{_GROUP}/project"
+NAMESPACE = f"{_GROUP}/namespace"
+CLUSTER = f"{_GROUP}/cluster"
+MANAGEMENT_NETWORK = f"{_PROVIDER}/managementNetwork"
+
+# Which guest cluster a LoadBalancer serves (label), and which one a VM is of (label).
+BALANCER_CLUSTER = f"{_PROVIDER}/cluster"
+MACHINE_CLUSTER = "guestcluster.harvesterhci.io/name"
+DEFAULT_CLUSTER = "kubernetes"
+
+PROJECT_OF_NAMESPACE = "field.cattle.io/projectId"
+
+# On pools.
+VLAN = f"{_GROUP}/vid"
+GLOBAL_POOL = f"{_GROUP}/global-ip-pool"
+RELEASE_BY_HAND = f"{_GROUP}/manuallyReleaseIP"
+
+# On the Service and EndpointSlice behind a load balancer of VMs, and on the old ConfigMap of pools.
+SERVICE_OF_BALANCER = f"{_GROUP}/servicelb"
+SERVICE_NAME = "kubernetes.io/service-name"
+CONVERTED = f"{_GROUP}/after-conversion"
+
+BALANCER_FINALIZER = "wrangler.cattle.io/harvester-lb-controller"
+POOL_FINALIZER = "wrangler.cattle.io/harvester-ipam-controller"
+
+VALIDATOR = "validator.harvester-system.harvester-load-balancer-webhook"
+MUTATOR = "mutator.harvester-system.harvester-load-balancer-webhook"
+
+READY = "Ready"
+ANY = "*"
+ASK_DHCP = "0.0.0.0"

@@ -1,0 +1,132 @@
+"""TCP probes of the machines behind load balancers: who answers is Ready (reference 02 §4.7).
+
+A probe is a connection to the machine's address, so it finds what the rack's network finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from windrow.emulator.delays import Pace
+from windrow.emulator.hand import Hand
+from windrow.emulator.load_balancers.dummies import with_dummy
+from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
+from windrow.emulator.world import Key, key_of
+from windrow.kube.objects import Raw, dig
+
+
+@dataclass(frozen=True, slots=True)
+class HealthCheck:
+    """How a machine is judged. Numbers that are missing have the controller's own defaults."""
+
+    port: int
+    successes: int
+    failures: int
+    period_s: float
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> HealthCheck:
+        return cls(
+            int(raw["port"]),
+            int(raw.get("successThreshold") or 1),
+            int(raw.get("failureThreshold") or 3),
+            float(raw.get("periodSeconds") or 5),
+        )
+
+
+@dataclass(slots=True)
+class Probe:
+    """One machine under watch."""
+
+    check: HealthCheck
+    next_at: datetime
+    successes: int = 0
+    failures: int = 0
+
+    def count(self, answered: bool) -> bool | None:
+        """Note one result; the verdict when a threshold is reached."""
+        if answered:
+            self.failures, self.successes = 0, self.successes + 1
+            if self.successes >= self.check.successes:
+                self.successes = 0
+                return True
+            return None
+        self.successes, self.failures = 0, self.failures + 1
+        if self.failures >= self.check.failures:
+            self.failures = 0
+            return False
+        return None
+
+
+class Probes:
+    """`reconcile` probes what is due for one load balancer and writes verdicts into its slice."""
+
+    def __init__(
+        self,
+        hand: Hand,
+        pace: Pace,
+        answers: Callable[[str, int], bool],
+    ) -> None:
+        self.watched: Callable[[Key], None] = lambda key: None
+        self.changed: Callable[[Key], None] = lambda key: None
+        self._hand = hand
+        self._pace = pace
+        self._answers = answers
+        self._probes: dict[Key, dict[str, Probe]] = {}
+
+    def watch(self, balancer: Raw, addresses: Iterable[str]) -> None:
+        """Probe exactly these for the load balancer, or nobody where it has no health check. May be repeated."""
+        key, raw = key_of(balancer), dig(balancer, "spec", "healthCheck", default={})
+        if not raw.get("port"):
+            self.forget(key)
+            return
+        check, before = HealthCheck.read(raw), self._probes.get(key, {})
+        first = self._pace.after(check.period_s)
+        wanted = {}
+        for address in addresses:
+            known = before.get(address)
+            wanted[address] = known if known is not None and known.check == check else Probe(check, first)
+        self._probes[key] = wanted
+        if wanted != before:
+            self.watched(key)
+
+    def forget(self, key: Key) -> None:
+        self._probes.pop(key, None)
+
+    async def reconcile(self, key: Key) -> datetime | None:
+        probes = self._probes.get(key)
+        if not probes:
+            return None
+        now = self._pace.now()
+        verdicts = {}
+        for address, probe in probes.items():
+            if now < probe.next_at:
+                continue
+            probe.next_at = self._pace.after(probe.check.period_s)
+            verdict = probe.count(self._answers(address, probe.check.port))
+            if verdict is not None:
+                verdicts[address] = verdict
+        if verdicts and await self._write(key, verdicts):
+            self.changed(key)
+        return min(probe.next_at for probe in probes.values())
+
+    async def _write(self, key: Key, verdicts: Mapping[str, bool]) -> bool:
+        """Whether some endpoint is judged otherwise than before."""
+        changed = False
+
+        def edit(raw: Raw) -> None:
+            nonlocal changed
+            changed = False
+            for one in raw.get("endpoints") or ():
+                verdict = verdicts.get(one["addresses"][0])
+                if verdict is not None and dig(one, "conditions", "ready") is not verdict:
+                    one["conditions"] = {"ready": verdict}
+                    changed = True
+            if changed:
+                raw["endpoints"] = with_dummy(raw["endpoints"], key)
+
+        await self._hand.change(ENDPOINT_SLICE.ref(key[1], key[0]), edit)
+        return changed

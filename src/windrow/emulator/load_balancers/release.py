@@ -1,0 +1,57 @@
+"""What the load balancer controller of each Harvester release does that its neighbours do not (reference 02 §0.3, §4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windrow.values.version import NotVersion, Version
+
+NEWEST = (99, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One minor release, `line` being its first two numbers. Builds without a number count as the newest."""
+
+    line: tuple[int, int] = NEWEST
+
+    @classmethod
+    def of(cls, version: str) -> Release:
+        try:
+            return cls(Version.parse(version).line)
+        except NotVersion:
+            return cls()
+
+    @property
+    def wants_machines(self) -> bool:
+        """A LoadBalancer is refused where its namespace has no running machine."""
+        return self.line < (1, 4)
+
+    @property
+    def guards_modes(self) -> bool:
+        """IPAM and workload type cannot be changed."""
+        return self.line >= (1, 4)
+
+    @property
+    def heals_duplicates(self) -> bool:
+        """An address that a load balancer holds without knowing it is let go, to be taken again."""
+        return self.line >= (1, 5)
+
+    @property
+    def releases_by_hand(self) -> bool:
+        return self.line >= (1, 5)
+
+    @property
+    def matches_loosely(self) -> bool:
+        """Where no pool matches, an empty project or guest cluster of a pool's scope matches any."""
+        return self.line >= (1, 7)
+
+    @property
+    def cleans_up(self) -> bool:
+        """The load balancers of a guest cluster go with its machines, and no new ones are let in meanwhile."""
+        return self.line >= (1, 8)
+
+    @property
+    def keeps_network(self) -> bool:
+        """The network that the guest names is respected."""
+        return self.line >= (1, 9)

@@ -1,0 +1,138 @@
+"""What Services of type LoadBalancer say to kube-vip and kube-proxy, on hosts and in guests (reference 02 §3.2, §4.9)."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.kube.objects import Raw, annotations_of, dig, labels_of, name_of, namespace_of
+from windrow.kube.refs import Kind
+
+ENDPOINT_SLICE = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+ENDPOINTS = Kind("", "v1", "Endpoints", "endpoints")
+
+ADDRESSES = "kube-vip.io/loadbalancerIPs"
+INTERFACE = "kube-vip.io/serviceInterface"
+IGNORE = "kube-vip.io/ignore"
+HOST = "kube-vip.io/vipHost"
+HARDWARE_ADDRESS = "kube-vip.io/hwaddr"
+REQUESTED = "kube-vip.io/requestedIP"
+OWN_CLASS = "kube-vip.io/kube-vip-class"
+SERVICE_NAME = "kubernetes.io/service-name"
+ASK_DHCP = "0.0.0.0"
+
+
+def asked_addresses(service: Mapping[str, Any]) -> tuple[str, ...]:
+    """The addresses that kube-vip shall announce for the Service; none where it is not kube-vip's.
+
+    The annotation counts; without one what the status has, unless the spec asks for another.
+    """
+    spec = service.get("spec") or {}
+    said = annotations_of(service)
+    if spec.get("type") != "LoadBalancer" or said.get(IGNORE) == "true":
+        return ()
+    if spec.get("loadBalancerClass") not in (None, OWN_CLASS):
+        return ()
+    if ADDRESSES in said:
+        return tuple(one.strip() for one in said[ADDRESSES].split(",") if is_address(one.strip()))
+    wish = str(spec.get("loadBalancerIP") or "")
+    given = ingress_of(service)
+    if is_address(wish) and wish not in given:
+        return (wish,)
+    return given
+
+
+def ingress_of(service: Mapping[str, Any]) -> tuple[str, ...]:
+    """The addresses in the Service's status."""
+    found = dig(service, "status", "loadBalancer", "ingress", default=[])
+    return tuple(one["ip"] for one in found if one.get("ip"))
+
+
+def is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def render_ingress(service: Mapping[str, Any], addresses: Iterable[str]) -> list[Raw]:
+    """The status that kube-vip writes: each address with the Service's ports."""
+    ports = [
+        {"port": one["port"], "protocol": one.get("protocol", "TCP")}
+        for one in dig(service, "spec", "ports", default=[])
+    ]
+    return [{"ip": address, "ipMode": "VIP", "ports": ports} for address in addresses]
+
+
+# --- endpoints ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One endpoint of one port. `name` is the pod's or machine's, "" where nobody said."""
+
+    address: str
+    port: int
+    name: str = ""
+    namespace: str = ""
+    node: str = ""
+
+
+def ports_of(service: Mapping[str, Any]) -> list[Raw]:
+    """The ports that a TCP client can reach."""
+    found: list[Raw] = dig(service, "spec", "ports", default=[])
+    return [one for one in found if one.get("protocol", "TCP") == "TCP"]
+
+
+def is_of(slice_: Raw, service: Raw) -> bool:
+    same = namespace_of(slice_) == namespace_of(service)
+    return same and labels_of(slice_).get(SERVICE_NAME) == name_of(service)
+
+
+def ready_backends(
+    service: Raw, port: Mapping[str, Any], slices: Iterable[Raw], endpoints: Raw | None
+) -> list[Backend]:
+    """Where a connection to this port of the Service may go: Ready endpoints only.
+
+    Slices count; Endpoints where there are none, as the cluster itself would mirror them.
+    """
+    own = [one for one in slices if is_of(one, service)]
+    name = port.get("name") or ""
+    if own:
+        return [found for one in own for found in _in_slice(one, name)]
+    return _in_endpoints(endpoints, name) if endpoints is not None else []
+
+
+def _in_slice(slice_: Raw, name: str) -> Iterable[Backend]:
+    for port in slice_.get("ports") or ():
+        if (port.get("name") or "") != name or port.get("port") is None:
+            continue
+        for one in slice_.get("endpoints") or ():
+            # Unknown readiness counts as ready (EndpointConditions of discovery/v1).
+            if dig(one, "conditions", "ready", default=True):
+                for address in one.get("addresses") or ():
+                    yield _backend(address, port, one)
+
+
+def _in_endpoints(endpoints: Raw, name: str) -> list[Backend]:
+    return [
+        _backend(one["ip"], port, one)
+        for subset in endpoints.get("subsets") or ()
+        for port in subset.get("ports") or ()
+        if (port.get("name") or "") == name
+        for one in subset.get("addresses") or ()
+    ]
+
+
+def _backend(address: str, port: Mapping[str, Any], endpoint: Mapping[str, Any]) -> Backend:
+    target = endpoint.get("targetRef") or {}
+    return Backend(
+        address,
+        int(port["port"]),
+        target.get("name") or "",
+        target.get("namespace") or "",
+        endpoint.get("nodeName") or "",
+    )

@@ -1,0 +1,107 @@
+"""The webhook of load balancers and pools, hung into the API server's admission.
+
+Every denial carries code 500, though repeating it never helps (reference 02 §4.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from windrow.apiserver.admission import Operation
+from windrow.emulator import kinds
+from windrow.emulator.admission.refusals import internal
+from windrow.emulator.hand import Hand
+from windrow.emulator.load_balancers import names
+from windrow.emulator.load_balancers.balancer_rules import (
+    is_for_cluster,
+    mutate_balancer,
+    why_not_changed,
+    why_not_created,
+)
+from windrow.emulator.load_balancers.pool_rules import (
+    IN_USE,
+    BadPool,
+    check_pool,
+    label_pool,
+    split_network,
+)
+from windrow.emulator.load_balancers.release import Release
+from windrow.emulator.world import World
+from windrow.kube.errors import KubeError
+from windrow.kube.objects import Raw, dig, is_deleting, name_of, namespace_of
+from windrow.kube.refs import NAMESPACE, Kind
+
+
+def refuse(message: str, webhook: str = names.VALIDATOR) -> KubeError:
+    return internal(f"Internal error occurred: {message}", webhook)
+
+
+class BalancerWebhooks:
+    """`admit` is the hook. Pools and namespaces are read as they stand; machines from the world's maps."""
+
+    def __init__(self, hand: Hand, world: World, release: Release) -> None:
+        self._hand = hand
+        self._world = world
+        self._release = release
+        self._rules: dict[Kind, Callable[[Operation], Awaitable[None]]] = {
+            kinds.LOAD_BALANCER: self._balancer,
+            kinds.IP_POOL: self._pool,
+        }
+
+    async def admit(self, operation: Operation) -> None:
+        rule = self._rules.get(operation.kind)
+        if rule is not None:
+            await rule(operation)
+
+    async def _balancer(self, operation: Operation) -> None:
+        balancer, old = operation.object, operation.old
+        if operation.verb == "delete" or balancer is None or is_deleting(balancer):
+            return
+        instances = list(self._world.instances.values())
+        namespace = await self._namespace(balancer)
+        mutate_balancer(balancer, namespace, instances, self._release)
+        why = (
+            why_not_created(balancer, instances, self._world.vms.values(), self._release)
+            if old is None
+            else why_not_changed(balancer, old, self._release)
+        )
+        if why:
+            raise refuse(why)
+
+    async def _namespace(self, balancer: Raw) -> Raw:
+        """Load balancers of machines do not ask for the project, and so not for the namespace."""
+        name = namespace_of(balancer)
+        found = await self._hand.find(NAMESPACE.ref(name))
+        if found is None and is_for_cluster(balancer):
+            text = f'get namespace {name} failed, error: namespaces "{name}" not found'
+            raise refuse(text, names.MUTATOR)
+        return found or {"metadata": {}}
+
+    async def _pool(self, operation: Operation) -> None:
+        pool, old = operation.object, operation.old
+        if operation.verb == "delete":
+            if dig(old, "status", "allocated", default={}):
+                raise refuse(IN_USE)
+            return
+        if pool is None or is_deleting(pool):
+            return
+        head = f"can't {operation.verb} IP pool {name_of(pool)} because"
+        try:
+            label_pool(pool, await self._network(pool))
+        except BadPool as error:
+            raise refuse(f"{head} {error}", names.MUTATOR) from error
+        others, _ = await self._hand.page(kinds.IP_POOL)
+        try:
+            check_pool(pool, others, is_update=old is not None)
+        except BadPool as error:
+            raise refuse(f"{head} {error}") from error
+
+    async def _network(self, pool: Raw) -> Raw | None:
+        """The definition that the pool's network names. Raises BadPool."""
+        place = split_network(pool)
+        if place is None:
+            return None
+        found = await self._hand.find(kinds.NAD.ref(place[1], place[0]))
+        if found is None:
+            raise BadPool(f'{kinds.NAD.qualified} "{place[1]}" not found')
+        return found

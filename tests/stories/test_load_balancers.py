@@ -1,0 +1,569 @@
+"""Load balancers and address pools of the emulated Harvester, as a client sees them (reference 02 §4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from windrow.apiserver.doors import Peer
+from windrow.assembly.clock import run_story
+from windrow.emulator import kinds
+from windrow.emulator.harvester import Harvester
+from windrow.kube.conditions import find_condition
+from windrow.kube.errors import Denied, Invalid
+from windrow.kube.objects import Raw, annotations_of, dig, labels_of, name_of, new_object
+from windrow.kube.refs import NAMESPACE, SERVICE, Ref
+from windrow.kube.requests import Request
+
+from .rackside import a_harvester, boot, eventually, is_gone, vm_ref
+
+GROUP = "loadbalancer.harvesterhci.io"
+NODE_DRIVER = "docker-machine-driver-harvester"
+GUEST = {"guestcluster.harvesterhci.io/name": "mine"}
+
+
+def a_pool(
+    name: str = "pool",
+    *,
+    ranges: list[Raw] | None = None,
+    namespace: str = "*",
+    cluster: str = "mine",
+    network: str = "",
+    priority: int = 0,
+    project: str = "*",
+) -> Raw:
+    """A pool for guest cluster `mine`, of three addresses unless said otherwise."""
+    three = [{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.10", "rangeEnd": "10.1.0.12"}]
+    scope = [{"project": project, "namespace": namespace, "guestCluster": cluster}]
+    selector = {"network": network, "scope": scope, "priority": priority}
+    return new_object(kinds.IP_POOL, name, spec={"ranges": ranges or three, "selector": selector})
+
+
+def a_balancer(name: str = "web", *, ipam: str = "pool", cluster: str = "mine", **spec: Any) -> Raw:
+    """What the cloud provider of guest cluster `mine` posts for a service."""
+    return new_object(
+        kinds.LOAD_BALANCER,
+        name,
+        "default",
+        labels={"cloudprovider.harvesterhci.io/cluster": cluster},
+        annotations={f"{GROUP}/cluster": cluster},
+        spec={"ipam": ipam, "workloadType": "cluster", **spec},
+    )
+
+
+def lb_ref(name: str = "web") -> Ref:
+    return kinds.LOAD_BALANCER.ref(name, "default")
+
+
+def pool_ref(name: str = "pool") -> Ref:
+    return kinds.IP_POOL.ref(name)
+
+
+async def make(harvester: Harvester, *objects: Raw) -> None:
+    for raw in objects:
+        kind = {"IPPool": kinds.IP_POOL, "LoadBalancer": kinds.LOAD_BALANCER}[raw["kind"]]
+        await harvester.api.local().create(kind, raw)
+
+
+def ready(raw: Raw | None) -> bool:
+    found = find_condition(dig(raw, "status", "conditions"), "Ready")
+    return found is not None and found.status == "True"
+
+
+def says(words: str) -> Callable[[Raw | None], bool]:
+    """Whether it is not Ready for this reason."""
+
+    def holds(raw: Raw | None) -> bool:
+        found = find_condition(dig(raw, "status", "conditions"), "Ready")
+        return found is not None and found.status == "False" and words in found.message
+
+    return holds
+
+
+def address(raw: Raw | None) -> str:
+    return str(dig(raw, "status", "allocatedAddress", "ip", default=""))
+
+
+async def ready_balancer(harvester: Harvester, name: str = "web") -> Raw:
+    found = await eventually(harvester, lb_ref(name), ready)
+    assert found is not None
+    return found
+
+
+# --- addresses ----------------------------------------------------------------------------------------------------
+
+
+def test_a_load_balancer_gets_the_first_address_of_its_pool_and_the_pool_says_so():
+    async def story():
+        async with a_harvester() as harvester:
+            await make(harvester, a_pool(), a_balancer())
+            found = await ready_balancer(harvester)
+            pool = await harvester.api.local().get(pool_ref())
+
+            assert found["status"]["allocatedAddress"] == {
+                "ipPool": "pool",
+                "ip": "10.1.0.10",
+                "mask": "255.255.255.0",
+                "gateway": "10.1.0.1",
+            }
+            assert "address" not in found["status"]
+            assert found["metadata"]["finalizers"] == ["wrangler.cattle.io/harvester-lb-controller"]
+            status = {key: value for key, value in pool["status"].items() if key != "conditions"}
+            assert status == {
+                "total": 3,
+                "available": 2,
+                "lastAllocated": "10.1.0.10",
+                "allocated": {"10.1.0.10": "default/web"},
+            }
+            assert labels_of(pool) == {f"{GROUP}/vid": "0", f"{GROUP}/global-ip-pool": "false"}
+
+    run_story(story())
+
+
+def test_an_address_is_there_within_a_tenth_of_a_second_and_not_at_once():
+    async def story():
+        async with a_harvester() as harvester:
+            await make(harvester, a_pool())
+            await eventually(harvester, pool_ref(), ready)
+            before = harvester.pace.now()
+            await make(harvester, a_balancer())
+            assert not ready(await harvester.api.local().find(lb_ref()))
+            for _ in range(100):
+                if ready(await harvester.api.local().find(lb_ref())):
+                    break
+                await harvester.pace.pause(0.01)
+
+            assert 0.05 <= (harvester.pace.now() - before).total_seconds() <= 0.15
+
+    run_story(story())
+
+
+def test_addresses_go_round_and_a_freed_one_comes_last():
+    async def story():
+        async with a_harvester() as harvester:
+            await make(harvester, a_pool(), a_balancer("a"), a_balancer("b"))
+            first = address(await ready_balancer(harvester, "a"))
+            await ready_balancer(harvester, "b")
+            await harvester.api.local().delete(lb_ref("a"))
+            await eventually(harvester, lb_ref("a"), is_gone)
+            await make(harvester, a_balancer("c"))
+            third = address(await ready_balancer(harvester, "c"))
+            await make(harvester, a_balancer("d"))
+
+            assert third == "10.1.0.12"
+            assert address(await ready_balancer(harvester, "d")) == first
+
+    run_story(story())
+
+
+def test_a_load_balancer_that_comes_back_gets_its_old_address():
+    async def story():
+        async with a_harvester() as harvester:
+            await make(harvester, a_pool(), a_balancer("a"), a_balancer("b"))
+            await ready_balancer(harvester, "b")
+            await harvester.api.local().delete(lb_ref("a"))
+            await eventually(harvester, lb_ref("a"), is_gone)
+            pool = await harvester.api.local().get(pool_ref())
+            assert pool["status"]["allocatedHistory"] == {"10.1.0.10": "default/a"}
+            assert pool["status"]["available"] == 2
+
+            await make(harvester, a_balancer("a"))
+            assert address(await ready_balancer(harvester, "a")) == "10.1.0.10"
+
+    run_story(story())
+
+
+def test_a_full_pool_says_so_and_one_that_is_widened_is_noticed_by_the_next_try():
+    async def story():
+        async with a_harvester() as harvester:
+            await make(harvester, a_pool(), *(a_balancer(name) for name in "abc"))
+            for name in "abc":
+                await ready_balancer(harvester, name)
+            await make(harvester, a_balancer("d"))
+            text = "fail to get ip from pool pool, error: no IP addresses available in range set: 10.1.0.10-10.1.0.12"
+            await eventually(harvester, lb_ref("d"), says(text))
+            await harvester.pace.pause(120)
+            wider = [{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.10", "rangeEnd": "10.1.0.20"}]
+            await harvester.api.local().patch(pool_ref(), {"spec": {"ranges": wider}})
+            before = harvester.pace.now()
+            found = await ready_balancer(harvester, "d")
+
+            assert address(found) == "10.1.0.13"
+            # A freed or new address is no news to who waits: only the next try finds it.
+            assert 1 < (harvester.pace.now() - before).total_seconds() <= 31
+
+    run_story(story())
+
+
+def test_without_a_pool_the_requirement_is_named_and_a_new_pool_is_found_within_a_second():
+    async def story():
+        async with a_harvester() as harvester:
+            await make(harvester, a_balancer())
+            text = "no matched IPPool with requirement &{Network: Project: Namespace:default Cluster:mine}"
+            await eventually(harvester, lb_ref(), says(text))
+            await harvester.pace.pause(300)
+            await make(harvester, a_pool())
+            before = harvester.pace.now()
+            await ready_balancer(harvester)
+
+            assert (harvester.pace.now() - before).total_seconds() <= 2
+
+    run_story(story())
+
+
+def test_a_named_pool_that_is_not_there_has_no_allocator():
+    async def story():
+        async with a_harvester() as harvester:
+            await make(harvester, a_balancer(ipPool="nowhere"))
+            await eventually(harvester, lb_ref(), says("fail to get allocator nowhere"))
+
+    run_story(story())
+
+
+def test_another_pool_named_on_a_living_load_balancer_moves_it():
+    async def story():
+        async with a_harvester() as harvester:
+            other = a_pool("other", ranges=[{"subnet": "10.2.0.0/30"}], cluster="nobody")
+            await make(harvester, a_pool(), other, a_balancer())
+            await ready_balancer(harvester)
+            await harvester.api.local().patch(lb_ref(), {"spec": {"ipPool": "other"}})
+            found = await eventually(harvester, lb_ref(), lambda raw: address(raw).startswith("10.2."))
+            assert found is not None
+
+            assert found["status"]["allocatedAddress"]["ip"] == "10.2.0.2"  # .1 is the gateway
+            assert "allocated" not in (await harvester.api.local().get(pool_ref()))["status"]
+
+    run_story(story())
+
+
+def test_a_load_balancer_that_forgot_its_address_gets_it_again_and_before_1_5_never():
+    async def story(version: str):
+        async with a_harvester(version=version) as harvester:
+            await make(harvester, a_pool(), a_balancer())
+            await ready_balancer(harvester)
+            await harvester.api.local().patch(lb_ref(), {"status": {"allocatedAddress": None}})
+            await harvester.pace.pause(60)
+            found = await harvester.api.local().get(lb_ref())
+            return address(found), says("10.1.0.10 has been allocated to default/web, duplicate")(found)
+
+    assert run_story(story("v1.5.0")) == ("10.1.0.10", False)
+    assert run_story(story("v1.4.3")) == ("", True)
+
+
+def test_without_a_word_about_ipam_an_address_is_taken_and_never_given_back():
+    async def story():
+        async with a_harvester() as harvester:
+            raw = a_balancer()
+            del raw["spec"]["ipam"]
+            await make(harvester, a_pool(), raw)
+            await ready_balancer(harvester)
+            await harvester.api.local().delete(lb_ref())
+            await eventually(harvester, lb_ref(), is_gone)
+            pool = await harvester.api.local().get(pool_ref())
+
+            assert pool["status"]["allocated"] == {"10.1.0.10": "default/web"}
+            # An operator frees it by hand; the request itself goes, whatever became of it.
+            wish = {"metadata": {"annotations": {f"{GROUP}/manuallyReleaseIP": "10.1.0.10: default/web"}}}
+            await harvester.api.local().patch(pool_ref(), wish)
+            pool = await eventually(harvester, pool_ref(), lambda raw: not annotations_of(raw or {}))
+            assert pool is not None
+            assert "allocated" not in pool["status"]
+            assert pool["status"]["available"] == 3
+
+    run_story(story())
+
+
+def test_dhcp_is_left_to_the_guest():
+    async def story():
+        async with a_harvester() as harvester:
+            await make(harvester, a_balancer(ipam="dhcp"))
+            found = await ready_balancer(harvester)
+
+            assert found["status"]["allocatedAddress"] == {"ip": "0.0.0.0"}
+
+    run_story(story())
+
+
+def test_the_address_that_the_cloud_provider_writes_stays():
+    async def story():
+        async with a_harvester() as harvester:
+            await make(harvester, a_pool(), a_balancer())
+            found = await ready_balancer(harvester)
+            found["status"]["address"] = "10.1.0.10"
+            await harvester.api.local().update(kinds.LOAD_BALANCER, found)
+            await harvester.pace.pause(60)
+
+            assert (await harvester.api.local().get(lb_ref()))["status"]["address"] == "10.1.0.10"
+
+    run_story(story())
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------
+
+HEAD = (
+    'admission webhook "validator.harvester-system.harvester-load-balancer-webhook" denied the request: '
+    "Internal error occurred: "
+)
+
+
+async def refusal(harvester: Harvester, raw: Raw) -> str:
+    with pytest.raises(Denied) as caught:
+        await make(harvester, raw)
+    assert caught.value.status == 500
+    return caught.value.message
+
+
+def test_neither_ipam_nor_workload_type_can_be_changed_since_1_4():
+    async def story(version: str):
+        async with a_harvester(version=version) as harvester:
+            await make(harvester, a_pool(), a_balancer())
+            await ready_balancer(harvester)
+            with pytest.raises(Denied) as caught:
+                await harvester.api.local().patch(lb_ref(), {"spec": {"ipam": "dhcp"}})
+            refused = caught.value.message
+            with pytest.raises(Denied, match="can't change the WorkloadType from cluster to vm"):
+                listener = {"port": 1, "backendPort": 1, "protocol": "TCP"}
+                change = {"spec": {"workloadType": "vm", "listeners": [listener]}}
+                await harvester.api.local().patch(lb_ref(), change)
+            return refused
+
+    why = "update loadbalancer default/web failed: can't change the IPAM from pool to dhcp"
+    assert run_story(story("v1.4.0")) == HEAD + why
+
+
+def test_before_1_4_a_change_of_ipam_leaks_the_address():
+    async def story():
+        async with a_harvester(version="v1.3.2") as harvester:
+            await boot(harvester, name="mine-1")
+            await make(harvester, everybody(network="default/vlan50"), a_balancer())
+            await ready_balancer(harvester)
+            await harvester.api.local().patch(lb_ref(), {"spec": {"ipam": "dhcp"}})
+            await eventually(harvester, lb_ref(), lambda raw: address(raw) == "0.0.0.0")
+            await harvester.api.local().delete(lb_ref())
+            await eventually(harvester, lb_ref(), is_gone)
+            return (await harvester.api.local().get(pool_ref()))["status"]["allocated"]
+
+    assert run_story(story()) == {"10.1.0.10": "default/web"}
+
+
+def test_a_pool_in_use_cannot_be_deleted_and_an_unused_one_can():
+    async def story():
+        async with a_harvester() as harvester:
+            await make(harvester, a_pool(), a_balancer())
+            await ready_balancer(harvester)
+            with pytest.raises(Denied) as caught:
+                await harvester.api.local().delete(pool_ref())
+            assert caught.value.message == HEAD + "can't delete pool before releasing all the allocated IP"
+            await harvester.api.local().delete(lb_ref())
+            await eventually(harvester, lb_ref(), is_gone)
+            await harvester.api.local().delete(pool_ref())
+            await eventually(harvester, pool_ref(), is_gone)
+
+    run_story(story())
+
+
+def test_a_pool_cannot_shrink_below_what_it_gave_away():
+    async def story():
+        async with a_harvester() as harvester:
+            await make(harvester, a_pool(), a_balancer())
+            await ready_balancer(harvester)
+            less = [{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.11", "rangeEnd": "10.1.0.12"}]
+            with pytest.raises(Denied) as caught:
+                await harvester.api.local().patch(pool_ref(), {"spec": {"ranges": less}})
+            why = "can't update IP pool pool because allocated IP 10.1.0.10 is excluded"
+            assert caught.value.message == HEAD + why
+
+    run_story(story())
+
+
+def test_pools_may_not_overlap_even_when_posted_in_one_breath():
+    async def story():
+        async with a_harvester() as harvester:
+            await make(harvester, a_pool())
+            return await refusal(harvester, a_pool("other", cluster="other"))
+
+    assert run_story(story()).endswith("overlap with other pools")
+
+
+def test_the_kinds_refuse_unknown_modes_by_schema():
+    async def story():
+        async with a_harvester() as harvester:
+            with pytest.raises(Invalid) as caught:
+                await make(harvester, a_balancer(ipam="static"))
+            return caught.value.message
+
+    assert 'Unsupported value: "static": supported values: "pool", "dhcp"' in run_story(story())
+
+
+# --- guest clusters -----------------------------------------------------------------------------------------------
+
+
+def test_the_network_of_the_machines_decides_and_1_9_respects_the_guests_own_word():
+    async def story(version: str):
+        async with a_harvester(version=version) as harvester:
+            await boot(harvester, name="mine-1", labels=GUEST)
+            raw = a_balancer()
+            raw["metadata"]["annotations"][f"{GROUP}/network"] = "default/other"
+            await make(harvester, raw)
+            found = await harvester.api.local().get(lb_ref())
+            return annotations_of(found)[f"{GROUP}/network"]
+
+    assert run_story(story("v1.8.2")) == "default/vlan50"
+    assert run_story(story("v1.9.0")) == "default/other"
+
+
+def test_the_project_of_the_namespace_is_asked_for():
+    async def story():
+        async with a_harvester() as harvester:
+            change = {"metadata": {"annotations": {"field.cattle.io/projectId": "c-1:p-2"}}}
+            await harvester.api.local().patch(NAMESPACE.ref("default"), change)
+            await make(harvester, a_balancer())
+            found = await harvester.api.local().get(lb_ref())
+            return annotations_of(found)[f"{GROUP}/project"]
+
+    assert run_story(story()) == "c-1/p-2"
+
+
+async def remove_for_good(harvester: Harvester, name: str) -> None:
+    """What a cluster's manager does to its last machines."""
+    change = {"metadata": {"annotations": {"harvesterhci.io/removeAllPersistentVolumeClaims": "true"}}}
+    await harvester.api.local().patch(vm_ref(name), change)
+
+
+def test_load_balancers_go_with_the_machines_of_their_cluster_since_1_8():
+    async def story(version: str):
+        async with a_harvester(version=version) as harvester:
+            await boot(harvester, name="mine-1", labels=GUEST)
+            await make(harvester, a_balancer("ours", ipam="dhcp"))
+            await make(harvester, a_balancer("theirs", ipam="dhcp", cluster="theirs"))
+            await ready_balancer(harvester, "theirs")
+            await remove_for_good(harvester, "mine-1")
+            await harvester.api.local().delete(vm_ref("mine-1"), propagation="Foreground")
+            await eventually(harvester, vm_ref("mine-1"), is_gone)
+            await harvester.pace.pause(10)
+            return sorted(map(name_of, await harvester.api.local().list(kinds.LOAD_BALANCER)))
+
+    assert run_story(story("v1.8.0")) == ["theirs"]
+    assert run_story(story("v1.7.2")) == ["ours", "theirs"]
+
+
+def test_a_cluster_that_is_being_removed_gets_no_new_load_balancer():
+    async def story():
+        async with a_harvester() as harvester:
+            await boot(harvester, name="mine-1", labels=GUEST)
+            await remove_for_good(harvester, "mine-1")
+            await harvester.pace.pause(1)
+            return await refusal(harvester, a_balancer())
+
+    assert run_story(story()) == HEAD + (
+        "create loadbalancer default/web failed with guest cluster check: "
+        "the vm default/mine-1 shows guest cluster mine is being removed"
+    )
+
+
+# --- load balancers of machines -----------------------------------------------------------------------------------
+
+
+def of_machines(name: str = "front", **spec: Any) -> Raw:
+    listener = {"name": "api", "port": 6443, "backendPort": 8443, "protocol": "TCP"}
+    given = {"ipam": "pool", "listeners": [listener], "backendServerSelector": {"role": ["server"]}}
+    return new_object(kinds.LOAD_BALANCER, name, "default", spec={**given, **spec})
+
+
+class Answering:
+    """A service on a machine."""
+
+    def __init__(self, words: str) -> None:
+        self.words = words
+
+    def identity(self) -> None:
+        return None
+
+    async def send(self, request: Request, peer: Peer) -> Any:
+        return self.words
+
+    def stream(self, request: Request, peer: Peer) -> Any:
+        raise NotImplementedError
+
+
+def everybody(**rest: Any) -> Raw:
+    return a_pool(cluster="*", namespace="default", project="*", **rest)
+
+
+async def ask(harvester: Harvester, place: str, port: int = 6443) -> Any:
+    door = harvester.rack.find(place, port)
+    return await door.send(Request("GET", "/"), Peer()) if door is not None else None
+
+
+def test_a_load_balancer_of_machines_has_its_address_before_it_has_machines():
+    async def story():
+        async with a_harvester() as harvester:
+            await make(harvester, everybody(), of_machines())
+            found = await eventually(harvester, lb_ref("front"), says("no running backend servers"))
+            assert found is not None
+            assert found["status"]["address"] == "10.1.0.10"
+            assert harvester.rack.find("10.1.0.10", 6443) is None
+
+            vmi = await boot(harvester, name="m-1", labels={"role": "server"})
+            found = await ready_balancer(harvester, "front")
+            machine = str(dig(vmi, "status", "interfaces", 0, "ipAddress"))
+            assert found["status"]["backendServers"] == [machine]
+            harvester.rack.open(machine, 8443, Answering("m-1"))  # type: ignore[arg-type]
+            assert await ask(harvester, "10.1.0.10") == "m-1"
+
+            await harvester.api.local().delete(lb_ref("front"))
+            await eventually(harvester, SERVICE.ref("front", "default"), is_gone)
+            await harvester.pace.pause(1)
+            assert harvester.rack.find("10.1.0.10", 6443) is None
+
+    run_story(story())
+
+
+def test_a_probed_machine_is_behind_the_address_only_while_it_answers():
+    async def story():
+        async with a_harvester() as harvester:
+            check = {"port": 8443, "successThreshold": 1, "failureThreshold": 2, "periodSeconds": 1}
+            await make(harvester, everybody(), of_machines(healthCheck=check))
+            vmi = await boot(harvester, name="m-1", labels={"role": "server"})
+            machine = str(dig(vmi, "status", "interfaces", 0, "ipAddress"))
+            text = "running backend servers are not probed as healthy total:1, healthy:0"
+            await eventually(harvester, lb_ref("front"), says(text))
+            assert harvester.rack.find("10.1.0.10", 6443) is None
+
+            harvester.rack.open(machine, 8443, Answering("m-1"))  # type: ignore[arg-type]
+            await ready_balancer(harvester, "front")
+            await harvester.pace.pause(0.5)
+            assert await ask(harvester, "10.1.0.10") == "m-1"
+
+            harvester.rack.close(machine, 8443)
+            await eventually(harvester, lb_ref("front"), says(text))
+            await harvester.pace.pause(0.5)
+            assert harvester.rack.find("10.1.0.10", 6443) is None
+
+    run_story(story())
+
+
+def test_a_load_balancer_of_machines_may_have_its_address_by_dhcp():
+    async def story():
+        async with a_harvester() as harvester:
+            await make(harvester, of_machines(ipam="dhcp"), of_machines("second", ipam="dhcp"))
+            await eventually(harvester, lb_ref("front"), says("service is waiting for external IP"))
+            for name in ("front", "second"):
+                await eventually(harvester, lb_ref(name), says("no running backend servers"))
+            found = [await harvester.api.local().get(lb_ref(name)) for name in ("front", "second")]
+            return [raw["status"]["address"] for raw in found]
+
+    first, second = run_story(story())
+    assert first != second
+    assert first.startswith("192.168.100.")
+
+
+def test_a_service_without_listeners_is_refused():
+    async def story():
+        async with a_harvester() as harvester:
+            return await refusal(harvester, of_machines(listeners=[]))
+
+    why = "create loadbalancer default/front failed: the loadbalancer needs to have at least one listener"
+    assert run_story(story()) == HEAD + why
