@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.plugin_host import HOST_ARGV, Plugin, Said, a_plugin
+from tests.e2e.plugin_host import HOST_ARGV, PLUGIN, Plugin, Said, a_plugin
 from tests.e2e.plugin_site import IMAGE, NETWORK, Site
 
 from windrow.formats.json import dumps, loads
@@ -50,6 +50,7 @@ class Desk:
     saves: list[dict[str, Any]] = field(default_factory=list)
     calls: list[list[str]] = field(default_factory=list)
     flags: Mapping[str, Any] = field(default_factory=dict)
+    program: Sequence[str] = PLUGIN
 
     # --- the store
 
@@ -81,7 +82,7 @@ class Desk:
     @contextmanager
     def plugin(self, config: bytes | None = None, *, new: bool = False) -> Iterator[Plugin]:
         """A plugin opened as hosts open one; new ones are asked for their names, too."""
-        with a_plugin(argv=self.argv, env=self.env, folder=self.folder) as plugin:
+        with a_plugin(argv=self.argv, env=self.env, folder=self.folder, program=self.program) as plugin:
             self.calls.append(plugin.calls)
             try:
                 assert plugin.call("GetVersion") == wire.API_VERSION

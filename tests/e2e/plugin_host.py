@@ -146,10 +146,14 @@ class Plugin:
 
 @contextmanager
 def a_plugin(
-    *, argv: Sequence[str] = (), env: Mapping[str, str] | None = None, folder: Path | None = None
+    *,
+    argv: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    program: Sequence[str] = PLUGIN,
 ) -> Iterator[Plugin]:
     """A running plugin, dialled. Killed at the end, if it did not end by itself."""
-    process = start(argv=argv, env=env, folder=folder)
+    process = start(argv=argv, env=env, folder=folder, program=program)
     try:
         address = read_address(process)
         plugin = Plugin(process, address)
@@ -167,12 +171,13 @@ def start(
     env: Mapping[str, str] | None = None,
     folder: Path | None = None,
     token: str = wire.TOKEN,
+    program: Sequence[str] = PLUGIN,
 ) -> subprocess.Popen[bytes]:
     around = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", wire.NAME_ENV: "harvester", **(env or {})}
     if token:
         around[wire.TOKEN_ENV] = token
     return subprocess.Popen(
-        [*PLUGIN, *argv],
+        [*program, *argv],
         env=around,
         cwd=folder,
         stdin=subprocess.DEVNULL,

@@ -16,8 +16,8 @@ from tests.e2e.plugin_host import Gone, Plugin, Said, a_plugin, read_address, st
 from tests.e2e.plugin_site import Site, a_site
 
 from windrow.emulator import kinds
-from windrow.emulator.faults import BROKEN, LoseAnswer, Refuse, Slow, denied
-from windrow.formats.json import dumps
+from windrow.emulator.faults import BROKEN, AgentFault, LoseAnswer, Refuse, Slow, denied
+from windrow.formats.json import dumps, loads
 from windrow.kube.kubeconfig import parse_kubeconfig
 from windrow.kube.objects import new_object
 from windrow.kube.refs import SECRET
@@ -244,6 +244,20 @@ def test_heartbeats_and_questions_are_answered_while_a_creation_goes_on(desk: De
         site.end(slow)
         plugin.result(creating)
         assert plugin.call("GetState") == wire.RUNNING
+
+
+def test_what_is_made_is_on_record_while_a_creation_still_waits(desk: Desk, site: Site):
+    site.harvester.faults.agents.append(AgentFault())
+    with desk.plugin(desk.first_config(), new=True) as plugin:
+        desk.prepare(plugin)
+        creating = plugin.begin("Create")
+        while not site.secret(NAME):
+            time.sleep(0.05)
+        deadline = time.monotonic() + 10
+        while not (uid := loads(plugin.call("GetConfigRaw"))["WindrowVMUID"]):
+            assert time.monotonic() < deadline
+        assert not plugin.is_answered(creating)
+    assert uid == site.find(kinds.VM.ref(NAME, "default"))["metadata"]["uid"]
 
 
 def test_two_orders_do_not_race(desk: Desk, site: Site):

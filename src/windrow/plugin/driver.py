@@ -77,8 +77,7 @@ class Driver:
 
     def set_config_raw(self, text: bytes) -> None:
         with self._orders:
-            loaded = stored.load(text, self._configuration, self._edge.argv, self._edge.env)
-            self._keep(lambda _: loaded)
+            self._replace(stored.load(text, self._configuration, self._edge.argv, self._edge.env))
 
     def get_config_raw(self) -> bytes:
         return stored.dump(self._configuration)
@@ -86,7 +85,7 @@ class Driver:
     def set_config_from_flags(self, values: Mapping[str, Any]) -> None:
         with self._orders:
             read = flags.read_flags(values, self._configuration)
-            self._keep(lambda _: flags.identify(read, self._edge.chance))
+            self._replace(flags.identify(read, self._edge.chance))
 
     def create_flags(self) -> Sequence[Any]:
         return flags.create_flags()
@@ -142,7 +141,7 @@ class Driver:
             bootstrap = self._bootstrap(before)
             self._http()  # without a credential no key is made either
             keyed = self._ensure_key()
-            self._order(whole.create(keyed, bootstrap, found))
+            self._order(whole.create(keyed, bootstrap, found, keep=self._replace))
 
     def remove(self) -> None:
         with self._orders:
@@ -187,8 +186,10 @@ class Driver:
         return run(talk, http.send, http.watch, edge.now, edge.say, pause=edge.sleep)
 
     def _order(self, talk: Talk[Configuration]) -> None:
-        done = self._talk(talk)
-        self._keep(lambda _: done)
+        self._replace(self._talk(talk))
+
+    def _replace(self, configuration: Configuration) -> None:
+        self._keep(lambda _: configuration)
 
     def _keep(self, change: Callable[[Configuration], Configuration]) -> Configuration:
         with self._changing:

@@ -72,6 +72,7 @@ METHODS: Mapping[str, Method] = {
     wire.EXTENSIONS: _ask(lambda driver: " ".join(EXTENSIONS)),
 }
 
+
 def write_flags(options: Iterable[Option]) -> list[Boxed]:
     """The create flags on the wire, in their order."""
     return wire.write_flags(

@@ -41,6 +41,6 @@ def serve(listener: int, started: float, argv: Sequence[str], env: Mapping[str, 
         disk=Disk(chance),
     )
     lifetime = Lifetime(time.monotonic, started, SILENCE_S)
-    service = Service(Methods(Driver(edge), Teller(STANDARD_ERROR).say), lifetime)
+    service = Service(Methods(Driver(edge), Teller(STANDARD_ERROR).say), lifetime, time.sleep)
     Thread(target=service.accept, args=(socket.socket(fileno=listener),), daemon=True).start()
     return lifetime.wait()

@@ -21,6 +21,7 @@ from windrow.wire.netrpc import BadRpc, Call, Server
 CONNECTIONS = 32
 CALLS = 64
 BLOCK = 2**16
+ACCEPT_PAUSE_S = 0.1
 
 Answer = tuple[Type, Any]
 
@@ -39,20 +40,26 @@ CLOSES = frozenset(f"{service}.Close" for service in (SERVICE, OLD_SERVICE))
 class Service:
     """Answers calls with `handle`, for as many connections as come."""
 
-    def __init__(self, handle: Handle, lifetime: Lifetime) -> None:
-        self._handle, self._lifetime = handle, lifetime
+    def __init__(self, handle: Handle, lifetime: Lifetime, pause: Callable[[float], object]) -> None:
+        self._handle, self._lifetime, self._pause = handle, lifetime, pause
         self._places = BoundedSemaphore(CONNECTIONS)
 
     def accept(self, listener: socket.socket) -> None:
         """Serve until the listener breaks, each connection in a thread."""
-        with suppress(OSError):
-            while True:
+        while True:
+            try:
                 connection, _ = listener.accept()
-                if not self._places.acquire(blocking=False):
-                    connection.close()
-                    continue
-                self._lifetime.connected()
-                Thread(target=self._serve, args=(connection,), daemon=True).start()
+            except OSError:
+                if listener.fileno() < 0:
+                    return
+                self._pause(ACCEPT_PAUSE_S)  # out of descriptors, most likely; some connection will end
+                continue
+            if not self._places.acquire(blocking=False):
+                connection.close()
+                continue
+            self._lifetime.connected()
+            if not _in_thread(self._serve, connection):
+                self._end(connection)
 
     def _serve(self, connection: socket.socket) -> None:
         try:
@@ -60,8 +67,12 @@ class Service:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 _Conversation(connection, self._handle, self._lifetime).run()
         finally:
-            self._places.release()
-            self._lifetime.disconnected()
+            self._end(connection)
+
+    def _end(self, connection: socket.socket) -> None:
+        connection.close()
+        self._places.release()
+        self._lifetime.disconnected()
 
 
 class _Conversation:
@@ -90,27 +101,32 @@ class _Conversation:
             self._refuse(call, f"more than {CALLS} calls at once")
             return
         self._lifetime.call_began()
-        Thread(target=self._carry_out, args=(call,), daemon=True).start()
+        if not _in_thread(self._carry_out, call):
+            self._let_go()
+            self._refuse(call, "the plugin may not start another thread")
+
+    def _let_go(self) -> None:
+        self._lifetime.call_ended()
+        self._calls.release()
 
     def _carry_out(self, call: Call) -> None:
         try:
             with suppress(OSError):  # the host has hung up
                 self._answer(call)
         finally:
-            self._lifetime.call_ended()
-            self._calls.release()
+            self._let_go()
         if call.method in CLOSES:
             self._lifetime.end()
 
     def _answer(self, call: Call) -> None:
         try:
             kind, value = self._handle(call.method, call.argument)
-        except CallFailed as failed:
+            with self._state:
+                self._server.answer(call, kind, value)
+        except (CallFailed, BadGob) as failed:
             self._refuse(call, str(failed))
-            return
-        with self._state:
-            self._server.answer(call, kind, value)
-        self._flush()
+        else:
+            self._flush()
 
     def _refuse(self, call: Call, text: str) -> None:
         with self._state:
@@ -123,3 +139,12 @@ class _Conversation:
                 ready = self._server.take()
             if ready:
                 self._connection.sendall(ready)
+
+
+def _in_thread(work: Callable[[Any], None], argument: Any) -> bool:
+    """Whether a thread could be started; a limit of the system may forbid it."""
+    try:
+        Thread(target=work, args=(argument,), daemon=True).start()
+    except RuntimeError:
+        return False
+    return True
