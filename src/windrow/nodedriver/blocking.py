@@ -163,7 +163,11 @@ class _Wait:
             self._pause(PAUSE_S)
             return
         begun = self._now()
-        events = self._watch(self._request())
+        try:
+            events = self._watch(self._request())
+        except Forbidden:
+            self._may_watch = False
+            return
         try:
             for event in events:
                 if event is not None and event.type == "ERROR":

@@ -95,15 +95,18 @@ class Configuration:
 
     @property
     def memory_gib(self) -> int:
-        text = self.memory_size.removesuffix("Gi")
-        return int(text) if text.isascii() and text.removeprefix("-").isdigit() else 0
+        return _number_before(self.memory_size, "Gi")
+
+    @property
+    def reserved_mib(self) -> int:
+        return _number_before(self.reserved_memory_size, "Mi")
 
     @property
     def disks(self) -> tuple[DiskWish, ...]:
         """The disks, in the one form: the older single disk counts as a list of one."""
         if self.disk_info is not None:
             return self.disk_info
-        size = int(self.disk_size) if self.disk_size.lstrip("-").isdigit() else 0
+        size = _number_before(self.disk_size)
         return (DiskWish(image=self.image_name, size_gib=size, boot_order=1, bus=self.disk_bus),)
 
     @property
@@ -123,6 +126,12 @@ class Configuration:
         """Namespace and name of an image, network or key pair; a bare name is in the VM's namespace."""
         namespace, slash, rest = name.partition("/")
         return (namespace, rest) if slash else (self.vm_namespace, name)
+
+
+def _number_before(text: str, unit: str = "") -> int:
+    """The whole number in front of `unit`; 0 for any other text that a stored configuration may hold."""
+    number = text.removesuffix(unit)
+    return int(number) if number.isascii() and number.removeprefix("-").isdigit() and len(number) < 20 else 0
 
 
 # What the Go driver holds before anything is loaded: its zero values, and a name.

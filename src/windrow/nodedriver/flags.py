@@ -145,9 +145,9 @@ def _affinity(text: str) -> str:
 def _as_json(text: str) -> str:
     try:
         found = load(text)
-    except NotYaml:
+        return dumps(found).decode() if isinstance(found, dict) else text
+    except (NotYaml, TypeError, ValueError):  # the latter two for YAML that JSON has no form for
         return text
-    return dumps(found).decode() if isinstance(found, dict) else text
 
 
 def _text(value: Any) -> str:

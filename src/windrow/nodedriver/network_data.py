@@ -57,13 +57,14 @@ def find_network_problems(text: str) -> list[Problem]:
 def _look_at(entry: Any, ways: _Ways) -> list[Problem]:
     if not isinstance(entry, dict) or "type" not in entry:
         return [_missing("type")]
-    if entry["type"] == "nameserver":
+    kind = str(entry["type"])
+    if kind == "nameserver":
         if "address" not in entry:
             return [_missing("address")]
         ways.name_servers += len(_listed(entry["address"]))
-    if entry["type"] not in _DEVICES:
+    if kind not in _DEVICES:
         return []
-    if entry["type"] == "physical" and not isinstance(entry.get("subnets"), list):
+    if kind == "physical" and not isinstance(entry.get("subnets"), list):
         return [_missing("subnets")]
     return [problem for subnet in _listed(entry.get("subnets")) for problem in _look_into(subnet, ways)]
 
@@ -71,10 +72,11 @@ def _look_at(entry: Any, ways: _Ways) -> list[Problem]:
 def _look_into(subnet: Any, ways: _Ways) -> list[Problem]:
     if not isinstance(subnet, dict) or "type" not in subnet:
         return [_missing("type")]
-    if subnet["type"] in _DHCP:
+    kind = str(subnet["type"])
+    if kind in _DHCP:
         ways.dhcp += 1
         ways.name_servers += 1
-    if subnet["type"] in _STATIC and subnet.get("gateway"):
+    if kind in _STATIC and subnet.get("gateway"):
         ways.gateways += 1
     ways.name_servers += len(_listed(subnet.get("dns_nameservers")))
     return []

@@ -21,7 +21,15 @@ from windrow.harvester.names import (
 )
 from windrow.harvester.vms import read_vm
 from windrow.kube import requests
-from windrow.kube.errors import BadRequest, Conflict, Invalid, NotFound, UnsupportedFormat, says_gone
+from windrow.kube.errors import (
+    BadRequest,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    UnsupportedFormat,
+    says_gone,
+)
 from windrow.kube.objects import Raw, annotations_of, is_deleting, name_of, uid_of
 from windrow.kube.refs import PVC
 from windrow.nodedriver.configuration import Configuration
@@ -43,7 +51,7 @@ def remove_whole(configuration: Configuration) -> Talk[None]:
     for attempt in range(1, _ATTEMPTS + 1):
         raw = yield from _find_settled(configuration)
         if raw is None:
-            return (yield from clear_up(configuration, frozenset()))
+            return (yield from _clear_up(configuration))
         try:
             yield from _delete(configuration, raw)
         except (Conflict, Invalid):
@@ -53,6 +61,14 @@ def remove_whole(configuration: Configuration) -> Talk[None]:
         else:
             return None
     return None
+
+
+def _clear_up(configuration: Configuration) -> Talk[None]:
+    """The VM is gone, which is what counts; what it left behind is removed as far as the credential may."""
+    try:
+        yield from clear_up(configuration, frozenset())
+    except Forbidden as error:
+        yield Note(f"what {configuration.machine_name} left behind may not be looked at: {error.message}")
 
 
 def _find_settled(configuration: Configuration) -> Talk[Any]:

@@ -83,7 +83,7 @@ def _size(configuration: Configuration) -> Iterator[Problem]:
         )
     if configuration.memory_gib < 1:
         yield Problem(f"memorySize is {configuration.memory_gib} GiB", "ask for at least 1 GiB", "memorySize")
-    reserved = int(configuration.reserved_memory_size.removesuffix("Mi") or 0)
+    reserved = configuration.reserved_mib
     if reserved and reserved >= configuration.memory_gib * 1024:
         yield Problem(
             f"reservedMemorySize is {reserved} MiB of {configuration.memory_gib} GiB; nothing is left for the guest",

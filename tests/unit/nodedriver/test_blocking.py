@@ -231,8 +231,12 @@ def test_a_refusal_that_stays_ends_the_wait_at_once(refusal_: KubeError) -> None
     assert shelf.now == before
 
 
-def test_who_may_not_watch_looks_every_few_seconds() -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+def test_who_may_not_watch_looks_every_few_seconds(at_once: bool) -> None:
     shelf = Scripted(Forbidden("may not watch", status=403))
+    if at_once:
+        refused = shelf.watch
+        shelf.watch = lambda request: iter(list(refused(request)))  # type: ignore[method-assign]
     shelf.then(running)
     shelf.pause = lambda seconds: (Shelf.pause(shelf, seconds), shelf.to_come and shelf.to_come.pop(0)(shelf))  # type: ignore[method-assign,assign]
     before = shelf.now

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.unit.nodedriver.rack import FLAGS, NAME
 
 from windrow.nodedriver.configuration import UNSET, Configuration
@@ -207,3 +209,43 @@ def test_secrets_stay_out_of_what_is_shown() -> None:
         ssh_password="s3cret-pw", kubeconfig_content="token: s3cret", user_data="#cloud-config\np: s3cret\n"
     )
     assert "s3cret" not in repr(found)
+
+
+_VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 100)
+    | st.text(max_size=30)
+    | st.lists(st.text(max_size=3), max_size=2)
+    | st.sampled_from(
+        [
+            '{"disks":[{"imageName":"a","size":1}]}',
+            '{"interfaces":[{"networkName":"a"}]}',
+            "version: 1\nconfig: [{type: [a], subnets: [{type: {}}]}]",
+            "version: [1]",
+            "network: {version: 1, config: [{type: nameserver, address: {a: 1}}]}",
+            "version: 1\nconfig: [{type: physical, subnets: [{type: []}]}]",
+            "? {a: b}\n: c",
+            "{podAffinity: [1]}",
+            "2001-01-01",
+            "{nodeAffinity: 2001-01-01}",
+            "&a {nodeAffinity: *a}",
+            "&a {runcmd: [*a]}",
+            "{runcmd: [2001-01-01], write_files: 5, packages: {}}",
+            "!!binary x",
+            "&a [*a]",
+        ]
+    )
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.dictionaries(st.sampled_from([flag.flag for flag in create_flags()]), _VALUES))
+def test_any_values_are_taken_or_refused_in_words(values: Any) -> None:
+    text = "taken"
+    try:
+        read_flags(FLAGS | values, NEW)
+    except Refused as refused:
+        text = error_text(refused, "SetConfigFromFlags")
+    assert text
+    assert "not found" not in text

@@ -13,6 +13,7 @@ from tests.unit.nodedriver.rack import a_machine
 
 from windrow.formats.json import dumps, loads
 from windrow.nodedriver.configuration import UNSET, BadMemory, Configuration
+from windrow.nodedriver.rules import find_problems
 from windrow.nodedriver.stored import dump, load
 from windrow.nodedriver.wishes import CardWish, DiskWish
 
@@ -155,8 +156,10 @@ def test_what_is_no_json_is_told_in_go_s_words() -> None:
     assert str(bad.value) == "unexpected end of JSON input"
 
 
-def test_a_memory_size_of_any_text_breaks_nothing() -> None:
-    assert loaded({"MemorySize": "lots"}).memory_gib == 0
+def test_sizes_of_any_text_break_nothing() -> None:
+    found = loaded({"MemorySize": "lots", "ReservedMemorySize": "some", "DiskSize": "٣"})
+    assert (found.memory_gib, found.reserved_mib, found.disks[0].size_gib) == (0, 0, 0)
+    assert find_problems(found)
 
 
 # --- the kubeconfig that the host brings ---------------------------------------------------------------------------

@@ -361,6 +361,13 @@ def test_a_removal_leaves_the_vm_of_another_alone_and_is_done(rack: Rack, owner:
     assert REMOVED_CLAIMS not in annotations_of(rack.get(REF))
 
 
+def test_a_machine_that_is_gone_is_removed_also_where_nothing_else_may_be_read() -> None:
+    shelf = Shelf()
+    shelf.answer("GET", f"{NAME}-cloudinit", answer(403, "Forbidden", "may not"))
+    shelf.run(remove_whole(a_machine()))
+    assert any("may not be looked at" in note for note in shelf.notes)
+
+
 def test_a_vm_that_lost_its_marks_is_not_removed_and_the_cure_told(rack: Rack) -> None:
     made = born(rack)
     rack.patch(REF, {"metadata": {"annotations": {MACHINE_UID: None}}})
