@@ -194,7 +194,7 @@ def link(interpreter: Interpreter, folder: Path, out: Path, entry: str, *defines
         str(interpreter.cc), "-O2", "-static", "-no-pie", "-fno-pie", f"-ffile-prefix-map={folder}=.",
         f'-DWINDROW_ENTRY="{entry}"', *defines, f"-I{interpreter.folder / 'include'}",
         "main.c", "frozen.c", "frozen.S", *_libraries(static), "-lm",
-        "-Wl,--gc-sections", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-Wl,-z,stack-size=0x800000", "-s",
+        "-Wl,--gc-sections", "-Wl,--build-id=none", NOT_HUGE, "-Wl,-z,noexecstack", "-Wl,-z,stack-size=0x800000", "-s",
         "-o", str(out),
     ]  # fmt: skip
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(interpreter.epoch), "LC_ALL": "C"}

@@ -32,7 +32,7 @@ DEFAULT = ROOT / "dist" / "docker-machine-driver-harvester"
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Medians. The last two are of a process that answered one GetState, for which it asked over TLS."""
+    """Medians. The last three are of a process that answered one GetState, for which it asked over TLS."""
 
     program: str
     size_mb: float
@@ -41,6 +41,7 @@ class Figures:
     cpu_ms: float
     rss_mb: float
     get_ms: float
+    get_cpu_ms: float
     get_rss_mb: float
 
 
@@ -114,6 +115,7 @@ def _figures(program: Path, lines: Sequence[Run], gets: Sequence[Run]) -> Figure
         cpu_ms=round(statistics.median(run.cpu_ms for run in lines), 1),
         rss_mb=round(statistics.median(run.rss_kib for run in lines) * 1024 / 1e6, 1),
         get_ms=round(statistics.median(run.end_ms for run in gets), 1),
+        get_cpu_ms=round(statistics.median(run.cpu_ms for run in gets), 1),
         get_rss_mb=round(statistics.median(run.rss_kib for run in gets) * 1024 / 1e6, 1),
     )
 
@@ -137,7 +139,7 @@ def main(arguments: Sequence[str]) -> int:
         print(
             f"{each.program}: {each.size_mb} MB; address line {each.address_ms} ms (worst {each.address_worst_ms}), "
             f"CPU {each.cpu_ms} ms, RSS {each.rss_mb} MB; with one TLS answer {each.get_ms} ms, "
-            f"RSS {each.get_rss_mb} MB"
+            f"CPU {each.get_cpu_ms} ms, RSS {each.get_rss_mb} MB"
         )
     load = os.getloadavg()[0]
     print(f"medians of {wanted.rounds}; load of the machine {load:.1f}")
