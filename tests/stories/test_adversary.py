@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from windrow.assembly.clock import run_story
-from windrow.assembly.embedded import running
+from windrow.assembly.machinery import running
 from windrow.assembly.network import through_rack
 from windrow.assembly.programs import guest_programs
 from windrow.assembly.stage import NODE_MACHINE, Stage

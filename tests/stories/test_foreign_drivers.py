@@ -9,7 +9,7 @@ from typing import Any
 from tests.stories.telling import ALL, a_cluster, a_pool
 
 from windrow.assembly.clock import run_story
-from windrow.assembly.embedded import running
+from windrow.assembly.machinery import running
 from windrow.assembly.story import Rackroom, rackroom
 from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE, machine_config
 from windrow.clusters.manager import Manager

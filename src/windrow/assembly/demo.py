@@ -20,6 +20,7 @@ from windrow.assembly.authority import write_private
 from windrow.assembly.chronicle import tell_event
 from windrow.assembly.clock import SystemClock
 from windrow.assembly.embedded import Emulated, Managed, embedded_harvester, embedded_manager
+from windrow.assembly.machinery import PluginHost
 from windrow.assembly.manifests import read_documents, shipped
 from windrow.assembly.network import Sockets
 from windrow.assembly.options import DemoOptions, Out
@@ -35,6 +36,7 @@ from windrow.formats.json import pretty
 from windrow.kube.errors import Exists
 from windrow.kube.objects import Raw, dig, name_of, namespace_of
 from windrow.kube.refs import EVENT, NAMESPACE, SECRET, Kind
+from windrow.machines.plugin_host import Pace
 from windrow.values.chance import Chance
 
 KINDS: tuple[Kind, ...] = (NAMESPACE, SECRET, HARVESTER_CONFIG, CLUSTER)
@@ -53,6 +55,7 @@ class Demo:
     out: Out
     clock: SystemClock
     patience: timedelta
+    driver: Path | None = None
 
     def stage(self, cluster: Mapping[str, Any]) -> Stage:
         return Stage(
@@ -114,6 +117,18 @@ async def _run(options: DemoOptions, out: Out, documents: list[Raw], state: Path
     return 0 if report.held else 1
 
 
+# Plugins have to be asked; in a demo's time, where a minute is a few seconds, as often as a rack is in its own.
+DEMO_PACE = Pace(
+    quick=timedelta(seconds=1),
+    steady=timedelta(seconds=2),
+    doubtful=timedelta(seconds=1),
+)
+
+
+def _plugin_host(options: DemoOptions, state: Path) -> PluginHost:
+    return PluginHost(state, options.env, options.driver, pace=DEMO_PACE)
+
+
 @asynccontextmanager
 async def _opened(
     options: DemoOptions, out: Out, documents: list[Raw], state: Path, clock: SystemClock, report: Report
@@ -122,7 +137,9 @@ async def _opened(
     async with (
         Sockets(clock) as sockets,
         embedded_harvester(state, stock, clock, Chance(), speed=options.speed) as emulated,
-        embedded_manager(state, clock, Chance(), sockets.dial) as managed,
+        embedded_manager(
+            state, clock, Chance(), sockets.dial, plugins=_plugin_host(options, state)
+        ) as managed,
     ):
         yield Demo(
             emulated,
@@ -134,6 +151,7 @@ async def _opened(
             out,
             clock,
             timedelta(seconds=60 + 1200 / options.speed),
+            options.driver,
         )
 
 
@@ -143,6 +161,8 @@ async def _introduce(demo: Demo, stock: Stock) -> None:
     )
     for line in stock.lines():
         _say(demo.out, f"  put on its shelves, since the manifest names them: {line}", hang=4)
+    if demo.driver is not None:
+        demo.report.note(f"machines are made by the docker-machine plugin {demo.driver.name}")
     demo.report.note(f"the cluster manager answers at {demo.managed.access.server}")
 
 

@@ -5,10 +5,9 @@ Both write a kubeconfig into `state` before they say that they are up, so that w
 
 from __future__ import annotations
 
-import asyncio
 from base64 import b64decode
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,11 +19,19 @@ from windrow.apiserver.store import Store
 from windrow.apiserver.stores.memory import MemoryStore
 from windrow.assembly.authority import kept_authority, write_private
 from windrow.assembly.console import offer_consoles
+from windrow.assembly.machinery import (
+    Machinery,
+    PluginHost,
+    direct_machinery,
+    running,
+    whole_machinery,
+)
 from windrow.assembly.network import CountingTransport, Dial
 from windrow.assembly.programs import guest_programs
 from windrow.assembly.stock import Stock
 from windrow.assembly.tenure import tenure
 from windrow.bootstrap.minting import USER
+from windrow.catalogue import kinds as catalogue_kinds
 from windrow.client.client import Client
 from windrow.client.limited import LimitedTransport
 from windrow.client.retrying import RetryingTransport
@@ -39,7 +46,6 @@ from windrow.kube.errors import NotFound
 from windrow.kube.kubeconfig import Access, parse_kubeconfig, render_kubeconfig
 from windrow.kube.objects import dig
 from windrow.kube.refs import CRD, NAMESPACE, SECRET
-from windrow.machines.direct import DirectMachines
 from windrow.nodedriver.schema import harvester_config_crd
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock
@@ -48,18 +54,6 @@ HARVESTER_FILE = "harvester.yaml"
 MANAGER_FILE = "manager.yaml"
 # Where Rancher keeps clusters and cloud credentials: manifests written for it name these.
 RANCHER_NAMESPACES = ("fleet-default", "cattle-global-data")
-
-
-@asynccontextmanager
-async def running(*services: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Run `services` beside the block. They end with it; one that fails ends the block."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(service()) for service in services]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
 
 
 # -- Harvester ---------------------------------------------------------------------------------------------------
@@ -124,17 +118,22 @@ class Managed:
     calls: Counter[str]
 
 
+def our_crds() -> list[dict[str, Any]]:
+    """The definitions of every kind of the management API."""
+    return [*kinds.crds(), harvester_config_crd(), *catalogue_kinds.crds()]
+
+
 def management_api(store: Store, clock: Clock, chance: Chance) -> ApiServer:
     """The management API over `store`, with our kinds installed."""
     api = ApiServer(store, clock, chance, name="windrow")
-    for crd in (*kinds.crds(), harvester_config_crd()):
+    for crd in our_crds():
         api.install_crd(crd)
     return api
 
 
 async def install_kinds(api: Client) -> None:
     """Bring our kinds and Rancher's namespaces to a Kubernetes that holds the management API. May be repeated."""
-    for crd in (*kinds.crds(), harvester_config_crd()):
+    for crd in our_crds():
         await api.apply(CRD.ref(crd["metadata"]["name"]), crd, "windrow", force=True)
     for name in RANCHER_NAMESPACES:
         raw = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
@@ -148,8 +147,12 @@ def make_manager(
     chance: Chance,
     calls: Counter[str] | None = None,
     proxy: str = "",
-) -> tuple[Manager, DirectMachines]:
-    """The manager on the management API behind `transport`, and the machines it makes; both want to be run."""
+    plugins: PluginHost | None = None,
+) -> tuple[Manager, Machinery]:
+    """The manager on the management API behind `transport`, and its machinery; both want to be run.
+
+    Without `plugins` Harvester's machines are made directly, and there are no others.
+    """
     api = Client(transport)
     counted = calls if calls is not None else Counter()
 
@@ -166,8 +169,18 @@ def make_manager(
     def patient(access: Access) -> Transport:
         return RetryingTransport(reach(access), clock, chance)
 
-    machines = DirectMachines(credential, patient, clock, chance)
-    return Manager(api, machines, reach, clock, chance, proxy=proxy), machines
+    def heard(kind: str) -> None:
+        manager.hear_kind(kind)
+
+    machinery = (
+        whole_machinery(api, credential, patient, clock, chance, plugins, heard)
+        if plugins is not None
+        else direct_machinery(credential, patient, clock, chance)
+    )
+    manager = Manager(
+        api, machinery.machines, reach, clock, chance, proxy=proxy, find_driver=machinery.find_driver
+    )
+    return manager, machinery
 
 
 async def read_credential(api: Client, name: str) -> str:
@@ -191,16 +204,26 @@ async def embedded_manager(
     store: Store | None = None,
     port: int = 0,
     proxy: str = "",
+    plugins: PluginHost | None = None,
 ) -> AsyncIterator[Managed]:
     """A manager over `store` (in memory when None), its kubeconfig in `state`. Raises DirectoryInUse."""
     with tenure(state, "manager", "manager"):
-        async with _manager(state, clock, chance, dial, store or MemoryStore(), port, proxy) as managed:
+        async with _manager(
+            state, clock, chance, dial, store or MemoryStore(), port, proxy, plugins
+        ) as managed:
             yield managed
 
 
 @asynccontextmanager
 async def _manager(
-    state: Path, clock: Clock, chance: Chance, dial: Dial, store: Store, port: int, proxy: str
+    state: Path,
+    clock: Clock,
+    chance: Chance,
+    dial: Dial,
+    store: Store,
+    port: int,
+    proxy: str,
+    plugins: PluginHost | None,
 ) -> AsyncIterator[Managed]:
     api = management_api(store, clock, chance)
     authority = kept_authority(state / "manager-ca.json", "windrow", clock)
@@ -209,8 +232,8 @@ async def _manager(
     calls: Counter[str] = Counter()
     async with running(api.run), Listener(api, port=port) as listener:
         await install_kinds(Client(api.local()))
-        manager, machines = make_manager(api.local(), dial, clock, chance, calls, proxy)
-        async with running(machines.run, manager.run):
+        manager, machinery = make_manager(api.local(), dial, clock, chance, calls, proxy, plugins)
+        async with machinery.at_work(), running(manager.run):
             access = authority.administrator(clock, f"https://127.0.0.1:{listener.port}")
             path = state / MANAGER_FILE
             write_private(path, render_kubeconfig(access, "windrow"))

@@ -32,18 +32,22 @@ class EmulateOptions:
 class ServeOptions:
     """`kubeconfig` names an outside Kubernetes that holds the management API; None means the embedded store in
     `state`. `proxy` is an HTTP proxy for every Harvester and guest whose kubeconfig names none. `env` is what exec
-    plugins of kubeconfigs get."""
+    plugins of kubeconfigs get. `driver` is the docker-machine plugin that makes machines on Harvester; None means
+    that they are made directly. `driver_files` lets the catalogue take drivers from `file:` URLs."""
 
     state: Path
     port: int = 0
     kubeconfig: Path | None = None
     proxy: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
+    driver: Path | None = None
+    driver_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """`documents` are the objects to play with; none means our own example. `state` None means a directory that lives as long as the demo."""
+    """`documents` are the objects to play with; none means our own example. `state` None means a directory that lives as long as the demo.
+    `driver` and `env` as for ServeOptions."""
 
     documents: tuple[dict[str, Any], ...] = ()
     speed: float = 1.0
@@ -51,6 +55,8 @@ class DemoOptions:
     plain: bool = False
     report: Path | None = None
     state: Path | None = None
+    driver: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 class Out(Protocol):

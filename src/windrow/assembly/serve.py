@@ -7,7 +7,8 @@ import socket
 
 from windrow.apiserver.stores.sqlite import SqliteStore
 from windrow.assembly.clock import SystemClock
-from windrow.assembly.embedded import embedded_manager, install_kinds, make_manager, running
+from windrow.assembly.embedded import embedded_manager, install_kinds, make_manager
+from windrow.assembly.machinery import PluginHost
 from windrow.assembly.network import Sockets
 from windrow.assembly.options import Out, ServeOptions
 from windrow.client.client import Client
@@ -38,6 +39,7 @@ async def run(options: ServeOptions, out: Out) -> int:
                 store=store,
                 port=options.port,
                 proxy=options.proxy,
+                plugins=_plugin_host(options),
             ) as managed,
         ):
             out.say(f"The cluster manager answers at {managed.access.server}.")
@@ -47,6 +49,10 @@ async def run(options: ServeOptions, out: Out) -> int:
     finally:
         store.close()
     return 0
+
+
+def _plugin_host(options: ServeOptions) -> PluginHost:
+    return PluginHost(options.state, options.env, options.driver, options.driver_files)
 
 
 async def _serve_outside(options: ServeOptions, out: Out) -> int:
@@ -61,7 +67,9 @@ async def _serve_outside(options: ServeOptions, out: Out) -> int:
         transport = sockets.dial(access)
         await refuse_beside_rancher(Client(transport))
         await install_kinds(Client(transport))
-        manager, machines = make_manager(transport, sockets.dial, clock, chance, proxy=options.proxy)
+        manager, machinery = make_manager(
+            transport, sockets.dial, clock, chance, proxy=options.proxy, plugins=_plugin_host(options)
+        )
         candidate = Candidate(
             Client(transport), *LEASE, f"{socket.gethostname()}_{chance.uid()}", clock, chance
         )
@@ -71,7 +79,7 @@ async def _serve_outside(options: ServeOptions, out: Out) -> int:
 
         async def lead() -> None:
             out.say("This manager has the lease and works.")
-            async with running(machines.run):
+            async with machinery.at_work():
                 await manager.run()
 
         await candidate.lead(lead)

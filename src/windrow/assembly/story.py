@@ -17,7 +17,8 @@ from typing import Any
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores.memory import MemoryStore
 from windrow.assembly.clock import LoopClock
-from windrow.assembly.embedded import fill_shelves, install_kinds, make_manager, management_api, running
+from windrow.assembly.embedded import fill_shelves, install_kinds, make_manager, management_api
+from windrow.assembly.machinery import running
 from windrow.assembly.network import Dial, through_rack
 from windrow.assembly.programs import guest_programs
 from windrow.assembly.report import Check, Moment, Report
@@ -82,12 +83,12 @@ class Rackroom:
     ) -> asyncio.Task[None]:
         """Start the manager, as a new process would; `transport` and `dial` let a test stand in between."""
         assert self._manager is None or self._manager.done(), "one manager at a time"
-        manager, machines = make_manager(
+        manager, machinery = make_manager(
             transport or self.api.local(), dial or self.dial, self.clock, self.chance, self.calls
         )
 
         async def process() -> None:
-            async with running(machines.run):
+            async with machinery.at_work():
                 await manager.run()
 
         self._manager = asyncio.get_running_loop().create_task(process())

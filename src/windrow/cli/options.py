@@ -133,3 +133,18 @@ def add_speed(parser: argparse.ArgumentParser, default: float) -> None:
         metavar="N",
         help=f"divide the machines' stated delays by N (default: {default:g})",
     )
+
+
+def add_machines(parser: argparse.ArgumentParser) -> None:
+    """How machines on Harvester are made. See `places.find_driver`."""
+    parser.add_argument(
+        "--machines",
+        choices=("direct", "plugin"),
+        default=None,
+        help="make machines directly, or through a docker-machine plugin (default: direct)",
+    )
+    parser.add_argument(
+        "--driver",
+        metavar="FILE",
+        help="the plugin: ours or the Go one; means --machines plugin (default: the one in PATH)",
+    )

@@ -1,12 +1,15 @@
-"""Files and directories that a verb will write to: looked at before it begins, not after its work is done."""
+"""Files and directories that a verb will need: looked at before it begins, not after its work is done."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from pathlib import Path
 
 from windrow.cli import exits
 from windrow.cli.complaints import Complaint
+from windrow.cli.edge import Edge
 
 
 def insist_on_directory(path: Path, said: str) -> None:
@@ -33,3 +36,40 @@ def insist_on_file(path: Path, said: str) -> None:
     raise Complaint(
         f"The report cannot be written to {said}: {fault}.", "Name a file that can be written.", exits.USAGE
     )
+
+
+DRIVER = "docker-machine-driver-harvester"
+
+
+def find_driver(way: str | None, given: str | None, edge: Edge) -> Path | None:
+    """The plugin that shall make machines; None where they are made directly. Complains where there is none."""
+    if way == "direct" and given:
+        raise Complaint(
+            "--machines direct uses no driver file, and --driver names one.",
+            "Leave one of the two out.",
+            exits.USAGE,
+        )
+    if given:
+        return _insist_on_program(edge.cwd / given, given)
+    if way != "plugin":
+        return None
+    # Beside this interpreter stands the one that was installed together with this program.
+    places = (edge.env.get("PATH", ""), str(Path(sys.executable).parent))
+    found = shutil.which(DRIVER, path=os.pathsep.join(place for place in places if place))
+    if found is None:
+        raise Complaint(
+            f"There is no {DRIVER} in PATH.",
+            "Name one with --driver FILE; make driver builds it.",
+            exits.USAGE,
+        )
+    return Path(found)
+
+
+def _insist_on_program(path: Path, said: str) -> Path:
+    if not path.is_file():
+        raise Complaint(
+            f"There is no file {said}.", "Name the driver's file; make driver builds one.", exits.USAGE
+        )
+    if not os.access(path, os.X_OK):
+        raise Complaint(f"{said} cannot be executed.", f"Make it executable: chmod +x {said}", exits.USAGE)
+    return path

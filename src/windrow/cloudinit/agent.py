@@ -5,23 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windrow.cloudinit.document import Document
+from windrow.cloudinit.document import BadUserData, Document, emit, parse
 
 PACKAGE = "qemu-guest-agent"
 ENABLE = ["systemctl", "enable", "--now", "qemu-guest-agent.service"]
 
 
-def with_agent(document: Document) -> Document:
+def lend_agent(text: str, beside: str) -> str:
+    """The cloud-config in `text` with the agent added, where neither it nor `beside`, with which somebody else will
+    merge it, names the agent. Text that is no cloud-config is left as it is: whoever merges it will say so."""
+    try:
+        document, other = parse(text), parse(beside)
+    except BadUserData:
+        return text
+    lent = with_agent(document, other)
+    return text if lent == document else emit(lent)
+
+
+def with_agent(document: Document, beside: Document | None = None) -> Document:
     """The document, with the agent's package and the command that starts it added where they are missing.
 
     What names the agent already is left alone, also in another spelling (`apt: [qemu-guest-agent]`, a pinned
     version, a shell line). Something that is no list where one belongs is left alone too: cloud-init will complain
-    about it, and we would hide it.
+    about it, and we would hide it. What `beside` names counts as named.
     """
     data = dict(document.data)
-    if _may_add(data.get("packages")):
+    other = beside.data if beside is not None else {}
+    if _may_add(data.get("packages")) and not _names_agent(other.get("packages")):
         data["packages"] = [*(data.get("packages") or ()), PACKAGE]
-    if _may_add(data.get("runcmd")):
+    if _may_add(data.get("runcmd")) and not _names_agent(other.get("runcmd")):
         # In front: the address is wanted before the installer, which follows, is through.
         data["runcmd"] = [ENABLE, *(data.get("runcmd") or ())]
     return Document(data, document.jinja)

@@ -181,6 +181,12 @@ class Manager:
             if before and after and before.presence != "unknown" == after.presence:
                 self._trials.again(self._credentials.get(after.machine_uid, ""))
 
+    def hear_kind(self, kind: str) -> None:
+        """A machine config kind can be used now, or no more: whoever names it is looked at again."""
+        for raw in self._clusters.values():
+            if kind in named_kinds(raw):
+                self.controller.queue.add(CLUSTER.ref(name_of(raw), namespace_of(raw)))
+
     def _hear_sighting(self, sighting: Sighting) -> None:
         home = self._homes.get(sighting.machine_uid)
         if home is not None:

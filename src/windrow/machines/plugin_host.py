@@ -4,6 +4,9 @@
                                                                                         │
     the order counts as taken when the machine shows, and Create goes on <──────────────┘
 
+Harvester learns the address of a bridged VM from its guest agent alone, and no driver adds that; so the document that a
+Harvester driver is handed brings it.
+
 A plugin process lives for one question or one deed; only `Create` and the like keep one for longer. Deeds are tasks of
 `run()`; whoever ordered waits until the infrastructure shows the deed, or it failed.
 
@@ -24,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow.client.cache import Cache
+from windrow.cloudinit.agent import lend_agent
 from windrow.formats.json import dumps, loads
 from windrow.machines.board import Board, dated
 from windrow.machines.connections import Credentials, Dial
@@ -193,6 +197,8 @@ class PluginMachines:
         machine was made from stays readable to whoever may read the infrastructure; that is said once in the log."""
         charge = self._charge(memory)
         keys = await self._unlock(charge, memory)
+        if charge.driver == HARVESTER:
+            cloud_config = lend_agent(cloud_config, str(memory.get("UserData") or ""))
         async with self._questions:
             try:
                 async with self._open(charge, keys, charge.memory, secrets=[cloud_config]) as plugin:
@@ -478,7 +484,10 @@ class PluginMachines:
         if problems:
             raise MachineRefused(problems)
         charge.prepare()
-        write_private(charge.user_data, spec.cloud_config.encode())
+        document = spec.cloud_config
+        if spec.driver == HARVESTER:
+            document = lend_agent(document, read_fields(spec.options)[0].user_data)
+        write_private(charge.user_data, document.encode())
         await plugin.set_config(dumps(charge.seal(keys.fields).open(_blank(spec, keys.identity))))
         await plugin.set_flags(values)
 
@@ -554,7 +563,9 @@ class PluginMachines:
             "WindrowVMUID": vm_uid or charge.memory.get("WindrowVMUID"),
         }
         memory |= {"MachineName": spec.name, **{key: value for key, value in ours.items() if value}}
-        if not memory.get("WindrowClaims") and await _is_ours(plugin):
+        if not await _is_ours(plugin):
+            memory.pop("WindrowClaims", None)  # it names its disks as it likes
+        elif not memory.get("WindrowClaims"):
             memory["WindrowClaims"] = list(planned_claims(read_memory(memory)))
         charge.note(memory, begun=begun)
 

@@ -86,7 +86,7 @@ def explain(
     """The error in the port's words: which driver, which credential, what to do."""
     if isinstance(error, PluginError):
         return InfrastructureUnknown(f"credential {credential}: {error.fact}", error.cure)
-    text = error.text.strip()
+    text = " ".join(error.text.split())
     low = text.lower()
     if not any(word in low for word in _DENIED):
         if any(word in low for word in _SHUT):
@@ -101,7 +101,7 @@ def explain(
             )
         if _PANIC in low:
             return InfrastructureUnknown(
-                f"driver {driver} crashed (credential {credential}): {text}",
+                f"driver {driver} crashed (credential {credential}): {error.text.strip().splitlines()[0]}",
                 "tell its makers; it is tried again",
             )
     if error.method in _JUDGING:

@@ -46,6 +46,8 @@ _AFTERWARDS = 0.5
 LAST_LINES = 5
 LOGGED = 2000
 HIDDEN_FROM = 6  # shorter secrets would hide half of every line
+SECRET_FROM = 16
+TOLD = 1500  # of an error's text: a panic comes with its whole stack
 
 log = logging.getLogger(__name__)
 
@@ -101,17 +103,30 @@ class DriverSaid(Exception):
 
 
 class Redaction:
-    """Takes secrets out of what is logged or told: the values handed in, and every long word in them."""
+    """Takes secrets out of what is logged or told: the values handed in, and what looks like a secret within them.
 
-    def __init__(self, secrets: Sequence[str]) -> None:
+    A kubeconfig or a document also holds names and addresses, which errors speak of; those, and `spared`, stay.
+    """
+
+    def __init__(self, secrets: Sequence[str], spared: Sequence[str] = ()) -> None:
         words = {secret.strip() for secret in secrets}
-        words |= {word.strip("\"',;") for secret in secrets for word in secret.split() if len(word) >= 16}
-        self._words = sorted((word for word in words if len(word) >= HIDDEN_FROM), key=len, reverse=True)
+        words |= {
+            word for secret in secrets for each in secret.split() if _is_secret(word := each.strip("\"',;"))
+        }
+        found = {word for word in words if len(word) >= HIDDEN_FROM and word not in spared}
+        self._words = sorted(found, key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
         for word in self._words:
             text = text.replace(word, "…")
         return text
+
+
+def _is_secret(word: str) -> bool:
+    """Keys and tokens are long, have letters and digits, and are no address, path or key of a document."""
+    if len(word) < SECRET_FROM or word.endswith(":") or word.startswith("/") or "://" in word:
+        return False
+    return any(letter.isdigit() for letter in word) and any(letter.isalpha() for letter in word)
 
 
 class Plugin:
@@ -141,7 +156,7 @@ class Plugin:
         finally:
             answer.cancel()
         if reply.error:
-            raise DriverSaid(method, self._words.hide(reply.error))
+            raise DriverSaid(method, self._words.hide(reply.error[: 2 * TOLD])[:TOLD])
         if types.reply is not EMPTY and not fits(types.reply, reply.value):
             raise PluginUnusable(
                 f"{self._words.name} answered {method} with a value of another type", _REPLACE_IT
@@ -240,7 +255,7 @@ async def open_plugin(
     Raises PluginUnusable, PluginGone, PluginSlow, DriverSaid.
     """
     patience = patience or Patience()
-    words = _Words(f"plugin {path.name}", label or driver, Redaction(secrets))
+    words = _Words(f"plugin {path.name}", label or driver, Redaction(secrets, (label, driver)))
     child = _start(path, driver, env, argv, folder, words)
     line: _Line | None = None
     try:
@@ -425,7 +440,7 @@ class _Line(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not every loop's transports are of asyncio's class; all of them behave so.
         self._transport = cast(asyncio.Transport, transport)
-        transport.write(self._rpc.take())
+        self._transport.write(self._rpc.take())
 
     def data_received(self, data: bytes) -> None:
         if self._lost:

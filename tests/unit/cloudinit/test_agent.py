@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from windrow.cloudinit.agent import ENABLE, PACKAGE, with_agent
+from windrow.cloudinit.agent import ENABLE, PACKAGE, lend_agent, with_agent
 from windrow.cloudinit.document import Document, parse
 
 
@@ -39,3 +39,14 @@ def test_adding_twice_is_adding_once() -> None:
 
 def test_what_is_no_list_is_left_for_cloud_init_to_complain_about() -> None:
     assert with_agent(Document({"packages": "vim", "runcmd": "x"})).data == {"packages": "vim", "runcmd": "x"}
+
+
+def test_a_document_is_lent_the_agent_unless_what_it_will_be_merged_with_brings_it() -> None:
+    plain = "#cloud-config\nruncmd:\n- echo hello\n"
+
+    assert PACKAGE in lend_agent(plain, "")
+    beside = (
+        "#cloud-config\npackages: [qemu-guest-agent]\nruncmd: [systemctl enable --now qemu-guest-agent]\n"
+    )
+    assert lend_agent(plain, beside) == plain
+    assert lend_agent("#!/bin/sh\n", "") == "#!/bin/sh\n"

@@ -19,7 +19,7 @@ from windrow.cli import exits, options
 from windrow.cli.complaints import Complaint
 from windrow.cli.edge import Edge
 from windrow.cli.manifests import read_documents
-from windrow.cli.places import insist_on_directory, insist_on_file
+from windrow.cli.places import find_driver, insist_on_directory, insist_on_file
 from windrow.kube.objects import Raw
 
 SPEED = 20.0
@@ -34,6 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="a cluster of yours (default: 3 servers, 2 workers); may be repeated",
     )
     options.add_speed(parser, SPEED)
+    options.add_machines(parser)
     parser.add_argument(
         "--keep", action="store_true", help="leave everything running at the end, until Ctrl-C"
     )
@@ -60,6 +61,8 @@ def run(given: argparse.Namespace, edge: Edge) -> int:
         plain=given.plain or not edge.terminal,
         report=edge.cwd / given.report if given.report else None,
         state=edge.cwd / given.state if given.state else None,
+        driver=find_driver(given.machines, given.driver, edge),
+        env=edge.env,
     )
     with out_for(edge, plain=wanted.plain) as out:
         return run_service(demo.run(wanted, out))

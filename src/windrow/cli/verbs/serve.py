@@ -15,7 +15,7 @@ from pathlib import Path
 
 from windrow.cli import options, reach
 from windrow.cli.edge import Edge
-from windrow.cli.places import insist_on_directory
+from windrow.cli.places import find_driver, insist_on_directory
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +25,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--kubeconfig", metavar="FILE", help="keep the state in this Kubernetes cluster instead"
     )
     options.add_proxy(parser)
+    options.add_machines(parser)
+    parser.add_argument(
+        "--driver-files", action="store_true", help="let node drivers come from files here (file: URLs)"
+    )
 
 
 def run(given: argparse.Namespace, edge: Edge) -> int:
@@ -43,5 +47,7 @@ def run(given: argparse.Namespace, edge: Edge) -> int:
         kubeconfig=Path(edge.cwd / given.kubeconfig) if given.kubeconfig else None,
         proxy=given.proxy,
         env=edge.env,
+        driver=find_driver(given.machines, given.driver, edge),
+        driver_files=given.driver_files,
     )
     return run_service(serve.run(wanted, PlainOut(edge)))

@@ -1,0 +1,179 @@
+"""Who makes machines: our node driver directly, docker-machine plugins, and the catalogue that brings those."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import sys
+from base64 import b64decode
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from windrow.catalogue.controller import Catalogue
+from windrow.catalogue.platforms import Platform
+from windrow.catalogue.store import Store
+from windrow.client.client import Client
+from windrow.client.downloads import Downloads
+from windrow.clusters.reading import FindDriver, only_harvester
+from windrow.kube.errors import NotFound
+from windrow.kube.refs import SECRET
+from windrow.machines.board import Board
+from windrow.machines.by_driver import MachinesByDriver
+from windrow.machines.connections import Credentials, Dial
+from windrow.machines.direct import DirectMachines
+from windrow.machines.plugin_host import Pace, PluginMachines
+from windrow.machines.plugins import open_plugin
+from windrow.machines.port import HARVESTER, Machines, Problem, Sighting
+from windrow.plugin.proxies import find_proxy
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock
+from windrow.wire.dockermachine import Flag
+
+Service = Callable[[], Coroutine[Any, Any, None]]
+
+# What plugins get to see of our surroundings. Not KUBECONFIG and not HARVESTER_*: drivers fall back on those, and
+# would work on whatever Harvester they lead to.
+PASSED_ON = frozenset(
+    {"PATH", "HOME", "LANG", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"}
+    | {"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}
+)
+
+
+@asynccontextmanager
+async def running(*services: Service) -> AsyncIterator[None]:
+    """Run `services` beside the block. They end with it; one that fails ends the block."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(service()) for service in services]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class PluginHost:
+    """What docker-machine plugins need of this computer. `state` is a directory for drivers and bootstrap documents;
+    `driver` is the plugin that makes Harvester's machines, None where they are made directly; `pace` says how often
+    machines of plugins are looked at. Drivers come from `file:` URLs only where `files_allowed`."""
+
+    state: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    driver: Path | None = None
+    files_allowed: bool = False
+    pace: Pace | None = None
+
+    @property
+    def passed_on(self) -> dict[str, str]:
+        return {name: value for name, value in self.env.items() if name in PASSED_ON}
+
+
+@dataclass(frozen=True, slots=True)
+class Machinery:
+    """The manager's machines, the drivers that it may name, and what has to run for them."""
+
+    machines: Machines
+    services: tuple[Service, ...]
+    find_driver: FindDriver = only_harvester
+    catalogue: Catalogue | None = None
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        """All of it runs beside the block, and the catalogue knows its drivers."""
+        async with running(*self.services):
+            if self.catalogue is not None:
+                await self.catalogue.synced()
+            yield
+
+
+def direct_machinery(credentials: Credentials, dial: Dial, clock: Clock, chance: Chance) -> Machinery:
+    """Harvester's machines, made directly, and no others."""
+    machines = DirectMachines(credentials, dial, clock, chance)
+    return Machinery(machines, (machines.run,))
+
+
+def whole_machinery(
+    api: Client,
+    credentials: Credentials,
+    dial: Dial,
+    clock: Clock,
+    chance: Chance,
+    host: PluginHost,
+    heard: Callable[[str], None],
+) -> Machinery:
+    """Machines of every driver in the catalogue. `heard` is told machine config kinds that can be used or no more."""
+    catalogue = _make_catalogue(api, clock, chance, host, heard)
+    board: Board[Sighting] = Board()
+
+    async def fields(driver: str, credential: str) -> Mapping[str, str]:
+        return await read_fields(api, driver, credential)
+
+    plugins = PluginMachines(
+        catalogue.binary_of,
+        credentials,
+        fields,
+        host.state / "machines",
+        clock,
+        chance,
+        env=host.passed_on,
+        dial=dial,
+        board=board,
+        pace=host.pace,
+    )
+    own: dict[str, Machines] = {}
+    services: list[Service] = [catalogue.run, plugins.run]
+    if host.driver is None:
+        direct = DirectMachines(credentials, dial, clock, chance, board=board)
+        own[HARVESTER] = direct
+        services.append(direct.run)
+
+    def find_driver(kind: str) -> str | Problem:
+        driver, fault = catalogue.find_driver(kind), catalogue.refusal(kind)
+        if driver is None or fault is not None:
+            return Problem(fault.fact, fault.cure) if fault else Problem("no node driver gives that kind", "")
+        return driver.name
+
+    return Machinery(MachinesByDriver(own, plugins, board), tuple(services), find_driver, catalogue)
+
+
+def _make_catalogue(
+    api: Client, clock: Clock, chance: Chance, host: PluginHost, heard: Callable[[str], None]
+) -> Catalogue:
+    async def ask_flags(path: Path) -> tuple[Flag, ...]:
+        name = path.name.removeprefix("docker-machine-driver-")
+        async with open_plugin(path, name, env=host.passed_on) as plugin:
+            return await plugin.get_flags()
+
+    return Catalogue(
+        api,
+        Store(host.state / "drivers", Platform(sys.platform, platform.machine())),
+        Downloads(proxy=lambda url: find_proxy(url, "", host.env)).fetch,
+        ask_flags,
+        clock,
+        chance,
+        files_allowed=host.files_allowed,
+        programs={HARVESTER: host.driver} if host.driver else {},
+        aside=asyncio.to_thread,
+        heard=heard,
+    )
+
+
+async def read_fields(api: Client, driver: str, credential: str) -> dict[str, str]:
+    """The fields of a cloud credential as Rancher keeps it: `<driver>credentialConfig-<field>` each.
+
+    Raises NotFound where the Secret `namespace:name` is absent or holds none of this driver's.
+    """
+    namespace, _, name = credential.rpartition(":")
+    secret = await api.get(SECRET.ref(name, namespace or "default"))
+    mark = f"{driver}credentialConfig-"
+    found = {
+        key.removeprefix(mark): b64decode(text).decode()
+        for key, text in (secret.get("data") or {}).items()
+        if key.startswith(mark)
+    }
+    if not found:
+        raise NotFound(f"Secret {namespace}/{name} has no key that begins with {mark}", status=404)
+    return found

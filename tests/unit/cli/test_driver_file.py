@@ -1,0 +1,62 @@
+"""Which file makes the machines, where a plugin does."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from windrow.cli import exits
+from windrow.cli.complaints import Complaint
+from windrow.cli.edge import Edge
+from windrow.cli.places import DRIVER, find_driver
+
+
+def an_edge(cwd: Path, **env: str) -> Edge:
+    streams = [io.StringIO() for _ in range(3)]
+    return Edge(env, cwd, streams[0], streams[1], streams[2], lambda: datetime.now(UTC))
+
+
+def a_program(path: Path, mode: int = 0o755) -> Path:
+    path.write_text("#!/bin/sh\n")
+    path.chmod(mode)
+    return path
+
+
+def test_machines_are_made_directly_unless_a_plugin_is_asked_for(tmp_path: Path) -> None:
+    assert find_driver(None, None, an_edge(tmp_path)) is None
+    assert find_driver("direct", None, an_edge(tmp_path)) is None
+
+
+def test_a_named_driver_means_plugin(tmp_path: Path) -> None:
+    program = a_program(tmp_path / "mine")
+
+    assert find_driver(None, "mine", an_edge(tmp_path)) == program
+
+
+def test_the_plugin_in_path_is_taken_where_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    program = a_program(tmp_path / "bin" / DRIVER)
+
+    assert find_driver("plugin", None, an_edge(tmp_path, PATH=str(tmp_path / "bin"))) == program
+
+
+@pytest.mark.parametrize(
+    ("way", "given", "words"),
+    [
+        ("direct", "mine", "uses no driver file"),
+        (None, "nowhere", "There is no file nowhere"),
+        (None, "plain", "cannot be executed"),
+    ],
+)
+def test_a_driver_that_cannot_be_used_is_told_before_anything_starts(
+    tmp_path: Path, way: str | None, given: str, words: str
+) -> None:
+    a_program(tmp_path / "plain", 0o644)
+    with pytest.raises(Complaint) as complaint:
+        find_driver(way, given, an_edge(tmp_path))
+
+    assert words in str(complaint.value)
+    assert complaint.value.code == exits.USAGE
