@@ -1,7 +1,7 @@
 """Whose VM it is that stands under a machine's name.
 
 A machine of ours carries its uid on everything it made. The Go driver marks nothing: for a configuration that it
-wrote, the labels it gives every VM have to do, and marks of ours prove the contrary.
+wrote, the labels it gives every VM have to do, and a VM with marks of ours is left alone.
 """
 
 from __future__ import annotations
@@ -21,34 +21,46 @@ Owner = Literal["mine", "another's", "unclear"]
 
 
 def whose(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Owner:
-    """ "another's" is a proof that this machine's own VM does not exist: a name belongs to one VM only."""
+    """ "another's" is a proof that this machine's own VM does not exist: a name belongs to one VM only.
+
+    Without a uid on record there is no such proof: the Go driver also drops our keys from a record of ours.
+    """
     if configuration.machine_uid:
         if is_marked(raw_vm, configuration.cluster_uid, configuration.machine_uid):
             return "mine"
         return "unclear" if uid_of(raw_vm) == configuration.vm_uid else "another's"
-    marks = annotations_of(raw_vm)
-    if MACHINE_UID in marks or CLUSTER_UID in marks:
-        return "another's"
     labels = labels_of(raw_vm)
     is_made_so = (
         labels.get(CREATOR) == CREATOR_NODE_DRIVER and labels.get(VM_NAME) == configuration.machine_name
     )
-    return "mine" if is_made_so else "unclear"
+    return "mine" if is_made_so and not _marks(raw_vm) else "unclear"
 
 
-def unclear(configuration: Configuration) -> Problem:
+def unclear(configuration: Configuration, raw_vm: Mapping[str, Any] | None = None) -> Problem:
     """Nothing proves the VM to be this machine's, and nothing that it is not; so it is left alone."""
-    where = f"{configuration.vm_namespace}/{configuration.machine_name}"
+    where = f"VM {configuration.vm_namespace}/{configuration.machine_name}"
+    forget = "delete this machine from its host's records"
     if configuration.machine_uid:
         return Problem(
-            f"VM {where} is the one that was made for this machine, but its annotations do not say so any more",
+            f"{where} is the one that was made for this machine, but its annotations do not say so any more",
             f"set {MACHINE_UID} to {configuration.machine_uid} and {CLUSTER_UID} to {configuration.cluster_uid} "
             "on it, or delete it by hand",
         )
+    if marks := _marks(raw_vm or {}):
+        uid = marks.get(MACHINE_UID, "")
+        return Problem(
+            f"{where} was made for the machine with the uid {uid}, and this machine's record names no uid",
+            f'put "WindrowMachineUID": "{uid}" into the record if it is the same machine, else {forget}',
+        )
     return Problem(
-        f"VM {where} does not bear the label {CREATOR}: {CREATOR_NODE_DRIVER} that this machine's VM was given",
-        "put the label back if it is this machine's VM, else delete this machine from its host's records",
+        f"{where} does not bear the label {CREATOR}: {CREATOR_NODE_DRIVER} that this machine's VM was given",
+        f"put the label back if it is this machine's VM, else {forget}",
     )
+
+
+def _marks(raw_vm: Mapping[str, Any]) -> dict[str, str]:
+    found = annotations_of(raw_vm)
+    return {name: found[name] for name in (MACHINE_UID, CLUSTER_UID) if name in found}
 
 
 def somebody_elses(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Problem:

@@ -83,7 +83,7 @@ def _find_settled(configuration: Configuration) -> Talk[Any]:
             yield Note(f"VM {configuration.machine_name} is another machine's; it stays")
             return None
         case "unclear":
-            raise Refused(unclear(configuration))
+            raise Refused(unclear(configuration, raw))
     claims = yield from _claims(configuration, raw)
     if annotations_of(raw).get(REMOVED_CLAIMS, "") == claims:
         return raw

@@ -38,7 +38,7 @@ def remove(configuration: Configuration, volumes: frozenset[str], known: Vm | No
         raw = yield from find(configuration.ref, "see what is to be removed")
         owner = "another's" if raw is None else whose(configuration, raw)
         if owner == "unclear":
-            raise Refused(unclear(configuration))
+            raise Refused(unclear(configuration, raw))
         if raw is None or owner == "another's":
             yield from clear_up(configuration, volumes)
             return True

@@ -191,6 +191,6 @@ def _insist(configuration: Configuration) -> Talk[None]:
 def _prove(configuration: Configuration, raw_vm: Mapping[str, Any]) -> None:
     match whose(configuration, raw_vm):
         case "unclear":
-            raise Refused(unclear(configuration))
+            raise Refused(unclear(configuration, raw_vm))
         case "another's":
             raise Refused(replace(somebody_elses(configuration, raw_vm), go=""))

@@ -35,7 +35,7 @@ def look(configuration: Configuration) -> Talk[dict[str, Any]]:
         case "another's":
             return {"presence": "missing", "because": f"VM {where} belongs to somebody else now"}
         case "unclear":
-            raise Refused(unclear(configuration))
+            raise Refused(unclear(configuration, raw))
     if isinstance(raw_vmi, KubeError) and not isinstance(raw_vmi, NotFound):
         raise raw_vmi
     vmi = None if isinstance(raw_vmi, NotFound) else read_vmi(raw_vmi)

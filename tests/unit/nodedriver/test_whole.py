@@ -391,9 +391,10 @@ def test_a_machine_of_the_go_driver_is_known_by_its_labels_and_removed_with_its_
     assert rack.leftovers() == []
 
 
-def test_a_machine_of_the_go_driver_is_not_taken_for_one_of_ours(rack: Rack) -> None:
+def test_a_record_that_the_go_driver_rewrote_does_not_cost_the_machine(rack: Rack) -> None:
     made = born(rack)
-    rack.play(remove_whole(go_written(made)))
+    text = refusal(rack, remove_whole(go_written(made)))
+    assert f'put "WindrowMachineUID": "{made.machine_uid}" into the record' in text
     assert rack.names(VM) == [NAME]
 
 
