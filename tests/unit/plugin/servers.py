@@ -67,6 +67,8 @@ def read_request(connection: socket.socket) -> bytes:
         if not block:
             return b""
         data += block
+        if not data[:1].isalpha():
+            return data  # no HTTP
     head, _, body = data.partition(b"\r\n\r\n")
     for line in head.split(b"\r\n"):
         if line.lower().startswith(b"content-length:"):
