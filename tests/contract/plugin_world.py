@@ -24,6 +24,7 @@ from windrow.machines.plugin_host import Pace, PluginMachines
 from windrow.values.chance import Chance
 
 GO_DRIVER = "WINDROW_GO_NODE_DRIVER"
+OUR_DRIVER = "WINDROW_DRIVER_ELF"
 SPEED = 60.0
 QUICKLY = Pace(quick=timedelta(seconds=0.3), steady=timedelta(seconds=0.5), doubtful=timedelta(seconds=0.5))
 
@@ -68,8 +69,9 @@ async def _plugin_world(binary: Path | None) -> AsyncIterator[PluginWorld]:
 
 @asynccontextmanager
 async def plugin_world() -> AsyncIterator[PluginWorld]:
-    """Our own plugin, run from the sources."""
-    async with _plugin_world(None) as world:
+    """Our own plugin: the ELF that the environment names, else run from the sources."""
+    named = os.environ.get(OUR_DRIVER)
+    async with _plugin_world(Path(named) if named else None) as world:
         yield world
 
 

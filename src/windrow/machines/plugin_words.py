@@ -4,6 +4,8 @@ say for certain that the request itself was refused are taken for that, and only
 
 from __future__ import annotations
 
+import re
+
 from windrow.machines.plugins import DriverSaid, PluginError
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Problem
 
@@ -23,10 +25,6 @@ _SHUT = (
     "invalid token",
     "expired token",
     "token expired",
-    "(401)",
-    "(403)",
-    "401 ",
-    "403 ",
     "x509",
     "certificate",
     "kubeconfig",
@@ -61,6 +59,7 @@ _SILENT = (
     "slow down",
     "too many retries",
 )
+_NUMBERS = re.compile(r"\b(401|403)\b")
 _PANIC = "panic in the driver"
 # Only these calls judge what was asked for; the others speak of the infrastructure.
 _JUDGING = frozenset({"SetConfigFromFlags", "PreCreateCheck", "Create", "WindrowRewrite"})
@@ -69,7 +68,11 @@ _JUDGING = frozenset({"SetConfigFromFlags", "PreCreateCheck", "Create", "Windrow
 def says_nothing(text: str) -> bool:
     """Whether the text leaves open what is true, because nobody could be asked."""
     low = text.lower()
-    return any(word in low for word in (*_SHUT, *_SILENT))
+    return _is_shut(low) or any(word in low for word in _SILENT)
+
+
+def _is_shut(low: str) -> bool:
+    return any(word in low for word in _SHUT) or _NUMBERS.search(low) is not None
 
 
 def says_gone(text: str, name: str) -> bool:
@@ -88,22 +91,23 @@ def explain(
         return InfrastructureUnknown(f"credential {credential}: {error.fact}", error.cure)
     text = " ".join(error.text.split())
     low = text.lower()
-    if not any(word in low for word in _DENIED):
-        if any(word in low for word in _SHUT):
-            return InfrastructureUnknown(
-                f"credential {credential} opens nothing for driver {driver}: {text}",
-                "put a valid one into that Secret, with the rights that the driver needs",
-            )
-        if any(word in low for word in _SILENT):
-            return InfrastructureUnknown(
-                f"driver {driver} could not ask (credential {credential}): {text}",
-                "nothing to do if it comes back; it is asked again",
-            )
-        if _PANIC in low:
-            return InfrastructureUnknown(
-                f"driver {driver} crashed (credential {credential}): {error.text.strip().splitlines()[0]}",
-                "tell its makers; it is tried again",
-            )
+    if _PANIC in low:
+        first = error.text.strip().splitlines()[0]
+        return InfrastructureUnknown(
+            f"driver {driver} crashed (credential {credential}): {first}",
+            "tell its makers; it is tried again",
+        )
+    is_denied = any(word in low for word in _DENIED)
+    if _is_shut(low) and not is_denied:
+        return InfrastructureUnknown(
+            f"credential {credential} opens nothing for driver {driver}: {text}",
+            "put a valid one into that Secret, with the rights that the driver needs",
+        )
+    if says_nothing(text) and not is_denied:
+        return InfrastructureUnknown(
+            f"driver {driver} could not ask (credential {credential}): {text}",
+            "nothing to do if it comes back; it is asked again",
+        )
     if error.method in _JUDGING:
         fact, _, cure = text.rpartition("; ")
         if not fact:

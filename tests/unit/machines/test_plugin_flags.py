@@ -1,0 +1,123 @@
+"""Machine config fields become create flags, as Rancher and rancher-machine map them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from windrow.machines.plugin_flags import field_of, find_user_data_flag, plan_flags
+from windrow.machines.port import Problem
+from windrow.nodedriver.options import OPTIONS
+from windrow.wire.dockermachine import Flag
+
+
+def a_flag(name: str, kind: Any = "string", default: Any = "") -> Flag:
+    return Flag(kind, name, "usage", name.upper(), default)
+
+
+FLAGS = (
+    a_flag("cloud9-region", default="north"),
+    a_flag("cloud9-root-size", "int", 16),
+    a_flag("cloud9-spot", "bool", False),
+    a_flag("cloud9-tags", "strings", ("a",)),
+    a_flag("cloud9-secret-key"),
+    a_flag("cloud9-userdata"),
+)
+
+
+def planned(credential: dict[str, str] | None = None, **options: Any) -> tuple[dict[str, Any], list[Problem]]:
+    return plan_flags("cloud9", FLAGS, options, credential or {}, "/run/user-data")
+
+
+@pytest.mark.parametrize(
+    ("flag", "field"),
+    [
+        ("harvester-vm-namespace", "vmNamespace"),
+        ("harvester-enable-efi", "enableEfi"),
+        ("harvester-vgpu-info", "vgpuInfo"),
+        ("cloud9-region", "region"),
+    ],
+)
+def test_a_field_is_the_flag_without_its_first_word(flag: str, field: str) -> None:
+    assert field_of(flag) == field
+
+
+def test_our_own_options_have_the_fields_of_their_flags() -> None:
+    assert [field_of(option.flag) for option in OPTIONS] == [option.field for option in OPTIONS]
+
+
+def test_every_flag_is_sent_and_those_of_the_host_too() -> None:
+    values, problems = planned()
+
+    assert problems == []
+    assert values["cloud9-region"] == "north"
+    assert values["cloud9-root-size"] == 16
+    assert values["cloud9-spot"] is False
+    assert values["cloud9-tags"] == ["a"]
+    assert values["swarm-master"] is False
+    assert values["driver"] == "cloud9"
+
+
+def test_the_documents_path_goes_where_a_driver_takes_it() -> None:
+    assert planned()[0]["cloud9-userdata"] == "/run/user-data"
+
+
+@pytest.mark.parametrize("name", ["x-user-data", "x-userdata", "x-custom-data-file", "x-cloud-config"])
+def test_the_first_flag_with_such_a_name_takes_user_data(name: str) -> None:
+    flags = (a_flag("x-a"), a_flag(name), a_flag("x-userdata2"))
+    found = find_user_data_flag(flags)
+    assert found is not None
+    assert found.name == name
+
+
+def test_a_driver_without_one_is_refused_by_name() -> None:
+    _, (problem,) = plan_flags("cloud9", FLAGS[:-1], {}, {}, "/run/user-data")
+    assert "node driver cloud9" in problem.fact
+    assert "SSH provisioning" in problem.fact
+
+
+def test_values_take_the_kind_of_their_flag() -> None:
+    values, problems = planned(rootSize="32", spot="true", tags=["x", 2], region={"a": [1]})
+
+    assert problems == []
+    assert values["cloud9-root-size"] == 32
+    assert values["cloud9-spot"] is True
+    assert values["cloud9-tags"] == ["x", "2"]
+    assert values["cloud9-region"] == '{"a":[1]}'
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    _, problems = planned(rootSize="big", spot="maybe", tags={"a": 1}, colour="red", Region="south")
+
+    assert [problem.field for problem in problems] == ["rootSize", "spot", "tags", "colour", "Region"]
+    assert problems[-1].cure == "write it as region"
+
+
+def test_what_is_kubernetes_or_ranchers_is_no_option() -> None:
+    fields = {"metadata": {}, "kind": "Cloud9Config", "common": {"labels": {}}, "region": None, "spot": ""}
+    assert planned(**fields)[1] == []
+
+
+def test_nothing_but_the_credential_sets_its_fields() -> None:
+    values, problems = planned({"secretKey": "from-the-secret"}, secretKey="from-the-config")
+
+    assert problems == []
+    assert values["cloud9-secret-key"] == "from-the-secret"
+
+
+def test_nobody_else_may_fill_the_user_data_flag() -> None:
+    _, (problem,) = planned(userdata="/etc/passwd")
+    assert problem.field == "userdata"
+
+
+def test_sizes_of_our_own_driver_may_be_quantities() -> None:
+    flags = (a_flag("harvester-memory-size", "int", 4), a_flag("harvester-cloud-config"))
+    values, problems = plan_flags("harvester", flags, {"memorySize": "8Gi"}, {}, "/f")
+    assert (values["harvester-memory-size"], problems) == (8, [])
+
+
+def test_a_driver_that_wants_the_clusters_name_gets_it() -> None:
+    flags = (a_flag("harvester-cluster-name"), a_flag("harvester-cloud-config"))
+    values, _ = plan_flags("harvester", flags, {}, {}, "/f", cluster_name="orchard")
+    assert values["harvester-cluster-name"] == "orchard"
