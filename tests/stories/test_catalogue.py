@@ -228,6 +228,24 @@ def test_the_driver_in_use_stays_until_the_next_one_has_answered(tmp_path: Path)
     told(story)
 
 
+def test_a_new_file_with_another_driver_in_it_does_not_take_the_place_of_the_one_in_use(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            await room.add()
+            await room.wait()
+            room.shelves[URL] = other = a_tar_gz(("docker-machine-driver-other", an_elf()))
+            await room.change(checksum=sha256(other))
+            await room.wait()
+
+            said = await room.condition()
+            assert (said.status, said.reason) == ("True", "OlderInUse")
+            assert "the file holds the driver other, and this object gave noop" in said.message
+            assert room.catalogue is not None
+            assert room.catalogue.binary_of("noop") is not None
+
+    told(story)
+
+
 def test_deactivated_its_kind_stays_and_its_use_is_refused_with_a_sentence(tmp_path: Path):
     async def story() -> None:
         changes: list[str] = []
@@ -364,6 +382,8 @@ def test_the_built_in_driver_is_present_at_start_and_usable(tmp_path: Path):
     async def story() -> None:
         program = tmp_path / "ours"
         async with shop(tmp_path, programs={"harvester": program}) as room:
+            assert room.catalogue is not None
+            assert room.catalogue.refusal("HarvesterConfig") is None
             await room.wait()
 
             spec = (await room.get("harvester"))["spec"]
@@ -516,6 +536,8 @@ def test_condition_and_event_use_the_same_sentence_and_say_it_once(tmp_path: Pat
 
             events = [raw for raw in await room.client.list(EVENT) if raw["involvedObject"]["name"] == "noop"]
             (failed,) = [raw for raw in events if raw["reason"] == "DownloadFailed"]
+            assert sorted(raw["reason"] for raw in events) == ["DownloadFailed", "Downloading"]
+            assert [raw["count"] for raw in events] == [1, 1]
             assert failed["message"] == "drivers.example cannot be reached; check the network"
             assert failed["type"] == "Warning"
             assert (await room.condition()).message.startswith(failed["message"])

@@ -110,6 +110,7 @@ class Catalogue:
         self._recorder = Recorder(api, "windrow-catalogue", clock, chance)
         self._troubles: dict[str, Trouble] = {}
         self._told: dict[str, tuple[str, str, str]] = {}
+        self._is_reset = False
         self._started = asyncio.Event()
         self._drivers: WatchedCache[NodeDriver] = WatchedCache(
             api.transport, NODE_DRIVER, "", self._read, clock, chance
@@ -122,16 +123,14 @@ class Catalogue:
     # -- for others ----------------------------------------------------------------------------------------------
 
     async def synced(self) -> None:
-        """Return once the built-in drivers are there and all NodeDrivers were read."""
+        """Return once all NodeDrivers were read, the built-in ones among them."""
         await self._started.wait()
-        await self._drivers.synced()
 
     def find_driver(self, kind: str) -> Driver | None:
         """The driver that gives the machine config kind `kind`, active or not; None where none does."""
         for one in self._drivers.values():
             if one.config_kind == kind and not one.is_deleting:
-                builtin = one.name in self._built_ins
-                return Driver(one.driver_name, kind, one.name, one.active, builtin)
+                return Driver(one.driver_name, kind, one.name, one.active, bool(one.own_kind))
         return None
 
     def refusal(self, kind: str) -> Fault | None:
@@ -183,6 +182,8 @@ class Catalogue:
                 for other in self._drivers.values():
                     self.controller.queue.add(other.name)
             self._pass_on(before, after)
+            if self._is_reset and self._knows_built_ins():
+                self._started.set()
 
     def _pass_on(self, before: NodeDriver | None, after: NodeDriver | None) -> None:
         usable = [
@@ -199,8 +200,8 @@ class Catalogue:
                     self.controller.queue.add(one.name)
 
     def _read(self, raw: Raw) -> NodeDriver:
-        builtin = name_of(raw) in self._built_ins
-        return read_driver(raw, files_allowed=self._files_allowed, builtin=builtin)
+        own = self._built_ins.get(name_of(raw))
+        return read_driver(raw, files_allowed=self._files_allowed, own_kind=own.kind if own else "")
 
     # -- reconcile -----------------------------------------------------------------------------------------------
 
@@ -232,18 +233,21 @@ class Catalogue:
                 log.warning("NodeDriver %s: reset %s: %s", reset.name, ", ".join(reset.fields), reset.because)
                 await self._api.patch(ref, {"spec": fixed_fields(driver)})
         await self._sweep()  # the process before may have ended before it came to that
-        self._started.set()
+        self._is_reset = True
+        if self._knows_built_ins():
+            self._started.set()
         return SETTLED
+
+    def _knows_built_ins(self) -> bool:
+        return all(self._drivers.get(NODE_DRIVER.ref(name)) is not None for name in self._built_ins)
 
     async def _observe(self, raw: Raw) -> Seen:
         driver = self._read(raw)
         now = self._clock.now()
         trouble = self._troubles.get(driver.name)
-        if (builtin := self._built_ins.get(driver.name)) is not None:
-            return Seen(driver, now, builtin)
         users = await self._find_users(driver) if driver.is_deleting else ()
         configs = await self._find_configs(driver) if driver.is_deleting else ()
-        if not driver.is_wanted or driver.is_deleting or driver.faults:
+        if driver.own_kind or not driver.is_wanted or driver.is_deleting or driver.faults:
             return Seen(driver, now, users=users, configs=configs, trouble=trouble)
         stored: Stored | None = await self._aside(lambda: self._look(driver))
         crd, owner, keeps = None, "", False
@@ -338,11 +342,15 @@ class Catalogue:
 
     async def _download(self, driver: NodeDriver, action: Download) -> None:
         try:
-            with self._store.receive(action.checksum, driver.name) as write:
+            receipt = self._store.receive(action.checksum, driver.name)
+            try:
                 if action.url.startswith("file:"):
-                    await self._aside(lambda: _copy(action.url, write))
+                    await self._aside(lambda: _copy(action.url, receipt.write))
                 else:
-                    await self._fetch(action.url, write)
+                    await self._fetch(action.url, receipt.write)
+                await self._aside(receipt.keep)
+            finally:
+                receipt.drop()
         except DownloadFailed as error:
             raise Fault(error.fact, error.cure, "DownloadFailed") from error
         except OSError as error:
@@ -416,7 +424,8 @@ class Catalogue:
         condition = headline(seen, plan)
         message = str(plan.fault) if plan.fault is not None else condition.message
         news = (condition.status, condition.reason, message)
-        if self._told.get(seen.driver.name) == news:
+        tries_again = seen.trouble is not None and seen.trouble.asked == seen.asked and plan.fault is None
+        if self._told.get(seen.driver.name) == news or (tries_again and condition.status != "True"):
             return
         self._told[seen.driver.name] = news
         bad = plan.fault is not None

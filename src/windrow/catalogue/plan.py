@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from windrow.catalogue.builtin import BuiltIn
 from windrow.catalogue.faults import Fault
 from windrow.catalogue.reading import NodeDriver, show_url
 from windrow.catalogue.schemas import is_current, is_deleted, is_ours, kind_of
@@ -40,7 +39,6 @@ class Seen:
 
     driver: NodeDriver
     now: datetime
-    builtin: BuiltIn | None = None
     downloaded: bool = False
     stored: Stored | None = None
     crd: Mapping[str, Any] | None = None  # the definition of the kind of `stored`
@@ -137,9 +135,7 @@ def plan_driver(seen: Seen) -> Plan:
     driver = seen.driver
     if driver.is_deleting:
         return _plan_removal(seen)
-    if seen.builtin is not None:
-        return _plan_switch(driver)
-    if not driver.is_wanted:
+    if driver.own_kind or not driver.is_wanted:
         return _plan_switch(driver)
     if driver.faults:
         return Plan(fault=driver.faults[0])
@@ -167,7 +163,7 @@ def _plan_supply(seen: Seen) -> Plan:
     fault = find_name_fault(seen)
     if fault is not None:
         return Plan(fault=fault)
-    if not driver.is_applied or driver.driver_name != seen.stored.name:
+    if not driver.is_applied:
         return Plan(Offer(seen.stored, _why_new(seen)))
     if not (seen.keeps_kind or is_current(seen.crd, seen.stored.name, driver.checksum)):
         because = f"{driver.config_kind} is not defined as this driver has it"
@@ -202,6 +198,12 @@ def find_name_fault(seen: Seen) -> Fault | None:
         return Fault(
             f"the file holds the driver {stored.name}, which NodeDriver {seen.owner} gives already",
             f"remove one of the two, or change the URL of {seen.owner} instead",
+            "NameTaken",
+        )
+    if seen.driver.driver_name not in ("", stored.name):
+        return Fault(
+            f"the file holds the driver {stored.name}, and this object gave {seen.driver.driver_name}",
+            "add it as another NodeDriver",
             "NameTaken",
         )
     if seen.keeps_kind:

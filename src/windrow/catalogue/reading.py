@@ -52,7 +52,7 @@ class NodeDriver:
     checksum: str
     active: bool
     display_name: str = ""
-    builtin: bool = False
+    own_kind: str = ""  # of a driver that is built in; its name is that of the object
     add_cloud_credential: bool = False
     hints: Hints = NO_HINTS
     created: str = ""
@@ -68,12 +68,12 @@ class NodeDriver:
 
     @property
     def driver_name(self) -> str:
-        """What the installed driver calls itself, "" before one was installed."""
-        return str(self.status.get("driverName") or "")
+        """What the driver in use calls itself, "" before one was installed."""
+        return self.name if self.own_kind else str(self.status.get("driverName") or "")
 
     @property
     def config_kind(self) -> str:
-        return str(self.status.get("configKind") or "")
+        return self.own_kind or str(self.status.get("configKind") or "")
 
     @property
     def applied(self) -> tuple[str, str]:
@@ -91,8 +91,8 @@ class NodeDriver:
         return self.active and bool(self.config_kind) and not self.is_deleting
 
 
-def read_driver(raw: Mapping[str, Any], *, files_allowed: bool = False, builtin: bool = False) -> NodeDriver:
-    """The reading of `raw`. `builtin` says that it is one of ours: then its URL and checksum mean nothing."""
+def read_driver(raw: Mapping[str, Any], *, files_allowed: bool = False, own_kind: str = "") -> NodeDriver:
+    """The reading of `raw`. With `own_kind` it is built in: then its URL and checksum mean nothing."""
     spec = raw.get("spec")
     spec = spec if isinstance(spec, Mapping) else {}
     return NodeDriver(
@@ -102,7 +102,7 @@ def read_driver(raw: Mapping[str, Any], *, files_allowed: bool = False, builtin:
         checksum=_text(spec, "checksum").lower(),
         active=spec.get("active") is True,
         display_name=_text(spec, "displayName"),
-        builtin=builtin,
+        own_kind=own_kind,
         add_cloud_credential=spec.get("addCloudCredential") is True,
         hints=read_hints(annotations_of(raw)),
         created=str(raw["metadata"].get("creationTimestamp") or ""),
@@ -110,7 +110,7 @@ def read_driver(raw: Mapping[str, Any], *, files_allowed: bool = False, builtin:
         is_deleting=is_deleting(raw),
         is_claimed=FINALIZER in finalizers_of(raw),
         status=dig(raw, "status", default={}),
-        faults=() if builtin else tuple(_faults(spec, files_allowed)),
+        faults=() if own_kind else tuple(_faults(spec, files_allowed)),
     )
 
 

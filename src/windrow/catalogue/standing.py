@@ -14,8 +14,6 @@ DOWNLOADED, INSTALLED, ACTIVE, INACTIVE = "Downloaded", "Installed", "Active", "
 
 # Which condition a fault stands in first; those not named here concern the installation.
 _WHILE_DOWNLOADING: frozenset[Reason] = frozenset({"Refused", "DownloadFailed", "ChecksumMismatch"})
-# A fault that takes the name from the driver takes away what it gave.
-_LOSES_ITS_PLACE: frozenset[Reason] = frozenset({"NameTaken"})
 
 
 def say_fault(plan: Plan) -> str:
@@ -37,15 +35,18 @@ def derive_status(seen: Seen, plan: Plan) -> dict[str, Any]:
 
 def _place(seen: Seen, plan: Plan) -> dict[str, str | None]:
     """Whose name and kind it has. What an installation gave is written by that (`offered`), not here."""
-    if seen.builtin is not None:
-        return {
-            "appliedURL": seen.driver.url,
-            "driverName": seen.builtin.name,
-            "configKind": seen.builtin.kind,
-        }
-    if plan.fault is not None and plan.fault.reason in _LOSES_ITS_PLACE:
+    driver = seen.driver
+    if driver.own_kind:
+        return {"appliedURL": driver.url, "driverName": driver.name, "configKind": driver.own_kind}
+    if _loses_its_place(seen, plan):
         return dict.fromkeys(("appliedURL", "appliedChecksum", "driverName", "configKind", "binaryChecksum"))
     return {}
+
+
+def _loses_its_place(seen: Seen, plan: Plan) -> bool:
+    """Whether the very name that it gives turns out to be another's."""
+    taken = plan.fault is not None and plan.fault.reason == "NameTaken"
+    return taken and seen.stored is not None and seen.stored.name == seen.driver.driver_name
 
 
 def offered(seen: Seen, action: Offer, kind: str) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def headline(seen: Seen, plan: Plan) -> Condition:
 
 def _downloaded(seen: Seen, plan: Plan) -> Condition:
     driver = seen.driver
-    if seen.builtin is not None:
+    if driver.own_kind:
         return Condition(DOWNLOADED, "True", "BuiltIn", "it is part of Windrow")
     if plan.fault is not None and _hits_download(plan.fault, seen):
         return Condition(DOWNLOADED, "False", plan.fault.reason, say_fault(plan))
@@ -85,7 +86,7 @@ def _downloaded(seen: Seen, plan: Plan) -> Condition:
 
 def _installed(seen: Seen, plan: Plan) -> Condition:
     driver = seen.driver
-    if seen.builtin is not None:
+    if driver.own_kind:
         return Condition(INSTALLED, "True", "BuiltIn", "it is part of Windrow")
     fault = plan.fault
     if fault is not None and fault.reason != "InUse" and not _hits_download(fault, seen):
@@ -108,10 +109,7 @@ def _active(seen: Seen, plan: Plan) -> tuple[Condition, Condition]:
 
 def _verdict(seen: Seen, plan: Plan) -> tuple[Truth, str, str]:
     driver, fault = seen.driver, plan.fault
-    kind = seen.builtin.kind if seen.builtin is not None else driver.config_kind
-    works = bool(kind) and driver.active and not driver.is_deleting
-    if fault is not None and fault.reason in _LOSES_ITS_PLACE:
-        works = False
+    works = driver.is_usable and not _loses_its_place(seen, plan)
     if fault is not None and works:
         return "True", "OlderInUse", f"{say_fault(plan)}; until then {_older(driver)} stays in use"
     if fault is not None:
@@ -121,7 +119,7 @@ def _verdict(seen: Seen, plan: Plan) -> tuple[Truth, str, str]:
     if not driver.active:
         return "False", "Deactivated", "no Cluster may use it now"
     if works and not isinstance(plan.action, Claim | Download | Install | Offer):
-        return "True", "Active", f"Clusters may use {kind}"
+        return "True", "Active", f"Clusters may use {driver.config_kind}"
     doing = _downloaded(seen, plan) if isinstance(plan.action, Claim | Download) else _installed(seen, plan)
     if works:
         return "True", "Updating", f"{doing.message}; until then {_older(driver)} stays in use"

@@ -17,11 +17,11 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from windrow.catalogue.archives import LIMITS, PREFIX, Limits, extract
 from windrow.catalogue.faults import Fault
@@ -46,6 +46,36 @@ class Stored:
     urls: tuple[str, ...]
 
 
+class Receipt:
+    """A download on its way: write it, then keep it. Whatever happens, drop it at the end."""
+
+    def __init__(self, partial: Path, file: IO[bytes], digest: str) -> None:
+        self._partial, self._file, self._digest = partial, file, digest
+        self._counted = hashlib.sha256()
+
+    def write(self, data: bytes) -> None:
+        """Raises Fault where the disk does not take it."""
+        self._counted.update(data)
+        with _told():
+            self._file.write(data)
+
+    def keep(self) -> None:
+        """Put it in its place, durably. Raises Fault where its digest is another, and then nothing is kept."""
+        found = self._counted.hexdigest()
+        if found != self._digest:
+            raise mismatch(found, self._digest)
+        with _told():
+            _write_through(self._file)
+            self._partial.replace(self._partial.with_name(self._digest))
+            _sync(self._partial.parent)
+
+    def drop(self) -> None:
+        """Forget what was not kept."""
+        with suppress(OSError):
+            self._file.close()
+            self._partial.unlink(missing_ok=True)
+
+
 class Store:
     """The drivers below `root`. One process at a time; `owner` is whoever a file is made for, by name."""
 
@@ -68,31 +98,11 @@ class Store:
 
     # -- downloads ---------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def receive(self, digest: str, owner: str) -> Iterator[Callable[[bytes], None]]:
-        """Takes what a URL delivers; keeps it if it has that digest. Raises Fault, and nothing is kept then."""
+    def receive(self, digest: str, owner: str) -> Receipt:
+        """A place for what a URL delivers, which has to have that digest. Raises Fault."""
         partial = self._downloads / f"{digest}.{_safe(owner)}{PARTIAL}"
-        counted = hashlib.sha256()
         with _told():
-            file = partial.open("wb")
-
-        def write(data: bytes) -> None:
-            counted.update(data)
-            with _told():
-                file.write(data)
-
-        try:
-            yield write
-            if counted.hexdigest() != digest:
-                raise mismatch(counted.hexdigest(), digest)
-            with _told():
-                _write_through(file)
-                partial.replace(self._downloads / digest)
-                _sync(self._downloads)
-        finally:
-            with suppress(OSError):
-                file.close()
-                partial.unlink(missing_ok=True)
+            return Receipt(partial, partial.open("wb"), digest)
 
     def has_download(self, digest: str) -> bool:
         return bool(_DIGEST.fullmatch(digest)) and (self._downloads / digest).is_file()

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from windrow.catalogue.builtin import HARVESTER
 from windrow.catalogue.faults import HOPELESS, Fault, Reason
 from windrow.catalogue.plan import (
     FIRST,
@@ -84,14 +83,10 @@ STEPS: dict[str, tuple[Seen, type]] = {
         replace(in_use(), crd=harvester_config_crd(), keeps_kind=True),
         Activate,
     ),
-    "it calls itself otherwise now": (
-        replace(in_use(), stored=replace(STORED, name="nope"), crd=None),
-        Offer,
-    ),
     "broken, and the time has come": (seen(trouble=trouble(NOON)), Download),
     "broken, and asked for otherwise since": (seen(trouble=trouble(None, (OTHER, SUM))), Download),
-    "built in": (seen(a_driver(url="local://", checksum=""), builtin=HARVESTER), Activate),
-    "built in, switched off": (seen(a_driver(active=False), builtin=HARVESTER), Deactivate),
+    "built in": (seen(a_driver(url="local://", checksum="", own_kind="HarvesterConfig")), Activate),
+    "built in, switched off": (seen(a_driver(active=False, own_kind="HarvesterConfig")), Deactivate),
     "deleted": (seen(a_driver(is_claimed=True, is_deleting=True, status=APPLIED)), Remove),
     "deleted while its fault lasts": (
         seen(a_driver(is_claimed=True, is_deleting=True), trouble=trouble(None)),
@@ -120,6 +115,10 @@ REFUSED: dict[str, tuple[Seen, Reason]] = {
     ),
     "broken for good": (seen(trouble=trouble(None)), "DownloadFailed"),
     "another one has the name": (seen(stored=STORED, owner="older"), "NameTaken"),
+    "it calls itself otherwise now": (
+        replace(in_use(), stored=replace(STORED, name="nope"), crd=None),
+        "NameTaken",
+    ),
     "the kind is somebody else's": (
         seen(stored=STORED, crd={"metadata": {"name": "noopconfigs"}}),
         "NameTaken",

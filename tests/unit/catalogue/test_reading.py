@@ -101,7 +101,7 @@ def test_an_object_of_any_shape_can_be_read():
 
 
 def test_what_is_built_in_has_no_faults():
-    assert read_driver(a_driver(url="local://", checksum=""), builtin=True).faults == ()
+    assert read_driver(a_driver(url="local://", checksum=""), own_kind="HarvesterConfig").faults == ()
 
 
 def test_hints_come_from_the_annotations():
