@@ -19,6 +19,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RANCHER_DUMP = ROOT.parent / "shared" / "manifests" / "rancher-rke2-one-node.yaml"
+DRIVER = "docker-machine-driver-harvester"
 SPEED = "40"
 WINDROW = str(Path(sys.executable).with_name("windrow"))
 

@@ -1,9 +1,10 @@
 """`windrow demo`, as a user runs it: whole, on sockets, ending with an exit code and a report."""
 
 import json
+import os
 from pathlib import Path
 
-from tests.e2e.processes import RANCHER_DUMP, SPEED, Shell, needs_dump
+from tests.e2e.processes import DRIVER, RANCHER_DUMP, ROOT, SPEED, WINDROW, Shell, needs_dump
 
 ALWAYS = {
     "cluster-ready",
@@ -47,3 +48,20 @@ def test_a_real_rancher_dump_comes_up_as_it_is_and_its_last_member_is_never_repl
     report = report_of(tmp_path, "--manifest", str(RANCHER_DUMP))
 
     assert names(report) == ALWAYS | {"last-etcd-member-kept"}
+
+
+def test_the_whole_demo_goes_through_a_docker_machine_plugin(tmp_path: Path) -> None:
+    """The one-file driver where it has been built, else the same program as pip installs it."""
+    built = Path(os.environ.get("WINDROW_DRIVER_ELF") or ROOT / "dist" / DRIVER)
+    driver = str(built) if built.is_file() else str(Path(WINDROW).with_name(DRIVER))
+    report = report_of(tmp_path, "--machines", "plugin", "--driver", driver)
+
+    more = {"lost-worker-replaced", "lost-etcd-member-replaced", "etcd-members", "pool-scaled-down"}
+    assert names(report) == ALWAYS | more
+    timeline = report["timeline"]
+    assert isinstance(timeline, list)
+    assert any(f"made by the docker-machine plugin {DRIVER}" in moment["what"] for moment in timeline)
+    calls = report["calls"]
+    assert isinstance(calls, dict)
+    ordered = [call for call in calls if call.startswith("harvester POST") and "virtualmachines" in call]
+    assert ordered == [], "the manager itself made a VM"
