@@ -65,6 +65,8 @@ def wait_for_stopped(ref: Ref, within: timedelta = WITHIN) -> Talk[None]:
         if vm is None:
             gone = ref in seen
             return gone or Pending("nothing is heard of it yet", STOPPED)
+        if vm.status == "Stopped" and not vm.is_created and not vm.awaits_start:
+            return True
         if vmi_ref not in seen and (vm.is_created or vm.status not in _AT_REST):
             # An instance whose guest has powered off stays; only the instance tells that.
             look_s = SETTLE_S if vm.status in _AT_REST else LOOK_S

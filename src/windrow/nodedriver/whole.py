@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from windrow.harvester.vms import read_vm
 from windrow.kube.errors import KubeError
 from windrow.kube.refs import Ref
 from windrow.nodedriver import power
@@ -122,7 +123,7 @@ def restart_whole(configuration: Configuration) -> Talk[Configuration]:
 def get_state(configuration: Configuration) -> Talk[int]:
     """docker-machine's number for its state. Raises Gone where there is no such VM."""
     look = yield from _look(configuration)
-    return _NUMBERS[look.shown.state]
+    return _number(look)
 
 
 def get_ip(configuration: Configuration) -> Talk[str]:
@@ -163,9 +164,17 @@ def _end(configuration: Configuration, order_: Callable[[Ref], Talk[None]]) -> T
     yield from wait_for_stopped(configuration.ref)
 
 
+def _number(look: Look) -> int:
+    vm = read_vm(look.raw_vm)
+    # KubeVirt before 1.3 never tells which strategy it has acted on, so a VM that is down looks like one that is new.
+    if not look.vmi_uid and not vm.started_strategy and not vm.awaits_start and vm.status == "Stopped":
+        return STOPPED
+    return _NUMBERS[look.shown.state]
+
+
 def _addresses(configuration: Configuration) -> Talk[tuple[str, ...]]:
     look = yield from _look(configuration)
-    if _NUMBERS[look.shown.state] != RUNNING:
+    if _number(look) != RUNNING:
         raise NotRunning
     if not look.addresses:
         because = look.shown.because or "none is reported"

@@ -520,6 +520,7 @@ def test_an_unclear_answer_is_not_taken_for_a_free_name(status: int) -> None:
         ({"printableStatus": "Stopping"}, {"phase": "Running"}, STOPPING),
         ({"printableStatus": "Stopped"}, {"phase": "Succeeded"}, STOPPED),
         ({"printableStatus": "Stopped"}, None, STOPPED),
+        ({"printableStatus": "Stopped", "runStrategy": ""}, None, STOPPED),  # KubeVirt before 1.3
         ({"printableStatus": "CrashLoopBackOff"}, None, ERROR),
     ],
 )
