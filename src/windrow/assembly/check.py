@@ -13,11 +13,24 @@ from typing import Any
 
 from windrow.assembly.clock import SystemClock
 from windrow.assembly.network import Sockets
+from windrow.catalogue.finding import find_driver as find_in
+from windrow.catalogue.finding import find_refusal
+from windrow.catalogue.kinds import NODE_DRIVER
+from windrow.catalogue.reading import read_driver
 from windrow.client.client import Client
 from windrow.clusters.intents import sample_spec
-from windrow.clusters.kinds import HARVESTER_CONFIG
-from windrow.clusters.reading import Cluster, Pool, read_cluster, read_options
-from windrow.kube.errors import Unreachable
+from windrow.clusters.kinds import HARVESTER_CONFIG, machine_config
+from windrow.clusters.machine_configs import named_kinds
+from windrow.clusters.reading import (
+    Cluster,
+    FindDriver,
+    Pool,
+    kind_of,
+    only_harvester,
+    read_cluster,
+    read_options,
+)
+from windrow.kube.errors import NotFound, Unreachable
 from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import Raw, name_of, namespace_of
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Machines, MachineSpec, Problem
@@ -63,8 +76,10 @@ async def run(documents: Sequence[Raw], manager: Access | None, harvester: str =
     async with Sockets(clock) as sockets:
         api = Client(sockets.dial(manager)) if manager is not None else None
         configs: list[Raw] = []
+        find_driver: FindDriver = presume_driver
         try:
-            configs = await api.list(HARVESTER_CONFIG) if api is not None else []
+            if api is not None:
+                configs, find_driver = await look_up(api, documents)
         except Unreachable:
             if not harvester:
                 assert manager is not None
@@ -79,7 +94,43 @@ async def run(documents: Sequence[Raw], manager: Access | None, harvester: str =
             return await read_credential(api, name)
 
         machines = DirectMachines(credential, sockets.dial, clock, Chance())
-        return await check(documents, configs, machines, one_for_all=bool(harvester))
+        return await check(documents, configs, machines, one_for_all=bool(harvester), find_driver=find_driver)
+
+
+async def look_up(api: Client, documents: Sequence[Raw]) -> tuple[list[Raw], FindDriver]:
+    """The machine configs that exist already, of every kind that the Clusters name, and who gives these kinds."""
+    kinds = {HARVESTER_CONFIG.kind}.union(*map(named_kinds, _clusters(documents)))
+    configs: list[Raw] = []
+    for kind in sorted(kinds):
+        try:
+            configs += await api.list(machine_config(kind))
+        except NotFound:  # nobody defined it; who gives it is judged below
+            continue
+    try:
+        drivers = [read_driver(raw) for raw in await api.list(NODE_DRIVER)]
+    except NotFound:
+        return configs, only_harvester
+
+    def find_driver(kind: str) -> str | Problem:
+        found, fault = find_in(kind, drivers), find_refusal(kind, drivers)
+        if found is None:  # also of what is built in, where a manager has only just begun
+            return only_harvester(kind)
+        return Problem(fault.fact, fault.cure) if fault is not None else found.name
+
+    return configs, find_driver
+
+
+def presume_driver(kind: str) -> str:
+    """The driver that a kind is called after, for where nobody can be asked which there are."""
+    return kind.removesuffix("Config").lower()
+
+
+def _clusters(documents: Sequence[Raw]) -> list[Raw]:
+    return [raw for raw in documents if raw.get("kind") == "Cluster"]
+
+
+def _is_config(raw: Raw) -> bool:
+    return str(raw.get("apiVersion")).startswith(f"{HARVESTER_CONFIG.group}/")
 
 
 async def check(
@@ -89,22 +140,22 @@ async def check(
     unasked: str = "no Harvester was named",
     *,
     one_for_all: bool = False,
+    find_driver: FindDriver = presume_driver,
 ) -> list[Verdict]:
-    """A verdict for each Cluster in `documents`. `configs` are HarvesterConfigs that exist already; those in the
+    """A verdict for each Cluster in `documents`. `configs` are machine configs that exist already; those in the
     documents come first. Without `machines`, Harvester is not asked; `one_for_all` says that it answers to any
-    credential."""
-    own = [raw for raw in documents if raw.get("kind") == "HarvesterConfig"]
-    places = {(namespace_of(raw), name_of(raw)) for raw in own}
-    others = [raw for raw in configs if (namespace_of(raw), name_of(raw)) not in places]
-    clusters = [raw for raw in documents if raw.get("kind") == "Cluster"]
+    credential. Configs of other kinds than HarvesterConfig are their drivers' to judge."""
+    own = [raw for raw in documents if _is_config(raw)]
+    places = {_place(raw) for raw in own}
+    others = [raw for raw in configs if _place(raw) not in places]
     verdicts, named = [], set()
-    for raw in clusters:
-        reading = read_cluster(raw, [*own, *others])
-        named |= {(reading.cluster.namespace, pool.config) for pool in reading.cluster.pools}
+    for raw in _clusters(documents):
+        reading = read_cluster(raw, [*own, *others], find_driver)
+        named |= {(pool.kind, reading.cluster.namespace, pool.config) for pool in reading.cluster.pools}
         verdict = Verdict(reading.cluster.namespace, reading.cluster.name, reading.problems, unasked)
         verdicts.append(await _judged(verdict, reading.cluster, [*own, *others], machines, one_for_all))
     for raw in own:
-        if (namespace_of(raw), name_of(raw)) not in named:
+        if kind_of(raw) == HARVESTER_CONFIG.kind and _place(raw) not in named:
             problems = [*_strange_fields(raw), *_judge_options(read_options(raw), "machine")]
             label = f"HarvesterConfig {name_of(raw)} (no pool names it)"
             verdicts.append(
@@ -115,18 +166,23 @@ async def check(
     return verdicts
 
 
+def _place(config: Raw) -> tuple[str, str, str]:
+    return kind_of(config), namespace_of(config), name_of(config)
+
+
 async def _judged(
     verdict: Verdict, cluster: Cluster, configs: Sequence[Raw], machines: Machines | None, one_for_all: bool
 ) -> Verdict:
     """The verdict with what is wrong with the cluster's HarvesterConfigs, in themselves and on Harvester."""
-    raws = {name_of(raw): raw for raw in reversed(configs) if namespace_of(raw) == cluster.namespace}
+    raws = {_place(raw): raw for raw in reversed(configs)}
     problems = list(verdict.problems)
     has_credential = one_for_all or not any(one.field.endswith(CREDENTIAL_FIELD) for one in verdict.errors)
     asked = machines is not None and has_credential
     for spec, pools in plan_specs(cluster):
         label = _label(pools)
         own = _judge_options(spec.options, spec.name)
-        problems += _labelled([*_strange_fields(raws[pools[0].config]), *own], label)
+        raw = raws[HARVESTER_CONFIG.kind, cluster.namespace, pools[0].config]
+        problems += _labelled([*_strange_fields(raw), *own], label)
         if machines is None or not has_credential:
             continue
         try:
@@ -178,9 +234,9 @@ def _strange_fields(raw: Raw) -> list[Problem]:
 
 def plan_specs(cluster: Cluster) -> list[tuple[MachineSpec, list[Pool]]]:
     """One machine for each config and credential, with the pools that share them: their other machines are like it.
-    Pools whose config is not known are passed over."""
+    Pools whose config is not known, or not a HarvesterConfig, are passed over."""
     groups: dict[tuple[str, str], list[Pool]] = {}
     for pool in cluster.pools:
-        if pool.options is not None:
+        if pool.options is not None and pool.kind == HARVESTER_CONFIG.kind:
             groups.setdefault((pool.config, pool.credential), []).append(pool)
     return [(sample_spec(cluster, pools[0]), pools) for pools in groups.values()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from windrow.catalogue.asking import AskFlags, ask
 from windrow.catalogue.builtin import HARVESTER, BuiltIn, find_changes, fixed_fields, render_builtin
 from windrow.catalogue.faults import Fault
+from windrow.catalogue.finding import Driver, find_driver, find_refusal
 from windrow.catalogue.kinds import CLUSTER, NODE_DRIVER, machine_config
 from windrow.catalogue.plan import (
     Activate,
@@ -63,17 +64,6 @@ Aside = Callable[[Callable[[], T]], Awaitable[T]]
 
 async def at_once(work: Callable[[], T]) -> T:
     return work()
-
-
-@dataclass(frozen=True, slots=True)
-class Driver:
-    """A driver that the catalogue gives. `node_driver` is the name of its object."""
-
-    name: str
-    kind: str
-    node_driver: str
-    active: bool
-    builtin: bool = False
 
 
 class Catalogue:
@@ -128,25 +118,11 @@ class Catalogue:
 
     def find_driver(self, kind: str) -> Driver | None:
         """The driver that gives the machine config kind `kind`, active or not; None where none does."""
-        for one in self._drivers.values():
-            if one.config_kind == kind and not one.is_deleting:
-                return Driver(one.driver_name, kind, one.name, one.active, bool(one.own_kind))
-        return None
+        return find_driver(kind, self._drivers.values())
 
     def refusal(self, kind: str) -> Fault | None:
         """Why no Cluster may use `kind` now; None where it may."""
-        driver = self.find_driver(kind)
-        if driver is None:
-            return Fault(
-                "no node driver gives that kind",
-                "name a HarvesterConfig, or add the driver: windrow driver add",
-            )
-        if not driver.active:
-            return Fault(
-                f"the node driver {driver.node_driver}, which gives that kind, is not active",
-                f"activate it: windrow driver enable {driver.node_driver}",
-            )
-        return None
+        return find_refusal(kind, self._drivers.values())
 
     def binary_of(self, name: str) -> Path | None:
         """The program of the driver called `name`, proven to be what was installed; None where there is none.

@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from windrow.catalogue.kinds import NODE_DRIVER
 from windrow.cli import exits
 from windrow.cli.complaints import Complaint, complaint_about, not_text, one_line, together
 from windrow.cli.edge import Edge
 from windrow.cli.screens.lines import wrap
-from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG
+from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, machine_config
 from windrow.kube.objects import Raw, unpacked
 from windrow.kube.refs import CONFIG_MAP, NAMESPACE, SECRET, Kind
 
-# What the management API takes, in the order in which they need each other.
-KINDS: tuple[Kind, ...] = (NAMESPACE, SECRET, CONFIG_MAP, HARVESTER_CONFIG, CLUSTER)
+# What the management API takes, in the order in which they need each other. HarvesterConfig stands for the machine
+# config kinds of all node drivers.
+KINDS: tuple[Kind, ...] = (NAMESPACE, SECRET, CONFIG_MAP, NODE_DRIVER, HARVESTER_CONFIG, CLUSTER)
 
 
 def read_documents(names: Sequence[str], edge: Edge) -> list[Raw]:
@@ -36,7 +38,14 @@ def read_documents(names: Sequence[str], edge: Edge) -> list[Raw]:
 def find_kind(raw: Mapping[str, Any]) -> Kind | None:
     """The kind of the object, None where the management API has no use for it."""
     wanted = (raw["apiVersion"], raw["kind"])
+    if wanted[0] == HARVESTER_CONFIG.api_version and str(wanted[1]).endswith("Config"):
+        return machine_config(wanted[1])
     return next((kind for kind in KINDS if (kind.api_version, kind.kind) == wanted), None)
+
+
+def place_of(kind: Kind) -> int:
+    """Where the kind stands in the order of KINDS."""
+    return KINDS.index(HARVESTER_CONFIG if kind.group == HARVESTER_CONFIG.group else kind)
 
 
 def complaints_about_kinds(documents: Sequence[Raw]) -> list[Complaint]:

@@ -139,3 +139,14 @@ async def test_harvester_is_not_asked_with_a_credential_that_was_found_wrong_alr
 
     assert facts(verdict) == ["spec.cloudCredentialSecretName is 'x'"]
     assert not verdict.asked
+
+
+async def test_the_kind_of_another_driver_is_presumed_to_be_given_where_nobody_can_be_asked():
+    foreign = cluster("w")
+    pool = foreign["spec"]["rkeConfig"]["machinePools"][0]
+    pool["machineConfigRef"] = {"kind": "NoopConfig", "name": "nc-w"}
+    made = {**config(), "kind": "NoopConfig", "diskInfo": "whatever"}
+
+    assert (await verdict_on(foreign, made)).problems == ()
+    assert any("NoopConfig" in fact for fact in facts(await verdict_on(foreign)))
+    assert any("NoopConfig" in fact for fact in facts((await check([foreign, config()]))[0]))

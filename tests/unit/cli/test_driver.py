@@ -291,3 +291,74 @@ def test_waiting_ends_with_what_was_waited_for(windrow: Windrow, manager: Manage
 
     assert answer.code == exits.TIMED_OUT
     assert "the manager has not looked at it yet" in answer.err
+
+
+# -- what it is for ----------------------------------------------------------------------------------------------
+
+ORCHARD = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: fleet-default}
+---
+apiVersion: provisioning.cattle.io/v1
+kind: Cluster
+metadata: {name: orchard, namespace: fleet-default}
+spec:
+  kubernetesVersion: v1.34.7+rke2r1
+  cloudCredentialSecretName: cattle-global-data:cc-noop
+  rkeConfig:
+    machinePools:
+      - name: servers
+        quantity: 1
+        etcdRole: true
+        controlPlaneRole: true
+        workerRole: true
+        machineConfigRef: {kind: NoopConfig, name: small}
+---
+apiVersion: rke-machine-config.cattle.io/v1
+kind: NoopConfig
+metadata: {name: small, namespace: fleet-default}
+userData: hello
+"""
+
+
+def test_a_cluster_of_another_driver_s_kind_can_be_checked_and_applied(
+    windrow: Windrow, added: Shop, tmp_path: Path
+):
+    (tmp_path / "orchard.yaml").write_text(ORCHARD)
+
+    checked = windrow("check", "orchard.yaml")
+    applied = windrow("apply", "orchard.yaml")
+
+    assert checked.code == exits.OK, checked.out
+    assert applied.code == exits.OK, applied.err
+    assert applied.out.splitlines()[1:] == [
+        "NoopConfig fleet-default/small created",
+        "Cluster fleet-default/orchard created",
+    ]
+
+
+def test_a_cluster_of_a_kind_that_no_driver_gives_now_is_not_sent(
+    windrow: Windrow, added: Shop, tmp_path: Path
+):
+    (tmp_path / "orchard.yaml").write_text(ORCHARD)
+    windrow("driver", "disable", "noop")
+    off = windrow("apply", "orchard.yaml")
+    windrow("driver", "remove", "noop")
+    gone = windrow("apply", "orchard.yaml")
+
+    assert off.code == gone.code == exits.REFUSED
+    assert "the node driver noop, which gives that kind, is not active" in " ".join(off.err.split())
+    assert "windrow driver enable noop" in off.err
+    assert "no node driver gives that kind" in " ".join(gone.err.split())
+    assert "Nothing was changed." in gone.err
+
+
+def test_a_node_driver_can_be_applied_from_a_manifest(windrow: Windrow, shop: Shop, tmp_path: Path):
+    (tmp_path / "driver.yaml").write_text(
+        "apiVersion: management.cattle.io/v3\nkind: NodeDriver\nmetadata: {name: noop}\n"
+        f"spec: {{displayName: noop, active: true, url: '{URL}', checksum: {sha256(FILE)}}}\n"
+    )
+
+    assert windrow("apply", "driver.yaml").out == "NodeDriver noop created\n"
+    assert windrow("driver", "enable", "noop").out.splitlines()[-1] == "NodeDriver noop is active"

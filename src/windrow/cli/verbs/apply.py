@@ -16,12 +16,12 @@ import argparse
 from windrow.cli import exits, options, reach
 from windrow.cli.complaints import Complaint, complaint_about, together
 from windrow.cli.edge import Edge
-from windrow.cli.manifests import KINDS, complaints_about_kinds, find_kind, read_documents, say_notes
+from windrow.cli.manifests import complaints_about_kinds, find_kind, place_of, read_documents, say_notes
 from windrow.cli.reach import Reached
 from windrow.cli.screens.lines import plain
 from windrow.cli.screens.verdicts import render_problems
 from windrow.clusters.dumps import clean
-from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG
+from windrow.clusters.kinds import CLUSTER
 from windrow.kube.errors import KubeError, NotFound
 from windrow.kube.objects import Raw
 from windrow.kube.refs import Kind, Ref, ref_of
@@ -39,7 +39,7 @@ def _in_order(documents: list[Raw]) -> list[tuple[Kind, Raw]]:
     if strangers := complaints_about_kinds(documents):
         raise together(strangers)
     placed = [(kind, raw) for raw in documents if (kind := find_kind(raw)) is not None]
-    return sorted(placed, key=lambda pair: KINDS.index(pair[0]))
+    return sorted(placed, key=lambda pair: place_of(pair[0]))
 
 
 async def _ensure(manager: Reached, ref: Ref, raw: Raw) -> str:
@@ -69,9 +69,10 @@ def _content(raw: Raw) -> Raw:
 
 async def _is_sound(documents: list[Raw], manager: Reached, edge: Edge) -> bool:
     """Whether the manifest may be sent. Tells everything that is wrong with it in itself."""
-    from windrow.assembly.check import check
+    from windrow.assembly.check import check, look_up
 
-    verdicts = await check(documents, await manager.client.list(HARVESTER_CONFIG))
+    configs, find_driver = await look_up(manager.client, documents)
+    verdicts = await check(documents, configs, find_driver=find_driver)
     for one in verdicts:
         for text in plain(render_problems(one.problems, edge.width)):
             edge.note(text)
