@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +15,6 @@ from windrow.cli.edge import Edge
 from windrow.cli.reach import Reached
 from windrow.cli.screens.drivers import DriverView, read_view
 from windrow.cli.screens.lines import wrap
-from windrow.cli.watching import look_until
 from windrow.kube.errors import NotFound, says_gone
 from windrow.kube.objects import Raw, new_object, uid_of
 
@@ -55,6 +52,8 @@ def _no_catalogue() -> Complaint:
 def look_first(given: argparse.Namespace, edge: Edge) -> None:
     """Complete what was given, and complain about what can be known before anything is sent."""
     if given.file:
+        import hashlib
+
         path = (edge.cwd / given.file).resolve()
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -206,6 +205,10 @@ async def _stay(given: argparse.Namespace, edge: Edge, manager: Reached, judge: 
     """Return once `judge` is satisfied with the object (None when it is gone), telling what it waits for."""
     if given.no_wait:
         return exits.OK
+    import asyncio
+
+    from windrow.cli.watching import look_until
+
     said: list[str] = []
 
     async def look() -> bool:
