@@ -22,6 +22,10 @@ from windrow.machines.plugin_memory import Seal
 from windrow.machines.plugins import Plugin
 from windrow.machines.port import Memory, driver_of
 
+# Below the host's directory: what throw-away plugins are given, and in a machine's own place its document.
+CHECKS = "checks"
+_DOCUMENT = "user-data"
+
 log = logging.getLogger(__name__)
 
 
@@ -96,7 +100,7 @@ class Charge:
 
     @property
     def user_data(self) -> Path:
-        return self.folder / "user-data"
+        return self.folder / _DOCUMENT
 
     def seal(self, fields: Mapping[str, str]) -> Seal:
         return Seal(self.driver, fields, self.folder, self.user_data)
@@ -137,6 +141,13 @@ def open_charge(state: Path, memory: Memory) -> Charge:
             charge.memory = kept["memory"]
         charge.begun = kept.get("begun") is True
     return charge
+
+
+def clear_up(state: Path) -> None:
+    """Remove what a host that was killed left behind: bootstrap documents, which hold secrets, and its checks."""
+    shutil.rmtree(state / CHECKS, ignore_errors=True)
+    for path in state.glob(f"*/{_DOCUMENT}"):
+        path.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -32,7 +32,7 @@ from windrow.formats.json import dumps, loads
 from windrow.machines.board import Board, dated
 from windrow.machines.connections import Credentials, Dial
 from windrow.machines.plugin_access import CredentialFields, KeyRing, Keys
-from windrow.machines.plugin_charges import Charge, Deed, open_charge, write_private
+from windrow.machines.plugin_charges import CHECKS, Charge, Deed, clear_up, open_charge, write_private
 from windrow.machines.plugin_flags import plan_flags
 from windrow.machines.plugin_sight import Glimpse, look, mend
 from windrow.machines.plugin_words import explain, says_gone, says_nothing
@@ -67,6 +67,7 @@ BinaryOf = Callable[[str], Path | None]  # driver name -> its plugin binary, whe
 ENDED_KEPT = 1000
 _STEADY = frozenset({"running", "stopped"})
 _GLANCES = (0.2, 0.3, 0.5, 1.0, 2.0, 3.0)  # seconds between looks while a deed goes on; the last one stays
+_LAST_NOTE_S = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +124,7 @@ class PluginMachines:
     async def run(self) -> None:
         """Carry out orders and keep the sightings current, until cancelled; then no plugin is left."""
         self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        clear_up(self._state)
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -537,10 +539,22 @@ class PluginMachines:
             elif not ours:
                 await self._note(charge, spec, keys, plugin)
             raise
+        except asyncio.CancelledError:
+            if not ours:
+                await self._note_at_last(charge, spec, keys, plugin)
+            raise
         if ours and deed.is_settled:
             return
         await self._note(charge, spec, keys, plugin, vm_uid=_stand_in(charge))
         deed.take(charge.memory)
+
+    async def _note_at_last(self, charge: Charge, spec: MachineSpec, keys: Keys, plugin: Plugin) -> None:
+        """The host ends in the middle of a Create: what the driver has noted by now finds its machine again."""
+        try:
+            async with asyncio.timeout(_LAST_NOTE_S):
+                await self._note(charge, spec, keys, plugin)
+        except (TimeoutError, DriverSaid, PluginError) as error:
+            log.warning("%s was being made, and what its driver knows of it is lost: %s", charge.name, error)
 
     async def _note(
         self,
@@ -661,7 +675,7 @@ class PluginMachines:
         """Raises MachineRefused, InfrastructureUnknown."""
         keys = await self._keys.get(spec.driver, spec.credential)
         planned = planned_memory(spec)
-        charge = open_charge(self._state / "checks", {**planned, "WindrowMachineUID": self._chance.uid()})
+        charge = open_charge(self._state / CHECKS, {**planned, "WindrowMachineUID": self._chance.uid()})
         try:
             async with self._questions, self._open(charge, keys, None, secrets=[spec.cloud_config]) as plugin:
                 await self._set_up(charge, spec, keys, plugin)

@@ -73,6 +73,7 @@ async def _look_ours(plugin: Plugin, charge: Charge) -> Glimpse:
             state=state,
             addresses=tuple(str(each) for each in told.get("addresses") or ()),
             host=str(told.get("host", "")),
+            host_ready=told.get("hostReady"),
             agent_connected=told.get("agentConnected"),
             zone=str(told.get("zone", "")),
             region=str(told.get("region", "")),

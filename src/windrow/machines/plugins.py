@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -46,8 +47,12 @@ _AFTERWARDS = 0.5
 LAST_LINES = 5
 LOGGED = 2000
 HIDDEN_FROM = 6  # shorter secrets would hide half of every line
-SECRET_FROM = 16
+SECRET_FROM, CERTAINLY = 16, 24
 TOLD = 1500  # of an error's text: a panic comes with its whole stack
+
+_NAMED = re.compile(
+    r"""^[\s-]*(?:token|password|client-key-data)\s*:\s*["']?([^\s"']+)""", re.IGNORECASE | re.MULTILINE
+)
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +118,7 @@ class Redaction:
         words |= {
             word for secret in secrets for each in secret.split() if _is_secret(word := each.strip("\"',;"))
         }
+        words |= {match for secret in secrets for match in _NAMED.findall(secret)}
         found = {word for word in words if len(word) >= HIDDEN_FROM and word not in spared}
         self._words = sorted(found, key=len, reverse=True)
 
@@ -123,10 +129,10 @@ class Redaction:
 
 
 def _is_secret(word: str) -> bool:
-    """Keys and tokens are long, have letters and digits, and are no address, path or key of a document."""
+    """Keys and tokens are long, have digits or are longer still, and are no address, path or key of a document."""
     if len(word) < SECRET_FROM or word.endswith(":") or word.startswith("/") or "://" in word:
         return False
-    return any(letter.isdigit() for letter in word) and any(letter.isalpha() for letter in word)
+    return len(word) >= CERTAINLY or any(letter.isdigit() for letter in word)
 
 
 class Plugin:

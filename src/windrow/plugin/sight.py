@@ -53,6 +53,7 @@ def _shown(raw: Mapping[str, Any], vmi: Vmi | None, host: Host | None) -> dict[s
         "state": shown.state,
         "addresses": list(vmi.addresses) if vmi is not None and runs else [],
         "host": vmi.host if vmi is not None else "",
+        "hostReady": host.is_ready if host is not None else None,
         "agentConnected": vmi.agent_connected if vmi is not None and runs else None,
         "zone": (vmi.zone if vmi is not None else "") or (host.zone if host is not None else ""),
         "region": (vmi.region if vmi is not None else "") or (host.region if host is not None else ""),
@@ -61,8 +62,8 @@ def _shown(raw: Mapping[str, Any], vmi: Vmi | None, host: Host | None) -> dict[s
 
 
 def _host(vmi: Vmi | None) -> Talk[Host | None]:
-    """The host, where the instance does not tell its zone itself and the credential may see hosts."""
-    if vmi is None or not vmi.host or vmi.zone:
+    """The host, where the credential may see hosts."""
+    if vmi is None or not vmi.host:
         return None
-    (raw,) = yield Gather((requests.get(NODE.ref(vmi.host)),), f"see where host {vmi.host} stands")
+    (raw,) = yield Gather((requests.get(NODE.ref(vmi.host)),), f"see how host {vmi.host} is")
     return None if isinstance(raw, KubeError) else read_host(raw)

@@ -107,7 +107,8 @@ REWRITE = "WindrowRewrite"
 
 LOOK = "WindrowLook"
 """Ours: what is to be seen of the machine, as a JSON object: `presence` ("present" or "missing"), `vmUID`, `state` (a
-word of the port Machines), `addresses`, `host`, `agentConnected`, `zone`, `region`, `because`."""
+word of the port Machines), `addresses`, `host`, `hostReady`, `agentConnected`, `zone`, `region`, `because`, and `complete`:
+whether all that it needs to start is there."""
 
 EXTENSIONS = "WindrowExtensions"
 """Ours: the names of the methods beyond docker-machine's that the plugin has, with spaces between them."""

@@ -85,15 +85,16 @@ class Noop:
         with self.world() as world:
             self.config["InstanceId"] = f"i-{len(world['made'])}"
             world["made"].append(self.config["MachineName"])
-            machine = {"state": wire.STARTING, "config": dict(self.config), "document": document}
+            delay, stillborn = world.get("delay", 0), world.get("stillborn")
+            machine = {"config": dict(self.config), "document": document, "ip": "198.51.100.7"}
+            # It comes to run by itself, whether anybody waits for it or not.
+            machine |= {"runs_at": time.time() + delay, "state": wire.ERROR if stillborn else wire.RUNNING}
             world["machines"][self.config["InstanceId"]] = machine
-            delay = world.get("delay", 0)
-        time.sleep(delay)
-        with self.world() as world:
-            stillborn = world.get("stillborn")
-            self.mine(world).update(state=wire.ERROR if stillborn else wire.RUNNING, ip="198.51.100.7")
         if stillborn:
             raise Refusal("no capacity in region")
+        time.sleep(delay)
+        with self.world() as world:
+            self.mine(world)
         self.config["IPAddress"] = "198.51.100.7"
 
     def remove(self, _: Any) -> None:
@@ -106,7 +107,9 @@ class Noop:
 
     def state(self, _: Any) -> int:
         with self.world() as world:
-            return int(self.mine(world)["state"])
+            machine = self.mine(world)
+        is_young = machine["state"] == wire.RUNNING and time.time() < machine["runs_at"]
+        return wire.STARTING if is_young else int(machine["state"])
 
     def address(self, _: Any) -> str:
         with self.world() as world:

@@ -193,11 +193,46 @@ async def test_the_document_is_private_while_it_is_needed_and_gone_then(country:
     assert not path.exists()
 
 
+async def test_documents_that_a_killed_host_left_are_removed_at_the_next_start(tmp_path: Path) -> None:
+    country = Country(tmp_path)
+    left = [tmp_path / "state" / "uid-7" / "user-data", tmp_path / "state" / "checks" / "x" / "user-data"]
+    for path in left:
+        path.parent.mkdir(parents=True)
+        path.write_text(DOCUMENT)
+    async with running(country.machines):
+        await country.machines.check([a_spec()])
+    assert not any(path.exists() for path in left)
+
+
+@pytest.mark.parametrize("moment", [0.02, 0.15, 0.3, 0.45, 0.6, 0.9, 1.3])
+async def test_a_host_that_is_stopped_at_any_moment_leaves_no_process_and_loses_no_machine(
+    tmp_path: Path, moment: float
+) -> None:
+    country = Country(tmp_path)
+    country.change(delay=0.5)
+    ordering: asyncio.Task[Memory] | None = None
+    async with running(country.machines):
+        ordering = asyncio.create_task(country.machines.ensure(a_spec(), None))
+        await asyncio.sleep(moment)
+    await asyncio.wait({ordering}, timeout=0.1)
+    ordering.cancel()
+    await asyncio.wait({ordering})
+    assert country.processes() == []
+
+    again = country.machines = country.a_host()
+    async with running(again):
+        await again.ensure(a_spec(), None)
+        await seen(again, lambda s: bool(s.addresses))
+        assert country.vms() == ["m-1"]
+        await again.remove(planned_memory(a_spec()), frozenset())
+        await seen(again, lambda s: s.presence == "missing")
+    assert country.vms() == []
+
+
 async def test_an_order_is_taken_while_create_still_runs(country: Country) -> None:
     country.change(delay=3)
     memory = await country.machines.ensure(a_spec(), None)
 
-    assert country.only()["state"] == wire.STARTING
     assert (await seen(country.machines, lambda s: s.presence == "present")).state == "starting"
     assert await country.machines.ensure(a_spec(), memory) == memory
     assert country.read()["made"] == ["m-1"]
