@@ -131,7 +131,8 @@ def pins() -> list[Source]:
 def have_sources(where: Path, given: Path | None, *, strict: bool) -> tuple[list[Source], Path]:
     """What is to be compiled, and the folder its files are in. The network is asked only for what is not there."""
     files = given or where / "files"
-    files.mkdir(parents=True, exist_ok=True)
+    if given is None:
+        files.mkdir(parents=True, exist_ok=True)
     apt = None
     if given is None and any(sources.bad_files(pin, files) for pin in pins()):
         apt = sources.Apt(where / "apt")

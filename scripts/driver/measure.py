@@ -1,15 +1,18 @@
 """Measure a driver from outside: start to address line, CPU, memory, and the same with a TLS GET behind it.
 
     python scripts/driver/measure.py [PROGRAM]... [--rounds N] [--json]
+    python scripts/driver/measure.py [PROGRAM] --at-once N
 
 Several programs are measured in turn, so that what else the machine does falls on all alike; the first round does not
 count, and the median is reported. A small static launcher starts them, because a child's peak memory includes that of
-whoever forked it.
+whoever forked it. With --at-once, that many are started together, and it is told when the last one had answered.
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
+import contextlib
 import json
 import os
 import shutil
@@ -17,7 +20,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -86,6 +90,52 @@ def run_with_get(launcher: Path, program: Path, harvester: host.SmallHarvester) 
         return _read(process)
 
 
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Seconds from the first start until every process had done it; a host waits 10 s for the address."""
+
+    processes: int
+    addresses_s: float
+    versions_s: float
+    answers_s: float
+
+
+def run_together(program: Path, count: int) -> Together:
+    """Start many at once, and ask each for its version and the state of a machine."""
+    with host.a_harvester() as harvester, contextlib.ExitStack() as stack:
+        began = time.monotonic()
+        processes = [stack.enter_context(_plain(program)) for _ in range(count)]
+        with concurrent.futures.ThreadPoolExecutor(count) as pool:
+            times = list(pool.map(lambda process: _talk(process, harvester, began), processes))
+    last = [round(max(moments), 2) for moments in zip(*times, strict=True)]
+    return Together(count, *last)
+
+
+@contextlib.contextmanager
+def _plain(program: Path) -> Iterator[subprocess.Popen[str]]:
+    words = [str(program.resolve())]
+    with subprocess.Popen(
+        words, env=dict(host.TOKENS), cwd="/", stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _talk(process: subprocess.Popen[str], harvester: host.SmallHarvester, began: float) -> tuple[float, ...]:
+    assert process.stdout is not None
+    address = process.stdout.readline()
+    moments = [time.monotonic() - began]
+    with host.Host(address) as talk:
+        talk.ask("GetVersion")
+        moments.append(time.monotonic() - began)
+        talk.ask("SetConfigRaw", harvester.configuration())
+        talk.ask("GetState")
+        moments.append(time.monotonic() - began)
+    return tuple(moments)
+
+
 def _read(process: subprocess.Popen[str]) -> Run:
     out, told = process.communicate(timeout=60)
     words = out.split()
@@ -127,7 +177,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("programs", nargs="*", type=Path)
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--at-once", type=int, metavar="N")
     wanted = parser.parse_args(arguments)
+    if wanted.at_once:
+        print(json.dumps(asdict(run_together((wanted.programs or [DEFAULT])[0], wanted.at_once))))
+        return 0
     if not shutil.which("gcc"):
         print("not measured: the launcher needs gcc", file=sys.stderr)
         return 0
