@@ -18,9 +18,10 @@ from tests.unit.catalogue.files import a_tar_gz, sha256
 
 from windrow.apiserver.stores.memory import MemoryStore
 from windrow.assembly.clock import SystemClock
-from windrow.assembly.embedded import install_kinds, management_api, running
+from windrow.assembly.embedded import install_kinds, management_api
+from windrow.assembly.machinery import running
 from windrow.catalogue.controller import Catalogue
-from windrow.catalogue.kinds import NODE_DRIVER, crds
+from windrow.catalogue.kinds import NODE_DRIVER
 from windrow.catalogue.platforms import Platform
 from windrow.catalogue.store import Store
 from windrow.client.client import Client
@@ -80,8 +81,6 @@ async def added(data: bytes, folder: Path, checksum: str = "") -> tuple[Conditio
     """Add the driver; its conditions Active and Installed once the first is settled, and the fields of its kind."""
     clock, chance = SystemClock(), Chance(1)
     api = management_api(MemoryStore(), clock, chance)
-    for crd in crds():
-        api.install_crd(crd)
     client = Client(api.local())
     store = Store(folder / "drivers", Platform(sys.platform, platform.machine()))
     async with running(api.run), served(data, folder) as (url, ca):

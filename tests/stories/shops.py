@@ -17,7 +17,7 @@ from windrow.assembly.clock import LoopClock, run_story
 from windrow.assembly.embedded import install_kinds, management_api
 from windrow.assembly.machinery import running
 from windrow.catalogue.controller import Catalogue
-from windrow.catalogue.kinds import NODE_DRIVER, crds, machine_config
+from windrow.catalogue.kinds import NODE_DRIVER, machine_config
 from windrow.catalogue.store import Store
 from windrow.client.client import Client
 from windrow.client.downloads import DownloadFailed
@@ -133,8 +133,6 @@ class Shop:
 async def shop(state: Path, *, start: bool = True, **options: Any) -> AsyncIterator[Shop]:
     clock, chance = LoopClock(), Chance(0)
     api = management_api(MemoryStore(), clock, chance)
-    for crd in crds():
-        api.install_crd(crd)
     made = Shop(state, clock, api)
     made.shelves[URL] = FIRST
     async with running(api.run):

@@ -239,6 +239,7 @@ class Catalogue:
             stored=stored,
             crd=crd,
             owner=owner,
+            owner_built_in=owner in self._built_ins,
             keeps_kind=keeps,
             trouble=trouble,
         )

@@ -43,6 +43,7 @@ class Seen:
     stored: Stored | None = None
     crd: Mapping[str, Any] | None = None  # the definition of the kind of `stored`
     owner: str = ""  # who else gives the driver that `stored` holds: a NodeDriver's name
+    owner_built_in: bool = False
     keeps_kind: bool = False  # whether somebody else defines that kind, with our knowledge
     users: tuple[str, ...] = ()  # Clusters that name the kind
     configs: tuple[str, ...] = ()  # objects of the kind
@@ -195,11 +196,11 @@ def find_name_fault(seen: Seen) -> Fault | None:
         return None
     kind = kind_of(stored.name)
     if seen.owner:
-        return Fault(
-            f"the file holds the driver {stored.name}, which NodeDriver {seen.owner} gives already",
-            f"remove one of the two, or change the URL of {seen.owner} instead",
-            "NameTaken",
-        )
+        cure = f"remove one of the two, or change the URL of {seen.owner} instead"
+        if seen.owner_built_in:
+            cure = "to use this one instead of what is built in, start the manager with --driver FILE"
+        fact = f"the file holds the driver {stored.name}, which NodeDriver {seen.owner} gives already"
+        return Fault(fact, cure, "NameTaken")
     if seen.driver.driver_name not in ("", stored.name):
         return Fault(
             f"the file holds the driver {stored.name}, and this object gave {seen.driver.driver_name}",

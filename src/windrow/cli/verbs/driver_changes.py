@@ -165,6 +165,8 @@ async def _insist_on_unused(raw: Raw, manager: Reached) -> None:
         )
 
 
+DELETED = "it was deleted"  # windrow.catalogue.standing; whoever ordered it need not hear it
+
 # -- staying -------------------------------------------------------------------------------------------------------
 
 Judge = Callable[[Any], bool]
@@ -234,7 +236,7 @@ async def _stay(given: argparse.Namespace, edge: Edge, manager: Reached, judge: 
 
 def _tell(view: DriverView, said: list[str], edge: Edge) -> None:
     message = view.message if view.is_observed else "the manager has not looked at it yet"
-    if message not in said:
+    if message not in said and message != DELETED:
         said.append(message)
         for part in wrap(message, edge.width, rest="  "):
             edge.note(part)
