@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from tests.e2e.plugin_host import HOST_ARGV, PLUGIN, Plugin, Said, a_plugin
 from tests.e2e.plugin_site import IMAGE, NETWORK, Site
 
 from windrow.formats.json import dumps, loads
+from windrow.nodedriver.ssh_keys import KeyPair, new_key
+from windrow.values.chance import SystemChance
 from windrow.wire import dockermachine as wire
 
 NAME = "c1-pool1-abcde-fghij"
@@ -38,6 +41,11 @@ SHARED_FLAGS: Mapping[str, Any] = {
 }
 
 
+@cache
+def _a_key() -> KeyPair:
+    return new_key(SystemChance())
+
+
 @dataclass
 class Desk:
     """One host with one machine, and what it keeps between commands."""
@@ -51,6 +59,15 @@ class Desk:
     calls: list[list[str]] = field(default_factory=list)
     flags: Mapping[str, Any] = field(default_factory=dict)
     program: Sequence[str] = PLUGIN
+    has_key: bool = True  # key files stand already: making some takes a while, and one test for it will do
+
+    def __post_init__(self) -> None:
+        if self.has_key:
+            place = self.folder / "machines" / self.name
+            place.mkdir(parents=True)
+            pair = _a_key()
+            (place / "id_rsa").write_bytes(pair.private_pem)
+            (place / "id_rsa.pub").write_text(pair.public_line)
 
     # --- the store
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import os
 import socket
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.e2e.plugin_host import Gone, Plugin, Said, a_plugin, read_address, st
 from tests.e2e.plugin_site import Site, a_site
 
 from windrow.emulator import kinds
-from windrow.emulator.faults import BROKEN, AgentFault, LoseAnswer, Refuse, Slow, denied
+from windrow.emulator.faults import BROKEN, AgentFault, Effect, LoseAnswer, Refuse, Reset, Slow, denied
 from windrow.formats.json import dumps, loads
 from windrow.kube.kubeconfig import parse_kubeconfig
 from windrow.kube.objects import new_object
@@ -166,7 +167,8 @@ def test_the_machine_s_uid_is_saved_before_anything_is_made_and_kept(desk: Desk,
     assert last == after
 
 
-def test_key_files_are_for_their_owner_alone(desk: Desk, site: Site):
+def test_key_files_are_made_and_are_for_their_owner_alone(site: Site, tmp_path: Path):
+    desk = Desk(site, tmp_path, has_key=False)
     desk.create()
 
     place = desk.folder / "machines" / NAME
@@ -231,7 +233,7 @@ def test_heartbeats_and_questions_are_answered_while_a_creation_goes_on(desk: De
         desk.prepare(plugin)
         slow = site.fault(Slow(150), verbs=frozenset({"create"}), plurals=frozenset({"virtualmachines"}))
         creating = plugin.begin("Create")
-        time.sleep(0.8)  # the key is made by now
+        wait_until(lambda: "POST virtualmachines" in site.calls())
         for _ in range(5):
             began = time.monotonic()
             plugin.call("Heartbeat", within=1)
@@ -251,12 +253,9 @@ def test_what_is_made_is_on_record_while_a_creation_still_waits(desk: Desk, site
     with desk.plugin(desk.first_config(), new=True) as plugin:
         desk.prepare(plugin)
         creating = plugin.begin("Create")
-        while not site.secret(NAME):
-            time.sleep(0.05)
-        deadline = time.monotonic() + 10
-        while not (uid := loads(plugin.call("GetConfigRaw"))["WindrowVMUID"]):
-            assert time.monotonic() < deadline
+        wait_until(lambda: loads(plugin.call("GetConfigRaw"))["WindrowVMUID"])
         assert not plugin.is_answered(creating)
+        uid = loads(plugin.call("GetConfigRaw"))["WindrowVMUID"]
     assert uid == site.find(kinds.VM.ref(NAME, "default"))["metadata"]["uid"]
 
 
@@ -346,7 +345,6 @@ def test_without_a_kubeconfig_nothing_is_guessed(desk: Desk, site: Site, tmp_pat
 
 def test_somebody_elses_machine_of_that_name_is_left_alone(desk: Desk, site: Site):
     other = Desk(site, desk.folder / "other")
-    other.folder.mkdir()
     other.create()
     vm = site.find(kinds.VM.ref(NAME, "default"))
 
@@ -429,6 +427,23 @@ def test_close_ends_at_once_and_well(desk: Desk, site: Site):
         site.end(slow)
 
 
+def test_a_host_that_reads_nothing_more_does_not_end_a_creation(desk: Desk, site: Site):
+    """Its pipes are closed, and a line is to be said."""
+    with desk.plugin(desk.first_config(), new=True) as plugin:
+        desk.prepare(plugin)
+        assert plugin.process.stdout is not None
+        os.close(plugin.process.stdout.fileno())
+        plugin.call("Create")
+        assert plugin.call("GetState") == wire.RUNNING
+
+
+def wait_until(holds: Callable[[], object], within: float = 10) -> None:
+    deadline = time.monotonic() + within
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def addresses(site: Site) -> tuple[str, str]:
     """Server and proxy as the administrator's kubeconfig has them."""
     access = parse_kubeconfig(site.kubeconfig)
@@ -504,6 +519,48 @@ def test_what_a_dead_host_had_begun_is_finished_by_the_next(desk: Desk, site: Si
     }
     desk.remove()
     site.settles_to(before)
+
+
+@pytest.mark.parametrize(
+    ("number", "effect", "next_"),
+    [
+        (0, Reset(), "create"),
+        (2, Reset(), "create"),
+        *(
+            (write, effect, next_)
+            for write in (3, 4)
+            for effect in (Reset(), LoseAnswer())
+            for next_ in ("create", "remove")
+        ),
+    ],
+)
+def test_a_harvester_that_dies_during_a_creation_is_cleared_up_after(
+    desk: Desk, site: Site, number: int, effect: Effect, next_: str
+):
+    """From request `number` on nothing is answered, and what was sent was carried out or not."""
+    before = site.inventory()
+    with desk.plugin(desk.first_config(), new=True) as plugin:
+        plugin.call("SetConfigFromFlags", desk.options(plugin, desk.script()))
+        count = iter(range(1_000_000))
+        dead = site.fault(effect, where=lambda request: next(count) >= number)
+        with pytest.raises(Said, match="did not answer") as said:
+            check_and_create(desk, plugin)
+        assert "not found" not in str(said.value).lower()
+        site.end(dead)
+
+        desk.save(plugin)
+        if next_ == "create":
+            plugin.call("Create")
+            assert plugin.call("GetState") == wire.RUNNING
+        plugin.call("Remove")
+        assert plugin.close() == 0
+    site.settles_to(before)
+
+
+def check_and_create(desk: Desk, plugin: Plugin) -> None:
+    plugin.call("PreCreateCheck")
+    desk.save(plugin)
+    plugin.call("Create")
 
 
 @pytest.mark.parametrize("request_", range(3))

@@ -29,6 +29,9 @@ def serve(listener: int, started: float, argv: Sequence[str], env: Mapping[str, 
     # Ctrl-C reaches the host, too; whoever asks us to end means now. What is being made is on record.
     for asked in (signal.SIGINT, signal.SIGTERM):
         signal.signal(asked, signal.SIG_DFL)
+    # An interpreter that is built in may leave this one deadly: then a host that reads no more, or a Harvester that
+    # hangs up, would end us without a word.
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     chance = SystemChance()
     edge = Edge(
         argv=argv,

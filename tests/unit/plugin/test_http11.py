@@ -81,7 +81,7 @@ def test_an_answer_is_read_to_its_end(text: bytes, method: str, found: tuple[int
 )
 def test_what_is_no_answer_is_refused(text: bytes):
     with pytest.raises((BadHttp, CutOff)):
-        read(text)
+        read(text, block=1000)
 
 
 def test_bytes_behind_an_answer_make_its_connection_unusable():
