@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import base64
 import datetime
+import functools
 import json
 import socket
 import ssl
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,13 +76,20 @@ class Host:
 
 @dataclass
 class SmallHarvester:
-    """Where it listens, who it is, and what it was asked."""
+    """Where it listens, who it is, a user's certificate, and what it was asked by whom."""
 
     address: str
     authority: str
+    certificate: str
+    key: str
     seen: list[str] = field(default_factory=list)
+    callers: set[str] = field(default_factory=set)
 
-    def kubeconfig(self) -> str:
+    def kubeconfig(self, *, by_certificate: bool = False) -> str:
+        pair = (
+            f"{{client-certificate-data: {_base64(self.certificate)}, client-key-data: {_base64(self.key)}}}"
+        )
+        user = pair if by_certificate else "{token: a-token}"
         return f"""\
 apiVersion: v1
 kind: Config
@@ -96,16 +104,18 @@ contexts:
 current-context: rack
 users:
 - name: somebody
-  user: {{token: a-token}}
+  user: {user}
 """
 
-    def configuration(self) -> bytes:
+    def configuration(self, *, by_certificate: bool = False) -> bytes:
         """What a host hands to SetConfigRaw."""
-        stored = {"MachineName": NAME, "VMNamespace": "default", "KubeConfigContent": self.kubeconfig()}
+        kubeconfig = self.kubeconfig(by_certificate=by_certificate)
+        stored = {"MachineName": NAME, "VMNamespace": "default", "KubeConfigContent": kubeconfig}
         return json.dumps(stored).encode()
 
 
 NAME = "m-1"
+USER = "somebody"
 _MARKS = {"harvesterhci.io/creator": "docker-machine-driver-harvester", "harvesterhci.io/vmName": NAME}
 _META = {
     "name": NAME,
@@ -133,19 +143,18 @@ def _base64(text: str) -> str:
 def a_harvester(host: str = "127.0.0.1") -> Iterator[SmallHarvester]:
     """A TLS server with a certificate of a private authority; it knows one running VM."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    now = datetime.datetime.now(datetime.UTC)
+    now, hour = datetime.datetime.now(datetime.UTC), datetime.timedelta(hours=1)
     authority, authority_key = x509.new_authority("rack", now, 1)
-    certificate, key = x509.issue(
-        authority, authority_key, common_name="rack", ips=(host,), server=True, now=now,
-        lifetime=datetime.timedelta(hours=1),
-    )  # fmt: skip
+    issue = functools.partial(x509.issue, authority, authority_key, now=now, lifetime=hour)
+    user, user_key = issue(common_name=USER, client=True)
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.bind((host, 0))
-    listener.listen(16)
+    listener.listen(64)
     port = listener.getsockname()[1]
-    small = SmallHarvester(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", authority)
-    context = _context(certificate, key)
-    threading.Thread(target=_accept, args=(listener, context, small.seen.append), daemon=True).start()
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    small = SmallHarvester(address, authority, user, user_key)
+    context = _context(*issue(common_name="rack", ips=(host,), server=True), authority)
+    threading.Thread(target=_accept, args=(listener, context, small), daemon=True).start()
     try:
         yield small
     finally:
@@ -153,8 +162,10 @@ def a_harvester(host: str = "127.0.0.1") -> Iterator[SmallHarvester]:
         listener.close()
 
 
-def _context(certificate: str, key: str) -> ssl.SSLContext:
+def _context(certificate: str, key: str, authority: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.load_verify_locations(cadata=authority)
     with tempfile.TemporaryDirectory() as folder:
         pem = Path(folder) / "server.pem"
         pem.write_text(key + certificate)
@@ -162,22 +173,24 @@ def _context(certificate: str, key: str) -> ssl.SSLContext:
     return context
 
 
-def _accept(listener: socket.socket, context: ssl.SSLContext, saw: Callable[[str], None]) -> None:
+def _accept(listener: socket.socket, context: ssl.SSLContext, small: SmallHarvester) -> None:
     with suppress(OSError):
         while True:
             plain, _ = listener.accept()
-            threading.Thread(target=_serve, args=(plain, context, saw), daemon=True).start()
+            threading.Thread(target=_serve, args=(plain, context, small), daemon=True).start()
 
 
-def _serve(plain: socket.socket, context: ssl.SSLContext, saw: Callable[[str], None]) -> None:
+def _serve(plain: socket.socket, context: ssl.SSLContext, small: SmallHarvester) -> None:
     with suppress(OSError), plain, context.wrap_socket(plain, server_side=True) as connection:
+        for ((_, value),) in (connection.getpeercert() or {}).get("subject", ()):
+            small.callers.add(value)
         data = b""
         while block := connection.recv(1 << 16):
             data += block
             while b"\r\n\r\n" in data:
                 head, _, data = data.partition(b"\r\n\r\n")
                 request = head.split(b"\r\n")[0].decode()
-                saw(request)
+                small.seen.append(request)
                 connection.sendall(_answer(request.split(" ")[1]))
 
 

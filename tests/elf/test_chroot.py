@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from scripts.driver.host import TOKENS, Host, Refused, SmallHarvester, a_harvester
+from scripts.driver.host import TOKENS, USER, Host, Refused, SmallHarvester, a_harvester
 from tests.elf.jails import JAILS, Jail, ask, command, furnish, why_not
 
 from windrow.wire.dockermachine import RUNNING, read_flags
@@ -122,13 +122,25 @@ def test_started_by_hand_it_says_what_it_is_and_ends(jail: Jail, make: Make, dri
     assert done.returncode == 1
 
 
+@pytest.mark.parametrize(
+    "jail", [jail for jail in JAILS if jail.proc or jail.tmp != "of root"], ids=lambda jail: jail.name[0]
+)
+def test_the_driver_shows_a_client_certificate(jail: Jail, make: Make, driver: Path) -> None:
+    """OpenSSL reads a key from a file only, which stands in memory where there is a /proc."""
+    with a_harvester() as harvester, started(jail, make(jail), driver) as (_, host):
+        host.ask("SetConfigRaw", harvester.configuration(by_certificate=True))
+
+        assert host.ask("GetState") == RUNNING
+        assert harvester.callers == {USER}
+
+
 def test_a_certificate_of_another_authority_is_refused_in_the_jail(make: Make, driver: Path) -> None:
     with (
         a_harvester() as harvester,
         a_harvester() as other,
         started(JAILS[0], make(JAILS[0]), driver) as (_, host),
     ):
-        stranger = SmallHarvester(harvester.address, other.authority)
+        stranger = SmallHarvester(harvester.address, other.authority, other.certificate, other.key)
         host.ask("SetConfigRaw", stranger.configuration())
 
         with pytest.raises(Refused, match="certificate"):
