@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.stories.rackside import a_vm
 from tests.unit.nodedriver.rack import NAME, Crash, Rack, a_machine, a_rack
 from tests.unit.nodedriver.shelf import Shelf
@@ -17,7 +20,7 @@ from tests.unit.nodedriver.shelf import refusal as answer
 from windrow.formats.json import dumps
 from windrow.harvester.kinds import IMAGE, VM, VMI
 from windrow.harvester.names import MACHINE_UID, REMOVE_ALL_CLAIMS, REMOVED_CLAIMS
-from windrow.kube.errors import KubeError, Unanswered
+from windrow.kube.errors import KubeError, ServerFailed, Unanswered, Unreachable
 from windrow.kube.objects import annotations_of, uid_of
 from windrow.kube.refs import PVC, SECRET
 from windrow.nodedriver.configuration import Configuration
@@ -302,6 +305,56 @@ def test_an_answer_that_was_lost_on_the_way_back_changes_nothing(rack: Rack, ste
     made = rack.play(checked_creation(a_machine()))
     assert rack.names(VM) == [NAME]
     assert rack.play(get_state(made)) == RUNNING
+
+
+FAULTS: dict[str, tuple[str, Callable[[], BaseException]]] = {
+    "dies before": ("before", Crash),
+    "dies after": ("after", Crash),
+    "not sent": ("before", lambda: Unreachable("connection refused")),
+    "answer lost": ("after", lambda: Unanswered("connection reset")),
+    "server fails": ("before", lambda: ServerFailed("etcdserver: request timed out", status=500)),
+}
+
+
+def insist(rack: Rack, order_: Callable[[], Any], faults: list[str]) -> Any:
+    """Give an order until it succeeds, while the first requests fare as `faults` say."""
+
+    def failing(error: Callable[[], BaseException]) -> Callable[[], None]:
+        def fail() -> None:
+            raise error()
+
+        return fail
+
+    for step, fault in enumerate(faults):
+        if fault in FAULTS:
+            when, error = FAULTS[fault]
+            getattr(rack, when)[len(rack.log) + step] = failing(error)
+    for _ in range(len(faults) + 1):
+        with suppress(Crash, KubeError):
+            return rack.play(order_())
+    raise AssertionError("it never succeeds")
+
+
+fates = st.lists(st.sampled_from(["fine", *FAULTS]), max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(fates, fates)
+def test_whatever_happens_on_the_way_one_machine_comes_to_be_and_nothing_stays(
+    born_so: list[str], gone_so: list[str]
+) -> None:
+    with a_rack() as rack:
+        rack.create(VM, a_vm("neighbour"))
+        machine = a_machine()
+        made = insist(rack, lambda: checked_creation(machine), born_so)
+        assert rack.names(VM) == [NAME, "neighbour"]
+        assert sum(name.startswith(NAME) for name in rack.names(PVC)) == 1
+        assert f"{NAME}-cloudinit" in rack.names(SECRET)
+        assert rack.play(get_state(made)) == RUNNING
+
+        insist(rack, lambda: remove_whole(made), gone_so)
+        assert [name for name in rack.leftovers() if "neighbour" not in name] == []
+        assert "neighbour" in rack.names(VM)
 
 
 # --- whose VM it is ------------------------------------------------------------------------------------------------
