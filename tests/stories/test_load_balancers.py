@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from windrow.apiserver.doors import Peer
-from windrow.assembly.clock import run_story
+from windrow.assembly.clock import NOON, run_story
+from windrow.bootstrap.authorities import new_cluster_secrets
+from windrow.bootstrap.intent import ClusterSecrets
 from windrow.emulator import kinds
+from windrow.emulator.guests.machine import machine_factory
 from windrow.emulator.harvester import Harvester
+from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
+from windrow.formats import x509
+from windrow.formats.json import loads
+from windrow.kube import requests
 from windrow.kube.conditions import find_condition
 from windrow.kube.errors import Denied, Invalid
 from windrow.kube.objects import Raw, annotations_of, dig, labels_of, name_of, new_object
-from windrow.kube.refs import NAMESPACE, SERVICE, Ref
+from windrow.kube.refs import NAMESPACE, NODE, SERVICE, Ref
 from windrow.kube.requests import Request
 
-from .rackside import a_harvester, boot, eventually, is_gone, vm_ref
+from .rackside import a_harvester, boot, eventually, is_gone, order, vm_ref, vmi_ref
+from .test_guests_on_harvester import an_intent, stand_up, until_ready
 
 GROUP = "loadbalancer.harvesterhci.io"
 NODE_DRIVER = "docker-machine-driver-harvester"
@@ -323,9 +333,9 @@ def test_neither_ipam_nor_workload_type_can_be_changed_since_1_4():
             with pytest.raises(Denied) as caught:
                 await harvester.api.local().patch(lb_ref(), {"spec": {"ipam": "dhcp"}})
             refused = caught.value.message
+            listener = {"port": 1, "backendPort": 1, "protocol": "TCP"}
+            change = {"spec": {"workloadType": "vm", "listeners": [listener]}}
             with pytest.raises(Denied, match="can't change the WorkloadType from cluster to vm"):
-                listener = {"port": 1, "backendPort": 1, "protocol": "TCP"}
-                change = {"spec": {"workloadType": "vm", "listeners": [listener]}}
                 await harvester.api.local().patch(lb_ref(), change)
             return refused
 
@@ -567,3 +577,158 @@ def test_a_service_without_listeners_is_refused():
 
     why = "create loadbalancer default/front failed: the loadbalancer needs to have at least one listener"
     assert run_story(story()) == HEAD + why
+
+
+# --- guests -------------------------------------------------------------------------------------------------------
+
+
+WITH_AGENT = "#cloud-config\npackages: [qemu-guest-agent]\nruncmd:\n- systemctl start qemu-guest-agent\n"
+
+
+class Guest:
+    """A guest cluster of one machine, whose cloud provider is this test."""
+
+    def __init__(self, harvester: Harvester, secrets: ClusterSecrets, place: str) -> None:
+        self.harvester = harvester
+        self.place = place
+        certificate, _ = x509.issue(
+            secrets.client_ca.certificate,
+            secrets.client_ca.key,
+            common_name="admin",
+            organizations=("system:masters",),
+            client=True,
+            now=NOON,
+            lifetime=timedelta(days=1),
+        )
+        self.peer = Peer(certificate)
+
+    async def send(self, request: Request) -> Any:
+        door = self.harvester.rack.find(self.place, 6443)
+        assert door is not None
+        reply = await door.send(request, self.peer)
+        assert reply.status < 400, reply.body
+        return loads(reply.body)
+
+    async def serve(self, asked: str, name: str = "web") -> None:
+        """A service with this annotation of the cloud provider, and one Ready pod."""
+        said = {"kube-vip.io/loadbalancerIPs": asked}
+        port = {"name": "http", "port": 80, "protocol": "TCP"}
+        spec = {"type": "LoadBalancer", "ports": [port]}
+        raw = new_object(SERVICE, name, "default", annotations=said, spec=spec)
+        await self.send(requests.create(SERVICE, raw))
+        pod = {"addresses": ["10.42.0.7"], "targetRef": {"name": f"{name}-0"}, "conditions": {"ready": True}}
+        slice_ = new_object(
+            ENDPOINT_SLICE,
+            name,
+            "default",
+            labels={"kubernetes.io/service-name": name},
+            addressType="IPv4",
+            ports=[{"name": "http", "port": 8080, "protocol": "TCP"}],
+            endpoints=[pod],
+        )
+        await self.send(requests.create(ENDPOINT_SLICE, slice_))
+
+    async def shown(self, name: str = "web") -> str:
+        """The address in the service's status, as soon as it is there; "" after two minutes."""
+        for _ in range(240):
+            raw = await self.send(requests.get(SERVICE.ref(name, "default")))
+            if found := dig(raw, "status", "loadBalancer", "ingress", 0, "ip", default=""):
+                return str(found)
+            await self.harvester.pace.pause(0.5)
+        return ""
+
+    async def pod_behind(self, address: str) -> str:
+        door = self.harvester.rack.find(address, 80)
+        if door is None:
+            return ""
+        return str(loads((await door.send(Request("GET", "/"), Peer())).body)["pod"])
+
+
+@asynccontextmanager
+async def a_guest(**rest: Any) -> AsyncIterator[Guest]:
+    async with a_harvester(machine=machine_factory(), **rest) as harvester:
+        secrets = new_cluster_secrets(NOON)
+        guest = Guest(harvester, secrets, await stand_up(harvester, an_intent(secrets, "one")))
+        await until_ready(harvester, secrets, guest.place, {"one"})
+        await guest.send(requests.merge_patch(NODE.ref("one"), {"spec": {"taints": None}}))
+        yield guest
+
+
+def test_an_address_of_a_pool_is_announced_in_the_guest_and_reaches_its_pod():
+    async def story():
+        async with a_guest() as guest:
+            near = [
+                {"subnet": "192.168.50.0/24", "rangeStart": "192.168.50.200", "rangeEnd": "192.168.50.210"}
+            ]
+            scope = {"network": "default/vlan50", "ranges": near}
+            raw = a_balancer()
+            raw["metadata"]["annotations"][f"{GROUP}/cluster"] = "on"  # the machine is called "one"
+            await make(guest.harvester, a_pool(cluster="on", **scope), raw)
+            asked = address(await ready_balancer(guest.harvester))
+            await guest.serve(asked)
+
+            assert await guest.shown() == asked == "192.168.50.200"
+            await guest.harvester.pace.pause(1)
+            assert await guest.pod_behind(asked) == "web-0"
+            # The guest agent tells of it as of any other address (harvester#6751).
+            await eventually(guest.harvester, vmi_ref("one"), has_second(asked))
+            await order(guest.harvester, "stop", "one")
+            await eventually(guest.harvester, vm_ref("one"), lambda vm: not dig(vm, "status", "ready"))
+            assert await guest.pod_behind(asked) == ""
+
+    run_story(story())
+
+
+def has_second(asked: str) -> Callable[[Raw | None], bool]:
+    return lambda vmi: asked in dig(vmi, "status", "interfaces", 0, "ipAddresses", default=[])[1:]
+
+
+def test_dhcp_addresses_come_from_the_machines_network_and_never_twice():
+    async def story():
+        async with a_guest() as guest:
+            for name in ("a", "b", "c"):
+                await guest.serve("0.0.0.0", name)
+            given = [await guest.shown(name) for name in ("a", "b", "c")]
+            await boot(guest.harvester, name="late", user_data=WITH_AGENT)
+            server = guest.harvester.segments.find("default/vlan50")
+            assert server is not None
+            held = list(server.leases().values())
+
+            assert all(one.startswith("192.168.50.") for one in given)
+            assert set(given) < set(held)
+            assert len(held) == len(set(held)) == 5
+
+    run_story(story())
+
+
+def test_a_network_that_is_used_up_takes_no_address_from_a_service():
+    async def story():
+        async with a_guest() as guest:
+            await guest.serve("0.0.0.0")
+            given = await guest.shown()
+            server = guest.harvester.segments.find("default/vlan50")
+            assert server is not None
+            strangers = iter(range(1000))
+            while server.lease(f"52:54:00:00:{next(strangers):04x}") is not None:
+                pass
+            vmi = await boot(guest.harvester, name="late", user_data=WITH_AGENT)
+
+            assert dig(vmi, "status", "interfaces", 0, "ipAddress") != given
+            assert given in server.leases().values()
+
+    run_story(story())
+
+
+def test_a_minimal_image_has_no_dhcp_for_services():
+    async def story():
+        async with a_guest() as guest:
+            change = {"metadata": {"annotations": {"emulator.windrow.io/lacks-modules": "macvlan"}}}
+            await guest.harvester.api.local().patch(kinds.IMAGE.ref("jammy", "default"), change)
+            await order(guest.harvester, "restart", "one")
+            await guest.harvester.pace.pause(300)
+            await guest.serve("0.0.0.0")
+
+            assert await guest.shown() == ""
+            assert any("kernel module macvlan" in line for line in guest.harvester.console("default", "one"))
+
+    run_story(story())

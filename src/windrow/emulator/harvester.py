@@ -238,7 +238,7 @@ class Harvester:
 
     def _is_wanted(self, mac: str) -> bool:
         """Whether some VM still has the address; leases of others may be taken back."""
-        return ("", mac) in self.world.by_mac
+        return ("", mac) in self.world.by_mac or self.power.knows(mac)
 
     async def _may_read(self, caller: Caller, kind: Kind, key: Key) -> bool:
         target = Target(kind.path(*key), kind.group, kind.version, kind.plural, key[0], key[1])

@@ -23,6 +23,7 @@ from windrow.values.clock import stamp
 
 IMPORT = "emulator.windrow.io/import"
 AGENT = "emulator.windrow.io/agent"
+LACKS = "emulator.windrow.io/lacks-modules"  # comma list of kernel modules
 SIZE = "emulator.windrow.io/size"
 
 FINALIZER = "wrangler.cattle.io/vm-image-controller"
@@ -45,6 +46,12 @@ def is_iso(image: Mapping[str, Any]) -> bool:
         image, "spec", "displayName", default=""
     )
     return bool(source.lower().endswith(".iso"))
+
+
+def modules_missing(image: Raw | None) -> tuple[str, ...]:
+    """Kernel modules that machines of the image cannot load."""
+    text = annotations_of(image).get(LACKS, "") if image is not None else ""
+    return tuple(filter(None, text.split(",")))
 
 
 def has_agent(image: Mapping[str, Any] | None) -> bool:

@@ -162,5 +162,11 @@ class Segments:
             lease = server.lease(nic.mac)
         return lease
 
+    def release(self, nic: Nic) -> None:
+        """The card gives its address back. May be repeated."""
+        server = self.find(nic.network) if nic.network != POD_NETWORK else None
+        if server is not None:
+            server.forget(nic.mac)
+
     def servers(self) -> dict[Segment, DhcpServer]:
         return dict(self._servers)

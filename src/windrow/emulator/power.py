@@ -16,7 +16,7 @@ from typing import Literal
 from windrow.emulator.delays import Pace
 from windrow.emulator.faults import Faults
 from windrow.emulator.guests.hardware import AgentReport, Disk, Hardware, Lease, Machine, Nic, Wires
-from windrow.emulator.networks import Segments
+from windrow.emulator.networks import POD_NETWORK, Segments
 from windrow.emulator.rack import Rack
 from windrow.emulator.world import Key
 from windrow.values.chance import Chance
@@ -54,6 +54,7 @@ class Plug:
     ending: Ending | None = None
     closing: bool = False  # the power button was pressed
     presses: list[asyncio.Task[None]] = field(default_factory=list)
+    made: set[str] = field(default_factory=set)  # MACs of interfaces that the guest made on its cards
 
 
 @dataclass(slots=True)
@@ -66,14 +67,23 @@ class Cable:
     speed: float
     _segments: Segments
     _consoles: Consoles
-    _key: Key
+    _plug: Plug
     _agent: Callable[[AgentReport | None], None]
 
     async def lease(self, nic: Nic, hostname: str) -> Lease | None:
+        if nic in self._plug.hardware.nics:
+            return self._segments.lease(nic)
+        if nic.network == POD_NETWORK:
+            return None  # KubeVirt answers the one card that it knows
+        self._plug.made.add(nic.mac.lower())
         return self._segments.lease(nic)
 
+    async def release(self, nic: Nic) -> None:
+        self._plug.made.discard(nic.mac.lower())
+        self._segments.release(nic)
+
     def console(self, line: str) -> None:
-        self._consoles.write(self._key, line)
+        self._consoles.write(self._plug.key, line)
 
     def agent(self, report: AgentReport | None) -> None:
         self._agent(report)
@@ -123,6 +133,10 @@ class Power:
     def plugged(self) -> list[Plug]:
         """Every machine with power."""
         return list(self._plugs.values())
+
+    def knows(self, mac: str) -> bool:
+        """Whether a machine with power made an interface with this address for itself."""
+        return any(mac in plug.made for plug in self._plugs.values())
 
     def on(self, key: Key, hardware: Hardware) -> None:
         """Give the machine power, unless it has. Raises RuntimeError before `run`."""
@@ -206,7 +220,7 @@ class Power:
             self._pace.speed,
             self._segments,
             self.consoles,
-            plug.key,
+            plug,
             lambda report: self._hear(plug, report),
         )
 

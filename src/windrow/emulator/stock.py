@@ -32,12 +32,15 @@ class Image:
     display: str = ""
     url: str = ""
     agent: bool = False  # has qemu-guest-agent in it
+    lacks: tuple[str, ...] = ()  # kernel modules, as minimal kernels lack macvlan
     arrives: Literal["done", "", "fails", "stuck"] = "done"
 
     def render(self) -> Raw:
         namespace, _, short = self.name.rpartition("/")
         url = self.url or f"https://cloud-images.example/{short}.qcow2"
         annotations = {images.AGENT: "true" if self.agent else "false"}
+        if self.lacks:
+            annotations[images.LACKS] = ",".join(self.lacks)
         if self.arrives:
             annotations[images.IMPORT] = self.arrives
         return new_object(

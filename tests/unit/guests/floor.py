@@ -58,8 +58,12 @@ class Plug:
     async def lease(self, nic: Nic, hostname: str) -> Lease | None:
         if not self.floor.dhcp:
             return None
-        found = self.floor.leases.setdefault(nic.mac, f"10.0.0.{11 + len(self.floor.leases)}")
-        return Lease(found, 24, "10.0.0.1")
+        taken = set(self.floor.leases.values())
+        free = next(one for number in range(11, 250) if (one := f"10.0.0.{number}") not in taken)
+        return Lease(self.floor.leases.setdefault(nic.mac, free), 24, "10.0.0.1")
+
+    async def release(self, nic: Nic) -> None:
+        self.floor.leases.pop(nic.mac, None)
 
     def console(self, line: str) -> None:
         self.lines.append(line)

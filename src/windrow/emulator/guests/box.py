@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from windrow.emulator.guests.delays import GuestDelays
 from windrow.emulator.guests.hardware import File, Hardware, Wires
+from windrow.emulator.guests.pulse import Pulse
 from windrow.values.clock import pause
 
 
@@ -31,6 +32,8 @@ class Box:
         self.delays = delays
         self.spawn = spawn
         self.addresses: dict[str, tuple[str, ...]] = {}
+        self.subnets: dict[str, str] = {}  # the network that an interface's first address is in
+        self.moved = Pulse()  # told when an address comes or goes
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.kernel: dict[str, str] = {}  # parameters that were set since power-on
         self._booted = self.now()
@@ -76,6 +79,20 @@ class Box:
             if found := self.addresses.get(nic.name):
                 return found[0]
         return ""
+
+    def bind(self, interface: str, address: str) -> None:
+        """One more address on an interface, which is made when it is not there. May be repeated."""
+        held = self.addresses.get(interface, ())
+        if address not in held:
+            self.addresses[interface] = (*held, address)
+            self.moved.tell()
+
+    def unbind(self, interface: str, address: str) -> None:
+        """The interface has the address no more. May be repeated."""
+        held = self.addresses.get(interface, ())
+        if address in held:
+            self.addresses[interface] = tuple(one for one in held if one != address)
+            self.moved.tell()
 
     @property
     def hostname(self) -> str:

@@ -78,6 +78,7 @@ def default_values(chart: str, data_directory: str) -> Raw:
         "cloudConfigPath": path,
         "cloudConfig": {"secretName": "", "secretKey": "cloud-config", "hostPath": path},
         "global": {"cattle": {"clusterName": ""}},
+        "kube-vip": {"enabled": True},
         "extraArgs": [],
     }
 
@@ -125,6 +126,7 @@ async def deploy_bundled_charts(
         )
         await cluster.ensure(HELM_CHART, raw)
         await ensure_account(cluster, chart, _RULES[chart])
+        cluster.charts.add(chart)
         if chart == CSI_DRIVER:
             await _make_storage_class(cluster)
         if chart in programs:

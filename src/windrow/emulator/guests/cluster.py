@@ -84,7 +84,10 @@ class GuestCluster:
         self.beats: dict[str, Beat] = {}
         self.pods: dict[str, Pod] = {}
         self.addons: dict[str, str] = {}  # checksum of each applied manifest file
+        self.charts: set[str] = set()  # that are deployed
         self.leadership = asyncio.Lock()
+        self.vip_leadership = asyncio.Lock()
+        self.vip_leader = ""  # the node that led kube-vip last
         self.api = ApiServer(
             MemoryStore(),
             clock,

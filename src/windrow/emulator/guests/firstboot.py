@@ -198,6 +198,7 @@ class CloudInit:
         for one in interface.addresses:
             try:
                 static.append(str(ip_interface(one).ip))
+                self.box.subnets.setdefault(nic.name, str(ip_interface(one).network))
             except ValueError:
                 self.warn(f"network data for {nic.name}: {one!r} is not an address")
         if static:
@@ -213,6 +214,7 @@ class CloudInit:
             self.box.console(f"network: no DHCP answer on {nic.name} ({nic.network or 'pod network'})")
             return
         self.box.addresses[nic.name] = (lease.address,)
+        self.box.subnets[nic.name] = str(ip_interface(f"{lease.address}/{lease.prefix}").network)
         self.box.console(f"network: {nic.name} has {lease.address}/{lease.prefix} by DHCP")
 
 

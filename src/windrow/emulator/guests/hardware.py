@@ -49,6 +49,7 @@ class Hardware:
     root: Disk
     image: str = ""  # "namespace/name" of the image the root disk was made from
     image_has_agent: bool = False
+    image_lacks: tuple[str, ...] = ()  # kernel modules that other images have
     cores: int = 2
     memory_bytes: int = 4 << 30
 
@@ -81,7 +82,14 @@ class Wires(Protocol):
     speed: float  # divide every simulated delay by it
 
     async def lease(self, nic: Nic, hostname: str) -> Lease | None:
-        """DHCP on the NIC's network; None when nobody answers. The same MAC gets the same address again."""
+        """DHCP on the NIC's network; None when nobody answers. The same MAC gets the same address again.
+
+        The NIC may be one that the guest made itself on top of a card, with a MAC of its own.
+        """
+        ...
+
+    async def release(self, nic: Nic) -> None:
+        """Give the NIC's address back to DHCP. May be repeated."""
         ...
 
     def console(self, line: str) -> None:

@@ -134,13 +134,13 @@ class GuestMachine:
     async def _guest_agent(self, call: Call, ready: Ready) -> int:
         box = call.box
         await box.pause(self.delays.agent)
-        addresses = {name: found for name, found in box.addresses.items() if found}
-        self.wires.agent(AgentReport(box.hostname, addresses, _OS))
         try:
-            await asyncio.Event().wait()
+            while True:
+                addresses = {name: found for name, found in box.addresses.items() if found}
+                self.wires.agent(AgentReport(box.hostname, addresses, _OS))
+                await box.moved.wait()
         finally:
             self.wires.agent(None)
-        return 0
 
 
 async def _power(call: Call) -> int:

@@ -24,6 +24,7 @@ from windrow.emulator.guests.controlplane import ControlPlane, deploy_manifests
 from windrow.emulator.guests.etcd import JoinRefused, Member, NotMember
 from windrow.emulator.guests.hardware import Program
 from windrow.emulator.guests.joining import Joined, NotJoined, Refused, join_agent, join_server, node_password
+from windrow.emulator.guests.kube_vip import KubeVip
 from windrow.emulator.guests.kubelet import BadKubelet, Kubelet, node_name, parse_labels, parse_taints
 from windrow.emulator.guests.settings import BadSettings, Settings, read_settings
 from windrow.emulator.guests.shell import Call
@@ -111,6 +112,8 @@ class Rke2:
             parts.append(self._stay_member(cluster))
         if settings.runs_api:
             parts.append(self._serve_api(cluster, settings, seat))
+            if settings.cloud == "harvester":
+                parts.append(KubeVip(self.box, cluster, settings).run())
         else:
             self.ready()
         return parts

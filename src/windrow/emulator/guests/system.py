@@ -45,6 +45,20 @@ def kernel_parameter(box: Box, name: str) -> str:
     return box.kernel.get(name, _KERNEL.get(name, ""))
 
 
+def has_module(box: Box, name: str) -> bool:
+    """Whether the kernel can load a module: the image has it, and nothing in modprobe.d forbids it."""
+    if name in box.hardware.image_lacks:
+        return False
+    forbidding = (f"blacklist {name}", f"install {name} ")
+    lines = [
+        " ".join(line.split())
+        for path in box.list_under("/etc/modprobe.d")
+        if path.endswith(".conf")
+        for line in (box.read(path) or b"").decode("utf-8", "replace").splitlines()
+    ]
+    return not any(line == forbidding[0] or line.startswith(forbidding[1]) for line in lines)
+
+
 def wrong_parameters(box: Box) -> list[str]:
     """The parameters that are not as a hardened node needs them, as `name=value - expected value`."""
     return [

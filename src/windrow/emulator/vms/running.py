@@ -6,7 +6,7 @@ from datetime import datetime
 
 from windrow.emulator import names
 from windrow.emulator.guests.hardware import Hardware
-from windrow.emulator.images import has_agent
+from windrow.emulator.images import has_agent, modules_missing
 from windrow.emulator.power import Plug
 from windrow.emulator.quantities import quantity_or_zero
 from windrow.emulator.vms import interfaces, words
@@ -86,6 +86,7 @@ def read_hardware(control: Control, vmi: Raw) -> Hardware:
     image_id = annotations_of(claim).get(names.IMAGE_ID, "") if claim else ""
     image_namespace, _, image_name = image_id.partition("/")
     cloud_init = read_cloud_init(vmi, control.world.secrets, namespace)
+    image = control.world.images.get((image_namespace, image_name))
     owner: Raw = next(iter(vmi["metadata"].get("ownerReferences") or ()), {})
     return Hardware(
         namespace=namespace,
@@ -97,7 +98,8 @@ def read_hardware(control: Control, vmi: Raw) -> Hardware:
         nics=interfaces.nics_of(vmi, namespace),
         root=control.power.disk(uid_of(claim) if claim else uid_of(vmi)),
         image=image_id,
-        image_has_agent=has_agent(control.world.images.get((image_namespace, image_name))),
+        image_has_agent=has_agent(image),
+        image_lacks=modules_missing(image),
         cores=int(dig(vmi, "spec", "domain", "cpu", "cores", default=1)),
         memory_bytes=int(quantity_or_zero(dig(vmi, "spec", "domain", "memory", "guest"))) or SOME_MEMORY,
     )

@@ -1,0 +1,401 @@
+"""kube-vip in a guest cluster: takes the addresses of its load balancer services and tells the network and the status.
+
+It comes with the cloud provider's chart, runs on the control-plane nodes and elects one of them, which has all
+addresses (reference 02 §7.4). What it does for a Service stands in the Service's annotations (02 §3.2, §3.8):
+
+* an address is bound to the interface that the annotation names, else to the one with the default route, and
+  announced on that interface's network alone: one of another network reaches nobody, and the status shows it anyway;
+* `0.0.0.0` asks DHCP, on a macvlan of its own. Without that kernel module, or without an answer, the Service stays
+  pending, and nothing happens until the Service changes.
+
+As the real one it works on one Service after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ipaddress
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.emulator.guests.box import Box
+from windrow.emulator.guests.charts import CLOUD_PROVIDER, read_values
+from windrow.emulator.guests.cluster import GuestCluster
+from windrow.emulator.guests.hardware import Nic
+from windrow.emulator.guests.kubelet import node_name
+from windrow.emulator.guests.pods import tolerates
+from windrow.emulator.guests.service_doors import ServiceDoor
+from windrow.emulator.guests.settings import Settings
+from windrow.emulator.guests.system import has_module
+from windrow.emulator.hand import Hand
+from windrow.emulator.load_balancers.doors import Doors, Place
+from windrow.emulator.load_balancers.services import (
+    ASK_DHCP,
+    ENDPOINT_SLICE,
+    ENDPOINTS,
+    HARDWARE_ADDRESS,
+    HOST,
+    INTERFACE,
+    REQUESTED,
+    Backend,
+    asked_addresses,
+    ports_of,
+    ready_backends,
+    render_ingress,
+)
+from windrow.emulator.mirror import Mirror
+from windrow.emulator.world import Key, Objects, key_of
+from windrow.formats.yaml import NotYaml
+from windrow.kube.errors import KubeError
+from windrow.kube.objects import (
+    Raw,
+    annotations_of,
+    dig,
+    name_of,
+    namespace_of,
+    new_object,
+    uid_of,
+    version_of,
+)
+from windrow.kube.refs import LEASE, NODE, SERVICE
+from windrow.values.clock import stamp_micro
+
+NAME = "kube-vip"
+LEADER_LEASE = "plndr-svcs-lock"
+ACCOUNT = ("system:serviceaccount:kube-system:kube-vip", ("system:masters",))
+MODULE = "macvlan"
+SPAN_S = 3600
+_TOLERATIONS: tuple[Mapping[str, Any], ...] = (
+    {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"},
+    {"key": "node-role.kubernetes.io/etcd", "operator": "Exists", "effect": "NoExecute"},
+    # Every DaemonSet's pods tolerate these.
+    {"key": "node.kubernetes.io/not-ready", "operator": "Exists"},
+    {"key": "node.kubernetes.io/unreachable", "operator": "Exists"},
+    {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"},
+)
+
+
+class NotAnnounced(Exception):
+    """The Service gets no address now; the message is the log's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vip:
+    """One address that this node has. `card` is what DHCP knows it by, None for one that was given."""
+
+    address: str
+    interface: str
+    reaches: bool
+    card: Nic | None = None
+
+
+@dataclass(slots=True)
+class Announced:
+    """What is announced for one Service."""
+
+    asked: tuple[str, ...]
+    interface: str
+    vips: tuple[Vip, ...]
+    told: str = ""  # the ports that the status was last written for
+
+
+class KubeVip:
+    """The pod of one node. `run` ends by cancellation only; then every address is let go at once."""
+
+    def __init__(self, box: Box, cluster: GuestCluster, settings: Settings) -> None:
+        self.box = box
+        self.cluster = cluster
+        self.settings = settings
+        self.node = node_name(box, settings)
+        self._announced: dict[str, Announced] = {}
+        self._failed: dict[str, str] = {}  # version of the Service that could not be announced, by its uid
+        self._doors = Doors(box.wires.rack, self._say)
+
+    def _say(self, line: str) -> None:
+        self.box.say(NAME, line)
+
+    async def run(self) -> None:
+        while not await self._may_run():
+            await self.cluster.pulse.wait()
+        await self.box.pause(self.box.delays.pod_start)
+        while True:
+            await self.cluster.usable()
+            async with self.cluster.vip_leadership:
+                await self._take_lease()
+                try:
+                    await self._lead()
+                except* KubeError as errors:
+                    self._say(f"panic: {errors.exceptions[0]}")
+                    await self.box.pause(self.box.delays.crash_backoff)
+
+    async def _may_run(self) -> bool:
+        """Whether the chart is there with this part switched on, and its pod may be placed here.
+
+        The pod does not tolerate an uninitialised node: before the cloud provider, there is no kube-vip.
+        """
+        if CLOUD_PROVIDER not in self.cluster.charts:
+            return False
+        await self.cluster.usable()
+        try:
+            values = await read_values(self.cluster, CLOUD_PROVIDER, self.settings.data_directory)
+        except NotYaml:
+            return False
+        node = await self.cluster.local().find(NODE.ref(self.node))
+        if node is None or dig(values, NAME, "enabled") is not True:
+            return False
+        return tolerates(_TOLERATIONS, dig(node, "spec", "taints", default=[]))
+
+    # -- leadership
+
+    async def _take_lease(self) -> None:
+        """Become the leader; another one's lease has to run out first."""
+        if self.cluster.vip_leader not in ("", self.node):
+            await self.box.pause(self.box.delays.vip_lease)
+            await self.cluster.usable()
+        self.cluster.vip_leader = self.node
+        spec = {
+            "holderIdentity": self.node,
+            "leaseDurationSeconds": int(self.box.delays.vip_lease),
+            "renewTime": stamp_micro(self.box.now()),
+        }
+        await self.cluster.ensure(LEASE, new_object(LEASE, LEADER_LEASE, "kube-system", spec=spec))
+        self._say(f"{self.node} leads and has the addresses of all services")
+
+    async def _lead(self) -> None:
+        """Announce until the API is out of reach for too long."""
+        work = asyncio.ensure_future(self._announce_all())
+        lost = asyncio.ensure_future(self._lose_lease())
+        either: set[asyncio.Future[None]] = {work, lost}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+        finally:
+            # First the addresses, at once: a machine without power has none.
+            self._let_go_all()
+            work.cancel()
+            lost.cancel()
+            await asyncio.wait(either)
+
+    async def _lose_lease(self) -> None:
+        while True:
+            await self.cluster.pulse.until(lambda: not self.cluster.is_usable())
+            await self.box.pause(self.box.delays.vip_renew)
+            if not self.cluster.is_usable():
+                self._say("lost leadership: the lease could not be renewed")
+                return
+
+    # -- services
+
+    async def _announce_all(self) -> None:
+        hand = Hand(self.cluster.local(*ACCOUNT))
+        mirrors = [Mirror(hand, kind, SPAN_S) for kind in (SERVICE, ENDPOINT_SLICE, ENDPOINTS)]
+        news = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            for mirror in mirrors:
+                mirror.listen(lambda raw: news.set())
+                group.create_task(mirror.run())
+            for mirror in mirrors:
+                await mirror.synced.wait()
+            while True:
+                news.clear()
+                await self._round(hand, Seen(*mirrors))
+                await news.wait()
+
+    async def _round(self, hand: Hand, seen: Seen) -> None:
+        present = {uid_of(raw): raw for raw in seen.services.values()}
+        for uid, announced in list(self._announced.items()):
+            if uid not in present or _wish(present[uid], announced) != (announced.asked, announced.interface):
+                await self._release(uid)
+        for uid, service in present.items():
+            if uid not in self._announced and asked_addresses(service):
+                await self._announce(hand, service)
+            if uid in self._announced:
+                self._open(service, self._announced[uid], seen)
+                await self._tell(hand, service, self._announced[uid])
+
+    async def _announce(self, hand: Hand, service: Raw) -> None:
+        uid = uid_of(service)
+        if self._failed.get(uid) == version_of(service):
+            return
+        self._failed.pop(uid, None)
+        asked, interface = asked_addresses(service), annotations_of(service).get(INTERFACE, "")
+        made: list[Vip] = []
+        try:
+            for address in asked:
+                if address == "::":
+                    self._say("DHCPv6 is not simulated: no address for ::")
+                else:
+                    made.append(await self._take(service, address, interface))
+        except NotAnnounced as error:
+            self._failed[uid] = version_of(service)
+            self._say(f"error adding service {'/'.join(key_of(service))}: {error}")
+            for vip in made:
+                await self._give_up(vip)
+            return
+        self._announced[uid] = Announced(asked, interface, tuple(made))
+
+    async def _take(self, service: Raw, address: str, interface: str) -> Vip:
+        """Bind one address, asking DHCP where it is to be found out. Raises NotAnnounced."""
+        nic = self._find_nic(interface)
+        if nic is None:
+            raise NotAnnounced(
+                f"failed to get interface {interface or 'with the default route'}: Link not found"
+            )
+        if address == ASK_DHCP:
+            return await self._ask_dhcp(service, nic)
+        await self.box.pause(self.box.delays.vip)
+        vip = Vip(address, nic.name, self._is_near(address, nic))
+        if not vip.reaches:
+            self._say(
+                f"{address} is outside of {self.box.subnets[nic.name]}: nobody on {nic.name} asks for it"
+            )
+        self._bind(vip)
+        return vip
+
+    async def _ask_dhcp(self, service: Raw, nic: Nic) -> Vip:
+        name = f"vip-{uid_of(service)[:8]}"
+        if not has_module(self.box, MODULE):
+            raise NotAnnounced(f"could not add {name}: operation not supported (kernel module {MODULE})")
+        mac = annotations_of(service).get(HARDWARE_ADDRESS) or _hardware_address(uid_of(service))
+        card = Nic(name, mac, nic.network)
+        await self.box.pause(self.box.delays.vip_dhcp)
+        lease = await self.box.wires.lease(card, self.box.hostname)
+        if lease is None:
+            raise NotAnnounced(f"error starting DHCPv4 for {'/'.join(key_of(service))}: error: no answer")
+        vip = Vip(lease.address, name, True, card)
+        self._bind(vip)
+        return vip
+
+    def _find_nic(self, interface: str) -> Nic | None:
+        """The card that Linux calls so; "" is the one with the default route."""
+        for place, nic in enumerate(self.box.hardware.nics):
+            if not interface and self.box.addresses.get(nic.name):
+                return nic
+            if interface in (f"enp{place + 1}s0", f"eth{place}", nic.name):
+                return nic
+        return None
+
+    def _is_near(self, address: str, nic: Nic) -> bool:
+        subnet = self.box.subnets.get(nic.name)
+        return subnet is None or ipaddress.ip_address(address) in ipaddress.ip_network(subnet)
+
+    async def _tell(self, hand: Hand, service: Raw, announced: Announced) -> None:
+        """Annotations by one update, the status by another; the status again when the ports change."""
+        uid, vips = uid_of(service), announced.vips
+        ingress = render_ingress(service, [vip.address for vip in vips])
+        if announced.told == repr(ingress):
+            return
+        said = {HOST: self.node}
+        for vip in vips:
+            if vip.card is not None:
+                said |= {HARDWARE_ADDRESS: vip.card.mac, REQUESTED: vip.address}
+
+        def annotate(raw: Raw) -> None:
+            if uid_of(raw) == uid:
+                raw["metadata"]["annotations"] = {**annotations_of(raw), **said}
+
+        def show(raw: Raw) -> None:
+            if uid_of(raw) == uid:
+                raw.setdefault("status", {})["loadBalancer"] = {"ingress": ingress}
+
+        ref = SERVICE.ref(name_of(service), namespace_of(service))
+        try:
+            await hand.change(ref, annotate)
+            await hand.change(ref, show, "status")
+        except KubeError as error:
+            self._say(f"updating {ref}: {error}")  # and again at the next change of anything
+            return
+        announced.told = repr(ingress)
+
+    # -- addresses
+
+    def _bind(self, vip: Vip) -> None:
+        self.box.bind(vip.interface, vip.address)
+
+    def _unbind(self, vip: Vip) -> None:
+        """Off the interface, unless another Service shares the address."""
+        shared = any(vip.address == one.address for held in self._announced.values() for one in held.vips)
+        if not shared:
+            self.box.unbind(vip.interface, vip.address)
+
+    async def _release(self, uid: str) -> None:
+        announced = self._announced.pop(uid)
+        self._doors.keep(uid, {})
+        for vip in announced.vips:
+            await self._give_up(vip)
+
+    async def _give_up(self, vip: Vip) -> None:
+        self._unbind(vip)
+        if vip.card is not None:
+            await self.box.wires.release(vip.card)
+
+    def _let_go_all(self) -> None:
+        """Everything off this node, without a word to DHCP: the next leader asks with the same hardware address."""
+        self._doors.close_all()
+        announced, self._announced = self._announced, {}
+        for held in announced.values():
+            for vip in held.vips:
+                self._unbind(vip)
+        self._failed.clear()
+
+    # -- traffic
+
+    def _open(self, service: Raw, announced: Announced, seen: Seen) -> None:
+        """A door per address and port that has somebody Ready behind it; the others refuse connections."""
+        wanted: dict[Place, Callable[[], ServiceDoor]] = {}
+        for port in ports_of(service):
+            way = Way(self.node, key_of(service), int(port["port"]), seen)
+            if way.backends():
+                for vip in announced.vips:
+                    if vip.reaches:
+                        wanted[vip.address, way.port] = self._door(way)
+        self._doors.keep(uid_of(service), wanted)
+
+    def _door(self, way: Way) -> Callable[[], ServiceDoor]:
+        return lambda: ServiceDoor(self.cluster, way.backends, way.is_sticky)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The cluster's Services and endpoints, as they are at every look."""
+
+    services: Objects
+    slices: Objects
+    endpoints: Objects
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What kube-proxy on `node` does with connections to one port of a Service: looked up for each anew."""
+
+    node: str
+    service: Key
+    port: int
+    seen: Seen
+
+    def is_sticky(self) -> bool:
+        return bool(dig(self.seen.services.get(self.service), "spec", "sessionAffinity") == "ClientIP")
+
+    def backends(self) -> list[Backend]:
+        service = self.seen.services.get(self.service)
+        port = next((one for one in ports_of(service) if one["port"] == self.port), None) if service else None
+        if service is None or port is None:
+            return []
+        found = ready_backends(
+            service, port, self.seen.slices.values(), self.seen.endpoints.get(self.service)
+        )
+        local_only = dig(service, "spec", "externalTrafficPolicy") == "Local"
+        return [one for one in found if not local_only or one.node == self.node]
+
+
+def _wish(service: Raw, announced: Announced) -> tuple[tuple[str, ...], str]:
+    """What the Service asks for now. Its own address in its status is no new wish."""
+    return asked_addresses(service), annotations_of(service).get(INTERFACE, "")
+
+
+def _hardware_address(uid: str) -> str:
+    """A locally administered MAC, the same for the same Service."""
+    return ":".join(["02", *(f"{byte:02x}" for byte in hashlib.sha256(uid.encode()).digest()[:5])])

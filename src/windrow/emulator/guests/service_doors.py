@@ -1,0 +1,73 @@
+"""Where a connection to a service address ends: kube-proxy on the node that has the address, and simulated pods.
+
+No pod runs anything. One that is Ready answers every request with 200 and says who it is, which is all that a test of
+the way to it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from zlib import crc32
+
+from windrow.apiserver.doors import Identity, Peer
+from windrow.emulator.guests.cluster import GuestCluster
+from windrow.emulator.load_balancers.services import Backend
+from windrow.formats.json import dumps
+from windrow.kube.errors import NotFound, Unanswered, Unreachable
+from windrow.kube.requests import Event, Reply, Request
+
+Raw = dict[str, Any]
+
+
+class ServiceDoor:
+    """One port of one Service at one address. `backends` gives the Ready endpoints of the moment."""
+
+    def __init__(
+        self, cluster: GuestCluster, backends: Callable[[], Sequence[Backend]], sticky: Callable[[], bool]
+    ) -> None:
+        self._cluster = cluster
+        self._backends = backends
+        self._sticky = sticky
+        self._turn = 0
+
+    def identity(self) -> Identity | None:
+        return None
+
+    async def send(self, request: Request, peer: Peer) -> Reply:
+        chosen = self._choose(peer)
+        beat = self._cluster.beats.get(chosen.node)
+        if beat is not None and not beat.alive:
+            # An endpoint stays Ready for a while after its node died; until then connections to it hang.
+            raise Unanswered(f"connection to {chosen.address}:{chosen.port} timed out: its node is down")
+        return Reply(200, dumps(render_answer(chosen)) + b"\n")
+
+    @asynccontextmanager
+    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[Event]]:
+        raise NotFound("a simulated pod has nothing to watch", status=404)
+        yield _nothing()  # never reached: it makes this the generator that a context manager needs
+
+    def _choose(self, peer: Peer) -> Backend:
+        backends = self._backends()
+        if not backends:
+            raise Unreachable("connection refused: the service has no Ready endpoint")
+        if self._sticky():
+            return backends[crc32(peer.address.encode()) % len(backends)]
+        self._turn += 1
+        return backends[(self._turn - 1) % len(backends)]
+
+
+def render_answer(backend: Backend) -> Raw:
+    """What the pod says."""
+    return {
+        "pod": backend.name,
+        "namespace": backend.namespace,
+        "node": backend.node,
+        "address": f"{backend.address}:{backend.port}",
+    }
+
+
+async def _nothing() -> AsyncIterator[Event]:
+    return
+    yield

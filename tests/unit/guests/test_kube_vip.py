@@ -1,0 +1,426 @@
+"""Addresses of load balancer services in a guest cluster: who announces them, and who answers there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from windrow.apiserver.doors import Peer
+from windrow.assembly.clock import run_story
+from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, ENDPOINTS
+from windrow.formats.json import loads
+from windrow.kube import requests
+from windrow.kube.errors import Unanswered
+from windrow.kube.objects import annotations_of, dig, new_object
+from windrow.kube.refs import LEASE, NODE, SERVICE
+from windrow.kube.requests import Request
+
+from .floor import Cluster, Floor, Kubectl, a_floor
+
+CREDENTIAL = "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"
+CLOUD = {"cloud-provider-name": "harvester", "cloud-provider-config": CREDENTIAL}
+Raw = dict[str, Any]
+ADDRESSES = "kube-vip.io/loadbalancerIPs"
+WEB = SERVICE.ref("web", "default")
+
+
+class Rig:
+    """A cluster whose cloud provider is this test: servers at 10.0.0.11 and up."""
+
+    def __init__(self, floor: Floor) -> None:
+        self.floor = floor
+        self.cluster = Cluster()
+        self.kubectl = Kubectl(floor, self.cluster)
+
+    async def start(self, *names: str, initialise: bool = True, **files: str) -> None:
+        more = {**CLOUD, "files": {CREDENTIAL: "kubeconfig", **files}}
+        for place, name in enumerate(names):
+            document = self.cluster.server(name, **more) if place else self.cluster.first(name, **more)
+            self.floor.power_on(name, document)
+            await self.floor.until(lambda name=name: self._is_ready(name))  # type: ignore[misc]
+            if initialise:
+                await self.initialise(name)
+
+    async def _is_ready(self, name: str) -> bool:
+        return name in await self.kubectl.ready()
+
+    async def initialise(self, name: str) -> None:
+        """What a cloud provider does to a new node."""
+        await self.kubectl.patch(NODE.ref(name), {"spec": {"taints": None}})
+
+    async def create(self, kind: Any, raw: Raw) -> None:
+        await self.kubectl.send(requests.create(kind, raw))
+
+    async def serve(self, name: str = "web", address: str = "10.0.0.200", **spec: Any) -> None:
+        """A service with one pod, and the annotation that a cloud provider writes."""
+        await self.create(SERVICE, a_service(name, {ADDRESSES: address}, **spec))
+        await self.create(ENDPOINT_SLICE, a_slice(name))
+
+    async def shown(self, name: str = "web") -> list[str]:
+        found = await self.kubectl.get(SERVICE.ref(name, "default"))
+        return [one["ip"] for one in dig(found, "status", "loadBalancer", "ingress", default=[])]
+
+    def ask(self, address: str = "10.0.0.200", port: int = 80) -> Callable[[], Any]:
+        """A question that tells which pod answers; "" when the connection is refused."""
+
+        async def pod() -> str:
+            door = self.floor.rack.find(address, port)
+            if door is None:
+                return ""
+            reply = await door.send(Request("GET", "/"), Peer(address="10.0.0.5"))
+            assert reply.status == 200
+            return str(loads(reply.body)["pod"])
+
+        return pod
+
+
+@asynccontextmanager
+async def a_rig(*servers: str, **more: Any) -> AsyncIterator[Rig]:
+    async with a_floor() as floor:
+        rig = Rig(floor)
+        await rig.start(*servers, **more)
+        yield rig
+
+
+def a_service(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> Raw:
+    port = {"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}
+    given = {"type": "LoadBalancer", "ports": [port], **spec}
+    return new_object(SERVICE, name, "default", annotations=annotations or {}, spec=given)
+
+
+def a_pod(name: str, *, ready: bool = True, node: str = "one") -> Raw:
+    target = {"kind": "Pod", "name": name, "namespace": "default"}
+    return {"addresses": ["10.42.0.7"], "conditions": {"ready": ready}, "nodeName": node, "targetRef": target}
+
+
+def a_slice(service: str, *pods: Raw) -> Raw:
+    return new_object(
+        ENDPOINT_SLICE,
+        f"{service}-abcde",
+        "default",
+        labels={"kubernetes.io/service-name": service},
+        addressType="IPv4",
+        ports=[{"name": "http", "port": 8080, "protocol": "TCP"}],
+        endpoints=list(pods or (a_pod(f"{service}-0"),)),
+    )
+
+
+def change_slice(*pods: Raw) -> Raw:
+    return {"endpoints": list(pods)}
+
+
+SLICE = ENDPOINT_SLICE.ref("web-abcde", "default")
+
+
+def test_an_annotated_service_is_announced_shown_and_answered_by_its_pod():
+    async def story() -> None:
+        async with a_rig("one") as rig:
+            await rig.serve()
+            await rig.floor.until(rig.ask())
+            found = await rig.kubectl.get(WEB)
+
+            assert await rig.ask()() == "web-0"
+            assert annotations_of(found)["kube-vip.io/vipHost"] == "one"
+            port = {"port": 80, "protocol": "TCP"}
+            assert found["status"]["loadBalancer"]["ingress"] == [
+                {"ip": "10.0.0.200", "ipMode": "VIP", "ports": [port]}
+            ]
+            lease = await rig.kubectl.get(LEASE.ref("plndr-svcs-lock", "kube-system"))
+            assert lease["spec"]["holderIdentity"] == "one"
+
+    run_story(story())
+
+
+def test_without_an_annotation_a_service_stays_pending():
+    async def story() -> None:
+        async with a_rig("one") as rig:
+            await rig.create(SERVICE, a_service("web"))
+            await rig.create(ENDPOINT_SLICE, a_slice("web"))
+            await rig.floor.wait(120)
+
+            assert await rig.shown() == []
+
+    run_story(story())
+
+
+def test_ignored_services_and_those_of_another_class_are_left_alone():
+    async def story() -> None:
+        async with a_rig("one") as rig:
+            said = {ADDRESSES: "10.0.0.201", "kube-vip.io/ignore": "true"}
+            await rig.create(SERVICE, a_service("ignored", said))
+            await rig.serve("foreign", "10.0.0.202", loadBalancerClass="example.com/other")
+            await rig.serve("own", "10.0.0.203", loadBalancerClass="kube-vip.io/kube-vip-class")
+            await rig.serve("inner", "10.0.0.204", type="ClusterIP")
+            await rig.floor.wait(60)
+
+            assert [await rig.shown(name) for name in ("ignored", "foreign", "own", "inner")] == [
+                [],
+                [],
+                ["10.0.0.203"],
+                [],
+            ]
+
+    run_story(story())
+
+
+def test_before_its_node_is_initialised_kube_vip_does_not_run():
+    async def story() -> None:
+        async with a_rig("one", initialise=False) as rig:
+            await rig.serve()
+            await rig.floor.wait(120)
+            assert await rig.shown() == []
+
+            await rig.initialise("one")
+            assert await rig.floor.until(rig.shown) <= 5
+
+    run_story(story())
+
+
+def test_only_ready_pods_are_reached_and_none_means_refused():
+    async def story() -> None:
+        async with a_rig("one") as rig:
+            await rig.serve()
+            await rig.floor.until(rig.ask())
+            await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0", ready=False), a_pod("web-1")))
+            await rig.floor.wait(1)
+            assert {await rig.ask()() for _ in range(4)} == {"web-1"}
+
+            await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0"), a_pod("web-1")))
+            await rig.floor.wait(1)
+            assert {await rig.ask()() for _ in range(4)} == {"web-0", "web-1"}
+
+            await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0", ready=False)))
+            await rig.floor.wait(1)
+            assert await rig.ask()() == ""
+            assert await rig.shown() == ["10.0.0.200"]  # the address stays; nobody is home
+
+    run_story(story())
+
+
+def test_endpoints_count_where_there_is_no_slice():
+    async def story() -> None:
+        async with a_rig("one") as rig:
+            await rig.create(SERVICE, a_service("web", {ADDRESSES: "10.0.0.200"}))
+            target = {"kind": "Pod", "name": "old-0", "namespace": "default"}
+            subset = {
+                "addresses": [{"ip": "10.42.0.9", "targetRef": target}],
+                "ports": [{"name": "http", "port": 8080}],
+            }
+            await rig.create(ENDPOINTS, new_object(ENDPOINTS, "web", "default", subsets=[subset]))
+            await rig.floor.until(rig.ask())
+
+            assert await rig.ask()() == "old-0"
+
+    run_story(story())
+
+
+def test_local_traffic_policy_reaches_only_pods_of_the_node_that_has_the_address():
+    async def story() -> None:
+        async with a_rig("one") as rig:
+            await rig.serve(externalTrafficPolicy="Local")
+            await rig.floor.until(rig.ask())
+            await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0", node="elsewhere")))
+            await rig.floor.wait(1)
+            refused = await rig.ask()()
+            await rig.kubectl.patch(WEB, {"spec": {"externalTrafficPolicy": "Cluster"}})
+            await rig.floor.wait(1)
+
+            assert (refused, await rig.ask()()) == ("", "web-0")
+
+    run_story(story())
+
+
+def test_a_client_with_affinity_meets_the_same_pod_again():
+    async def story() -> None:
+        async with a_rig("one") as rig:
+            await rig.serve(sessionAffinity="ClientIP")
+            await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0"), a_pod("web-1")))
+            await rig.floor.until(rig.ask())
+
+            assert len({await rig.ask()() for _ in range(6)}) == 1
+
+    run_story(story())
+
+
+def test_another_address_moves_the_service_and_a_deleted_one_lets_go():
+    async def story() -> None:
+        async with a_rig("one") as rig:
+            await rig.serve()
+            await rig.floor.until(rig.ask())
+            await rig.kubectl.patch(WEB, {"metadata": {"annotations": {ADDRESSES: "10.0.0.210"}}})
+            await rig.floor.until(rig.ask("10.0.0.210"))
+            assert await rig.shown() == ["10.0.0.210"]
+            assert await rig.ask()() == ""
+
+            await rig.kubectl.delete(WEB)
+            await rig.floor.wait(1)
+            assert await rig.ask("10.0.0.210")() == ""
+
+    run_story(story())
+
+
+def test_two_services_share_an_address_by_their_ports_and_it_stays_with_the_second():
+    async def story() -> None:
+        async with a_rig("one") as rig:
+            await rig.serve()
+            other = {"name": "http", "port": 81, "targetPort": 8080, "protocol": "TCP"}
+            await rig.serve("second", ports=[other])
+            await rig.floor.until(rig.ask(port=81))
+            await rig.kubectl.delete(WEB)
+            await rig.floor.wait(1)
+
+            assert await rig.ask()() == ""
+            assert await rig.ask(port=81)() == "second-0"
+
+    run_story(story())
+
+
+def test_the_named_interface_has_to_be_there():
+    async def story() -> None:
+        async with a_rig("one") as rig:
+            said = {ADDRESSES: "10.0.0.200", "kube-vip.io/serviceInterface": "enp9s0"}
+            await rig.create(SERVICE, a_service("web", said))
+            await rig.floor.wait(30)
+            assert await rig.shown() == []
+            assert "failed to get interface enp9s0" in rig.floor.console("one")
+
+            said = {"metadata": {"annotations": {"kube-vip.io/serviceInterface": "enp1s0"}}}
+            await rig.kubectl.patch(WEB, said)
+            await rig.floor.until(rig.shown)
+
+    run_story(story())
+
+
+def test_an_address_of_another_network_is_shown_and_reaches_nobody():
+    async def story() -> None:
+        async with a_rig("one") as rig:
+            await rig.serve(address="172.16.0.9")
+            await rig.floor.until(rig.shown)
+            await rig.floor.wait(5)
+
+            assert await rig.ask("172.16.0.9")() == ""
+            assert "172.16.0.9 is outside of 10.0.0.0/24" in rig.floor.console("one")
+
+    run_story(story())
+
+
+# -- DHCP
+
+
+def test_dhcp_gives_an_address_on_an_interface_of_its_own_and_gets_it_back():
+    async def story() -> None:
+        async with a_rig("one") as rig:
+            await rig.floor.wait(5)
+            await rig.serve(address="0.0.0.0")
+            assert 2.9 <= await rig.floor.until(rig.shown) <= 4
+            found = await rig.kubectl.get(WEB)
+            given = (await rig.shown())[0]
+            said = annotations_of(found)
+            assert said["kube-vip.io/requestedIP"] == given
+            assert rig.floor.leases[said["kube-vip.io/hwaddr"]] == given
+            assert await rig.ask(given)() == "web-0"
+
+            await rig.kubectl.delete(WEB)
+            await rig.floor.wait(1)
+            assert given not in rig.floor.leases.values()
+            assert await rig.ask(given)() == ""
+
+    run_story(story())
+
+
+def test_without_the_macvlan_module_a_dhcp_service_stays_pending_and_a_pool_service_does_not():
+    async def story() -> None:
+        async with a_rig("one", **{"/etc/modprobe.d/minimal.conf": "blacklist  macvlan\n"}) as rig:
+            await rig.serve(address="0.0.0.0")
+            await rig.serve("pooled", "10.0.0.201")
+            await rig.floor.wait(60)
+
+            assert (await rig.shown(), await rig.shown("pooled")) == ([], ["10.0.0.201"])
+            assert "operation not supported (kernel module macvlan)" in rig.floor.console("one")
+
+    run_story(story())
+
+
+def test_without_a_dhcp_answer_nothing_happens_until_the_service_changes():
+    async def story() -> None:
+        async with a_rig("one") as rig:
+            rig.floor.dhcp = False
+            await rig.serve(address="0.0.0.0")
+            await rig.floor.wait(60)
+            rig.floor.dhcp = True
+            await rig.floor.wait(60)
+            assert await rig.shown() == []
+
+            await rig.kubectl.patch(WEB, {"metadata": {"labels": {"touched": "yes"}}})
+            await rig.floor.until(rig.shown)
+
+    run_story(story())
+
+
+# -- leaders
+
+
+def test_the_addresses_move_with_the_leader_and_dhcp_ones_stay_the_same():
+    async def story() -> None:
+        async with a_rig("one", "two", "three") as rig:
+            await rig.serve()
+            await rig.serve("leased", "0.0.0.0")
+            await rig.floor.until(lambda: rig.shown("leased"))
+            given = (await rig.shown("leased"))[0]
+            for name in ("web", "leased"):
+                there = change_slice(a_pod(f"{name}-0", node="three"))
+                await rig.kubectl.patch(ENDPOINT_SLICE.ref(f"{name}-abcde", "default"), there)
+            rig.kubectl.address = "10.0.0.13"
+
+            await rig.floor.cut_power("one")
+            assert await rig.ask()() == ""
+            spent = await rig.floor.until(rig.ask())
+            await rig.floor.until(rig.ask(given))
+            await rig.floor.wait(1)
+            hosts = [
+                annotations_of(await rig.kubectl.get(SERVICE.ref(name, "default")))["kube-vip.io/vipHost"]
+                for name in ("web", "leased")
+            ]
+
+            assert 5 <= spent <= 9  # the lease runs out, then one service after the other
+            assert hosts[0] in ("two", "three")
+            assert hosts[0] == hosts[1]
+            assert await rig.shown("leased") == [given]
+
+    run_story(story())
+
+
+def test_without_a_majority_of_etcd_the_addresses_are_gone():
+    async def story() -> None:
+        async with a_rig("one", "two") as rig:
+            await rig.serve()
+            await rig.floor.until(rig.ask())
+            leader = annotations_of(await rig.kubectl.get(WEB))["kube-vip.io/vipHost"]
+            await rig.floor.cut_power("two" if leader == "one" else "one")
+            assert await rig.ask()() == "web-0"  # the lease has some seconds left
+            await rig.floor.wait(10)
+            lost = await rig.ask()()
+            rig.floor.power_on("two" if leader == "one" else "one")
+            await rig.floor.until(rig.ask())
+
+            assert lost == ""
+
+    run_story(story())
+
+
+def test_a_pod_on_a_dead_node_does_not_answer_while_its_endpoint_is_still_ready():
+    async def story() -> None:
+        async with a_rig("one") as rig:
+            rig.floor.power_on("four", rig.cluster.worker("four"))
+            await rig.floor.until(lambda: rig._is_ready("four"))
+            await rig.serve()
+            await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0", node="four")))
+            await rig.floor.until(rig.ask())
+            await rig.floor.cut_power("four")
+            with pytest.raises(Unanswered, match="timed out: its node is down"):
+                await rig.ask()()
+
+    run_story(story())
