@@ -184,6 +184,10 @@ class Site:
         """Wait until nothing of any machine is left; the emulator takes its time to clear up."""
         await self._until(lambda found: not found)
 
+    async def only_left(self, what: str) -> None:
+        """Wait until that is all that is left."""
+        await self._until(lambda found: found == [what])
+
     async def until_gone(self, name: str) -> None:
         """Wait until the VM is no more; its disks may stay."""
         await self._until(lambda found: f"{kinds.VM.plural}/{name}" not in found)
@@ -323,6 +327,12 @@ class Desk:
                 if entry.name.isdigit() and program in (entry / "cmdline").read_bytes():
                     found.append(int(entry.name))
         return found
+
+    def exchange(self, driver: Path) -> None:
+        """From now on the host finds this driver."""
+        link = self.folder / "bin" / PROGRAM
+        link.unlink()
+        link.symlink_to(driver)
 
     def config(self, name: str) -> dict[str, Any]:
         """What the host wrote down of the machine."""

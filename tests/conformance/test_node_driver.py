@@ -22,6 +22,7 @@ from tests.conformance.node_driver_rig import (
     NETWORK,
     PLAIN,
     RANCHER_MACHINE,
+    STORAGE,
     Desk,
     Site,
     Told,
@@ -33,9 +34,9 @@ from tests.conformance.node_driver_rig import (
 )
 
 from windrow.emulator import kinds
-from windrow.emulator.faults import Fault, Refuse
+from windrow.emulator.faults import CONFLICT, Fault, LoseAnswer, Refuse
 from windrow.kube.objects import new_object
-from windrow.kube.refs import SECRET
+from windrow.kube.refs import PVC, SECRET
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -314,3 +315,90 @@ async def test_one_job_creates_and_another_removes_with_the_state_in_a_secret(
     removed = succeeded(await desk.run(*job, "rm", "-y", "--update-config", NAME, env=env))
     assert f"Successfully removed {NAME}" in removed
     await desk.site.nothing_left()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(LoseAnswer(), frozenset({"create"}), frozenset({"virtualmachines"}), times=1),
+        Fault(Refuse(500, "InternalError"), frozenset({"create"}), frozenset({"secrets"}), times=1),
+        Fault(Refuse(403, "Forbidden", "exceeded quota"), frozenset({"create"}), frozenset({"secrets"}), times=1),
+        Fault(Refuse(500, "InternalError"), frozenset({"get"}), frozenset({"virtualmachineinstances"}), times=1),
+        Fault(CONFLICT, frozenset({"update", "patch"}), frozenset({"virtualmachines"}), times=1),
+        Fault(LoseAnswer(), frozenset({"delete"}), frozenset({"virtualmachines"}), times=1),
+    ],
+    ids=lambda fault: f"{type(fault.effect).__name__}-{'-'.join([*fault.verbs, *fault.plurals])}",
+)  # fmt: skip
+async def test_whatever_fails_on_the_way_rm_leaves_nothing(desk: Desk, fault: Fault) -> None:
+    desk.site.harvester.faults.add(fault)
+    long = json.dumps({"bootcmd": ["x" * 2100]})
+
+    told = await desk.create(NAME, *PLAIN, "--harvester-user-data", long)
+    assert told.code in (0, 1), told.all
+
+    removed = await desk.run("rm", "-y", NAME)
+    if removed.code:
+        removed = await desk.run("rm", "-y", NAME)
+    succeeded(removed)
+    await desk.site.nothing_left()
+    assert desk.site.harvester.faults.struck(fault)
+
+
+async def test_disks_of_the_guest_cluster_go_along_when_rancher_says_so(desk: Desk) -> None:
+    """Rancher marks the VMs of a cluster that is deleted as a whole."""
+    succeeded(await desk.create(NAME, *PLAIN, "--harvester-cluster-name", "c1"))
+    api, label = desk.site.harvester.api.local(), "guestcluster.harvesterhci.io/name"
+    for name, cluster in (("pvc-ours", "c1"), ("pvc-theirs", "c2")):
+        spec = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": STORAGE,
+        }
+        await api.create(PVC, new_object(PVC, name, "default", labels={label: cluster}, spec=spec))
+    mark = {"harvesterhci.io/removeAllPersistentVolumeClaims": "true"}
+    await api.patch(kinds.VM.ref(NAME, "default"), {"metadata": {"annotations": mark}})
+
+    succeeded(await desk.run("rm", "-y", NAME))
+
+    await desk.site.only_left("persistentvolumeclaims/pvc-theirs")
+
+
+async def test_a_vm_that_took_over_the_name_stays_with_ours_and_goes_with_the_go_driver(
+    desk: Desk, driver: str
+) -> None:
+    succeeded(await desk.create(NAME, *PLAIN))
+    api, ref = desk.site.harvester.api.local(), kinds.VM.ref(NAME, "default")
+    mine = await api.get(ref)
+    await api.delete(ref)
+    await desk.site.until_gone(NAME)
+    spec = {**mine["spec"], "template": {**mine["spec"]["template"], "metadata": {}}}
+    await api.create(kinds.VM, new_object(kinds.VM, NAME, "default", annotations={}, spec=spec))
+
+    told = await desk.run("rm", "-y", NAME)
+
+    stays = await api.find(ref) is not None
+    assert stays == (driver == "ours"), told.all
+
+
+@pytest.mark.parametrize(("first", "second"), [("go", "ours"), ("ours", "go")])
+async def test_machines_of_one_driver_are_the_others_after_an_exchange(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    host = real_program(RANCHER_MACHINE)
+    async with a_site() as site:
+        desk = Desk(tmp_path / "desk", host, DRIVERS[first](), site)
+        succeeded(await desk.create(NAME, *PLAIN, "--harvester-cluster-name", "c1"))
+        before = desk.config(NAME)["Driver"]
+
+        desk.exchange(DRIVERS[second]())
+
+        assert succeeded(await desk.run("status", NAME)).splitlines()[0] == "Running"
+        assert succeeded(await desk.run("ip", NAME)).splitlines()[0] == before["IPAddress"]
+        succeeded(await desk.run("stop", NAME))
+        succeeded(await desk.run("start", NAME))
+        after = desk.config(NAME)["Driver"]
+        assert {key: after[key] for key in before if key in after} == {
+            key: value for key, value in before.items() if key in after
+        }
+        succeeded(await desk.run("rm", "-y", "--update-config", NAME, env=credential(site)))
+        await site.nothing_left()
