@@ -253,10 +253,15 @@ def build_info(interpreter: Interpreter, program: Path, modules: str) -> str:
     ]
     lines += [
         "compiled with:",
-        *(f"  {line}" for line in interpreter.compiler.splitlines()),
+        *(f"  {_with_version(line)}" for line in interpreter.compiler.splitlines()),
         "frozen modules and bytes:",
     ]
     return "\n".join([*lines, *(f"  {line}" for line in modules.splitlines()), ""])
+
+
+def _with_version(line: str) -> str:
+    """Kernel headers give their version as one number."""
+    return re.sub(r"\['(\d+)'\]", lambda found: ".".join(map(str, int(found[1]).to_bytes(3))), line)
 
 
 def write_results(interpreter: Interpreter, program: Path, modules: str, out: Path) -> Path:
