@@ -55,6 +55,7 @@ class Shop:
     asked: list[Path] = field(default_factory=list)
     answer: tuple[Flag, ...] | Exception = FLAGS
     answers_after: float = 0.1
+    takes_s: float = 0.5
     catalogue: Catalogue | None = None
     url: str = URL
     life_is_over: Callable[[], bool] = lambda: False
@@ -67,7 +68,7 @@ class Shop:
 
     async def fetch(self, url: str, write: Callable[[bytes], None]) -> None:
         self.fetched.append(url)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(self.takes_s)
         found = self.shelves.get(url) or DownloadFailed(f"{url} answered 404", "correct the URL")
         if isinstance(found, Exception):
             raise found

@@ -185,6 +185,41 @@ def test_a_driver_that_does_not_answer_is_given_ten_seconds(tmp_path: Path):
 # -- change ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("what", ["changed", "disabled", "deleted"])
+def test_a_download_that_nobody_waits_for_any_more_is_ended(tmp_path: Path, what: str):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            room.takes_s = 1e6
+            await room.add()
+            await room.wait(60)
+            during = await room.standing()
+            room.takes_s = 0.5
+            match what:
+                case "changed":
+                    room.shelves["https://mirror.example/noop"] = SECOND
+                    await room.change(url="https://mirror.example/noop", checksum=sha256(SECOND))
+                case "disabled":
+                    await room.change(active=False)
+                case _:
+                    await room.client.delete(NODE_DRIVER.ref("noop"))
+            await room.wait()
+
+            assert during["Downloaded"] == ("Unknown", "Downloading")
+            match what:
+                case "changed":
+                    assert (await room.condition()).reason == "Active"
+                    assert room.files() == room.files_of(SECOND)
+                case "disabled":
+                    assert (await room.condition()).reason == "Deactivated"
+                    assert room.files() == []
+                case _:
+                    with pytest.raises(NotFound):
+                        await room.get()
+                    assert room.files() == []
+
+    told(story)
+
+
 def test_a_changed_url_is_downloaded_again(tmp_path: Path):
     async def story() -> None:
         async with shop(tmp_path) as room:

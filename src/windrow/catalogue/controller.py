@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -62,8 +62,23 @@ Fetch = Callable[[str, Callable[[bytes], None]], Awaitable[None]]
 Aside = Callable[[Callable[[], T]], Awaitable[T]]
 
 
+_NOBODY = NodeDriver("", "", "", "", False)
+
+
 async def at_once(work: Callable[[], T]) -> T:
     return work()
+
+
+class Abandoned(Exception):
+    """What is being fetched is not asked for any more."""
+
+
+@dataclass(slots=True)
+class _Errand:
+    """A download under way, and the bell that calls it off."""
+
+    asked: tuple[str, str]
+    called_off: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Catalogue:
@@ -100,6 +115,7 @@ class Catalogue:
         self._recorder = Recorder(api, "windrow-catalogue", clock, chance)
         self._troubles: dict[str, Trouble] = {}
         self._told: dict[str, tuple[str, str, str]] = {}
+        self._errands: dict[str, _Errand] = {}
         self._is_reset = False
         self._started = asyncio.Event()
         self._drivers: WatchedCache[NodeDriver] = WatchedCache(
@@ -157,9 +173,23 @@ class Catalogue:
             if after is None or (before is not None and before.driver_name != after.driver_name):
                 for other in self._drivers.values():
                     self.controller.queue.add(other.name)
+            self._call_off(before, after)
             self._pass_on(before, after)
             if self._is_reset and self._knows_built_ins():
                 self._started.set()
+
+    def _call_off(self, before: NodeDriver | None, after: NodeDriver | None) -> None:
+        """End a download that nobody waits for any more: a server may take its time."""
+        errand = self._errands.get((after or before or _NOBODY).name)
+        if errand is None:
+            return
+        if (
+            after is None
+            or after.is_deleting
+            or not after.is_wanted
+            or (after.url, after.checksum) != errand.asked
+        ):
+            errand.called_off.set()
 
     def _pass_on(self, before: NodeDriver | None, after: NodeDriver | None) -> None:
         usable = [
@@ -296,6 +326,8 @@ class Catalogue:
                 log.info("NodeDriver %s: %s: %s", driver.name, type(action).__name__.lower(), action.because)
                 try:
                     await self._supply(raw, seen, action)
+                except Abandoned:
+                    return Changed("it is not asked for any more")
                 except Fault as fault:
                     spread = self._chance.between(0.9, 1.1)
                     before = self._troubles.get(driver.name)
@@ -321,10 +353,7 @@ class Catalogue:
         try:
             receipt = self._store.receive(action.checksum, driver.name)
             try:
-                if action.url.startswith("file:"):
-                    await self._aside(lambda: _copy(action.url, receipt.write))
-                else:
-                    await self._fetch(action.url, receipt.write)
+                await self._bring(driver, action, receipt.write)
                 await self._aside(receipt.keep)
             finally:
                 receipt.drop()
@@ -335,6 +364,27 @@ class Catalogue:
             raise Fault(
                 f"the driver cannot be read ({said})", "check spec.url and the network", "DownloadFailed"
             ) from error
+
+    async def _bring(self, driver: NodeDriver, action: Download, write: Callable[[bytes], None]) -> None:
+        """Fetch what the action names. Raises Abandoned when the object asks for something else meanwhile."""
+        if action.url.startswith("file:"):
+            await self._aside(lambda: _copy(action.url, write))
+            return
+        errand = self._errands[driver.name] = _Errand((action.url, action.checksum))
+        waits = [
+            asyncio.ensure_future(self._fetch(action.url, write)),
+            asyncio.ensure_future(errand.called_off.wait()),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if not waits[0].done():
+                raise Abandoned
+            waits[0].result()
+        finally:
+            del self._errands[driver.name]
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
 
     async def _offer(self, raw: Raw, seen: Seen, action: Offer) -> None:
         stored = action.stored

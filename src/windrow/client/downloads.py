@@ -225,7 +225,7 @@ def _explained(error: Exception, url: str, bounds: Bounds) -> DownloadFailed:
             reason = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
             return DownloadFailed(
                 f"the certificate of {host} is not trusted ({reason})",
-                "add its CA to those that downloads trust",
+                "add its CA to the system's, or name it in SSL_CERT_FILE",
             )
         case aiohttp.ClientConnectorDNSError():
             return DownloadFailed(f"the name of {host} is not known", "check the URL, and the resolver here")

@@ -274,7 +274,8 @@ async def test_a_server_without_tls_is_told(authority: Authority):
 async def test_a_server_whose_ca_is_not_known_is_not_trusted(tls: TLS):
     async with serving(tls, file=answer(body=FILE)) as server:
         with pytest.raises(
-            DownloadFailed, match=r"is not trusted .*; add its CA to those that downloads trust"
+            DownloadFailed,
+            match=r"is not trusted .*; add its CA to the system's, or name it in SSL_CERT_FILE",
         ):
             await Downloads().fetch(f"{server.url}/file", lambda data: None)
 
