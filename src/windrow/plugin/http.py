@@ -226,6 +226,8 @@ class Http:
             self._give_back(link)
         else:
             link.close()
+        if 300 <= head.status < 400:
+            raise self._sent_elsewhere(head)
         reply = Reply(head.status, content, head.headers.get("Content-Type", ""), dict(head.headers))
         return sentences.explained(reply, self.access)
 
@@ -496,6 +498,14 @@ class Http:
 
     def _unreachable(self, why: str, cure: str) -> Unreachable:
         return Unreachable(sentences.unreachable(self.access, why, cure))
+
+    def _sent_elsewhere(self, head: Head) -> KubeError:
+        """Redirects are not followed: the credential is for the server that the kubeconfig names."""
+        return ServerFailed(
+            f"{sentences.where(self.access)} answered {head.status} and sends to "
+            f"{head.headers.get('Location', 'nowhere')[:200]}; name the API server itself in the kubeconfig",
+            status=head.status,
+        )
 
     def broken(self, request: Request, error: BaseException) -> KubeError:
         """What a connection that broke after we began to write means."""

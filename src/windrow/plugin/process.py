@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import socket
 import time
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from threading import Thread
 
 from windrow.plugin.disk import Disk
@@ -36,7 +36,7 @@ def serve(listener: int, started: float, argv: Sequence[str], env: Mapping[str, 
     edge = Edge(
         argv=argv,
         env=dict(env),
-        now=lambda: datetime.now(UTC),
+        now=_steady_clock(),
         monotonic=time.monotonic,
         sleep=time.sleep,
         chance=chance,
@@ -47,3 +47,9 @@ def serve(listener: int, started: float, argv: Sequence[str], env: Mapping[str, 
     service = Service(Methods(Driver(edge), Teller(STANDARD_ERROR).say), lifetime, time.sleep)
     Thread(target=service.accept, args=(socket.socket(fileno=listener),), daemon=True).start()
     return lifetime.wait()
+
+
+def _steady_clock() -> Callable[[], datetime]:
+    """The time of day for measuring waits: whoever sets the machine's clock cuts none of them short."""
+    begun, zero = datetime.now(UTC), time.monotonic()
+    return lambda: begun + timedelta(seconds=time.monotonic() - zero)

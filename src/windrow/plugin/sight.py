@@ -24,8 +24,10 @@ def look(configuration: Configuration) -> Talk[dict[str, Any]]:
     """One look, no waiting. Raises Refused where nothing tells whose the VM is, and what says nothing of it."""
     vmi_ref = VMI.ref(configuration.machine_name, configuration.vm_namespace)
     secret = secret_ref(configuration.vm_namespace, configuration.machine_name)
-    wanted = (requests.get(configuration.ref), requests.get(vmi_ref), requests.get(secret))
-    raw, raw_vmi, raw_secret = yield Gather(wanted, f"look at {configuration.machine_name}")
+    wanted = [requests.get(configuration.ref), requests.get(vmi_ref)]
+    if not configuration.vm_uid:  # it is just being made, and may lack its document still
+        wanted.append(requests.get(secret))
+    raw, raw_vmi, *raw_secret = yield Gather(tuple(wanted), f"look at {configuration.machine_name}")
     where = f"{configuration.vm_namespace}/{configuration.machine_name}"
     if says_gone(raw, configuration.machine_name):
         return {"presence": "missing", "because": f"Harvester has no VM {where}"}
@@ -40,7 +42,7 @@ def look(configuration: Configuration) -> Talk[dict[str, Any]]:
         raise raw_vmi
     vmi = None if isinstance(raw_vmi, NotFound) else read_vmi(raw_vmi)
     host = yield from _host(vmi)
-    return _shown(raw, vmi, host) | {"complete": not says_gone(raw_secret, secret.name)}
+    return _shown(raw, vmi, host) | {"complete": not any(says_gone(each, secret.name) for each in raw_secret)}
 
 
 def _shown(raw: Mapping[str, Any], vmi: Vmi | None, host: Host | None) -> dict[str, Any]:

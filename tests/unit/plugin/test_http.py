@@ -237,6 +237,16 @@ def test_a_kubeconfig_that_runs_a_program_is_refused_by_its_name():
         an_http("https://h.example", Access("", exec=Exec("aws")))
 
 
+@pytest.mark.parametrize("method", ["send", "watch"])
+def test_a_server_that_sends_elsewhere_is_not_followed(method: str):
+    with (
+        a_server(lambda request: answer(b"", 302, Location="https://elsewhere/")) as server,
+        pytest.raises(ServerFailed, match="302 and sends to https://elsewhere/; name the API server itself"),
+    ):
+        getattr(an_http(server.port), method)(WATCH)
+    assert len(server.requests) == 1
+
+
 # --- watches
 
 
