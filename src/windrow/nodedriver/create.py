@@ -184,11 +184,18 @@ _FINAL = (Denied, Invalid, BadRequest, NotFound)
 def raise_refusal(error: KubeError, what: str) -> None:
     """Raise Refused where Harvester's answer is a no to this very object; return where it may change by itself.
 
-    A 404 to a POST means that the namespace does not exist; a 403 that speaks of quota is about the object, any
+    A 404 of the API server to a POST means that the namespace does not exist; a 403 that speaks of quota is about the object, any
     other 403 about the credential.
     """
-    if isinstance(error, _FINAL) or (isinstance(error, Forbidden) and "exceeded quota" in error.message):
+    if (isinstance(error, _FINAL) and not _is_no_answer(error)) or (
+        isinstance(error, Forbidden) and "exceeded quota" in error.message
+    ):
         text = error.message.partition("denied the request: ")[2] or error.message
         raise Refused(
             Problem(f"Harvester refuses {what}: {text}", "change what it names, or make room for it")
         ) from error
+
+
+def _is_no_answer(error: KubeError) -> bool:
+    """A 404 page of something in between, which knows nothing of the object."""
+    return isinstance(error, NotFound) and not error.reason

@@ -11,7 +11,7 @@ from windrow.harvester.kinds import IMAGE, KEY_PAIR, NETWORK
 from windrow.harvester.networks import Network, read_network
 from windrow.harvester.storage_classes import ClaimModes, StorageClass, read_storage_class
 from windrow.kube import requests
-from windrow.kube.errors import Forbidden, KubeError, NotFound
+from windrow.kube.errors import Forbidden, KubeError, NotFound, says_gone
 from windrow.kube.refs import STORAGE_CLASS, Ref
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.problems import Problem
@@ -105,7 +105,7 @@ def _read(refs: Sequence[Ref]) -> Talk[Found]:
     for ref, answer in zip(wanted, answers, strict=True):
         if not isinstance(answer, KubeError):
             readings[ref] = READERS[ref.kind](answer)
-        elif isinstance(answer, NotFound | Forbidden):
+        elif isinstance(answer, Forbidden) or says_gone(answer, ref.name):
             errors[ref] = answer
         else:
             raise answer

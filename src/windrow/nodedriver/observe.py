@@ -10,7 +10,7 @@ from windrow.harvester.instances import read_vmi
 from windrow.harvester.kinds import VMI
 from windrow.harvester.vms import read_vm
 from windrow.kube import requests
-from windrow.kube.errors import KubeError, NotFound, says_gone
+from windrow.kube.errors import KubeError, says_gone
 from windrow.kube.refs import Ref
 from windrow.nodedriver.state import Shown, judge_state
 from windrow.nodedriver.steps import Gather, Talk
@@ -35,9 +35,9 @@ def look_at(ref: Ref) -> Talk[Look | None]:
         return None
     if isinstance(vm, KubeError):
         raise vm
-    if isinstance(vmi, KubeError) and not isinstance(vmi, NotFound):
+    if isinstance(vmi, KubeError) and not says_gone(vmi, ref.name):
         raise vmi
-    instance = None if isinstance(vmi, NotFound) else read_vmi(vmi)
+    instance = None if isinstance(vmi, KubeError) else read_vmi(vmi)
     shown = judge_state(read_vm(vm), instance)
     if instance is None:
         return Look(shown, raw_vm=vm)

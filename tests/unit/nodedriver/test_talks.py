@@ -673,6 +673,28 @@ def test_a_vm_that_lost_its_marks_is_neither_removed_nor_taken_for_gone(way: str
     assert shelf.objects == before
 
 
+PAGE = Reply(404, b"404 page not found", "text/plain")
+
+
+@pytest.mark.parametrize(
+    ("method", "last"),
+    [("GET", "virtualmachineimages/image"), ("POST", "virtualmachines"), ("POST", "secrets")],
+)
+def test_a_404_of_something_in_between_refuses_nothing(way: str, method: str, last: str) -> None:
+    shelf = a_shelf()
+    shelf.answer(method, last, PAGE)
+    with pytest.raises(NotFound, match="page not found"):
+        ordered(shelf, way)
+    assert ordered(shelf, way).vm_uid
+
+
+def test_a_404_of_something_in_between_stops_no_machine(way: str) -> None:
+    shelf = Shelf((REF, a_vm()))
+    shelf.answer("GET", "virtualmachineinstances/m", PAGE)
+    with pytest.raises(NotFound, match="page not found"):
+        shelf.run_both_ways(lambda: look_at(REF), way)
+
+
 @pytest.mark.parametrize("talk", [lambda: remove(BASE, frozenset()), lambda: look_at(REF)])
 def test_a_404_that_does_not_name_the_vm_is_not_its_end(way: str, talk: Any) -> None:
     shelf = Shelf((REF, a_vm("own")), (SECRET_REF, {"metadata": OURS}))
