@@ -28,7 +28,7 @@ from typing import Any
 
 from windrow.client.cache import Cache
 from windrow.cloudinit.agent import lend_agent
-from windrow.formats.json import dumps, loads
+from windrow.formats.json import dumps
 from windrow.machines.board import Board, dated
 from windrow.machines.connections import Credentials, Dial
 from windrow.machines.plugin_access import CredentialFields, KeyRing, Keys
@@ -567,7 +567,7 @@ class PluginMachines:
         vm_uid: str = "",
     ) -> None:
         """Write down what the driver holds of the machine, before and after what it does."""
-        memory = charge.seal(keys.fields).close(loads(await plugin.get_config()))
+        memory = charge.seal(keys.fields).close(await plugin.get_memory())
         ours = {
             **{
                 key: value for key, value in charge.memory.items() if key in ("WindrowClaims", "WindrowVMUID")

@@ -6,6 +6,7 @@ words: only those that say of exactly this machine that it is not there are take
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -30,6 +31,7 @@ _STATES: dict[int, Any] = {
     wire.STARTING: "starting",
     wire.ERROR: "failed",
 }
+_ADDRESS = re.compile(r"[0-9A-Za-z.:%_-]{1,253}")
 _WORDS = frozenset(
     {"", "provisioning", "starting", "running", "stopping", "stopped", "failed", "migrating", "deleting"}
 )
@@ -104,7 +106,9 @@ async def _look_any(plugin: Plugin, charge: Charge) -> Sighting:
         address = (await plugin.call("GetIP")).strip()
     except DriverSaid as said:
         return replace(shown, state="running", because=said.text)
-    return replace(shown, state="running", addresses=(address,) if address else ())
+    if not _ADDRESS.fullmatch(address):
+        return replace(shown, state="running", because=f"its driver gives {address[:80]!r} as its address")
+    return replace(shown, state="running", addresses=(address,))
 
 
 def mend(

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from windrow.formats.json import NotJson, loads
 from windrow.machines.children import Child
 from windrow.wire import dockermachine as wire
 from windrow.wire.gob import EMPTY, Type, fits
@@ -48,6 +49,7 @@ LAST_LINES = 5
 LOGGED = 2000
 HIDDEN_FROM = 6  # shorter secrets would hide half of every line
 SECRET_FROM, CERTAINLY = 16, 24
+CONFIG_LIMIT = 256 * 1024  # it is kept in the ledger
 TOLD = 1500  # of an error's text: a panic comes with its whole stack
 
 _NAMED = re.compile(
@@ -174,6 +176,20 @@ class Plugin:
 
     async def get_config(self) -> bytes:
         return bytes(await self.call("GetConfigRaw"))
+
+    async def get_memory(self) -> dict[str, Any]:
+        """The driver's configuration as an object, as it would be kept. Raises PluginUnusable where it is none."""
+        raw = await self.get_config()
+        try:
+            memory = loads(raw) if len(raw) <= CONFIG_LIMIT else None
+        except NotJson:
+            memory = None
+        if not isinstance(memory, dict):
+            raise PluginUnusable(
+                f"{self._words.name} keeps a configuration that is no JSON object of at most {CONFIG_LIMIT} bytes",
+                _REPLACE_IT,
+            )
+        return memory
 
     async def get_flags(self) -> tuple[wire.Flag, ...]:
         """The create flags, in the driver's order. Raises PluginUnusable for flags of an unknown kind."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.machines.binaries import a_binary, noop_driver
+from tests.unit.machines.binaries import a_binary, noop_driver, our_driver
 
 from windrow.machines.plugins import (
     DriverSaid,
@@ -219,6 +220,37 @@ serve({'GetState': lambda _: 'Running'})"""
     with pytest.raises(PluginUnusable, match="GetState"):
         async with plugins.open(body) as plugin:
             await plugin.call("GetState")
+
+
+@pytest.mark.parametrize("kept", ["b'no json'", "b'[]'", "b'{' + b' ' * 1_000_000 + b'}'"])
+async def test_a_configuration_that_cannot_be_kept_is_said(plugins: Plugins, kept: str) -> None:
+    async with plugins.open(f"serve({{'GetConfigRaw': lambda _: {kept}}})") as plugin:
+        with pytest.raises(PluginUnusable, match="no JSON object"):
+            await plugin.get_memory()
+
+
+async def test_a_plugin_whose_host_is_killed_ends_by_itself(tmp_path: Path) -> None:
+    binary = our_driver(tmp_path)
+    program = f"""
+import asyncio, pathlib
+from windrow.machines.plugins import open_plugin
+async def main():
+    async with open_plugin(pathlib.Path({str(binary)!r}), "harvester", env={{}}) as plugin:
+        print(plugin.pid, flush=True)
+        await asyncio.sleep(60)
+asyncio.run(main())
+"""
+    host = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
+    assert host.stdout is not None
+    pid = int(await host.stdout.readline())
+    assert _is_alive(pid)
+    host.kill()
+    await host.wait()
+
+    deadline = time.monotonic() + 15
+    while _is_alive(pid):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
 
 
 async def test_a_plugin_that_ignores_close_and_sigterm_is_killed(plugins: Plugins) -> None:
