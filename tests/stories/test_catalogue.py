@@ -410,6 +410,42 @@ def test_where_harvester_is_not_built_in_another_one_may_be_it_and_the_managers_
     told(story)
 
 
+def test_annotations_that_say_more_about_its_fields_change_its_kind_at_once(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            await room.add()
+            await room.wait()
+            change = {"annotations": {"defaults": "cpuCount:4", "passwordFields": "userData"}}
+            await room.client.patch(NODE_DRIVER.ref("noop"), {"metadata": change})
+            await room.wait()
+
+            made = await room.client.create(NOOP_CONFIG, new_object(NOOP_CONFIG, "small", "fleet-default"))
+            assert made["cpuCount"] == "4"
+            assert (len(room.fetched), len(room.asked)) == (1, 2)
+            assert (await room.condition()).status == "True"
+
+    told(story)
+
+
+def test_a_driver_that_is_made_anew_is_tried_anew(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            room.answer = (Flag("string", "noop-kind", "", "", ""),)
+            await room.add()
+            await room.wait()
+            refused = await room.condition()
+            room.answer = FLAGS
+            await room.client.delete(NODE_DRIVER.ref("noop"))
+            await room.wait(0.01)
+            await room.add()
+            await room.wait()
+
+            assert refused.reason == "SchemaRefused"
+            assert (await room.condition()).status == "True"
+
+    told(story)
+
+
 # -- the built-in one --------------------------------------------------------------------------------------------
 
 

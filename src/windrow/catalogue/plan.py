@@ -16,7 +16,7 @@ from typing import Any
 
 from windrow.catalogue.faults import Fault
 from windrow.catalogue.reading import NodeDriver, show_url
-from windrow.catalogue.schemas import is_current, is_deleted, is_ours, kind_of
+from windrow.catalogue.schemas import find_origin, is_current, is_deleted, is_ours, kind_of
 from windrow.catalogue.store import Stored
 
 # -- what is seen ------------------------------------------------------------------------------------------------
@@ -27,7 +27,7 @@ class Trouble:
     """What went wrong the last time, with what was asked for then. `again` is None where only a change helps."""
 
     fault: Fault
-    asked: tuple[str, str]
+    asked: tuple[object, ...]
     failures: int
     since: datetime
     again: datetime | None
@@ -50,8 +50,10 @@ class Seen:
     trouble: Trouble | None = None
 
     @property
-    def asked(self) -> tuple[str, str]:
-        return self.driver.url, self.driver.checksum
+    def asked(self) -> tuple[object, ...]:
+        """Everything that an attempt depends on: where one of it differs, what failed may not fail again."""
+        driver = self.driver
+        return driver.uid, driver.url, driver.checksum, driver.hints
 
 
 # -- what is done ------------------------------------------------------------------------------------------------
@@ -166,7 +168,9 @@ def _plan_supply(seen: Seen) -> Plan:
         return Plan(fault=fault)
     if not driver.is_applied:
         return Plan(Offer(seen.stored, _why_new(seen)))
-    if not (seen.keeps_kind or is_current(seen.crd, seen.stored.name, driver.checksum)):
+    if not (
+        seen.keeps_kind or is_current(seen.crd, seen.stored.name, find_origin(driver.checksum, driver.hints))
+    ):
         because = f"{driver.config_kind} is not defined as this driver has it"
         return Plan(Offer(seen.stored, because))
     return _plan_switch(driver)

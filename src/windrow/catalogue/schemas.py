@@ -7,6 +7,7 @@ The fields of HarvesterConfig are the same by these rules, but its definition is
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ from typing import Any, Literal
 from windrow.catalogue.faults import Fault
 from windrow.catalogue.kinds import machine_config
 from windrow.catalogue.reading import NO_HINTS, Hints
+from windrow.formats.json import dumps
 from windrow.kube.objects import Raw, annotations_of, dig, labels_of, new_object
 from windrow.kube.refs import CRD, Kind
 from windrow.wire.dockermachine import Flag
 
 # Rancher's own label on what it makes of a driver.
 DRIVER_LABEL = "io.cattle.node_driver.name"
-MADE_FROM = "windrow.io/node-driver-checksum"
+MADE_FROM = "windrow.io/made-from"
 MADE_BY = "windrow.io/schema-revision"
 REVISION = "1"
 
@@ -98,8 +100,21 @@ def _field(flag: Flag, hints: Hints) -> Field:
     raise _refused(f"its create flag {flag.name!r} is of the unknown type {flag.kind!r}")
 
 
-def render_crd(driver: str, fields: Sequence[Field], checksum: str) -> Raw:
-    """The definition of the driver's machine config kind. `checksum` says what it was made from."""
+def find_origin(checksum: str, hints: Hints = NO_HINTS) -> str:
+    """What a definition is made from, in one word: another word, another definition."""
+    if hints == NO_HINTS:
+        return checksum
+    told = [
+        sorted(hints.private),
+        sorted(hints.passwords),
+        sorted(hints.defaults.items()),
+        sorted(hints.aliases.items()),
+    ]
+    return f"{checksum}+{hashlib.sha256(dumps(told)).hexdigest()[:16]}"
+
+
+def render_crd(driver: str, fields: Sequence[Field], origin: str) -> Raw:
+    """The definition of the driver's machine config kind. `origin` says what it was made from."""
     kind = kind_of(driver)
     names = {
         "kind": kind.kind,
@@ -126,7 +141,7 @@ def render_crd(driver: str, fields: Sequence[Field], checksum: str) -> Raw:
         CRD,
         kind.qualified,
         labels={DRIVER_LABEL: driver},
-        annotations={MADE_FROM: checksum, MADE_BY: REVISION},
+        annotations={MADE_FROM: origin, MADE_BY: REVISION},
         spec={"group": kind.group, "scope": "Namespaced", "names": names, "versions": [version]},
     )
 
@@ -153,13 +168,13 @@ def is_ours(crd: Mapping[str, Any]) -> bool:
     return MADE_FROM in annotations_of(crd)
 
 
-def is_current(crd: Mapping[str, Any] | None, driver: str, checksum: str) -> bool:
-    """Whether the definition is what would be made of the driver with that checksum now."""
+def is_current(crd: Mapping[str, Any] | None, driver: str, origin: str) -> bool:
+    """Whether the definition is what would be made of the driver now, from that origin."""
     if crd is None or is_deleted(crd):
         return False
     annotations = annotations_of(crd)
     made = (labels_of(crd).get(DRIVER_LABEL), annotations.get(MADE_FROM), annotations.get(MADE_BY))
-    return made == (driver, checksum, REVISION)
+    return made == (driver, origin, REVISION)
 
 
 def is_deleted(crd: Mapping[str, Any]) -> bool:

@@ -26,7 +26,7 @@ from windrow.catalogue.plan import (
     next_trouble,
     plan_driver,
 )
-from windrow.catalogue.reading import NodeDriver
+from windrow.catalogue.reading import NO_HINTS, Hints, NodeDriver
 from windrow.catalogue.schemas import read_fields, render_crd
 from windrow.catalogue.store import Stored
 from windrow.nodedriver.schema import harvester_config_crd
@@ -52,7 +52,7 @@ def in_use(**fields: Any) -> Seen:
     return seen(a_driver(is_claimed=True, status=APPLIED, **fields), stored=STORED, crd=CRD)
 
 
-def trouble(again: datetime | None, asked: tuple[str, str] = (URL, SUM)) -> Trouble:
+def trouble(again: datetime | None, asked: tuple[object, ...] = ("u", URL, SUM, NO_HINTS)) -> Trouble:
     return Trouble(Fault("it broke", "mend it", "DownloadFailed"), asked, 1, NOON, again)
 
 
@@ -79,12 +79,17 @@ STEPS: dict[str, tuple[Seen, type]] = {
         replace(in_use(), crd=render_crd("noop", (), NEW)),
         Offer,
     ),
+    "its annotations say more about its fields": (in_use(hints=Hints(passwords=frozenset("a"))), Offer),
     "its kind is kept by the manager": (
         replace(in_use(), crd=harvester_config_crd(), keeps_kind=True),
         Activate,
     ),
     "broken, and the time has come": (seen(trouble=trouble(NOON)), Download),
-    "broken, and asked for otherwise since": (seen(trouble=trouble(None, (OTHER, SUM))), Download),
+    "broken, and asked for otherwise since": (
+        seen(trouble=trouble(None, ("u", OTHER, SUM, NO_HINTS))),
+        Download,
+    ),
+    "broken, and made anew since": (seen(trouble=trouble(None, ("v", URL, SUM, NO_HINTS))), Download),
     "built in": (seen(a_driver(url="local://", checksum="", own_kind="HarvesterConfig")), Activate),
     "built in, switched off": (seen(a_driver(active=False, own_kind="HarvesterConfig")), Deactivate),
     "deleted": (seen(a_driver(is_claimed=True, is_deleting=True, status=APPLIED)), Remove),

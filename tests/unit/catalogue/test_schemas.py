@@ -11,6 +11,7 @@ from windrow.catalogue.reading import Hints, read_hints
 from windrow.catalogue.schemas import (
     Field,
     field_name,
+    find_origin,
     is_current,
     is_ours,
     kind_of,
@@ -163,6 +164,15 @@ def test_the_definition_is_one_that_an_api_server_takes_and_knows_what_it_was_ma
     assert not is_current(crd, "other", "d" * 64)
     assert not is_current(None, "noop", "d" * 64)
     assert not is_ours(harvester_config_crd())
+
+
+def test_the_origin_of_a_definition_is_the_file_and_what_annotations_say():
+    more = Hints(defaults={"a": "b"})
+
+    assert find_origin("d" * 64) == "d" * 64
+    assert find_origin("d" * 64, more) != find_origin("d" * 64)
+    assert find_origin("d" * 64, more) != find_origin("e" * 64, more)
+    assert find_origin("d" * 64, Hints(defaults={"a": "b"})) == find_origin("d" * 64, more)
 
 
 def properties(crd: dict[str, Any]) -> dict[str, Any]:
