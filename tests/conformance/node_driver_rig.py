@@ -36,6 +36,7 @@ from windrow.kube.requests import Event, Reply, Request
 from windrow.values.chance import Chance
 
 RANCHER_MACHINE = "WINDROW_RANCHER_MACHINE"
+DOCKER_MACHINE = "WINDROW_DOCKER_MACHINE"
 GO_DRIVER = "WINDROW_GO_NODE_DRIVER"
 OUR_DRIVER = "WINDROW_DRIVER_ELF"
 
@@ -47,7 +48,7 @@ KEY_PAIR = "default/keys"
 # What a host asks a guest over SSH, answered as a Debian with Docker would.
 SSH = """#!/bin/sh
 case "$*" in
-  *os-release*) echo 'ID=debian'; echo 'VERSION_ID="13"'; echo 'NAME="Debian"' ;;
+  *os-release*) [ ! -e "$HOME/no-system" ] || exit 1; echo 'ID=debian'; echo 'VERSION_ID="13"'; echo 'NAME="Debian"' ;;
   *netstat*) echo 'tcp6 0 0 :::2376 :::* LISTEN' ;;
   *"docker --version"*) echo 'Docker version 27.0.0, build 0' ;;
 esac
@@ -252,6 +253,7 @@ class Desk:
             "TMPDIR": str(self.folder / "tmp"),
             "MACHINE_STORAGE_PATH": str(self.folder / "machines"),
             "LANG": "C.UTF-8",
+            "MACHINE_BUGSNAG_API_TOKEN": "no-report",  # docker-machine reports what fails to its makers otherwise
             "HTTP_PROXY": self.site.proxy_url,
             "HTTPS_PROXY": self.site.proxy_url,
         }

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from tests.conformance.node_driver_rig import (
+    DOCKER_MACHINE,
     GO_DRIVER,
     IMAGE,
     NETWORK,
@@ -402,3 +403,29 @@ async def test_machines_of_one_driver_are_the_others_after_an_exchange(
         }
         succeeded(await desk.run("rm", "-y", "--update-config", NAME, env=credential(site)))
         await site.nothing_left()
+
+
+async def test_the_host_of_docker_without_arguments_for_its_plugins_is_served_as_well(
+    driver: str, tmp_path: Path
+) -> None:
+    """docker/machine, the older dialect. It would dial the machine's Docker past every proxy at the end of `create`,
+    so the guest does not tell its system until then."""
+    host = real_program(DOCKER_MACHINE)
+    async with a_site() as site:
+        desk = Desk(tmp_path / "desk", host, DRIVERS[driver](), site)
+        silence = desk.folder / "home" / "no-system"
+        silence.touch()
+        assert "rror detecting OS" in refused(await desk.create(NAME, *PLAIN, script=False), 1)
+        silence.unlink()
+
+        assert succeeded(await desk.run("status", NAME)).splitlines()[0] == "Running"
+        address = succeeded(await desk.run("ip", NAME)).splitlines()[0]
+        assert address.startswith("192.168.50.")
+        assert succeeded(await desk.run("url", NAME)).splitlines()[0] == f"tcp://{address}:2376"
+        for command in ("stop", "start", "restart", "kill"):
+            succeeded(await desk.run(command, NAME))
+        assert NAME in succeeded(await desk.run("ls", "--filter", "state=Stopped"))
+        succeeded(await desk.run("rm", "-y", NAME))
+        assert not desk.knows(NAME)
+        await site.nothing_left()
+        assert not desk.plugins()
