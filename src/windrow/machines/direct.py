@@ -32,13 +32,14 @@ from windrow.machines.port import (
 )
 from windrow.nodedriver import power as powers
 from windrow.nodedriver.check import check
-from windrow.nodedriver.configuration import Configuration, read_fields, read_memory, write_memory
+from windrow.nodedriver.configuration import Configuration, read_fields, write_memory
 from windrow.nodedriver.create import order
 from windrow.nodedriver.plans import planned_claims
 from windrow.nodedriver.remove import find, remove
 from windrow.nodedriver.rewrite import rewrite
 from windrow.nodedriver.rules import find_problems
 from windrow.nodedriver.steps import answer
+from windrow.nodedriver.stored import read_memory
 from windrow.reconcile.alarm import either
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock

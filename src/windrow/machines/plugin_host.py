@@ -54,8 +54,9 @@ from windrow.machines.port import (
     Sighting,
     planned_memory,
 )
-from windrow.nodedriver.configuration import read_fields, read_memory
+from windrow.nodedriver.configuration import read_fields
 from windrow.nodedriver.plans import planned_claims
+from windrow.nodedriver.stored import read_memory
 from windrow.reconcile.alarm import either
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock

@@ -8,7 +8,7 @@ between drivers. Our own keys start with `Windrow`; Go ignores them. A bootstrap
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from windrow.formats.json import dumps
@@ -177,48 +177,7 @@ def write_memory(configuration: Configuration) -> dict[str, Any]:
 
 
 class BadMemory(ValueError):
-    """A stored configuration holds a value of the wrong type."""
-
-
-def read_memory(memory: Mapping[str, Any], onto: Configuration | None = None) -> Configuration:
-    """The configuration in `memory`, of any driver version: missing keys keep their value, unknown ones are ignored,
-    null changes nothing, keys match in any case. Raises BadMemory in Go's words.
-
-    `DiskSize` may be a number, as v0.6.0 wrote it.
-    """
-    before = onto or Configuration()
-    names = {key.lower(): (key, name) for key, name in KEYS.items()}
-    changes: dict[str, Any] = {}
-    for given, value in memory.items():
-        key, name = names.get(given.lower(), ("", ""))
-        if not name or value is None:
-            continue
-        changes[name] = _stored(key, value, getattr(before, name))
-    return replace(before, **changes)
-
-
-def _stored(key: str, value: Any, before: Any) -> Any:
-    if key in _STRUCTURES:
-        problems: list[Problem] = []
-        read = _STRUCTURES[key][0](value, problems)
-        if problems:
-            raise BadMemory(f"error unmarshalling driver config JSON: {problems[0].fact}")
-        return read
-    if key == "WindrowClaims":
-        return tuple(value)
-    if key == "DiskSize" and isinstance(value, int):
-        return str(value)
-    if type(value) is not type(before):
-        raise BadMemory(
-            "error unmarshalling driver config JSON: json: cannot unmarshal "
-            f"{_GO_KINDS.get(type(value), 'object')} into Go struct field targetDriver.{key} "
-            f"of type {_GO_TYPES[type(before)]}"
-        )
-    return value
-
-
-_GO_KINDS: dict[type, str] = {str: "string", int: "number", float: "number", bool: "bool", list: "array"}
-_GO_TYPES: dict[type, str] = {str: "string", int: "int", bool: "bool"}
+    """A stored configuration holds a value of the wrong type, or is no JSON at all."""
 
 
 def _affinity_text(value: Any) -> str:

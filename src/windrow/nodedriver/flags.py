@@ -14,16 +14,14 @@ from windrow.formats.json import NotJson, dumps, loads
 from windrow.formats.yaml import NotYaml, load
 from windrow.nodedriver.configuration import KEYS, Configuration
 from windrow.nodedriver.go_json import GoJsonError, decode, legal_text
-from windrow.nodedriver.go_shapes import STRUCTURES
+from windrow.nodedriver.go_shapes import STRUCTURES, read_structure
 from windrow.nodedriver.options import OPTIONS, Option
 from windrow.nodedriver.plain_text import plain_text
 from windrow.nodedriver.problems import Problem, Refused, errors
 from windrow.nodedriver.rules import find_problems
-from windrow.nodedriver.wishes import read_cards, read_devices, read_disks
 from windrow.values.chance import Chance
 
 _ZERO: Mapping[str, str | int | bool] = {"string": "", "int": 0, "bool": False}
-_READ_STRUCTURE = {"DiskInfo": read_disks, "NetworkInfo": read_cards, "VGPUInfo": read_devices}
 
 # In which order the Go driver comes to the fields it finds faults in, and names the first; any other comes later.
 _GO_ORDER = ("enableSecureBoot", "sshPrivateKeyPath", "diskInfo", "networkInfo", "networkData")
@@ -125,12 +123,7 @@ def _structure(option: Option, text: str, problems: list[Problem]) -> Any:
         fact = f"{option.flag} is not as the driver wants it: {error}"
         problems.append(Problem(fact, "correct its JSON", option.field, go=go))
         return None
-    return _READ_STRUCTURE[option.key](_without_nulls(found), problems)
-
-
-def _without_nulls(found: dict[str, Any]) -> dict[str, Any]:
-    """Go turns a null entry into an empty one."""
-    return {key: [entry or {} for entry in entries or []] for key, entries in found.items()}
+    return read_structure(option.key, found)
 
 
 def _affinity(text: str) -> str:

@@ -73,12 +73,14 @@ def decode(text: bytes, shape: Struct) -> dict[str, Any]:
 
     Keys match in any case, later ones win, `null` stays None. Raises GoJsonError.
     """
-    value = _parse(text)
+    return fit(_parse(text), shape)
+
+
+def fit(value: Any, shape: Struct) -> dict[str, Any]:
+    """The same for a value that was parsed before."""
     if value is None:
         return {}
-    found = _fit(value, shape, _Place("", ""))
-    assert isinstance(found, dict)
-    return found
+    return _fit_struct(value, shape, _Place("", ""))
 
 
 def _parse(text: bytes) -> Any:
@@ -127,7 +129,7 @@ def _fit(value: Any, shape: Shape, place: _Place) -> Any:
         case Struct():
             return _fit_struct(value, shape, place)
         case Slice(of=of):
-            if not isinstance(value, list) or isinstance(value, _Pairs):
+            if not isinstance(value, list | tuple) or isinstance(value, _Pairs):
                 raise _mismatch(value, shape, place)
             return [_fit(entry, of, place) for entry in value]
         case Embedded(shape=inner):
@@ -137,11 +139,11 @@ def _fit(value: Any, shape: Shape, place: _Place) -> Any:
 
 
 def _fit_struct(value: Any, shape: Struct, place: _Place) -> dict[str, Any]:
-    if not isinstance(value, _Pairs):
+    if not isinstance(value, _Pairs | Mapping):
         raise _mismatch(value, shape, place)
     folded = {name.lower(): name for name in shape.fields}
     found: dict[str, Any] = {}
-    for key, entry in value:
+    for key, entry in value.items() if isinstance(value, Mapping) else value:
         name = key if key in shape.fields else folded.get(key.lower(), "")
         if not name:
             continue
@@ -154,6 +156,8 @@ def _fit_struct(value: Any, shape: Struct, place: _Place) -> dict[str, Any]:
 
 
 def _fit_scalar(value: Any, shape: Scalar, place: _Place) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = _Number(value)
     match shape.go, value:
         case "bool", bool():
             return value
@@ -190,11 +194,11 @@ def _kind(value: Any) -> str:
     match value:
         case bool():
             return "bool"
-        case _Number():
+        case _Number() | int() | float():
             return "number"
         case str():
             return "string"
-        case _Pairs():
+        case _Pairs() | Mapping():
             return "object"
         case _:
             return "array"

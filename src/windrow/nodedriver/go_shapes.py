@@ -8,6 +8,7 @@ from typing import Any
 
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.go_json import BOOL, INT, TEXT, UINT, Embedded, Scalar, Shape, Slice, Struct
+from windrow.nodedriver.wishes import read_cards, read_devices, read_disks
 
 DISK = Struct(
     "harvester.Disk",
@@ -64,3 +65,13 @@ STORED = Struct(
     "harvester.targetDriver",
     {each.metadata["key"]: _shape(each.metadata["key"], each.default) for each in fields(Configuration)},
 )
+
+_READERS = {"DiskInfo": read_disks, "NetworkInfo": read_cards, "VGPUInfo": read_devices}
+
+
+def read_structure(key: str, found: Mapping[str, Any] | None) -> Any:
+    """The wishes in a structure that fits its Go struct. As in Go, a null entry is an empty one."""
+    if found is None:
+        return None
+    entries = {name: [entry or {} for entry in listed or []] for name, listed in found.items()}
+    return _READERS[key](entries, [])

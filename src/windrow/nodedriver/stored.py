@@ -7,20 +7,19 @@ so that a renewed credential takes effect on machines that exist.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from windrow.formats.json import dumps
 from windrow.nodedriver.configuration import KEYS, BadMemory, Configuration, write_memory
-from windrow.nodedriver.go_json import GoJsonError, decode
-from windrow.nodedriver.go_shapes import STORED, STRUCTURES
+from windrow.nodedriver.go_json import GoJsonError, decode, fit
+from windrow.nodedriver.go_shapes import STORED, STRUCTURES, read_structure
 from windrow.nodedriver.options import OPTIONS
 from windrow.nodedriver.plain_text import plain_text
-from windrow.nodedriver.wishes import read_cards, read_devices, read_disks
 
 _KUBECONFIG = next(option for option in OPTIONS if option.key == "KubeConfigContent")
-_READ_STRUCTURE = {"DiskInfo": read_disks, "NetworkInfo": read_cards, "VGPUInfo": read_devices}
 
 
 def load(
@@ -28,20 +27,36 @@ def load(
 ) -> Configuration:
     """SetConfigRaw: `onto` with what `text` holds, and the kubeconfig that `argv` (of the whole process) or `env`
     bring. Raises BadMemory in Go's words, and then nothing of `text` counts."""
+    with _told_as_go_does():
+        loaded = _laid(decode(text, STORED), onto)
+    renewed = renewed_kubeconfig(argv, env or {})
+    return replace(loaded, kubeconfig_content=renewed) if renewed else loaded
+
+
+def read_memory(memory: Mapping[str, Any], onto: Configuration | None = None) -> Configuration:
+    """The same for a configuration that somebody else has parsed, and without a look at the process. Raises BadMemory."""
+    with _told_as_go_does():
+        return _laid(fit(memory, STORED), onto or Configuration())
+
+
+@contextmanager
+def _told_as_go_does() -> Iterator[None]:
     try:
-        found = decode(text, STORED)
+        yield
     except GoJsonError as error:
         prefix = "error unmarshalling driver config JSON: " if str(error).startswith("json: ") else ""
         raise BadMemory(f"{prefix}{error}") from error
+
+
+def _laid(found: Mapping[str, Any], onto: Configuration) -> Configuration:
+    """`found` over what was known: what is missing stays, and so does a value that is null; a null structure goes."""
     changes: dict[str, Any] = {}
     for key, value in found.items():
         if key in STRUCTURES:
-            changes[KEYS[key]] = _structure(key, value)
+            changes[KEYS[key]] = read_structure(key, value)
         elif value is not None:
             changes[KEYS[key]] = tuple(value) if isinstance(value, list) else value
-    loaded = replace(onto, **changes)
-    renewed = renewed_kubeconfig(argv, env or {})
-    return replace(loaded, kubeconfig_content=renewed) if renewed else loaded
+    return replace(onto, **changes)
 
 
 def dump(configuration: Configuration) -> bytes:
@@ -72,10 +87,3 @@ def renewed_kubeconfig(argv: Sequence[str], env: Mapping[str, str]) -> str:
 def _is_option(argument: str) -> bool:
     """A YAML document may start with dashes too, but then it has a second line."""
     return argument.startswith("-") and "\n" not in argument
-
-
-def _structure(key: str, value: Any) -> Any:
-    if value is None:
-        return None
-    without_nulls = {name: [entry or {} for entry in entries or []] for name, entries in value.items()}
-    return _READ_STRUCTURE[key](without_nulls, [])

@@ -10,9 +10,9 @@ from windrow.nodedriver.configuration import (
     BadMemory,
     Configuration,
     read_fields,
-    read_memory,
     write_memory,
 )
+from windrow.nodedriver.stored import read_memory
 from windrow.nodedriver.wishes import CardWish, DeviceWish, DiskWish
 
 GO_KEYS = [
@@ -178,7 +178,11 @@ def test_a_memory_is_read_over_what_was_known() -> None:
     ("key", "value", "words"),
     [
         ("CPU", "4", "cannot unmarshal string into Go struct field targetDriver.CPU of type int"),
-        ("SSHUser", 1, "cannot unmarshal number into Go struct field targetDriver.SSHUser of type string"),
+        (
+            "SSHUser",
+            1,
+            "cannot unmarshal number into Go struct field targetDriver.BaseDriver.SSHUser of type string",
+        ),
         (
             "EnableEFI",
             "x",
