@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import shutil
+import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -244,6 +247,23 @@ async def test_a_renewed_credential_removes_a_machine_of_the_old_one(desk: Desk)
     env = {"HARVESTER_KUBECONFIG_CONTENT": harvester.token_kubeconfig(new, url)}
     assert succeeded(await desk.run("status", "--update-config", NAME, env=env)).splitlines()[0] == "Running"
     succeeded(await desk.run("rm", "-y", "--update-config", NAME, env=env))
+    await desk.site.nothing_left()
+
+
+async def test_a_harvester_behind_a_proxy_is_reached_by_its_virtual_address(desk: Desk) -> None:
+    kubeconfig = desk.site.harvester.admin_kubeconfig(proxy_url=desk.site.proxy_url)
+    assert "192.168.100.10" in kubeconfig
+    behind = Desk(desk.folder / "behind", desk.host, desk.driver, replace(desk.site, kubeconfig=kubeconfig))
+    succeeded(await behind.create(NAME, *PLAIN))
+    succeeded(await behind.run("rm", "-y", NAME))
+    await desk.site.nothing_left()
+
+
+async def test_ctrl_c_in_the_middle_leaves_what_rm_removes(desk: Desk) -> None:
+    async with desk.ordered(NAME, *PLAIN) as host:
+        os.killpg(host.pid, signal.SIGINT)
+        await host.wait()
+    succeeded(await desk.run("rm", "-y", NAME))
     await desk.site.nothing_left()
 
 
