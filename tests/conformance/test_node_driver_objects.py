@@ -55,4 +55,6 @@ async def test_the_objects_differ_in_what_is_documented_and_nothing_else(tmp_pat
 
 
 async def test_every_difference_has_a_reason() -> None:
-    assert all(reason for reason in documented().values())
+    told = documented()
+    assert told
+    assert all(told.values())
