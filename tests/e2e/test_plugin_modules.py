@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.e2e.plugin_commands import Desk
-from tests.e2e.plugin_host import ELF
+from tests.e2e.plugin_host import ELF, a_plugin
 from tests.e2e.plugin_site import a_site
 
 from windrow.plugin import __main__ as entry
@@ -91,8 +91,8 @@ def test_the_token_is_the_protocols():
 
 def test_a_whole_life_loads_the_standard_library_and_pyyaml_only(tmp_path: Path):
     out = tmp_path / "modules"
+    program = (*BARE, "-c", PROBE, str(out))
     with a_site() as site:
-        program = (*BARE, "-c", PROBE, str(out))
         desk = Desk(
             site, tmp_path, program=program, env={"PYTHONPATH": os.pathsep.join((str(SRC), str(PYYAML)))}
         )
@@ -108,3 +108,18 @@ def test_a_whole_life_loads_the_standard_library_and_pyyaml_only(tmp_path: Path)
     assert not {name for name in loaded if name in HEAVY or name.partition(".")[0] in HEAVY}
     packages = {name.split(".")[1] for name in loaded if name.startswith("windrow.")}
     assert packages == {"cloudinit", "formats", "harvester", "kube", "nodedriver", "plugin", "values", "wire"}
+
+
+def test_who_asks_for_flags_and_names_only_does_not_pay_for_the_driver(tmp_path: Path):
+    out = tmp_path / "modules"
+    env = {"PYTHONPATH": str(SRC)}  # no PyYAML
+    with a_plugin(program=(*BARE, "-c", PROBE, str(out)), env=env) as plugin:
+        plugin.call("GetVersion")
+        plugin.call("SetConfigRaw", b'{"MachineName": "m"}')
+        plugin.call("GetMachineName")
+        assert wire.read_flags(plugin.call("GetCreateFlags"))
+        plugin.call("GetConfigRaw")
+        assert plugin.close() == 0
+
+    loaded = set(out.read_text().split())
+    assert not loaded & {"yaml", "ssl", "windrow.plugin.http", "windrow.nodedriver.whole"}

@@ -74,7 +74,7 @@ def test_a_machine_lives_its_life_under_rancher_machine(desk: Desk, site: Site):
     assert desk.ip() == address
     assert desk.list() == ("Running", f"tcp://{address}:2376")
 
-    with desk.plugin() as plugin, pytest.raises(Said, match="^IPv6 address is not set$"):
+    with desk.plugin() as plugin, pytest.raises(Said, match=r"^IPv6 address is not set$"):
         plugin.call("GetIPv6")  # hosts since 2025 ask for it, where GetIP fails
 
     desk.order("Stop", wire.STOPPED)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from windrow.nodedriver.go_words import error_text
 from windrow.nodedriver.options import Option
 from windrow.plugin.driver import Driver
 from windrow.plugin.service import Answer, CallFailed
@@ -106,6 +105,8 @@ class Methods:
             raise CallFailed(self._told(error, name)) from error
 
     def _told(self, error: BaseException, name: str) -> str:
+        from windrow.nodedriver.go_words import error_text
+
         text = error_text(error, name, self._driver.secrets())
         if text.startswith("an error in the driver itself"):
             self._confess(text)

@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 from threading import Thread
 
 from windrow.plugin.disk import Disk
-from windrow.plugin.driver import Driver, Edge
+from windrow.plugin.driver import Driver
+from windrow.plugin.edge import Edge
 from windrow.plugin.lifetime import Lifetime
 from windrow.plugin.methods import Methods
 from windrow.plugin.service import Service

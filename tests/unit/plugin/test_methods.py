@@ -9,7 +9,8 @@ import pytest
 from windrow.formats.json import dumps, loads
 from windrow.nodedriver.options import OPTIONS
 from windrow.plugin.disk import Disk
-from windrow.plugin.driver import Driver, Edge
+from windrow.plugin.driver import Driver
+from windrow.plugin.edge import Edge
 from windrow.plugin.methods import EXTENSIONS, METHODS, Methods
 from windrow.plugin.service import CallFailed
 from windrow.values.chance import Chance
@@ -166,7 +167,7 @@ def test_without_a_kubeconfig_nothing_is_done_and_no_machine_is_gone(method: str
 
 def test_a_fault_of_ours_is_told_shortly_and_confessed(monkeypatch: pytest.MonkeyPatch):
     desk = Desk()
-    monkeypatch.setattr(Desk().driver.__class__, "_http", lambda driver: 1 / 0)
+    monkeypatch.setattr(Driver, "_at_harvester", lambda driver: 1 / 0)
 
     said = desk.refusal("GetState")
 

@@ -1,0 +1,29 @@
+"""What the process hands in of the world outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from windrow.plugin.disk import Disk
+from windrow.values.chance import Chance
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    now: Callable[[], datetime]
+    monotonic: Callable[[], float]
+    sleep: Callable[[float], None]
+    chance: Chance
+    say: Callable[[str], None]
+    disk: Disk
+
+    def read_text(self, path: str) -> str:
+        """Raises OSError, UnicodeError."""
+        content = self.disk.read(path)
+        if content is None:
+            raise FileNotFoundError(f"{path} does not exist")
+        return content.decode()
