@@ -16,9 +16,11 @@ from windrow.apiserver.stores.memory import MemoryStore
 from windrow.assembly.clock import LoopClock, run_story
 from windrow.assembly.embedded import install_kinds, management_api
 from windrow.assembly.machinery import running
+from windrow.catalogue.asking import AskFlags
 from windrow.catalogue.controller import Catalogue
 from windrow.catalogue.kinds import NODE_DRIVER, machine_config
 from windrow.catalogue.store import Store
+from windrow.catalogue.supply import Fetch
 from windrow.client.client import Client
 from windrow.client.downloads import DownloadFailed
 from windrow.client.transport import Transport
@@ -83,14 +85,26 @@ class Shop:
             raise self.answer
         return self.answer
 
-    def start(self, transport: Transport | None = None, **options: Any) -> Catalogue:
+    def start(
+        self,
+        transport: Transport | None = None,
+        *,
+        fetch: Fetch | None = None,
+        ask_flags: AskFlags | None = None,
+        **options: Any,
+    ) -> Catalogue:
         assert self._task is None or self._task.done()
-        store = Store(self.state / "drivers", HERE)
-        client = Client(transport or self.api.local())
-        made = Catalogue(client, store, self.fetch, self.ask_flags, self.clock, self.chance, **options)
-        self.catalogue = made
-        self._task = asyncio.get_running_loop().create_task(made.run())
-        return made
+        self.catalogue = Catalogue(
+            Client(transport or self.api.local()),
+            Store(self.state / "drivers", HERE),
+            fetch or self.fetch,
+            ask_flags or self.ask_flags,
+            self.clock,
+            self.chance,
+            **options,
+        )
+        self._task = asyncio.get_running_loop().create_task(self.catalogue.run())
+        return self.catalogue
 
     async def stop(self) -> None:
         if self._task is not None:
