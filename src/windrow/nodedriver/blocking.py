@@ -69,9 +69,8 @@ def run(
     """The talk's result; its exceptions come through.
 
     `send` answers one request, whatever the status, and raises the KubeError of a broken connection; repeating what
-    may be repeated is its business. `watch` yields
-    events until the server ends the watch, and raises what it is refused with; it is closed when enough was heard.
-    `now` only goes forward, whatever becomes of the wall clock.
+    may be repeated is its business. `watch` yields events until the server ends the watch, and raises what it is
+    refused with; it is closed when enough was heard. `now` only goes forward, whatever becomes of the wall clock.
     `pause` waits for so many seconds.
     """
     runner = _Runner(send, watch, now, note, pause)

@@ -1,4 +1,4 @@
-"""The plugin's flags: which there are, and what a host's values make of a configuration.
+"""What a host's values of the create flags (`options.OPTIONS`) make of a configuration.
 
 Values are taken as the Go driver takes them: a flag that is missing has its type's zero value, not its default
 (hosts send the defaults themselves), and flags that are not ours are nobody's business.
@@ -25,11 +25,6 @@ _ZERO: Mapping[str, str | int | bool] = {"string": "", "int": 0, "bool": False}
 
 # In which order the Go driver comes to the fields it finds faults in, and names the first; any other comes later.
 _GO_ORDER = ("enableSecureBoot", "sshPrivateKeyPath", "diskInfo", "networkInfo", "networkData")
-
-
-def create_flags() -> tuple[Option, ...]:
-    """The create flags, in their order."""
-    return OPTIONS
 
 
 def read_flags(values: Mapping[str, Any], onto: Configuration) -> Configuration:

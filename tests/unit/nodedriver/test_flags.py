@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tests.unit.nodedriver.rack import FLAGS, NAME
 
 from windrow.nodedriver.configuration import UNSET, Configuration
-from windrow.nodedriver.flags import create_flags, read_flags
+from windrow.nodedriver.flags import read_flags
 from windrow.nodedriver.go_words import error_text
+from windrow.nodedriver.options import OPTIONS
 from windrow.nodedriver.problems import Refused
 
 NEW = replace(UNSET, machine_name=NAME, store_path="/store")
@@ -30,7 +31,7 @@ def said(**flags: Any) -> str:
 
 
 def test_the_flags_are_those_of_the_go_driver_in_its_order() -> None:
-    flags = create_flags()
+    flags = OPTIONS
     names = [flag.flag for flag in flags]
     assert len(names) == len(set(names)) == 32
     assert (names[0], names[20], names[31]) == (
@@ -240,7 +241,7 @@ _VALUES = (
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.dictionaries(st.sampled_from([flag.flag for flag in create_flags()]), _VALUES))
+@given(st.dictionaries(st.sampled_from([flag.flag for flag in OPTIONS]), _VALUES))
 def test_any_values_are_taken_or_refused_in_words(values: Any) -> None:
     text = "taken"
     try:
