@@ -145,7 +145,7 @@ def test_a_management_api_without_a_catalogue_is_said(windrow: Windrow, manager:
 
 
 def test_add_stays_until_the_driver_is_active_and_tells_what_it_waits_for(windrow: Windrow, shop: Shop):
-    answer = windrow("driver", "add", "noop", "--url", URL, "--checksum", sha256(FILE).upper())
+    answer = windrow("driver", "add", "noop", "--url", URL, "--checksum", f"sha256:{sha256(FILE).upper()}")
 
     assert answer.code == exits.OK
     assert answer.out.splitlines() == ["NodeDriver noop created", "NodeDriver noop is active"]

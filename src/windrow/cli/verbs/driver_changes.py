@@ -51,6 +51,8 @@ def _no_catalogue() -> Complaint:
 
 def look_first(given: argparse.Namespace, edge: Edge) -> None:
     """Complete what was given, and complain about what can be known before anything is sent."""
+    # As release pages write it.
+    given.checksum = (given.checksum or "").removeprefix("sha256:")
     if given.file:
         import hashlib
 
@@ -64,7 +66,7 @@ def look_first(given: argparse.Namespace, edge: Edge) -> None:
                 exits.REFUSED,
             )
         given.url, given.checksum = path.as_uri(), found
-    faults = [*find_url_fault(given.url, files_allowed=True), *find_checksum_fault(given.checksum or "")]
+    faults = [*find_url_fault(given.url, files_allowed=True), *find_checksum_fault(given.checksum)]
     if given.url.startswith("file:") and not given.file:
         faults.append(Fault("--url names a file", "name it with --file", "Refused"))
     if faults:
