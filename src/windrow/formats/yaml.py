@@ -34,9 +34,9 @@ _Dumper.add_representer(str, _text)
 
 
 def load(text: str | bytes) -> Any:
-    """The one document in `text` (None when empty). Raises NotYaml."""
+    """The one document in `text` (None when empty), which does not contain itself. Raises NotYaml."""
     try:
-        return yaml.load(text, Loader=_Loader)
+        return _finite(yaml.load(text, Loader=_Loader), text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise _not_yaml(error) from error
 
@@ -44,9 +44,40 @@ def load(text: str | bytes) -> Any:
 def load_all(text: str | bytes) -> list[Any]:
     """Every document in `text` that is not empty. Raises NotYaml."""
     try:
-        return [document for document in yaml.load_all(text, Loader=_Loader) if document is not None]
+        documents = [_finite(document, text) for document in yaml.load_all(text, Loader=_Loader)]
+        return [document for document in documents if document is not None]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise _not_yaml(error) from error
+
+
+# More than any document that people write; few lines of aliases to aliases are more than all memory.
+LARGEST = 1_000_000
+
+
+def _finite(document: Any, text: str | bytes) -> Any:
+    """The document, whose aliases stand for something that can be written out. Raises NotYaml.
+
+    Whoever walks through a document that contains itself, or grows by every level, never comes to an end.
+    """
+    if (b"*" in text) if isinstance(text, bytes) else ("*" in text):
+        _weigh(document, {}, set())
+    return document
+
+
+def _weigh(value: Any, sizes: dict[int, int], around: set[int]) -> int:
+    """How many values there are, each alias counted as what it stands for."""
+    if not isinstance(value, dict | list | tuple):
+        return 1
+    if id(value) in around:
+        raise NotYaml("an alias stands inside of what it is an alias of")
+    if id(value) not in sizes:
+        around.add(id(value))
+        inner = value.values() if isinstance(value, dict) else value
+        sizes[id(value)] = 1 + sum(_weigh(entry, sizes, around) for entry in inner)
+        around.remove(id(value))
+        if sizes[id(value)] > LARGEST:
+            raise NotYaml(f"its aliases make it larger than {LARGEST} values")
+    return sizes[id(value)]
 
 
 def _not_yaml(error: Exception) -> NotYaml:

@@ -55,3 +55,31 @@ def test_an_error_says_where_and_never_quotes_the_line(monkeypatch: pytest.Monke
             with pytest.raises(yaml.NotYaml, match="at line") as caught:
                 yaml.load(text)
             assert "secret" not in str(caught.value)
+
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("&a [*a]", "inside of what it is an alias of"),
+        ("x: &a\n  y:\n  - z: *a\n", "inside of what it is an alias of"),
+        ("&a !!pairs [b: *a]", "inside of what it is an alias of"),
+        (BOMB, "larger than 1000000 values"),
+    ],
+)
+def test_a_document_without_an_end_is_refused(text: str, why: str) -> None:
+    for form in (text, text.encode()):
+        with pytest.raises(yaml.NotYaml, match=why):
+            yaml.load(form)
+        with pytest.raises(yaml.NotYaml, match=why):
+            yaml.load_all(form)
+
+
+def test_aliases_stand_for_what_they_name() -> None:
+    assert yaml.load("a: &a {x: 1}\nb: *a\nc: [*a, *a]\n") == {
+        "a": {"x": 1},
+        "b": {"x": 1},
+        "c": [{"x": 1}] * 2,
+    }
