@@ -130,6 +130,7 @@ def _talk(process: subprocess.Popen[str], harvester: host.SmallHarvester, began:
     with host.Host(address) as talk:
         talk.ask("GetVersion")
         moments.append(time.monotonic() - began)
+        talk.ask("Heartbeat")
         talk.ask("SetConfigRaw", harvester.configuration())
         talk.ask("GetState")
         moments.append(time.monotonic() - began)
