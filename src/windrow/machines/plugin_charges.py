@@ -94,6 +94,15 @@ class Charge:
         return bool(self.memory.get("WindrowVMUID"))
 
     @property
+    def stand_in(self) -> str:
+        """What stands for the VM's uid where the driver tells none: that the machine was made, and by whom."""
+        return str(self.memory.get("WindrowVMUID") or f"{self.driver}:{self.uid}")
+
+    def is_under(self, verb: str = "") -> bool:
+        """Whether something is being done to it, or this in particular."""
+        return self.deed is not None and not self.deed.over.is_set() and verb in ("", self.deed.verb)
+
+    @property
     def recorded(self) -> str:
         """The Harvester that it is on."""
         return str(self.memory.get("WindrowHarvesterUID") or "")

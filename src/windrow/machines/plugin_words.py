@@ -83,6 +83,12 @@ def says_gone(text: str, name: str) -> bool:
     return not says_nothing(text)
 
 
+def says_taken(text: str, name: str) -> bool:
+    """Whether the text says that something of this name was there before."""
+    low = text.lower()
+    return "already exists" in low and name.lower() in low
+
+
 def explain(
     error: DriverSaid | PluginError, driver: str, credential: str, machine: str
 ) -> InfrastructureUnknown | MachineRefused:

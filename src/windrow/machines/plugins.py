@@ -13,19 +13,19 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-import re
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from windrow.formats.json import NotJson, loads
 from windrow.machines.children import Child
+from windrow.machines.plugin_line import Line, Lost
+from windrow.machines.redaction import Redaction
 from windrow.wire import dockermachine as wire
-from windrow.wire.gob import EMPTY, Type, fits
-from windrow.wire.netrpc import Answer, Client
+from windrow.wire.gob import EMPTY, fits
 
 # How long a plugin may take for each call. What makes, changes or removes a machine may wait for it to be done.
 _LONG = {
@@ -47,14 +47,8 @@ _LOCAL_CALLS = frozenset(
 _AFTERWARDS = 0.5
 LAST_LINES = 5
 LOGGED = 2000
-HIDDEN_FROM = 6  # shorter secrets would hide half of every line
-SECRET_FROM, CERTAINLY = 16, 24
 CONFIG_LIMIT = 256 * 1024  # it is kept in the ledger
 TOLD = 1500  # of an error's text: a panic comes with its whole stack
-
-_NAMED = re.compile(
-    r"""^[\s-]*(?:token|password|client-key-data)\s*:\s*["']?([^\s"']+)""", re.IGNORECASE | re.MULTILINE
-)
 
 log = logging.getLogger(__name__)
 
@@ -109,38 +103,10 @@ class DriverSaid(Exception):
         return self.text.startswith(("rpc: can't find method", "rpc: can't find service"))
 
 
-class Redaction:
-    """Takes secrets out of what is logged or told: the values handed in, and what looks like a secret within them.
-
-    A kubeconfig or a document also holds names and addresses, which errors speak of; those, and `spared`, stay.
-    """
-
-    def __init__(self, secrets: Sequence[str], spared: Sequence[str] = ()) -> None:
-        words = {secret.strip() for secret in secrets}
-        words |= {
-            word for secret in secrets for each in secret.split() if _is_secret(word := each.strip("\"',;"))
-        }
-        words |= {match for secret in secrets for match in _NAMED.findall(secret)}
-        found = {word for word in words if len(word) >= HIDDEN_FROM and word not in spared}
-        self._words = sorted(found, key=len, reverse=True)
-
-    def __call__(self, text: str) -> str:
-        for word in self._words:
-            text = text.replace(word, "…")
-        return text
-
-
-def _is_secret(word: str) -> bool:
-    """Keys and tokens are long, have digits or are longer still, and are no address, path or key of a document."""
-    if len(word) < SECRET_FROM or word.endswith(":") or word.startswith("/") or "://" in word:
-        return False
-    return len(word) >= CERTAINLY or any(letter.isdigit() for letter in word)
-
-
 class Plugin:
     """An open plugin. Calls may run side by side."""
 
-    def __init__(self, line: _Line, child: Child, patience: Patience, words: _Words) -> None:
+    def __init__(self, line: Line, child: Child, patience: Patience, words: _Words) -> None:
         self._line, self._child, self._patience, self._words = line, child, patience, words
         self._service = wire.SERVICE
         self._extensions: frozenset[str] | None = None
@@ -159,7 +125,7 @@ class Plugin:
                 f"{self._words.name} did not answer {method} within {limit:g} s{self._words.last()}",
                 "it is asked again; what it was doing may have been done",
             ) from None
-        except _Lost as lost:
+        except Lost as lost:
             raise await self._explain(method, str(lost)) from None
         finally:
             answer.cancel()
@@ -240,7 +206,7 @@ class Plugin:
                 f"{self._words.name} speaks version {version} of the plugin protocol, not {wire.API_VERSION}",
                 "install a build of the driver for docker-machine or rancher-machine",
             )
-        self._line.beat(f"{self._service}.Heartbeat", self._patience)
+        self._line.beat(f"{self._service}.Heartbeat", self._patience.heartbeat, self._patience.silence)
 
     async def close(self) -> None:
         """Ask the plugin to end; it may end before it answers."""
@@ -279,7 +245,7 @@ async def open_plugin(
     patience = patience or Patience()
     words = _Words(f"plugin {path.name}", label or driver, Redaction(secrets, (label, driver)))
     child = _start(path, driver, env, argv, folder, words)
-    line: _Line | None = None
+    line: Line | None = None
     try:
         line = await _dial(await _address(child, words, patience), words, patience)
         plugin = Plugin(line, child, patience, words)
@@ -338,11 +304,11 @@ def _read_address(text: str, words: _Words) -> tuple[str, int]:
     )
 
 
-async def _dial(address: tuple[str, int], words: _Words, patience: Patience) -> _Line:
+async def _dial(address: tuple[str, int], words: _Words, patience: Patience) -> Line:
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(patience.dial):
-            _, line = await loop.create_connection(lambda: _Line(words), *address)
+            _, line = await loop.create_connection(Line, *address)
     except (OSError, TimeoutError) as error:
         raise PluginUnusable(
             f"{words.name} cannot be reached at {address[0]}:{address[1]}, where it says it is: "
@@ -409,104 +375,3 @@ class _Words:
         if text := self.hide(line.strip())[:LOGGED]:
             self._last.append(text[:300])
             log.log(level, "(%s) %s", self._label, text)
-
-
-class _Lost(Exception):
-    """The connection ended, or what came over it made no sense."""
-
-
-class _Line(asyncio.Protocol):
-    """The connection: requests out, answers to whoever waits for them, and the heartbeat."""
-
-    def __init__(self, words: _Words) -> None:
-        self._rpc = Client(wire.DEFAULT_LIMITS)
-        self._words = words
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}
-        self._lost = ""
-        self._alarm: asyncio.TimerHandle | None = None
-        self._unanswered: asyncio.Future[Answer] | None = None
-        self._heard = 0.0
-
-    def ask(self, method: str, argument: Type, value: Any) -> asyncio.Future[Answer]:
-        """Send a request; the future fails with _Lost when no answer can come any more."""
-        answer: asyncio.Future[Answer] = self._loop.create_future()
-        if self._transport is None or self._lost:
-            answer.set_exception(_Lost(self._lost or "the connection is closed"))
-            return answer
-        number = self._rpc.call(method, argument, value)
-        self._waiting[number] = answer
-        answer.add_done_callback(lambda done: self._waiting.pop(number, None))
-        self._transport.write(self._rpc.take())
-        return answer
-
-    def beat(self, method: str, patience: Patience) -> None:
-        """Send heartbeats from now on. A plugin that leaves them unanswered for too long counts as lost."""
-        self._heard = self._loop.time()
-        self._beat(method, patience)
-
-    def stop_beating(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-
-    def drop(self) -> None:
-        """End the connection at once."""
-        self._lose("the connection is closed")
-        if self._transport is not None:
-            self._transport.abort()
-
-    # --- asyncio's side -------------------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not every loop's transports are of asyncio's class; all of them behave so.
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.write(self._rpc.take())
-
-    def data_received(self, data: bytes) -> None:
-        if self._lost:
-            return
-        try:
-            answers = self._rpc.feed(data)
-        except ValueError as error:
-            assert self._transport is not None
-            self._lose(f"what it sent is not the plugin protocol ({error})")
-            self._transport.abort()
-            return
-        assert self._transport is not None
-        self._transport.write(self._rpc.take())
-        for answer in answers:
-            waiting = self._waiting.get(answer.seq)
-            if waiting is not None and not waiting.done():
-                waiting.set_result(answer)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._lose(f"the connection broke ({error})" if error else "the connection ended")
-
-    def _lose(self, why: str) -> None:
-        self._lost = self._lost or why
-        self.stop_beating()
-        for waiting in list(self._waiting.values()):
-            if not waiting.done():
-                waiting.set_exception(_Lost(self._lost))
-                waiting.exception()  # nobody need be waiting any more
-
-    # --- the heartbeat --------------------------------------------------------------------------------------------
-
-    def _beat(self, method: str, patience: Patience) -> None:
-        now = self._loop.time()
-        last = self._unanswered
-        if last is None or last.done():
-            self._heard = now
-            self._unanswered = self.ask(method, EMPTY, {})
-            self._unanswered.add_done_callback(_quietly)
-        elif now - self._heard > patience.silence:
-            self._lose(f"it has answered no heartbeat for {patience.silence:g} s")
-            return
-        self._alarm = self._loop.call_later(patience.heartbeat, self._beat, method, patience)
-
-
-def _quietly(done: asyncio.Future[Answer]) -> None:
-    if not done.cancelled():
-        done.exception()
