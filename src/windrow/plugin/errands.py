@@ -23,7 +23,8 @@ from windrow.nodedriver.rewrite import rewrite
 from windrow.nodedriver.steps import Talk
 from windrow.nodedriver.whole import Checked as Checked
 from windrow.plugin.edge import Edge
-from windrow.plugin.http import Http, Surroundings
+from windrow.plugin.http import Http
+from windrow.plugin.links import Surroundings
 from windrow.plugin.reach import find_access
 from windrow.plugin.sight import look
 

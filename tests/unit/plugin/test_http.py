@@ -30,7 +30,8 @@ from windrow.kube.errors import (
 from windrow.kube.kubeconfig import Access, Exec
 from windrow.kube.refs import SECRET
 from windrow.plugin import http, tls
-from windrow.plugin.http import Http, Surroundings
+from windrow.plugin.http import Http
+from windrow.plugin.links import Surroundings
 from windrow.values.chance import Chance
 
 GET = requests.get(SECRET.ref("a", "default"))
@@ -110,7 +111,7 @@ def test_a_connection_that_the_server_closed_meanwhile_carries_no_write():
     with a_server(lambda request: answer()) as server:
         client = an_http(server.port)
         client.send(GET)
-        client._idle[0].socket.shutdown(socket.SHUT_RD)  # as if the server had hung up
+        client._links.idle[0].socket.shutdown(socket.SHUT_RD)  # as if the server had hung up
         assert client.send(POST).status == 200
 
     assert (len(server.requests), server.connections) == (2, 2)
@@ -317,7 +318,7 @@ def test_a_watch_that_is_dropped_frees_its_connection():
         events = client.watch(WATCH)
         next(events)
         events.close()  # type: ignore[attr-defined]
-        assert not client._idle
+        assert not client._links.idle
 
 
 # --- TLS
