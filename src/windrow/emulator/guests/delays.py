@@ -65,7 +65,7 @@ class GuestDelays:
 
     # kube-vip: takes an address, tells the network and writes the Service twice; DHCP needs an interface and four
     # messages first (our estimates). The leader's lease is kube-vip's default: 5 s, given up after 3 s without API.
-    vip: float = 0.1
+    vip: float = 0.05
     vip_dhcp: float = 3.0
     vip_lease: float = 5.0
     vip_renew: float = 3.0

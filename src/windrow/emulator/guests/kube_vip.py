@@ -44,9 +44,10 @@ from windrow.emulator.load_balancers.services import (
     ports_of,
     ready_backends,
     render_ingress,
+    service_of,
 )
 from windrow.emulator.mirror import Mirror
-from windrow.emulator.world import Key, Objects, key_of
+from windrow.emulator.world import Key, Objects, Places, key_of
 from windrow.formats.yaml import NotYaml
 from windrow.kube.errors import KubeError
 from windrow.kube.objects import (
@@ -67,6 +68,7 @@ LEADER_LEASE = "plndr-svcs-lock"
 ACCOUNT = ("system:serviceaccount:kube-system:kube-vip", ("system:masters",))
 MODULE = "macvlan"
 SPAN_S = 3600
+_FOLLOWED = (SERVICE, ENDPOINT_SLICE, ENDPOINTS)
 _TOLERATIONS: tuple[Mapping[str, Any], ...] = (
     {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"},
     {"key": "node-role.kubernetes.io/etcd", "operator": "Exists", "effect": "NoExecute"},
@@ -91,12 +93,20 @@ class Vip:
     card: Nic | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a Service asks for. Its own address in its status is no new wish."""
+
+    uid: str
+    addresses: tuple[str, ...]
+    interface: str
+
+
 @dataclass(slots=True)
 class Announced:
     """What is announced for one Service."""
 
-    asked: tuple[str, ...]
-    interface: str
+    wish: Wish
     vips: tuple[Vip, ...]
     told: str = ""  # the ports that the status was last written for
 
@@ -109,8 +119,8 @@ class KubeVip:
         self.cluster = cluster
         self.settings = settings
         self.node = node_name(box, settings)
-        self._announced: dict[str, Announced] = {}
-        self._failed: dict[str, str] = {}  # version of the Service that could not be announced, by its uid
+        self._announced: dict[Key, Announced] = {}
+        self._failed: dict[Key, str] = {}  # version of a Service that could not be announced
         self._doors = Doors(box.wires.rack, self._say)
 
     def _say(self, line: str) -> None:
@@ -191,51 +201,66 @@ class KubeVip:
 
     async def _announce_all(self) -> None:
         hand = Hand(self.cluster.local(*ACCOUNT))
-        mirrors = [Mirror(hand, kind, SPAN_S) for kind in (SERVICE, ENDPOINT_SLICE, ENDPOINTS)]
+        services, slices, endpoints = (Mirror(hand, kind, SPAN_S) for kind in _FOLLOWED)
+        seen = Seen(services, slices, slices.index(lambda raw: [service_of(raw)]), endpoints)
+        waiting: dict[Key, None] = {}
         news = asyncio.Event()
+
+        def add(key: Key) -> None:
+            waiting[key] = None
+            news.set()
+
+        services.listen(lambda raw: add(key_of(raw)))
+        slices.listen(lambda raw: add(service_of(raw)))
+        endpoints.listen(lambda raw: add(key_of(raw)))
         async with asyncio.TaskGroup() as group:
-            for mirror in mirrors:
-                mirror.listen(lambda raw: news.set())
+            for mirror in (services, slices, endpoints):
                 group.create_task(mirror.run())
-            for mirror in mirrors:
+            for mirror in (services, slices, endpoints):
                 await mirror.synced.wait()
             while True:
-                news.clear()
-                await self._round(hand, Seen(*mirrors))
                 await news.wait()
+                news.clear()
+                while waiting:
+                    key = next(iter(waiting))
+                    del waiting[key]
+                    await self._serve(hand, key, seen)
 
-    async def _round(self, hand: Hand, seen: Seen) -> None:
-        present = {uid_of(raw): raw for raw in seen.services.values()}
-        for uid, announced in list(self._announced.items()):
-            if uid not in present or _wish(present[uid], announced) != (announced.asked, announced.interface):
-                await self._release(uid)
-        for uid, service in present.items():
-            if uid not in self._announced and asked_addresses(service):
-                await self._announce(hand, service)
-            if uid in self._announced:
-                self._open(service, self._announced[uid], seen)
-                await self._tell(hand, service, self._announced[uid])
-
-    async def _announce(self, hand: Hand, service: Raw) -> None:
-        uid = uid_of(service)
-        if self._failed.get(uid) == version_of(service):
+    async def _serve(self, hand: Hand, key: Key, seen: Seen) -> None:
+        """One Service: let go of what it does not ask for any more, announce what it asks for."""
+        service, announced = seen.services.get(key), self._announced.get(key)
+        if announced is not None and (service is None or _wish(service) != announced.wish):
+            await self._release(key)
+        if service is None:
+            self._failed.pop(key, None)
             return
-        self._failed.pop(uid, None)
-        asked, interface = asked_addresses(service), annotations_of(service).get(INTERFACE, "")
+        if key not in self._announced and asked_addresses(service):
+            await self._announce(service)
+        announced = self._announced.get(key)
+        if announced is not None:
+            self._open(service, announced, seen)
+            await self._tell(hand, service, announced)
+
+    async def _announce(self, service: Raw) -> None:
+        key, version = key_of(service), version_of(service)
+        if self._failed.get(key) == version:
+            return
+        self._failed.pop(key, None)
+        wish = _wish(service)
         made: list[Vip] = []
         try:
-            for address in asked:
+            for address in wish.addresses:
                 if address == "::":
                     self._say("DHCPv6 is not simulated: no address for ::")
                 else:
-                    made.append(await self._take(service, address, interface))
+                    made.append(await self._take(service, address, wish.interface))
         except NotAnnounced as error:
-            self._failed[uid] = version_of(service)
-            self._say(f"error adding service {'/'.join(key_of(service))}: {error}")
+            self._failed[key] = version
+            self._say(f"error adding service {'/'.join(key)}: {error}")
             for vip in made:
                 await self._give_up(vip)
             return
-        self._announced[uid] = Announced(asked, interface, tuple(made))
+        self._announced[key] = Announced(wish, tuple(made))
 
     async def _take(self, service: Raw, address: str, interface: str) -> Vip:
         """Bind one address, asking DHCP where it is to be found out. Raises NotAnnounced."""
@@ -321,9 +346,9 @@ class KubeVip:
         if not shared:
             self.box.unbind(vip.interface, vip.address)
 
-    async def _release(self, uid: str) -> None:
-        announced = self._announced.pop(uid)
-        self._doors.keep(uid, {})
+    async def _release(self, key: Key) -> None:
+        announced = self._announced.pop(key)
+        self._doors.keep(key, {})
         for vip in announced.vips:
             await self._give_up(vip)
 
@@ -352,7 +377,7 @@ class KubeVip:
                 for vip in announced.vips:
                     if vip.reaches:
                         wanted[vip.address, way.port] = self._door(way)
-        self._doors.keep(uid_of(service), wanted)
+        self._doors.keep(key_of(service), wanted)
 
     def _door(self, way: Way) -> Callable[[], ServiceDoor]:
         return lambda: ServiceDoor(self.cluster, way.backends, way.is_sticky)
@@ -364,7 +389,14 @@ class Seen:
 
     services: Objects
     slices: Objects
+    slices_of: Places
     endpoints: Objects
+
+    def backends(self, service: Raw, port: Raw) -> list[Backend]:
+        """Ready endpoints of one port."""
+        key = key_of(service)
+        own = [self.slices[one] for one in sorted(self.slices_of.get(key, ()))]
+        return ready_backends(service, port, own, self.endpoints.get(key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,16 +416,14 @@ class Way:
         port = next((one for one in ports_of(service) if one["port"] == self.port), None) if service else None
         if service is None or port is None:
             return []
-        found = ready_backends(
-            service, port, self.seen.slices.values(), self.seen.endpoints.get(self.service)
-        )
+        found = self.seen.backends(service, port)
         local_only = dig(service, "spec", "externalTrafficPolicy") == "Local"
         return [one for one in found if not local_only or one.node == self.node]
 
 
-def _wish(service: Raw, announced: Announced) -> tuple[tuple[str, ...], str]:
-    """What the Service asks for now. Its own address in its status is no new wish."""
-    return asked_addresses(service), annotations_of(service).get(INTERFACE, "")
+def _wish(service: Raw) -> Wish:
+    interface = annotations_of(service).get(INTERFACE, "")
+    return Wish(uid_of(service), asked_addresses(service), interface)
 
 
 def _hardware_address(uid: str) -> str:

@@ -18,7 +18,7 @@ from windrow.emulator.load_balancers.frontends import MachineFrontends, selects
 from windrow.emulator.load_balancers.pools import Pools
 from windrow.emulator.load_balancers.probes import Probes
 from windrow.emulator.load_balancers.release import Release
-from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, SERVICE_NAME
+from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, service_of
 from windrow.emulator.load_balancers.webhooks import BalancerWebhooks
 from windrow.emulator.mirror import Mirror
 from windrow.emulator.networks import Segments
@@ -97,9 +97,7 @@ class BalancerRoom:
                     made["balancers"].add(key)
 
         def slice_changed(slice_: Raw) -> None:
-            service = labels_of(slice_).get(SERVICE_NAME)
-            if service:
-                made["services"].add((namespace_of(slice_), service))
+            made["services"].add(service_of(slice_))
 
         instances.listen(instance_changed)
         self._mirrors["slices"].listen(slice_changed)

@@ -87,9 +87,9 @@ def ports_of(service: Mapping[str, Any]) -> list[Raw]:
     return [one for one in found if one.get("protocol", "TCP") == "TCP"]
 
 
-def is_of(slice_: Raw, service: Raw) -> bool:
-    same = namespace_of(slice_) == namespace_of(service)
-    return same and labels_of(slice_).get(SERVICE_NAME) == name_of(service)
+def service_of(slice_: Raw) -> tuple[str, str]:
+    """Namespace and name of the Service that an EndpointSlice is of; the name is "" where it says none."""
+    return namespace_of(slice_), labels_of(slice_).get(SERVICE_NAME, "")
 
 
 def ready_backends(
@@ -99,7 +99,7 @@ def ready_backends(
 
     Slices count; Endpoints where there are none, as the cluster itself would mirror them.
     """
-    own = [one for one in slices if is_of(one, service)]
+    own = [one for one in slices if service_of(one) == (namespace_of(service), name_of(service))]
     name = port.get("name") or ""
     if own:
         return [found for one in own for found in _in_slice(one, name)]

@@ -1,0 +1,179 @@
+"""What the webhook of load balancers adds and refuses (reference 02 §4.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from windrow.emulator import kinds
+from windrow.emulator.load_balancers.balancer_rules import mutate_balancer, why_not_changed, why_not_created
+from windrow.emulator.load_balancers.release import Release
+from windrow.kube.objects import Raw, annotations_of, new_object
+from windrow.kube.refs import NAMESPACE
+
+GROUP = "loadbalancer.harvesterhci.io"
+NEW, V18, V13 = Release(), Release((1, 8)), Release((1, 3))
+CREATOR = {"harvesterhci.io/creator": "docker-machine-driver-harvester"}
+HERE = new_object(NAMESPACE, "ns")
+
+
+def listener(name: str = "http", port: int = 80, backend: int = 8080, protocol: str = "TCP") -> Raw:
+    return {"name": name, "port": port, "backendPort": backend, "protocol": protocol}
+
+
+def of_machines(*listeners: Raw, check: Raw | None = None, **spec: Any) -> Raw:
+    given = {"ipam": "pool", "workloadType": "vm", "listeners": list(listeners), **spec}
+    if check is not None:
+        given["healthCheck"] = check
+    return new_object(kinds.LOAD_BALANCER, "lb", "ns", spec=given)
+
+
+def of_cluster(cluster: str = "mine", annotations: dict[str, str] | None = None, **spec: Any) -> Raw:
+    return new_object(
+        kinds.LOAD_BALANCER,
+        "lb",
+        "ns",
+        labels={"cloudprovider.harvesterhci.io/cluster": cluster} if cluster else {},
+        annotations={f"{GROUP}/cluster": cluster, **(annotations or {})},
+        spec={"ipam": "pool", "workloadType": "cluster", **spec},
+    )
+
+
+def a_machine(name: str, network: str, cluster: str = "", **annotations: str) -> Raw:
+    labels = {**CREATOR, **({"guestcluster.harvesterhci.io/name": cluster} if cluster else {})}
+    networks = [{"name": "nic-0", "multus": {"networkName": network}}]
+    return new_object(
+        kinds.VMI, name, "ns", labels=labels, annotations=annotations, spec={"networks": networks}
+    )
+
+
+def refusal(balancer: Raw, *machines: Raw, release: Release = NEW, instances: tuple[Raw, ...] = ()) -> str:
+    return why_not_created(balancer, instances, machines, release).removeprefix(
+        "create loadbalancer ns/lb failed"
+    )
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("listeners", "said"),
+    [
+        ([], "the loadbalancer needs to have at least one listener"),
+        ([listener("a"), listener("a", 81, 8081)], "listener has duplicate name a"),
+        ([listener("a"), listener("b", 80, 8081)], "listener b has duplicate port TCP:80 with listener a"),
+        (
+            [listener("a"), listener("b", 81)],
+            "listener b has duplicate backend port TCP:8080 with listener a",
+        ),
+        ([listener(port=65536)], "listener port 65536 must <= 65535"),
+        ([listener(port=0)], "listener port 0 must >= 1"),
+        ([listener(backend=70000)], "listener backend port 70000 must <= 65535"),
+        ([listener(backend=-1)], "listener backend port -1 must >= 1"),
+    ],
+)
+def test_listeners_of_machines_are_checked(listeners: list[Raw], said: str):
+    assert refusal(of_machines(*listeners)) == f": {said}"
+
+
+def test_the_same_port_by_two_protocols_is_fine():
+    assert not refusal(of_machines(listener("a"), listener("b", protocol="UDP")))
+
+
+def test_the_load_balancer_of_a_cluster_needs_no_listener():
+    assert not refusal(of_cluster())
+
+
+@pytest.mark.parametrize(
+    ("check", "said"),
+    [
+        ({"port": 9}, "healthcheck port 9 is not in listener backend port list"),
+        ({"port": 53}, "healthcheck port 53 can only be a TCP backend port"),
+        ({"port": 8080}, "healthcheck SuccessThreshold should > 0"),
+        ({"port": 8080, "successThreshold": 1}, "healthcheck FailureThreshold should > 0"),
+    ],
+)
+def test_a_health_check_is_checked(check: Raw, said: str):
+    balancer = of_machines(listener(), listener("dns", 53, 53, "UDP"), check=check)
+
+    assert refusal(balancer) == f" with healthyCheck: {said}"
+
+
+def test_missing_numbers_of_a_health_check_are_filled_in_before_anybody_checks_them():
+    balancer = of_machines(listener(), check={"port": 8080, "periodSeconds": 9})
+    mutate_balancer(balancer, HERE, [], NEW)
+
+    assert balancer["spec"]["healthCheck"] == {
+        "port": 8080,
+        "successThreshold": 2,
+        "failureThreshold": 2,
+        "periodSeconds": 9,
+        "timeoutSeconds": 1,
+    }
+    assert not refusal(balancer)
+
+
+REMOVED = {"harvesterhci.io/removeAllPersistentVolumeClaims": "true"}
+
+
+def test_a_cluster_that_is_being_removed_gets_none_unless_its_name_says_nothing():
+    going = a_machine("mine-1", "ns/net", "mine", **REMOVED)
+    default = a_machine("k-1", "ns/net", "kubernetes", **REMOVED)
+
+    assert refusal(of_cluster(), going) == (
+        " with guest cluster check: the vm ns/mine-1 shows guest cluster mine is being removed"
+    )
+    assert not refusal(of_cluster(), going, release=Release((1, 7)))
+    assert not refusal(of_cluster("other"), going)
+    assert not refusal(of_cluster(""), going)
+    assert not refusal(of_cluster("kubernetes"), default)
+
+
+def test_before_1_4_a_namespace_without_machines_gets_none():
+    assert refusal(of_cluster(), release=V13) == ": no virtual machine instance matched"
+    assert not refusal(of_cluster(), release=V13, instances=(a_machine("mine-1", "ns/net"),))
+
+
+def test_an_empty_mode_counts_as_its_default():
+    old, new = of_machines(listener()), of_machines(listener())
+    del new["spec"]["ipam"], new["spec"]["workloadType"]
+
+    assert not why_not_changed(new, old, NEW)
+    dhcp = of_machines(listener(), ipam="dhcp")
+    said = "update loadbalancer ns/lb failed: can't change the IPAM from  to dhcp"
+    assert why_not_changed(dhcp, new, NEW) == said
+    assert not why_not_changed(dhcp, new, V13)
+
+
+# --- annotations --------------------------------------------------------------------------------------------------
+
+
+def network(balancer: Raw, *machines: Raw, release: Release = NEW) -> str:
+    mutate_balancer(balancer, HERE, machines, release)
+    return annotations_of(balancer)[f"{GROUP}/network"]
+
+
+SAID = {f"{GROUP}/network": "ns/said", "cloudprovider.harvesterhci.io/managementNetwork": "ns/management"}
+MACHINES = (a_machine("mine-b-1", "ns/b"), a_machine("mine-1", "ns/own", "mine"))
+
+
+def test_since_1_9_what_is_said_counts_then_the_management_network_then_the_members_then_the_prefix():
+    assert network(of_cluster(annotations=SAID), *MACHINES) == "ns/said"
+    only = {key: value for key, value in SAID.items() if key.endswith("managementNetwork")}
+    assert network(of_cluster(annotations=only), *MACHINES) == "ns/management"
+    assert network(of_cluster(), *MACHINES) == "ns/own"
+    assert network(of_cluster(), MACHINES[0]) == "ns/b"
+    assert network(of_cluster(""), *MACHINES) == ""
+
+
+def test_before_1_9_the_first_machine_whose_name_begins_like_the_cluster_decides():
+    assert network(of_cluster(annotations=SAID), *MACHINES, release=V18) == "ns/b"
+    assert network(of_cluster(annotations=SAID), release=V18) == ""
+
+
+def test_load_balancers_of_machines_are_asked_for_their_namespace_alone():
+    balancer = of_machines(listener())
+    mutate_balancer(balancer, HERE, [], NEW)
+
+    assert annotations_of(balancer) == {f"{GROUP}/namespace": "ns"}
