@@ -34,12 +34,19 @@ class PluginWorld(RackWorld):
 
     def __init__(self, harvester: Harvester, url: str, folder: Path, binary: Path) -> None:
         super().__init__(harvester)
-        self.server = url
-        self.machines: PluginMachines = PluginMachines(  # type: ignore[assignment]
-            lambda driver: binary if driver == "harvester" else None,
+        self.server, self.folder, self._binary = url, folder, binary
+        self.machines: PluginMachines = self._a_host(folder / "state")  # type: ignore[assignment]
+
+    def another(self) -> PluginMachines:
+        """A host on another computer, whose state outlives it."""
+        return self._a_host(self.folder / "other")
+
+    def _a_host(self, state: Path) -> PluginMachines:
+        return PluginMachines(
+            lambda driver: self._binary if driver == "harvester" else None,
             self.credential,
             _no_fields,
-            folder / "state",
+            state,
             SystemClock(),
             Chance(5),
             env={"PATH": os.environ["PATH"]},

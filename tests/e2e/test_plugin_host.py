@@ -1,0 +1,116 @@
+"""The plugin host with our plugin and an emulated Harvester: broken off at any moment, nothing is doubled or left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.contract.plugin_world import PluginWorld, plugin_world
+from tests.contract.test_machines import DOCUMENT, a_spec, seen
+
+from windrow.emulator import kinds
+from windrow.kube.refs import SECRET
+from windrow.machines.plugin_host import PluginMachines
+from windrow.machines.port import InfrastructureUnknown, Memory
+
+
+async def begin(machines: PluginMachines, planned: Memory, moment: float) -> Memory | None:
+    """Order the machine with a host that is stopped after `moment`; the memory, if the order came through."""
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(machines.run())
+        ordering = tasks.create_task(_ordered(machines, planned))
+        await asyncio.sleep(moment)
+        running.cancel()
+        await asyncio.wait({ordering}, timeout=0.1)
+        ordering.cancel()
+    return None if ordering.cancelled() else ordering.result()
+
+
+async def _ordered(machines: PluginMachines, planned: Memory) -> Memory | None:
+    try:
+        return await machines.ensure(a_spec(), planned)
+    except InfrastructureUnknown:
+        return None
+
+
+async def _removed(machines: PluginMachines, memory: Memory) -> None:
+    with contextlib.suppress(InfrastructureUnknown):
+        await machines.remove(memory, frozenset())
+
+
+def documents_in(folder: Path) -> list[Path]:
+    return list(folder.glob("other/*/user-data"))
+
+
+async def leftovers(world: PluginWorld) -> list[str]:
+    secrets = await world.line.list(SECRET, "default")
+    named = [secret["metadata"]["name"] for secret in secrets if "cloudinit" in secret["metadata"]["name"]]
+    return [*await world.vms(), *await world.claims(), *named]
+
+
+@pytest.mark.parametrize("keeps_state", [True, False], ids=["state kept", "state lost"])
+@pytest.mark.parametrize("moment", [0.2, 0.35, 0.5, 0.65, 0.8, 1.0, 1.4])
+async def test_a_host_that_is_stopped_while_it_makes_a_machine_makes_it_once(
+    moment: float, keeps_state: bool
+) -> None:
+    async with plugin_world() as world:
+        planned = await world.machines.plan(a_spec())
+        memory = await begin(world.another(), planned, moment)
+        if not keeps_state:
+            shutil.rmtree(world.folder / "other", ignore_errors=True)
+
+        again = world.another()
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(again.run())
+            made = await again.ensure(a_spec(), memory or planned)
+            world.machines = again
+            sighting = await seen(world, "m-1", lambda s: s.state == "running" and bool(s.addresses))
+            assert await world.vms() == ["c1-pool1-abcde-fghij"]
+            assert sighting.vm_uid == made["WindrowVMUID"]
+            assert DOCUMENT.splitlines()[1] in await world.document("c1-pool1-abcde-fghij")
+
+            await again.remove(made, frozenset())
+            await seen(world, "m-1", lambda s: s.presence == "missing")
+            running.cancel()
+        assert await leftovers(world) == []
+        assert not documents_in(world.folder)
+
+
+@pytest.mark.parametrize("moment", [0.1, 0.3, 0.5, 0.8])
+async def test_a_removal_that_is_broken_off_is_finished_by_the_next_one(moment: float) -> None:
+    async with plugin_world() as world:
+        memory = await world.machines.ensure(a_spec(), None)
+        await seen(world, "m-1", lambda s: bool(s.addresses))
+        other = world.another()
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(other.run())
+            removing = tasks.create_task(_removed(other, memory))
+            await asyncio.sleep(moment)
+            running.cancel()
+            await asyncio.wait({removing}, timeout=0.1)
+            removing.cancel()
+
+        await world.machines.remove(memory, frozenset())
+        await seen(world, "m-1", lambda s: s.presence == "missing")
+        assert await leftovers(world) == []
+
+
+async def test_six_machines_are_made_and_removed_side_by_side() -> None:
+    async with plugin_world() as world:
+        specs = [a_spec(f"c1-pool1-abcde-m{place:04d}", f"m-{place}") for place in range(6)]
+        async with asyncio.TaskGroup() as tasks:
+            orders = [tasks.create_task(world.machines.ensure(spec, None)) for spec in specs]
+        for spec in specs:
+            await seen(world, spec.machine_uid, lambda s: bool(s.addresses))
+        assert await world.vms() == sorted(spec.name for spec in specs)
+
+        async with asyncio.TaskGroup() as tasks:
+            for order in orders:
+                tasks.create_task(world.machines.remove(order.result(), frozenset()))
+        for spec in specs:
+            await seen(world, spec.machine_uid, lambda s: s.presence == "missing")
+        assert await world.line.list(kinds.VM, "default") == []
+        assert await leftovers(world) == []
