@@ -98,6 +98,14 @@ async def test_a_removal_that_is_broken_off_is_finished_by_the_next_one(moment: 
         assert await leftovers(world) == []
 
 
+async def test_a_key_pair_needs_no_private_key_where_nobody_logs_in() -> None:
+    async with plugin_world() as world:
+        await world.harvester.stock(key_pairs=["default/keys"])
+        assert await world.machines.check([a_spec(keyPairName="default/keys")]) == []
+        (problem,) = await world.machines.check([a_spec(keyPairName="default/absent")])
+        assert "absent" in problem.fact
+
+
 async def test_six_machines_are_made_and_removed_side_by_side() -> None:
     async with plugin_world() as world:
         specs = [a_spec(f"c1-pool1-abcde-m{place:04d}", f"m-{place}") for place in range(6)]

@@ -19,6 +19,7 @@ from windrow.nodedriver.options import OPTIONS, Option
 from windrow.nodedriver.plain_text import plain_text
 from windrow.nodedriver.problems import Problem, Refused, errors
 from windrow.nodedriver.rules import find_problems
+from windrow.nodedriver.ssh_access import logs_in
 from windrow.values.chance import Chance
 
 _ZERO: Mapping[str, str | int | bool] = {"string": "", "int": 0, "bool": False}
@@ -57,7 +58,7 @@ def read_flags(values: Mapping[str, Any], onto: Configuration) -> Configuration:
         },
     )
     unread = {problem.field for problem in problems}
-    judged = errors(find_problems(configuration, needs_private_key=True, unread=unread))
+    judged = errors(find_problems(configuration, needs_private_key=logs_in(configuration), unread=unread))
     if found := problems + sorted(judged, key=_go_rank):
         raise Refused(*found)
     return configuration

@@ -48,6 +48,12 @@ class KeyPlan:
     public_key: str
 
 
+def logs_in(configuration: Configuration) -> bool:
+    """Whether the host will log in to the machine, as docker-machine's hosts may. Windrow's manager never does; it is
+    known by the cluster that it names."""
+    return not configuration.cluster_uid
+
+
 def with_login(configuration: Configuration) -> Configuration:
     """The configuration with user, port and key path filled in where they are not set."""
     return replace(

@@ -31,6 +31,7 @@ from windrow.nodedriver.ownership import somebody_elses, unclear, whose
 from windrow.nodedriver.problems import Gone, NotRunning, Problem, Refused, errors
 from windrow.nodedriver.remove import find
 from windrow.nodedriver.rules import find_problems
+from windrow.nodedriver.ssh_access import logs_in
 from windrow.nodedriver.state import State
 from windrow.nodedriver.steps import Note, Talk
 from windrow.nodedriver.waits import RESTARTED, wait_for_address, wait_for_stopped
@@ -60,7 +61,7 @@ def pre_create_check(configuration: Configuration, bootstrap: str = "") -> Talk[
 
     A VM of this very machine, from a creation that was cut off, is no problem: the next one continues with it.
     """
-    problems = errors(find_problems(configuration, bootstrap, needs_private_key=True))
+    problems = errors(find_problems(configuration, bootstrap, needs_private_key=logs_in(configuration)))
     if problems:
         raise Refused(*problems)
     there = yield from find(configuration.ref, "see whether the name is free")
