@@ -520,7 +520,9 @@ def test_a_load_balancer_of_machines_has_its_address_before_it_has_machines():
             found = await ready_balancer(harvester, "front")
             machine = str(dig(vmi, "status", "interfaces", 0, "ipAddress"))
             assert found["status"]["backendServers"] == [machine]
+            assert harvester.rack.find("10.1.0.10", 6443) is None  # nobody listens there yet
             harvester.rack.open(machine, 8443, Answering("m-1"))  # type: ignore[arg-type]
+            await harvester.pace.pause(0.1)
             assert await ask(harvester, "10.1.0.10") == "m-1"
 
             await harvester.api.local().delete(lb_ref("front"))

@@ -19,7 +19,7 @@ from windrow.apiserver.doors import Door, Identity, Peer
 from windrow.apiserver.statuses import fail, internal, reply_with
 from windrow.apiserver.verbs.watch import EntryEvent
 from windrow.formats.fastjson import dumps
-from windrow.kube.errors import KubeError, Unanswered
+from windrow.kube.errors import KubeError, Unanswered, Unreachable
 from windrow.kube.requests import JSON, Event, Reply, Request
 
 _log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class Listener:
             if target.is_resource and verb_of(request.method, target, options_of(request)) == "watch":
                 return await self._watch(http, request, peer)
             return _response(await self._door.send(request, peer))
-        except Unanswered:
+        except (Unanswered, Unreachable):
             return _broken(http)
         except OSError:
             raise
@@ -125,7 +125,7 @@ class Listener:
         try:
             async with self._door.stream(request, peer) as events:
                 return await self._pour(http, events)
-        except Unanswered:
+        except (Unanswered, Unreachable):
             return _broken(http)
         except KubeError as error:
             return _response(reply_with(error))

@@ -6,6 +6,7 @@ Addresses by DHCP come from the management network, which the hosts are in.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +14,7 @@ from datetime import datetime
 from windrow.emulator.delays import Delays, Pace
 from windrow.emulator.dhcp import DhcpServer, Lan
 from windrow.emulator.hand import Hand
-from windrow.emulator.load_balancers.doors import Doors, RelayDoor
+from windrow.emulator.load_balancers.doors import Doors, Place, RelayDoor
 from windrow.emulator.load_balancers.dummies import ADDRESS as DUMMY
 from windrow.emulator.load_balancers.services import (
     ASK_DHCP,
@@ -70,6 +71,11 @@ class HostVip:
         self._doors = Doors(rack, note)
         self._stages = Stages(pace)
         self._held: dict[Key, Held] = {}
+        self._behind: dict[Place, set[Key]] = defaultdict(
+            set
+        )  # who has this machine's port behind its address
+        self.news: Callable[[Key], None] = lambda key: None
+        rack.listen(self._machine_changed)
         self._management = DhcpServer(MANAGEMENT_LAN)
 
     async def reconcile(self, key: Key) -> datetime | None:
@@ -127,13 +133,21 @@ class HostVip:
         await self._hand.change(SERVICE.ref(metadata["name"], metadata["namespace"]), edit, "status")
 
     def _open(self, key: Key, service: Raw, held: Held) -> None:
+        """A door where some machine listens: an address with nobody behind it refuses connections."""
         wanted = {}
         for port in ports_of(service):
-            if self._backends(service, port):
-                wanted[held.address, int(port["port"])] = self._door(key, service, port)
+            backends = self._backends(service, port)
+            for one in backends:
+                self._behind[one.address, one.port].add(key)
+            if any(self._rack.find(one.address, one.port) for one in backends):
+                wanted[held.address, int(port["port"])] = self._door(service, port)
         self._doors.keep(key, wanted)
 
-    def _door(self, key: Key, service: Raw, port: Raw) -> Callable[[], RelayDoor]:
+    def _machine_changed(self, address: str, port: int) -> None:
+        for key in self._behind.get((address, port), ()):
+            self.news(key)
+
+    def _door(self, service: Raw, port: Raw) -> Callable[[], RelayDoor]:
         return lambda: RelayDoor(self._rack, lambda: self._backends(service, port))
 
     def _backends(self, service: Raw, port: Raw) -> list[Backend]:

@@ -86,6 +86,7 @@ class BalancerRoom:
         for name, mirror in self._mirrors.items():
             if name in made:
                 mirror.listen(lambda raw, add=made[name].add: add(key_of(raw)))  # type: ignore[misc]
+        self.vip.news = made["services"].add
         probes.watched = made["probes"].add
         probes.changed = made["balancers"].add
 

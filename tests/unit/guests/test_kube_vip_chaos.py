@@ -1,0 +1,105 @@
+"""Services and servers that come and go in any order: an address is with one node and one Service, and answers there."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from windrow.assembly.clock import run_story
+from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, REQUESTED
+from windrow.kube.objects import annotations_of, dig, name_of
+from windrow.kube.refs import SERVICE
+from windrow.values.chance import Chance
+
+from .test_kube_vip import ADDRESSES, Rig, a_pod, a_rig, change_slice
+
+SERVERS = ("one", "two", "three")
+SERVICES = ("a", "b", "c", "d")
+STEPS = 60
+
+
+async def something(rig: Rig, chance: Chance, dark: set[str]) -> None:
+    name, server = SERVICES[chance.integer(4)], SERVERS[chance.integer(3)]
+    asked = ("0.0.0.0", f"10.0.0.{200 + chance.integer(20)}")[chance.integer(2)]
+    there = [a_pod(f"{name}-{number}", node="nowhere") for number in range(chance.integer(3))]
+    patch = {"metadata": {"annotations": {ADDRESSES: asked}}}
+    match chance.integer(7):
+        case 0 | 1:
+            await rig.serve(name, asked)
+            far = change_slice(a_pod(f"{name}-0", node="nowhere"))
+            await rig.kubectl.patch(ENDPOINT_SLICE.ref(f"{name}-abcde", "default"), far)
+        case 2:
+            await rig.kubectl.delete(SERVICE.ref(name, "default"))
+            await rig.kubectl.delete(ENDPOINT_SLICE.ref(f"{name}-abcde", "default"))
+        case 3:
+            await rig.kubectl.patch(SERVICE.ref(name, "default"), patch)
+        case 4:
+            await rig.kubectl.patch(ENDPOINT_SLICE.ref(f"{name}-abcde", "default"), change_slice(*there))
+        case 5 if not dark:
+            dark.add(server)
+            await rig.floor.cut_power(server)
+        case 6 if dark:
+            rig.floor.power_on(dark.pop())
+
+
+async def use_living_api(rig: Rig, dark: set[str]) -> None:
+    for place, name in enumerate(SERVERS):
+        if name not in dark and rig.floor.rack.find(f"10.0.0.{11 + place}", 6443):
+            rig.kubectl.address = f"10.0.0.{11 + place}"
+
+
+def where(rig: Rig, address: str, dark: set[str]) -> list[str]:
+    """The servers with power that have the address, as their agents report it."""
+    reports = {name: rig.floor.plugs[name].report for name in SERVERS if name not in dark}
+    return [
+        name
+        for name, report in reports.items()
+        if report is not None and any(address in held for held in report.addresses.values())
+    ]
+
+
+async def holds(rig: Rig, dark: set[str]) -> None:
+    services = await rig.kubectl.list(SERVICE, "default")
+    leases = list(rig.floor.leases.values())
+    assert len(leases) == len(set(leases))
+    by_dhcp = [dig(raw, "status", "loadBalancer", "ingress", 0, "ip") for raw in services if is_dhcp(raw)]
+    assert len(by_dhcp) == len(set(by_dhcp))
+    for raw in services:
+        address = dig(raw, "status", "loadBalancer", "ingress", 0, "ip")
+        if address is None:
+            continue
+        assert where(rig, address, dark) == [annotations_of(raw)["kube-vip.io/vipHost"]], name_of(raw)
+        if is_dhcp(raw):
+            assert annotations_of(raw)[REQUESTED] == address
+            assert address in leases
+    # Two services may ask for one address: then the first is heard. Nobody else ever answers there.
+    for place, port in rig.floor.rack.doors():
+        if port == 80:
+            pod = await rig.ask(place)()
+            shown = {
+                name_of(raw): dig(raw, "status", "loadBalancer", "ingress", 0, "ip", default="")
+                for raw in services
+            }
+            assert shown[pod[:1]] == place
+
+
+def is_dhcp(service: dict) -> bool:  # type: ignore[type-arg]
+    return annotations_of(service).get(ADDRESSES) == "0.0.0.0"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_address_is_with_one_node_and_one_service_whatever_happens(seed: int):
+    async def story() -> None:
+        async with a_rig(*SERVERS) as rig:
+            chance, dark = Chance(f"vip {seed}"), set[str]()
+            for _ in range(STEPS):
+                await use_living_api(rig, dark)
+                with suppress(AssertionError):  # a refusal is an answer
+                    await something(rig, chance, dark)
+                # Long enough for a leader to be replaced and for its services, one after the other.
+                await rig.floor.wait(25 + chance.between(0, 5))
+                await use_living_api(rig, dark)
+                await holds(rig, dark)
+
+    run_story(story())
