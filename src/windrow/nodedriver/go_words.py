@@ -22,7 +22,7 @@ LONGEST = 1900
 _NOT_FOUND = re.compile(r"not(\s+)found", re.IGNORECASE)
 _LINE_END = re.compile(r"\s*[^\S ]\s*")
 _HIDDEN = "(hidden)"
-_BEARER = re.compile(r"(?i)\b(bearer|token|password|secret)(\s*[:=]\s*|\s+)(?=\S{8})\S*[\d.]\S*")
+_CREDENTIAL = re.compile(r"(?i)\b(bearer +|(?:token|password)\s*[:=]\s*)[^\s,;]{8,}")
 # Errors whose texts were written for people; of any other only its name and place are told.
 _SPOKEN = (BadMemory, BadKubeconfig, BadUserData, Busy, KubeError, NotRunning, OSError)
 
@@ -37,7 +37,7 @@ def error_text(error: BaseException, method: str, secrets: Iterable[str] = ()) -
     text = _one_line(_told(error, method)) or f"{method} failed: {type(error).__name__}"
     for secret in sorted({each for each in secrets if len(each) > 3}, key=len, reverse=True):
         text = text.replace(_one_line(secret), _HIDDEN)
-    text = _NOT_FOUND.sub(r"not\1there", _BEARER.sub(rf"\1\2{_HIDDEN}", text))
+    text = _NOT_FOUND.sub(r"not\1there", _CREDENTIAL.sub(rf"\1{_HIDDEN}", text))
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 

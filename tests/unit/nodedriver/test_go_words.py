@@ -96,6 +96,14 @@ def test_secrets_are_hidden() -> None:
     assert "abc1234567" not in text
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["Harvester refuses Secret default/c1-pool1-cloudinit: quota", "the token is expired since 2026-01-01"],
+)
+def test_what_is_no_secret_is_not_hidden(text: str) -> None:
+    assert error_text(KubeError(text), "Create") == text
+
+
 def test_an_error_without_words_is_told_by_its_name() -> None:
     assert error_text(KubeError(""), "Stop") == "Stop failed: KubeError"
 
