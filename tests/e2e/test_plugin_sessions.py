@@ -24,8 +24,10 @@ from windrow.formats.json import dumps, loads
 from windrow.kube.kubeconfig import parse_kubeconfig
 from windrow.kube.objects import new_object
 from windrow.kube.refs import SECRET
+from windrow.plugin.lifetime import GRACE_S
 from windrow.wire import dockermachine as wire
 from windrow.wire.gob import Boxed, Type
+from windrow.wire.netrpc import GREETING, WELCOME
 
 ROOT = Path(__file__).parents[2]
 
@@ -638,6 +640,20 @@ def test_nonsense_ends_its_connection_and_no_other(desk: Desk, site: Site):
         assert plugin.close() == 0
 
 
+def test_whoever_only_knocks_is_no_host_that_has_left():
+    process = start()
+    address = read_address(process)
+    with socket.create_connection(address) as knock:
+        knock.sendall(GREETING)
+        assert knock.recv(100) == WELCOME
+    time.sleep(3 * GRACE_S)
+
+    plugin = Plugin(process, address)
+    assert plugin.call("GetVersion") == 1
+    assert plugin.close() == 0
+    process.communicate()
+
+
 @pytest.mark.parametrize(
     ("method", "kind", "value", "said"),
     [
@@ -668,6 +684,7 @@ def test_a_wrong_call_is_answered_and_the_connection_stays(method: str, kind: Ty
 
 def test_a_message_beyond_the_limit_ends_the_connection(desk: Desk):
     with a_plugin() as plugin:
+        plugin.call("GetVersion")
         with pytest.raises(Gone):
             plugin.call("SetConfigRaw", b" " * (wire.DEFAULT_LIMITS.size + 1))
         assert plugin.process.wait(3) == 0

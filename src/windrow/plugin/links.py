@@ -146,6 +146,9 @@ class Links:
             if self._proxy is not None and self.is_tls:
                 self._tunnel(plain, self._proxy, deadline)
             spoken = self._secure(plain, deadline) if self.is_tls else plain
+        except OSError as error:
+            plain.close()
+            raise self.unreachable(reason(error), _IS_IT_UP) from error
         except BaseException:
             plain.close()
             raise
@@ -165,14 +168,16 @@ class Links:
             ) from error
         last: OSError = OSError("no address")
         for place, (family, kind, protocol, _, address) in enumerate(found):
-            made = socket.socket(family, kind, protocol)
+            made: socket.socket | None = None
             try:
+                made = socket.socket(family, kind, protocol)
                 # Each address gets its part of the time, so that a dead one does not cost the others theirs.
                 made.settimeout(self._left(deadline) / (len(found) - place))
                 made.connect(address)
             except OSError as error:
                 last = error
-                made.close()
+                if made is not None:
+                    made.close()
             else:
                 return made
         if isinstance(last, TimeoutError):
@@ -212,7 +217,7 @@ class Links:
             return context.wrap_socket(plain, server_hostname=name.encode("ascii"))
         except ssl.SSLCertVerificationError as error:
             raise NotTrusted(sentences.not_trusted(self._access, error.verify_message)) from error
-        except (ssl.SSLError, OSError, UnicodeError) as error:
+        except (ssl.SSLError, OSError, ValueError) as error:
             if refusal := certificate_alert(error):
                 raise Unauthorized(
                     sentences.certificate_refused(self._access, refusal), status=401

@@ -57,22 +57,19 @@ class Service:
             if not self._places.acquire(blocking=False):
                 connection.close()
                 continue
-            self._lifetime.connected()
             if not _in_thread(self._serve, connection):
-                self._end(connection)
+                connection.close()
+                self._places.release()
 
     def _serve(self, connection: socket.socket) -> None:
+        conversation = _Conversation(connection, self._handle, self._lifetime)
         try:
             with connection, suppress(OSError, BadGob, BadRpc):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                _Conversation(connection, self._handle, self._lifetime).run()
+                conversation.run()
         finally:
-            self._end(connection)
-
-    def _end(self, connection: socket.socket) -> None:
-        connection.close()
-        self._places.release()
-        self._lifetime.disconnected()
+            conversation.end()
+            self._places.release()
 
 
 class _Conversation:
@@ -82,6 +79,8 @@ class _Conversation:
         self._state = Lock()  # around `_server`, never held while bytes leave
         self._way_out = Lock()
         self._calls = BoundedSemaphore(CALLS)
+        # Whoever only knocks at the port is no host, and must not count as one that has left.
+        self._is_host = False
 
     def run(self) -> None:
         """Until the host hangs up. Raises OSError, BadGob, BadRpc."""
@@ -89,10 +88,18 @@ class _Conversation:
             with self._state:
                 calls = self._server.feed(block)
             self._flush()
+            if calls and not self._is_host:
+                self._is_host = True
+                self._lifetime.connected()
             for call in calls:
                 self._take(call)
             if self._server.closing:
                 return
+
+    def end(self) -> None:
+        """The connection is closed."""
+        if self._is_host:
+            self._lifetime.disconnected()
 
     def _take(self, call: Call) -> None:
         if call.method in HEARTBEATS:

@@ -351,6 +351,12 @@ def test_a_private_authority_is_trusted_for_its_names(tmp_path: Path):
         assert an_http(f"https://127.0.0.1:{server.port}", tls_access()).send(GET).status == 200
 
 
+@pytest.mark.parametrize("name", ["", ".x", "a" * 300, "härvester"])
+def test_a_name_that_no_server_can_have_is_told(name: str):
+    with a_server(lambda request: None) as server, pytest.raises(Unreachable):
+        an_http(f"https://127.0.0.1:{server.port}", tls_access(tls_server_name=name or ".")).send(GET)
+
+
 def test_an_ipv6_server_is_verified_by_its_address(tmp_path: Path):
     context = a_context(tmp_path, ips=("::1",))
     with a_server(lambda request: answer(), context, family=socket.AF_INET6) as server:
