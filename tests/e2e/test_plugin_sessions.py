@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tests.e2e.plugin_site import Site, a_site
 from windrow.emulator import kinds
 from windrow.emulator.faults import BROKEN, AgentFault, Effect, LoseAnswer, Refuse, Reset, Slow, denied
 from windrow.formats.json import dumps, loads
-from windrow.kube.kubeconfig import parse_kubeconfig
+from windrow.kube.kubeconfig import parse_kubeconfig, render_kubeconfig
 from windrow.kube.objects import new_object
 from windrow.kube.refs import SECRET
 from windrow.plugin.lifetime import GRACE_S
@@ -368,6 +369,17 @@ def test_somebody_elses_machine_of_that_name_is_left_alone(desk: Desk, site: Sit
 
     assert site.find(kinds.VM.ref(NAME, "default"))["metadata"]["uid"] == vm["metadata"]["uid"]
     assert other.status() == "Running"
+
+
+def test_a_server_that_is_not_verified_is_told_of(desk: Desk, site: Site):
+    desk.create()
+    access = parse_kubeconfig(site.kubeconfig)
+    desk.saved["KubeConfigContent"] = render_kubeconfig(replace(access, ca="", insecure=True), "x")
+    with desk.plugin() as plugin:
+        for _ in range(2):
+            assert plugin.call("GetState") == wire.RUNNING
+        wait_until(lambda: plugin.out)
+        assert [line for line in plugin.out if "is NOT verified" in line] == plugin.out[:1]
 
 
 def test_no_secret_is_told(desk: Desk, site: Site):

@@ -114,11 +114,7 @@ class SocketTransport:
         self._context: ssl.SSLContext | None = None
         self._context_for: tuple[str, str] | None = None
         if access.insecure:
-            log.warning(
-                "the certificate of %s is NOT verified, because the kubeconfig says insecure-skip-tls-verify; "
-                "put its CA into certificate-authority-data instead",
-                access.server,
-            )
+            log.warning("%s", sentences.not_verified(access))
 
     async def aclose(self) -> None:
         if self._owns_pool:

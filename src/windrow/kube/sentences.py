@@ -48,6 +48,13 @@ def not_trusted(access: Access, why: str) -> str:
     return f"the certificate of {where(access)} is not trusted: {why}; {cure}"
 
 
+def not_verified(access: Access) -> str:
+    return (
+        f"the certificate of {where(access)} is NOT verified, because the kubeconfig says insecure-skip-tls-verify; "
+        "put its CA into certificate-authority-data instead"
+    )
+
+
 def certificate_refused(access: Access, why: str) -> str:
     return (
         f"{where(access)} refused {access.credential} in the TLS handshake ({why}); ask for a new kubeconfig"

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from windrow.formats.json import dumps
+from windrow.kube import sentences
 from windrow.kube.kubeconfig import Access
 from windrow.nodedriver import flags, ssh_access, ssh_keys, whole
 from windrow.nodedriver.blocking import run
@@ -153,6 +154,8 @@ class Errands:
 
     def _new_http(self, access: Access, configuration: Configuration) -> Http:
         edge = self._edge
+        if access.insecure:
+            edge.say(sentences.not_verified(access))
         folders = [dirname(ssh_access.key_path(configuration)), configuration.store_path]
         folders += [edge.env.get("TMPDIR", ""), "/dev/shm", "/tmp"]
         around = Surroundings(
