@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.doors import Peer
+from windrow.apiserver.stores.memory import MemoryStore
 from windrow.assembly.clock import NOON, run_story
 from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.bootstrap.intent import ClusterSecrets
@@ -23,7 +24,7 @@ from windrow.kube import requests
 from windrow.kube.conditions import find_condition
 from windrow.kube.errors import Denied, Invalid
 from windrow.kube.objects import Raw, annotations_of, dig, labels_of, name_of, new_object
-from windrow.kube.refs import NAMESPACE, NODE, SERVICE, Ref
+from windrow.kube.refs import CONFIG_MAP, NAMESPACE, NODE, SERVICE, Ref
 from windrow.kube.requests import Request
 
 from .rackside import a_harvester, boot, eventually, is_gone, order, vm_ref, vmi_ref
@@ -308,6 +309,26 @@ def test_the_address_that_the_cloud_provider_writes_stays():
             assert (await harvester.api.local().get(lb_ref()))["status"]["address"] == "10.1.0.10"
 
     run_story(story())
+
+
+def test_the_config_map_of_old_releases_is_turned_into_pools_once():
+    async def story():
+        store = MemoryStore()
+        async with a_harvester(store=store) as harvester:
+            data = {"cidr-default": "192.168.10.0/24"}
+            raw = new_object(CONFIG_MAP, "kubevip", "kube-system", data=data)
+            await harvester.api.local().create(CONFIG_MAP, raw)
+        async with a_harvester(store=store) as harvester:
+            found = await eventually(harvester, pool_ref("default"), ready)
+            assert found is not None
+            assert found["status"]["total"] == 253
+            await harvester.api.local().delete(pool_ref("default"))
+            await eventually(harvester, pool_ref("default"), is_gone)
+        async with a_harvester(store=store) as harvester:
+            await harvester.pace.pause(10)
+            return await harvester.api.local().list(kinds.IP_POOL)
+
+    assert run_story(story()) == []
 
 
 # --- refusals -----------------------------------------------------------------------------------------------------
@@ -683,6 +704,21 @@ def test_an_address_of_a_pool_is_announced_in_the_guest_and_reaches_its_pod():
 
 def has_second(asked: str) -> Callable[[Raw | None], bool]:
     return lambda vmi: asked in dig(vmi, "status", "interfaces", 0, "ipAddresses", default=[])[1:]
+
+
+def test_the_networks_that_all_machines_have_on_one_interface_are_told_for_the_mapping():
+    async def story():
+        async with a_harvester() as harvester:
+            for name in ("mine-1", "mine-2"):
+                await boot(harvester, name=name, labels=GUEST)
+            room = harvester.balancers
+            before = [room.nad_mapping("default", cluster) for cluster in ("mine", "other")]
+            harvester.silence_agent("default", "mine-1", 60)
+            await harvester.pace.pause(15)
+            return [*before, room.nad_mapping("default", "mine")]
+
+    # Without an agent nobody knows what Linux calls the interface, and then the network is not everybody's.
+    assert run_story(story()) == ['{"default/vlan50":"enp1s0"}', "", ""]
 
 
 def test_dhcp_addresses_come_from_the_machines_network_and_never_twice():

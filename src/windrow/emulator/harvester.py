@@ -41,7 +41,7 @@ from windrow.emulator.stock import Image, KeyPair, Lans, Network, render_stock
 from windrow.emulator.system import render_storage_class, system_objects
 from windrow.emulator.vms.control import Control
 from windrow.emulator.vms.instances import Instances
-from windrow.emulator.vms.machines import VirtualMachines
+from windrow.emulator.vms.machines import OUR_FINALIZERS, VirtualMachines
 from windrow.emulator.vms.migrations import Migrations
 from windrow.emulator.vms.orders import Orders
 from windrow.emulator.vms.pods import Pods
@@ -247,8 +247,16 @@ class Harvester:
     def _make_controllers(self) -> dict[str, Controller]:
         hand, pace, delays = self._hand, self.pace, self.delays
         recorder = Recorder(hand, pace.clock, self._chance)
+        room = self.balancers
         machines = VirtualMachines(
-            hand, self.world, pace, delays, self._chance, recorder, self.balancers.machine_removed
+            hand,
+            self.world,
+            pace,
+            delays,
+            self._chance,
+            recorder,
+            room.machine_removed,
+            tuple(one for one in OUR_FINALIZERS if room.cleans_up or one != names.LB_FINALIZER),
         )
         control = Control(
             hand,

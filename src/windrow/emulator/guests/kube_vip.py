@@ -380,7 +380,7 @@ class KubeVip:
         self._doors.keep(key_of(service), wanted)
 
     def _door(self, way: Way) -> Callable[[], ServiceDoor]:
-        return lambda: ServiceDoor(self.cluster, way.backends, way.is_sticky)
+        return lambda: ServiceDoor(self.cluster.beats, way.backends, way.is_sticky)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ the way to it needs.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from zlib import crc32
 
 from windrow.apiserver.doors import Identity, Peer
-from windrow.emulator.guests.cluster import GuestCluster
+from windrow.emulator.guests.cluster import Beat
 from windrow.emulator.load_balancers.services import Backend
 from windrow.formats.json import dumps
 from windrow.kube.errors import NotFound, Unanswered, Unreachable
@@ -22,12 +22,16 @@ Raw = dict[str, Any]
 
 
 class ServiceDoor:
-    """One port of one Service at one address. `backends` gives the Ready endpoints of the moment."""
+    """One port of one Service at one address. `backends` gives the Ready endpoints of the moment, `beats` says which
+    nodes live."""
 
     def __init__(
-        self, cluster: GuestCluster, backends: Callable[[], Sequence[Backend]], sticky: Callable[[], bool]
+        self,
+        beats: Mapping[str, Beat],
+        backends: Callable[[], Sequence[Backend]],
+        sticky: Callable[[], bool],
     ) -> None:
-        self._cluster = cluster
+        self._beats = beats
         self._backends = backends
         self._sticky = sticky
         self._turn = 0
@@ -37,7 +41,7 @@ class ServiceDoor:
 
     async def send(self, request: Request, peer: Peer) -> Reply:
         chosen = self._choose(peer)
-        beat = self._cluster.beats.get(chosen.node)
+        beat = self._beats.get(chosen.node)
         if beat is not None and not beat.alive:
             # An endpoint stays Ready for a while after its node died; until then connections to it hang.
             raise Unanswered(f"connection to {chosen.address}:{chosen.port} timed out: its node is down")

@@ -15,6 +15,8 @@ from windrow.emulator.load_balancers.balancer_rules import is_for_cluster
 from windrow.emulator.load_balancers.balancers import Balancers
 from windrow.emulator.load_balancers.cleanup import Cleanup
 from windrow.emulator.load_balancers.frontends import MachineFrontends, selects
+from windrow.emulator.load_balancers.legacy import convert
+from windrow.emulator.load_balancers.nad_mapping import render_nad_mapping
 from windrow.emulator.load_balancers.pools import Pools
 from windrow.emulator.load_balancers.probes import Probes
 from windrow.emulator.load_balancers.release import Release
@@ -46,7 +48,10 @@ class BalancerRoom:
         note: Callable[[str], None],
     ) -> None:
         release = Release.of(version)
+        self._hand = hand
+        self._instances = instances
         self.admit: Hook = BalancerWebhooks(hand, world, release).admit
+        self.cleans_up = release.cleans_up
         self.machine_removed = Cleanup(hand, release).machine_removed
         self._mirrors = {
             "balancers": Mirror(hand, kinds.LOAD_BALANCER, SPAN_S),
@@ -72,6 +77,7 @@ class BalancerRoom:
 
     async def run(self) -> None:
         """Everything it does, until cancelled."""
+        await convert(self._hand)
         async with asyncio.TaskGroup() as tasks:
             for mirror in self._mirrors.values():
                 tasks.create_task(mirror.run())
@@ -79,6 +85,10 @@ class BalancerRoom:
                 await mirror.synced.wait()
             for controller in self._controllers.values():
                 tasks.create_task(controller.run(), name=f"controller {controller.name}")
+
+    def nad_mapping(self, namespace: str, cluster: str) -> str:
+        """What the guest cluster's ConfigMap of networks and interfaces should hold, for checks."""
+        return render_nad_mapping(self._instances.values(), namespace, cluster)
 
     def _connect(self, instances: Mirror, probes: Probes) -> None:
         """Which change of one kind is news for another. A pool's change is none: who waits for one looks again."""

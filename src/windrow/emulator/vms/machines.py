@@ -52,6 +52,7 @@ class VirtualMachines:
         chance: Chance,
         recorder: Recorder,
         removed: Callable[[Raw], Awaitable[None]] | None = None,
+        finalizers: tuple[str, ...] = OUR_FINALIZERS,
     ) -> None:
         self._hand = hand
         self._world = world
@@ -60,6 +61,7 @@ class VirtualMachines:
         self._chance = chance
         self._recorder = recorder
         self._removed = removed
+        self._finalizers = finalizers
         self._claims = Claims(hand, world)
 
     async def reconcile(self, key: Key) -> datetime | None:
@@ -89,7 +91,7 @@ class VirtualMachines:
         """Finalizers, and the strategy to remember."""
 
         def edit(raw: Raw) -> None:
-            missing = [one for one in OUR_FINALIZERS if one not in finalizers_of(raw)]
+            missing = [one for one in self._finalizers if one not in finalizers_of(raw)]
             if missing:
                 raw["metadata"]["finalizers"] = [*finalizers_of(raw), *missing]
             strategy = read_strategy(raw)

@@ -1,0 +1,56 @@
+"""A service address from outside of the process: through the rack's proxy, with real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+
+from windrow.emulator.guests.service_doors import ServiceDoor
+from windrow.emulator.load_balancers.doors import Doors, RelayDoor
+from windrow.emulator.load_balancers.services import Backend
+from windrow.emulator.proxy import Proxy
+from windrow.emulator.rack import Rack
+from windrow.formats.json import loads
+
+PLACE = ("192.168.50.200", 80)
+POD = Backend("10.42.0.7", 8080, "web-0", "default", "one")
+
+
+async def ask(proxy: Proxy, place: tuple[str, int]) -> tuple[int, str]:
+    """Status and body of a plain GET through a tunnel; the proxy's own status where it refuses."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    try:
+        where = f"{place[0]}:{place[1]}"
+        writer.write(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        if " 200 " not in head:
+            return int(head.split()[1]), ""
+        writer.write(f"GET / HTTP/1.1\r\nHost: {where}\r\nConnection: close\r\n\r\n".encode())
+        head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+        return (int(head.split()[1]), body) if head else (0, "")
+    finally:
+        writer.close()
+
+
+async def test_curl_would_meet_a_ready_pod_and_nobody_once_it_is_gone():
+    rack, backends = Rack(), [POD]
+    doors = Doors(rack, lambda line: None)
+    doors.keep("web", {PLACE: lambda: ServiceDoor({}, lambda: backends, lambda: False)})
+    async with Proxy(rack) as proxy:
+        status, body = await ask(proxy, PLACE)
+        assert (status, loads(body)["pod"]) == (200, "web-0")
+
+        backends.clear()
+        assert await ask(proxy, PLACE) == (0, "")  # the connection breaks without an answer
+
+        doors.keep("web", {})
+        assert (await ask(proxy, PLACE))[0] == 502
+
+
+async def test_a_balancer_of_machines_leads_to_the_machine():
+    rack = Rack()
+    rack.open("10.0.0.5", 8080, ServiceDoor({}, lambda: [POD], lambda: False))
+    rack.open(*PLACE, RelayDoor(rack, lambda: [Backend("10.0.0.5", 8080)]))
+    async with Proxy(rack) as proxy:
+        status, body = await ask(proxy, PLACE)
+
+    assert (status, loads(body)["pod"]) == (200, "web-0")
