@@ -279,7 +279,8 @@ class SocketTransport:
             file.write(f"{shown.key.strip()}\n{shown.certificate.strip()}\n")
             file.flush()
             try:
-                context.load_cert_chain(file.name)
+                # Without a password OpenSSL would ask for one at the terminal, and wait.
+                context.load_cert_chain(file.name, password="")
             except (ssl.SSLError, ValueError) as error:
                 raise Unreachable(
                     f"{self.access.credential} for {self.access.server} cannot be used ({error}); "

@@ -212,8 +212,14 @@ def _server(cluster: Mapping[str, Any], name: str) -> str:
     try:
         parts = urlsplit(server)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        named = parts.username is not None
     except ValueError:
-        good = False
+        good = named = False
+    if named:
+        raise BadKubeconfig(
+            f"the server of cluster {name!r} is written with a user name, which API servers do not take",
+            "write it as https://HOST or https://HOST:PORT",
+        )
     if not good:
         raise BadKubeconfig(
             f"the server of cluster {name!r} is {server!r}", "write it as https://HOST or https://HOST:PORT"

@@ -54,7 +54,8 @@ def new_context(
         load_machine_authorities(context, env)
     if certificate:
         with _as_file(f"{key.strip()}\n{certificate.strip()}\n".encode(), folders, name) as path:
-            context.load_cert_chain(path)
+            # Without a password OpenSSL would ask for one at the terminal, and wait.
+            context.load_cert_chain(path, password="")
     return context
 
 

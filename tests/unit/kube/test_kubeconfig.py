@@ -85,6 +85,7 @@ def test_secrets_do_not_show_in_the_representation():
         ("hello", "no list of clusters", "clusters"),
         (config({"server": "10.0.0.1"}), "'10.0.0.1'", "https://HOST"),
         (config({"server": "https://h:port"}), "https://h:port", "https://HOST"),
+        (config({"server": "https://ada:pw@h"}), "'c' is written with a user name", "https://HOST"),
         (config({"certificate-authority-data": "%%"}), "not base64", "copy"),
         (config({"certificate-authority-data": encoded("x")}), "no PEM", "BEGIN"),
         (config({"certificate-authority": "/ca.pem"}), "/ca.pem", "--flatten"),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from tests.unit.plugin.servers import Last, a_server, answer, chunked
 
 from windrow.formats import x509
@@ -432,6 +433,24 @@ def test_a_key_that_can_be_put_nowhere_is_told(monkeypatch: pytest.MonkeyPatch):
         pytest.raises(Unreachable, match="use a kubeconfig with a token"),
     ):
         an_http(f"https://127.0.0.1:{server.port}", access, folders=("/nonexistent",)).send(GET)
+
+
+def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it():
+    certificate, key = x509.issue(
+        CA, CA_KEY, common_name="ada", server=False, client=True, now=NOW, lifetime=DAY
+    )
+    locked = (
+        serialization.load_pem_private_key(key.encode(), None)
+        .private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+        .decode()
+    )
+    access = Access("", ca=CA, certificate=certificate, key=locked)
+    with a_server(lambda request: None) as server, pytest.raises(Unreachable, match="client-key-data"):
+        an_http(f"https://127.0.0.1:{server.port}", access).send(GET)
 
 
 def test_where_the_kubeconfig_has_no_authority_the_machines_are_used(tmp_path: Path):
