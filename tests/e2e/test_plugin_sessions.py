@@ -20,7 +20,19 @@ from tests.e2e.plugin_host import Gone, Plugin, Said, a_plugin, read_address, st
 from tests.e2e.plugin_site import Site, a_site
 
 from windrow.emulator import kinds
-from windrow.emulator.faults import BROKEN, AgentFault, Effect, LoseAnswer, Refuse, Reset, Slow, denied
+from windrow.emulator.faults import (
+    BROKEN,
+    THROTTLED,
+    AgentFault,
+    CutWatch,
+    Effect,
+    ForgetHistory,
+    LoseAnswer,
+    Refuse,
+    Reset,
+    Slow,
+    denied,
+)
 from windrow.formats.json import dumps, loads
 from windrow.kube.kubeconfig import parse_kubeconfig, render_kubeconfig
 from windrow.kube.objects import new_object
@@ -313,6 +325,30 @@ def create_in_two(plugin: Plugin) -> None:
     except Said as said:
         assert "not found" not in str(said)  # noqa: PT017 - it need not fail
         plugin.call("Create")
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        CutWatch(1),
+        CutWatch(0, clean=False),
+        ForgetHistory(),
+        THROTTLED,
+        BROKEN,
+        Refuse(403, "Forbidden", "no watches"),
+    ],
+    ids=["ends", "breaks", "forgets", "throttled", "500", "forbidden"],
+)
+def test_a_watch_that_fails_costs_a_creation_some_time_and_nothing_else(
+    desk: Desk, site: Site, effect: Effect
+):
+    before = site.inventory()
+    site.fault(effect, verbs=frozenset({"watch"}), times=1)
+    desk.create()
+
+    assert desk.saved["IPAddress"]
+    desk.remove()
+    site.settles_to(before)
 
 
 def test_a_refused_machine_leaves_nothing_and_says_why(desk: Desk, site: Site):

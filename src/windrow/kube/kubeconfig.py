@@ -231,7 +231,7 @@ def _proxy(cluster: Mapping[str, Any]) -> str:
     url = _text(cluster, "proxy-url", "the cluster")
     if url and not url.startswith("http://"):
         raise BadKubeconfig(
-            f"proxy-url is {url!r}, and only plain HTTP proxies are supported",
+            f"proxy-url has the scheme {url.partition('://')[0][:20]!r}, and only plain HTTP proxies are supported",
             "give it as http://HOST:PORT; the cluster's own TLS goes through it untouched",
         )
     return url
