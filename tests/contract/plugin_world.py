@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.contract.rack_world import RackWorld
 from tests.stories.rackside import a_harvester
-from tests.unit.machines.binaries import our_driver
+from tests.unit.machines.binaries import living, our_driver
 
 from windrow.assembly.clock import SystemClock
 from windrow.client.sockets import SocketTransport
@@ -37,8 +37,9 @@ class PluginWorld(RackWorld):
         self.server, self.folder, self._binary = url, folder, binary
         self.machines: PluginMachines = self._a_host(folder / "state")  # type: ignore[assignment]
 
-    def another(self) -> PluginMachines:
+    def another(self, binary: Path | None = None) -> PluginMachines:
         """A host on another computer, whose state outlives it."""
+        self._binary = binary or self._binary
         return self._a_host(self.folder / "other")
 
     def _a_host(self, state: Path) -> PluginMachines:
@@ -72,6 +73,7 @@ async def _plugin_world(binary: Path | None) -> AsyncIterator[PluginWorld]:
                 running = tasks.create_task(world.machines.run())
                 yield world
                 running.cancel()
+            assert living(folder) == set()
 
 
 @asynccontextmanager

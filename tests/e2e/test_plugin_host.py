@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 from pathlib import Path
 
 import pytest
-from tests.contract.plugin_world import PluginWorld, plugin_world
+from tests.contract.plugin_world import GO_DRIVER, PluginWorld, go_world, plugin_world
 from tests.contract.test_machines import DOCUMENT, a_spec, seen
+from tests.unit.machines.binaries import living, our_driver
 
 from windrow.emulator import kinds
 from windrow.kube.refs import SECRET
@@ -98,6 +100,42 @@ async def test_a_removal_that_is_broken_off_is_finished_by_the_next_one(moment: 
         assert await leftovers(world) == []
 
 
+async def test_machines_at_rest_are_looked_at_through_one_process_that_follows_the_credential() -> None:
+    async with plugin_world() as world:
+        specs = [a_spec(f"c1-pool1-abcde-m{place:04d}", f"m-{place}") for place in range(3)]
+        memories = [await world.machines.ensure(spec, None) for spec in specs]
+        for spec in specs:
+            await seen(world, spec.machine_uid, lambda s: bool(s.addresses))
+        await asyncio.sleep(2)  # the creations end, as nothing is left to wait for
+        before = await watched(world, seconds=2)
+        assert len(before) == 1
+
+        await world.revoke()
+        for spec in specs:
+            await seen(world, spec.machine_uid, lambda s: s.presence == "unknown")
+        await world.restore()
+        for spec in specs:
+            await seen(world, spec.machine_uid, lambda s: s.presence == "present")
+        await asyncio.sleep(1)
+        after = await watched(world, seconds=1)
+        assert len(after) == 1
+        assert after != before
+
+        for memory in memories:
+            await world.machines.remove(memory, frozenset())
+        await asyncio.sleep(3)
+        assert await watched(world, seconds=1) == set()
+
+
+async def watched(world: PluginWorld, seconds: float) -> set[int]:
+    """The plugin processes that lived at some moment of the next few seconds."""
+    found: set[int] = set()
+    for _ in range(int(seconds / 0.02)):
+        found |= living(world.folder)
+        await asyncio.sleep(0.02)
+    return found
+
+
 async def test_a_key_pair_needs_no_private_key_where_nobody_logs_in() -> None:
     async with plugin_world() as world:
         await world.harvester.stock(key_pairs=["default/keys"])
@@ -121,4 +159,22 @@ async def test_six_machines_are_made_and_removed_side_by_side() -> None:
         for spec in specs:
             await seen(world, spec.machine_uid, lambda s: s.presence == "missing")
         assert await world.line.list(kinds.VM, "default") == []
+        assert await leftovers(world) == []
+
+
+@pytest.mark.skipif(GO_DRIVER not in os.environ, reason=f"{GO_DRIVER} names no Go driver")
+async def test_a_machine_that_the_go_driver_made_is_kept_when_ours_takes_its_place() -> None:
+    async with go_world() as world:
+        memory = await world.machines.ensure(a_spec(), None)
+        await seen(world, "m-1", lambda s: bool(s.addresses))
+        await asyncio.sleep(6)  # its Create looks every five seconds
+        ours = world.another(our_driver(world.folder))
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(ours.run())
+            ours.watch_over(memory)
+            world.machines = ours
+            assert (await seen(world, "m-1", lambda s: s.presence != "unknown")).state == "running"
+            await ours.remove(memory, frozenset())
+            await seen(world, "m-1", lambda s: s.presence == "missing")
+            running.cancel()
         assert await leftovers(world) == []

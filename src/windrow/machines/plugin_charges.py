@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from windrow.formats.json import NotJson, dumps, loads
-from windrow.machines.plugin_memory import Seal
+from windrow.machines.plugin_memory import Seal, stand_in
 from windrow.machines.plugins import Plugin
 from windrow.machines.port import Memory, driver_of
 
@@ -95,8 +95,8 @@ class Charge:
 
     @property
     def stand_in(self) -> str:
-        """What stands for the VM's uid where the driver tells none: that the machine was made, and by whom."""
-        return str(self.memory.get("WindrowVMUID") or f"{self.driver}:{self.uid}")
+        """What stands for the VM's uid while the driver has told none."""
+        return str(self.memory.get("WindrowVMUID") or stand_in(self.driver, self.uid))
 
     def is_under(self, verb: str = "") -> bool:
         """Whether something is being done to it, or this in particular."""

@@ -51,7 +51,8 @@ class PluginMachines:
     `credentials` gives the kubeconfig text of a Harvester credential, `fields` the fields of any other driver's.
     `state` is a directory of this host alone. `env` is what plugins get of the environment; `argv` what follows the
     binary (rancher-machine's dialect). With `dial`, a Harvester is asked once who it is, as the direct adapter does.
-    At most `at_once` processes ask, and as many carry out orders, beside those that make machines.
+    At most `at_once` processes ask, and as many carry out orders, beside those that make machines and one of our own
+    for each credential, which stays open.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class PluginMachines:
             self._running.clear()
             for charge in self._watch.charges.values():
                 charge.watch = charge.deed = None
+            await self._watch.close()
             await self._workshop.keys.close()
 
     # --- the port -------------------------------------------------------------------------------------------------

@@ -154,14 +154,13 @@ class Making:
         charge = self.charge
         memory = charge.seal(self.keys.fields).close(await self.plugin.get_memory())
         known = {
-            **{key: charge.memory.get(key) for key in ("WindrowClaims", "WindrowVMUID")},
             **_marks(self.spec),
             "MachineName": self.spec.name,
             "WindrowHarvesterUID": self.keys.identity,
+            "WindrowVMUID": memory.get("WindrowVMUID") or vm_uid or charge.memory.get("WindrowVMUID"),
+            "WindrowClaims": charge.memory.get("WindrowClaims"),
         }
         memory |= {key: value for key, value in known.items() if value}
-        if vm_uid:
-            memory["WindrowVMUID"] = vm_uid
         if not await is_ours(self.plugin):
             memory.pop("WindrowClaims", None)  # it names its disks as it likes
         elif not memory.get("WindrowClaims"):

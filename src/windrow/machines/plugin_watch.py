@@ -17,6 +17,7 @@ from datetime import timedelta
 from windrow.machines.board import Board, dated
 from windrow.machines.plugin_charges import Charge
 from windrow.machines.plugin_sight import Glimpse, look, mend
+from windrow.machines.plugin_spyglass import Spyglasses
 from windrow.machines.plugin_workshop import Workshop, explained
 from windrow.machines.plugins import DriverSaid, Plugin, PluginError
 from windrow.machines.port import InfrastructureUnknown, Sighting
@@ -54,6 +55,7 @@ class Watch:
         self.board = board
         self.charges: dict[str, Charge] = {}
         self._workshop, self._clock, self._chance, self._pace = workshop, clock, chance, pace
+        self._spyglasses = Spyglasses(workshop)
         self._ended: deque[str] = deque()
 
     async def look_after(self, charge: Charge) -> None:
@@ -66,6 +68,12 @@ class Watch:
                 except Exception:
                     log.exception("looking at %s", charge.name)
             await either(self._clock, self._pause(charge), charge.poked)
+        if not any(other.credential == charge.credential for other in self.charges.values()):
+            await self._spyglasses.put_away(charge.credential)
+
+    async def close(self) -> None:
+        """Leave no process."""
+        await self._spyglasses.close()
 
     def tell_unknown(self, charge: Charge, because: str) -> None:
         if charge.uid in self.charges:
@@ -135,11 +143,8 @@ class Watch:
     async def _look(self, charge: Charge) -> None:
         if not (charge.was_made or charge.begun or charge.ended):
             return None  # nothing was made yet
-        workshop = self._workshop
         try:
-            keys = await workshop.unlock(charge)
-            async with workshop.questions, workshop.open(charge, keys, charge.memory) as plugin:
-                glimpse = await look(plugin, charge)
+            glimpse = await self._spyglasses.look(charge, await self._workshop.unlock(charge))
         except InfrastructureUnknown as unknown:
             return self.tell_unknown(charge, str(unknown))
         except (DriverSaid, PluginError) as error:

@@ -27,3 +27,17 @@ def noop_driver(folder: Path) -> Path:
 def our_driver(folder: Path) -> Path:
     """Our own plugin, run from the sources."""
     return a_binary(folder, "harvester", "from windrow.plugin.__main__ import main\nmain()")
+
+
+def living(folder: Path) -> set[int]:
+    """The processes of plugins in `folder` that live. One that nobody has reaped yet counts as dead."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes()
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if f"{folder}/docker-machine-driver-".encode() in line and state != "Z":
+            found.add(int(entry.name))
+    return found

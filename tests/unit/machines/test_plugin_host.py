@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.machines.binaries import a_binary, noop_driver
+from tests.unit.machines.binaries import a_binary, living, noop_driver
 
 from windrow.assembly.clock import SystemClock
 from windrow.machines.plugin_host import Pace, PluginMachines
@@ -97,18 +97,8 @@ class Country:
         (machine,) = self.read()["machines"].values()
         return dict(machine)
 
-    def processes(self) -> list[str]:
-        """The plugin processes of this test that live."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            try:
-                line = (entry / "cmdline").read_bytes()
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-            except OSError:
-                continue
-            if str(self.folder).encode() in line and b"docker-machine-driver" in line and state != "Z":
-                found.append(line.decode())
-        return found
+    def processes(self) -> set[int]:
+        return living(self.folder)
 
 
 @asynccontextmanager
@@ -124,7 +114,7 @@ async def country(tmp_path: Path) -> AsyncIterator[Country]:
     made = Country(tmp_path)
     async with running(made.machines):
         yield made
-    assert made.processes() == []
+    assert made.processes() == set()
 
 
 async def seen(machines: PluginMachines, wanted: Callable[[Sighting], bool], uid: str = "uid-1") -> Sighting:
@@ -217,7 +207,7 @@ async def test_a_host_that_is_stopped_at_any_moment_leaves_no_process_and_loses_
     await asyncio.wait({ordering}, timeout=0.1)
     ordering.cancel()
     await asyncio.wait({ordering})
-    assert country.processes() == []
+    assert country.processes() == set()
 
     again = country.machines = country.a_host()
     async with running(again):
@@ -394,7 +384,7 @@ async def test_a_host_that_died_during_create_takes_up_what_runs(tmp_path: Path)
     country.change(delay=60)
     async with running(country.machines):
         await country.machines.ensure(a_spec(), None)
-    assert country.processes() == []
+    assert country.processes() == set()
 
     country.change(delay=0)
     after = country.machines = country.a_host()

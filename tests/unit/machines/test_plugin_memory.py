@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.machines.plugin_memory import Seal
+from windrow.machines.plugin_memory import Seal, stand_in
 
 STORE = Path("/var/lib/windrow/machines/uid-1")
 
@@ -66,6 +66,15 @@ def test_a_foreign_driver_does_not_see_our_keys_and_our_own_does() -> None:
     memory = {"WindrowMachineUID": "uid-1", "Id": "i-1"}
     assert "WindrowMachineUID" not in a_seal().open(memory)
     assert a_seal("harvester").open(memory)["WindrowMachineUID"] == "uid-1"
+
+
+def test_a_machine_that_the_go_driver_made_is_not_looked_for_by_marks() -> None:
+    marks = {"WindrowMachineUID": "uid-1", "WindrowClusterUID": "c-1"}
+    opened = a_seal("harvester").open({**marks, "WindrowVMUID": stand_in("harvester", "uid-1")})
+    assert {opened[key] for key in (*marks, "WindrowVMUID")} == {""}
+
+    made = {**marks, "WindrowVMUID": "0c7a"}
+    assert a_seal("harvester").open(made).items() >= made.items()
 
 
 values: Any = st.recursive(
