@@ -199,7 +199,8 @@ class Harvester:
     def change_lease(self, namespace: str, name: str) -> None:
         """The machine's leases end: the next time it asks, DHCP gives it other addresses."""
         vm = self.world.vms.get((namespace, name))
-        for _, mac in macs_in(vm) if vm is not None else ():
+        macs = [mac for _, mac in macs_in(vm)] if vm is not None else []
+        for mac in (*macs, *self.power.made_by((namespace, name))):
             for server in self.segments.servers().values():
                 server.forget(mac)
 

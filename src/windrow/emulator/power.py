@@ -134,6 +134,10 @@ class Power:
         """Every machine with power."""
         return list(self._plugs.values())
 
+    def made_by(self, key: Key) -> list[str]:
+        """The addresses of interfaces that a machine with power made for itself."""
+        return sorted(mac for plug in self._plugs.values() if plug.key == key for mac in plug.made)
+
     def knows(self, mac: str) -> bool:
         """Whether a machine with power made an interface with this address for itself."""
         return any(mac in plug.made for plug in self._plugs.values())

@@ -360,6 +360,58 @@ def test_without_a_dhcp_answer_nothing_happens_until_the_service_changes():
     run_story(story())
 
 
+def test_another_address_from_dhcp_moves_the_service_when_its_lease_is_renewed():
+    async def story() -> None:
+        async with a_rig("one") as rig:
+            await rig.serve(address="0.0.0.0")
+            await rig.floor.until(rig.shown)
+            first = (await rig.shown())[0]
+            mac = annotations_of(await rig.kubectl.get(WEB))["kube-vip.io/hwaddr"]
+            await rig.floor.wait(1800)
+            assert await rig.shown() == [first]
+
+            rig.floor.leases[mac] = "10.0.0.99"
+            await rig.floor.wait(1800)
+            assert await rig.shown() == ["10.0.0.99"]
+            assert annotations_of(await rig.kubectl.get(WEB))["kube-vip.io/requestedIP"] == "10.0.0.99"
+            assert (await rig.ask(first)(), await rig.ask("10.0.0.99")()) == ("", "web-0")
+
+    run_story(story())
+
+
+def test_a_service_that_is_no_load_balancer_any_more_lets_go():
+    async def story() -> None:
+        async with a_rig("one") as rig:
+            await rig.serve(address="0.0.0.0")
+            await rig.floor.until(rig.shown)
+            given = (await rig.shown())[0]
+            await rig.kubectl.patch(WEB, {"spec": {"type": "ClusterIP"}})
+            await rig.floor.wait(1)
+
+            assert await rig.ask(given)() == ""
+            assert given not in rig.floor.leases.values()
+
+    run_story(story())
+
+
+def test_a_chart_without_kube_vip_announces_nothing():
+    manifest = "/var/lib/rancher/rke2/server/manifests/values.yaml"
+    values = (
+        "apiVersion: helm.cattle.io/v1\nkind: HelmChartConfig\n"
+        "metadata: {name: harvester-cloud-provider, namespace: kube-system}\n"
+        "spec:\n  valuesContent: 'kube-vip: {enabled: false}'\n"
+    )
+
+    async def story() -> None:
+        async with a_rig("one", **{manifest: values}) as rig:
+            await rig.serve()
+            await rig.floor.wait(60)
+
+            assert await rig.shown() == []
+
+    run_story(story())
+
+
 # -- leaders
 
 

@@ -65,7 +65,9 @@ class GuestDelays:
 
     # kube-vip: takes an address, tells the network and writes the Service twice; DHCP needs an interface and four
     # messages first (our estimates). The leader's lease is kube-vip's default: 5 s, given up after 3 s without API.
+    # Leases of DHCP are renewed after half of an hour's lease (our estimate).
     vip: float = 0.05
     vip_dhcp: float = 3.0
     vip_lease: float = 5.0
     vip_renew: float = 3.0
+    vip_renewal: float = 1800.0

@@ -17,7 +17,7 @@ import asyncio
 import hashlib
 import ipaddress
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from windrow.emulator.guests.box import Box
@@ -121,6 +121,7 @@ class KubeVip:
         self.node = node_name(box, settings)
         self._announced: dict[Key, Announced] = {}
         self._failed: dict[Key, str] = {}  # version of a Service that could not be announced
+        self._leased = asyncio.Event()  # some address is DHCP's
         self._doors = Doors(box.wires.rack, self._say)
 
     def _say(self, line: str) -> None:
@@ -148,14 +149,14 @@ class KubeVip:
         if CLOUD_PROVIDER not in self.cluster.charts:
             return False
         await self.cluster.usable()
+        node = await self.cluster.local().find(NODE.ref(self.node))
+        if node is None or not tolerates(_TOLERATIONS, dig(node, "spec", "taints", default=[])):
+            return False
         try:
             values = await read_values(self.cluster, CLOUD_PROVIDER, self.settings.data_directory)
         except NotYaml:
             return False
-        node = await self.cluster.local().find(NODE.ref(self.node))
-        if node is None or dig(values, NAME, "enabled") is not True:
-            return False
-        return tolerates(_TOLERATIONS, dig(node, "spec", "taints", default=[]))
+        return dig(values, NAME, "enabled") is True
 
     # -- leadership
 
@@ -218,6 +219,7 @@ class KubeVip:
                 group.create_task(mirror.run())
             for mirror in (services, slices, endpoints):
                 await mirror.synced.wait()
+            group.create_task(self._renew_leases(add))
             while True:
                 await news.wait()
                 news.clear()
@@ -292,7 +294,33 @@ class KubeVip:
             raise NotAnnounced(f"error starting DHCPv4 for {'/'.join(key_of(service))}: error: no answer")
         vip = Vip(lease.address, name, True, card)
         self._bind(vip)
+        self._leased.set()
         return vip
+
+    async def _renew_leases(self, add: Callable[[Key], None]) -> None:
+        """Ask for every address of DHCP again in time. Where the server gives another one, that one counts."""
+        while True:
+            await self._leased.wait()
+            await self.box.pause(self.box.delays.vip_renewal)
+            self._leased.clear()
+            for key, announced in list(self._announced.items()):
+                if await self._renew(announced):
+                    add(key)
+                if any(vip.card is not None for vip in announced.vips):
+                    self._leased.set()
+
+    async def _renew(self, announced: Announced) -> bool:
+        """Whether some address is another one now."""
+        vips: list[Vip] = []
+        for vip in announced.vips:
+            lease = await self.box.wires.lease(vip.card, self.box.hostname) if vip.card is not None else None
+            vips.append(replace(vip, address=lease.address) if lease is not None else vip)
+        before, announced.vips = announced.vips, tuple(vips)
+        for old, new in zip(before, vips, strict=True):
+            if old != new:
+                self._unbind(old)
+                self._bind(new)
+        return before != announced.vips
 
     def _find_nic(self, interface: str) -> Nic | None:
         """The card that Linux calls so; "" is the one with the default route."""

@@ -42,7 +42,7 @@ def _network(balancer: Raw, instances: list[Raw], release: Release) -> str:
     named = [one for one in made if name_of(one).startswith(cluster)]
     if not release.keeps_network:
         # The prefix is all it goes by: clusters `a` and `ab` are mixed up, as shipped.
-        return _first_network(named[:1])
+        return _first_network(named)
     asked = said.get(names.NETWORK) or said.get(names.MANAGEMENT_NETWORK)
     if asked:
         return asked
