@@ -16,8 +16,9 @@ from typing import Any
 
 from windrow.catalogue.faults import Fault
 from windrow.catalogue.reading import NodeDriver, show_url
-from windrow.catalogue.schemas import find_origin, is_current, is_deleted, is_ours, kind_of
+from windrow.catalogue.schemas import find_origin, is_current, is_ours, kind_of
 from windrow.catalogue.store import Stored
+from windrow.kube.objects import is_deleting
 
 # -- what is seen ------------------------------------------------------------------------------------------------
 
@@ -213,7 +214,7 @@ def find_name_fault(seen: Seen) -> Fault | None:
         )
     if seen.keeps_kind:
         return None
-    if seen.crd is not None and not is_deleted(seen.crd) and not is_ours(seen.crd):
+    if seen.crd is not None and not is_deleting(seen.crd) and not is_ours(seen.crd):
         return Fault(
             f"the kind {kind.kind} is defined by somebody else",
             f"remove the definition {kind.qualified} if nobody needs it",

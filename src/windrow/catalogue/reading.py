@@ -28,15 +28,12 @@ _WHY_NOT = {
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What a driver's author or Rancher says about its fields, from the annotations of the NodeDriver."""
+    """What a driver's author or Rancher says about its fields, in the annotations of the NodeDriver, as far as the
+    kind depends on it."""
 
-    public: frozenset[str] = frozenset()
     private: frozenset[str] = frozenset()
-    optional: frozenset[str] = frozenset()
     passwords: frozenset[str] = frozenset()
     defaults: Mapping[str, str] = field(default_factory=dict)
-    # The name of the field in the kind, by the name that the flag alone would give it.
-    aliases: Mapping[str, str] = field(default_factory=dict)
 
 
 NO_HINTS = Hints()
@@ -124,14 +121,10 @@ def read_hints(annotations: Mapping[str, str]) -> Hints:
         split = (part.partition(":") for part in annotations.get(key, "").split(","))
         return {left.strip(): right.strip() for left, colon, right in split if colon and left.strip()}
 
-    aliases = pairs("nodedriver.cattle.io/file-to-field-aliases")
     return Hints(
-        public=names("publicCredentialFields"),
         private=names("privateCredentialFields"),
-        optional=names("optionalCredentialFields"),
         passwords=names("passwordFields"),
         defaults=pairs("defaults"),
-        aliases={theirs: ours for ours, theirs in aliases.items()},
     )
 
 

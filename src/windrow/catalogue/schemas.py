@@ -17,9 +17,9 @@ from windrow.catalogue.faults import Fault
 from windrow.catalogue.kinds import machine_config
 from windrow.catalogue.reading import NO_HINTS, Hints
 from windrow.formats.json import dumps
-from windrow.kube.objects import Raw, annotations_of, dig, labels_of, new_object
+from windrow.kube.objects import Raw, annotations_of, is_deleting, labels_of, new_object
 from windrow.kube.refs import CRD, Kind
-from windrow.wire.dockermachine import Flag
+from windrow.wire.dockermachine import Flag, field_of
 
 # Rancher's own label on what it makes of a driver.
 DRIVER_LABEL = "io.cattle.node_driver.name"
@@ -28,6 +28,7 @@ MADE_BY = "windrow.io/schema-revision"
 REVISION = "1"
 
 MOST_FLAGS = 1000
+_FLAG = re.compile(r"[^-]*(-[^-]+)+")
 _FIELD = re.compile(r"[A-Za-z0-9_.]{1,200}")
 # What every object has for itself.
 _TAKEN = frozenset({"apiVersion", "kind", "metadata", "status"})
@@ -53,12 +54,10 @@ def kind_of(driver: str) -> Kind:
     return machine_config(f"{driver[:1].upper()}{driver[1:]}Config")
 
 
-def field_name(flag: str) -> str:
-    """`harvester-enable-efi` -> `enableEfi`. Raises Fault."""
-    _, dash, rest = flag.partition("-")
-    first, *others = rest.split("-")
-    name = first + "".join(part[:1].upper() + part[1:] for part in others)
-    if not dash or not _FIELD.fullmatch(name) or not all((first, *others)):
+def get_field(flag: str) -> str:
+    """The field of the kind that the flag can have: `harvester-enable-efi` -> `enableEfi`. Raises Fault."""
+    name = field_of(flag)
+    if not _FLAG.fullmatch(flag) or not _FIELD.fullmatch(name):
         raise _refused(
             f"its create flag {flag[:80]!r} is not of the form DRIVER-NAME, so it can have no field"
         )
@@ -84,8 +83,7 @@ def read_fields(flags: Iterable[Flag], hints: Hints = NO_HINTS) -> tuple[Field, 
 
 
 def _field(flag: Flag, hints: Hints) -> Field:
-    plain = field_name(flag.name)
-    name = hints.aliases.get(plain, plain)
+    name = get_field(flag.name)
     usage = str(flag.usage or "")
     text: Type = "password" if name in hints.private | hints.passwords | _SECRET_NAMES else "string"
     match flag.kind, flag.default:
@@ -104,12 +102,7 @@ def find_origin(checksum: str, hints: Hints = NO_HINTS) -> str:
     """What a definition is made from, in one word: another word, another definition."""
     if hints == NO_HINTS:
         return checksum
-    told = [
-        sorted(hints.private),
-        sorted(hints.passwords),
-        sorted(hints.defaults.items()),
-        sorted(hints.aliases.items()),
-    ]
+    told = [sorted(hints.private), sorted(hints.passwords), sorted(hints.defaults.items())]
     return f"{checksum}+{hashlib.sha256(dumps(told)).hexdigest()[:16]}"
 
 
@@ -170,15 +163,11 @@ def is_ours(crd: Mapping[str, Any]) -> bool:
 
 def is_current(crd: Mapping[str, Any] | None, driver: str, origin: str) -> bool:
     """Whether the definition is what would be made of the driver now, from that origin."""
-    if crd is None or is_deleted(crd):
+    if crd is None or is_deleting(crd):
         return False
     annotations = annotations_of(crd)
     made = (labels_of(crd).get(DRIVER_LABEL), annotations.get(MADE_FROM), annotations.get(MADE_BY))
     return made == (driver, origin, REVISION)
-
-
-def is_deleted(crd: Mapping[str, Any]) -> bool:
-    return dig(crd, "metadata", "deletionTimestamp") is not None
 
 
 def _refused(fact: str) -> Fault:

@@ -1,7 +1,6 @@
 """From machine config fields to a driver's create flags, as Rancher and rancher-machine map them (reference/01 §5.5-5.6).
 
-A field is the flag's name without its first word, in lower camel case: `amazonec2-root-size` is `rootSize`. A host
-sends every flag, those that nobody set with their default, and beside them the flags of its own `create` command.
+A host sends every flag, those that nobody set with their default, and beside them the flags of its own `create` command.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 from windrow.formats.json import dumps
 from windrow.machines.port import HARVESTER, Problem
 from windrow.nodedriver.options import BY_FIELD, BadValue, read_value
-from windrow.wire.dockermachine import Flag
+from windrow.wire.dockermachine import Flag, field_of
 
 # The first flag with one of these in its name takes the path of the machine's cloud-config (reference/01 §5.3).
 _USER_DATA = ("user-data", "userdata", "custom-data", "cloud-config")
@@ -37,12 +36,6 @@ _SHARED: Mapping[str, str | bool] = {
     "custom-install-script": "",
     "hostname-override": "",
 }
-
-
-def field_of(flag: str) -> str:
-    """The machine config field of a flag: `harvester-vm-namespace` is `vmNamespace`."""
-    rest = flag.partition("-")[2]
-    return re.sub(r"-(.)", lambda match: match.group(1).upper(), rest)
 
 
 def find_user_data_flag(flags: Sequence[Flag]) -> Flag | None:

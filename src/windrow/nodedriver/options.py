@@ -16,6 +16,7 @@ from windrow.formats.json import NotJson, loads
 from windrow.nodedriver.plain_text import plain_text
 from windrow.nodedriver.problems import Problem
 from windrow.values.quantity import NotQuantity, Quantity
+from windrow.wire.dockermachine import field_of
 
 # How a value is written, and what parsing makes of it.
 Form = Literal[
@@ -60,8 +61,8 @@ class Option:
 
     @property
     def field(self) -> str:
-        """`enableEfi`, as Rancher derives it."""
-        return re.sub(r"-(.)", lambda match: match.group(1).upper(), self.name)
+        """`enableEfi`"""
+        return field_of(self.flag)
 
     @property
     def type(self) -> Literal["string", "int", "bool"]:

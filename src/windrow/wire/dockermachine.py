@@ -176,6 +176,12 @@ class Flag:
         return self.kind, self.name, self.usage, self.env, self.default
 
 
+def field_of(flag: str) -> str:
+    """The machine config field of a flag, as Rancher derives it: `harvester-vm-namespace` is `vmNamespace`."""
+    first, *others = flag.partition("-")[2].split("-")
+    return first + "".join(part[:1].upper() + part[1:] for part in others)
+
+
 _FLAGS: Mapping[str, tuple[str, Default]] = {
     "string": (STRING_FLAG, ""),
     "int": (INT_FLAG, 0),

@@ -115,12 +115,9 @@ def test_hints_come_from_the_annotations():
     }
 
     assert read_hints(annotations) == Hints(
-        public=frozenset({"clusterType", "clusterId"}),
         private=frozenset({"kubeconfigContent"}),
-        optional=frozenset({"clusterId"}),
         passwords=frozenset({"a", "b"}),
         defaults={"clusterType": "imported", "port": "22"},
-        aliases={"sshKeypath": "sshKeyContents"},
     )
 
 

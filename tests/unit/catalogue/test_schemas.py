@@ -10,8 +10,8 @@ from windrow.catalogue.faults import Fault
 from windrow.catalogue.reading import Hints, read_hints
 from windrow.catalogue.schemas import (
     Field,
-    field_name,
     find_origin,
+    get_field,
     is_current,
     is_ours,
     kind_of,
@@ -47,7 +47,7 @@ def harvester_flags() -> list[Flag]:
     ],
 )
 def test_a_flag_s_field_is_what_follows_the_first_dash_in_camel_case(flag: str, field: str):
-    assert field_name(flag) == field
+    assert get_field(flag) == field
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_flag_s_field_is_what_follows_the_first_dash_in_camel_case(flag: str, 
 )
 def test_a_flag_that_can_have_no_field_is_refused_by_its_name(flag: str):
     with pytest.raises(Fault, match="is not of the form DRIVER-NAME"):
-        field_name(flag)
+        get_field(flag)
 
 
 def test_kinds_are_called_as_rancher_calls_them():
@@ -87,25 +87,22 @@ def test_types_are_rancher_s(flag: Flag, field: Field):
     assert read_fields([flag]) == (field,)
 
 
-def test_annotations_make_passwords_defaults_and_other_names():
+def test_annotations_make_passwords_and_defaults():
     hints = Hints(
         private=frozenset({"token"}),
         passwords=frozenset({"pin"}),
         defaults={"region": "eu"},
-        aliases={"sshKeypath": "sshKeyContents"},
     )
     flags = [
         a_flag("x-token"),
         a_flag("x-pin", "int", 0),
         a_flag("x-region", default="us"),
-        a_flag("x-ssh-keypath"),
     ]
 
     assert [(one.name, one.type, one.default) for one in read_fields(flags, hints)] == [
         ("token", "password", None),
         ("pin", "password", "0"),
         ("region", "string", "eu"),
-        ("sshKeyContents", "password", None),
     ]
 
 

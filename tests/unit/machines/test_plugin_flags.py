@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from windrow.machines.plugin_flags import field_of, find_user_data_flag, plan_flags
+from windrow.machines.plugin_flags import find_user_data_flag, plan_flags
 from windrow.machines.port import Problem
-from windrow.nodedriver.options import OPTIONS
 from windrow.wire.dockermachine import Flag
 
 
@@ -28,23 +27,6 @@ FLAGS = (
 
 def planned(credential: dict[str, str] | None = None, **options: Any) -> tuple[dict[str, Any], list[Problem]]:
     return plan_flags("cloud9", FLAGS, options, credential or {}, "/run/user-data")
-
-
-@pytest.mark.parametrize(
-    ("flag", "field"),
-    [
-        ("harvester-vm-namespace", "vmNamespace"),
-        ("harvester-enable-efi", "enableEfi"),
-        ("harvester-vgpu-info", "vgpuInfo"),
-        ("cloud9-region", "region"),
-    ],
-)
-def test_a_field_is_the_flag_without_its_first_word(flag: str, field: str) -> None:
-    assert field_of(flag) == field
-
-
-def test_our_own_options_have_the_fields_of_their_flags() -> None:
-    assert [field_of(option.flag) for option in OPTIONS] == [option.field for option in OPTIONS]
 
 
 def test_every_flag_is_sent_and_those_of_the_host_too() -> None:

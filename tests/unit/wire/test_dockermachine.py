@@ -14,6 +14,7 @@ from windrow.wire.dockermachine import (
     REGISTRY,
     STATES,
     Flag,
+    field_of,
     read_flags,
     read_options,
     write_flags,
@@ -118,3 +119,16 @@ def test_every_method_that_a_host_calls_is_known_and_no_other() -> None:
     of_go = {f"Get{name}" for name in getters.split()} | set(orders.split()) | {"DriverName"}
 
     assert {name for name in METHODS if not name.startswith("Windrow")} == of_go
+
+
+@pytest.mark.parametrize(
+    ("flag", "field"),
+    [
+        ("harvester-vm-namespace", "vmNamespace"),
+        ("harvester-enable-efi", "enableEfi"),
+        ("harvester-vgpu-info", "vgpuInfo"),
+        ("cloud9-region", "region"),
+    ],
+)
+def test_a_field_is_the_flag_without_its_first_word(flag: str, field: str) -> None:
+    assert field_of(flag) == field
