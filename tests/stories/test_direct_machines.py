@@ -21,7 +21,7 @@ from windrow.kube.errors import Unanswered
 from windrow.kube.refs import PVC, SECRET
 from windrow.kube.requests import Reply, Request
 from windrow.machines.direct import DirectMachines
-from windrow.machines.port import InfrastructureUnknown, MachineRefused, Power
+from windrow.machines.port import InfrastructureUnknown, MachineRefused, Power, planned_memory, stand_in
 from windrow.values.chance import Chance
 
 NAME = "c1-pool1-abcde-fghij"
@@ -397,6 +397,22 @@ def test_another_rack_behind_the_same_credential_shows_nothing_as_missing() -> N
         assert sighting is not None
         assert sighting.presence == "unknown"
         assert "old-rack" in sighting.because
+
+    play(story)
+
+
+def test_a_machine_that_a_plugin_made_without_marks_is_unknown_and_stays() -> None:
+    async def story(world: RackWorld) -> None:
+        await world.put_foreign(NAME)
+        memory = {**planned_memory(a_spec()), "WindrowVMUID": stand_in("harvester", "m-1")}
+        world.machines.watch_over(memory)
+
+        assert "no marks" in (await seen(world, "m-1", lambda s: "no marks" in s.because)).because
+        with pytest.raises(InfrastructureUnknown, match="no marks"):
+            await world.machines.remove(memory, frozenset())
+        await world.lose(NAME)
+        await seen(world, "m-1", lambda s: s.presence == "missing")
+        await world.machines.remove(memory, frozenset())
 
     play(story)
 

@@ -14,13 +14,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 from windrow.client.cache import Cache
-from windrow.harvester.vms import Vm, read_vm
+from windrow.harvester.vms import Vm
 from windrow.kube.errors import Forbidden, KubeError, NotFound
 from windrow.kube.refs import NAMESPACE
 from windrow.kube.requests import get
 from windrow.machines.board import Board, dated
 from windrow.machines.connections import Connection, Connections, Credentials, Dial, port_problem
-from windrow.machines.lookout import Hosts, Lookout, Watched, is_mine
+from windrow.machines.lookout import Hosts, Lookout, Watched, is_mine, made_by_another
 from windrow.machines.port import (
     InfrastructureUnknown,
     MachineRefused,
@@ -29,12 +29,15 @@ from windrow.machines.port import (
     Power,
     Problem,
     Sighting,
+    bears_no_marks,
 )
 from windrow.nodedriver import power as powers
 from windrow.nodedriver.check import check
 from windrow.nodedriver.configuration import Configuration, read_fields, write_memory
 from windrow.nodedriver.create import order
+from windrow.nodedriver.ownership import prove
 from windrow.nodedriver.plans import planned_claims
+from windrow.nodedriver.problems import Refused
 from windrow.nodedriver.remove import find, remove
 from windrow.nodedriver.rewrite import rewrite
 from windrow.nodedriver.rules import find_problems
@@ -263,6 +266,7 @@ class DirectMachines:
         configuration = read_memory(memory)
         connection = await self._connect(configuration.credential)
         await connection.confirm(configuration.harvester_uid)
+        await _leave_to_its_driver(connection, configuration)
         station = self._station(configuration.credential)
         known = station.reading(configuration)
         is_gone = await connection.run(remove(configuration, volumes, known))
@@ -302,16 +306,20 @@ class DirectMachines:
         if self._station(configuration.credential).reading(configuration) is not None:
             return
         raw = await connection.run(find(configuration.ref, "see whose VM it is"))
-        if raw is None or not is_mine(read_vm(raw), configuration):
+        if raw is None:
             raise MachineRefused(
                 [
                     Problem(
                         f"machine {configuration.machine_name} is not there: Harvester has no VM "
-                        f"{configuration.vm_namespace}/{configuration.machine_name} of this machine",
+                        f"{configuration.vm_namespace}/{configuration.machine_name}",
                         "replace the machine instead of powering it",
                     )
                 ]
             )
+        try:
+            prove(configuration, raw)
+        except Refused as refused:
+            raise MachineRefused([port_problem(problem) for problem in refused.problems]) from refused
 
 
 def _accepted(spec: MachineSpec) -> Configuration:

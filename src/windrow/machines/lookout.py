@@ -26,9 +26,9 @@ from windrow.kube.errors import Forbidden, KubeError, error_for, says_gone
 from windrow.kube.refs import NODE, Ref
 from windrow.kube.requests import Event, Reply, Request
 from windrow.machines.connections import Connection
-from windrow.machines.port import InfrastructureUnknown, Sighting
+from windrow.machines.port import InfrastructureUnknown, Sighting, bears_no_marks
 from windrow.nodedriver.configuration import Configuration
-from windrow.nodedriver.ownership import unclear
+from windrow.nodedriver.ownership import unclear, whose
 from windrow.nodedriver.state import judge_state
 from windrow.nodedriver.steps import answer
 from windrow.values.chance import Chance
@@ -300,16 +300,29 @@ class Lookout:
         if not machine.was_made:
             return None
         await self._connection.confirm(configuration.harvester_uid)
+        if vm is not None and bears_no_marks(configuration.vm_uid):
+            raise made_by_another(configuration)
         if vm is not None and vm.uid == configuration.vm_uid:
             problem = unclear(configuration)
             raise InfrastructureUnknown(problem.fact, problem.cure)
         where = f"{configuration.vm_namespace}/{configuration.machine_name}"
         because = f"Harvester has no VM {where}"
-        if vm is not None:
+        if raw is not None:
             because = f"VM {where} belongs to somebody else now"
         return Sighting(uid, configuration.machine_name, "missing", because=because)
 
 
+def made_by_another(configuration: Configuration) -> InfrastructureUnknown:
+    """A plugin that knows no marks made the machine: nobody but such a plugin can tell whose the VM is."""
+    where = f"{configuration.vm_namespace}/{configuration.machine_name}"
+    return InfrastructureUnknown(
+        f"VM {where} was made by a docker-machine driver that puts no marks on it",
+        "let the manager use that driver, or ours as a plugin, for the rest of the machine's life",
+    )
+
+
 def is_mine(vm: Vm, configuration: Configuration) -> bool:
-    """Whether the VM bears the machine's marks."""
+    """Whether the VM bears the machine's marks; without a uid there are none to bear."""
+    if not configuration.machine_uid:
+        return False
     return (vm.machine_uid, vm.cluster_uid) == (configuration.machine_uid, configuration.cluster_uid)

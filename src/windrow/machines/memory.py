@@ -63,6 +63,7 @@ class _Machine:
     agent_connected: bool | None = None
     because: str = ""
     removal_hangs: bool = False
+    is_marked: bool = True
 
 
 class MemoryMachines:
@@ -135,6 +136,8 @@ class MemoryMachines:
                     )
                 ]
             )
+        if not machine.is_marked:
+            raise MachineRefused([_unmarked(machine)])
         match wanted, machine.state:
             case (Power.ON, "running") | (Power.OFF, "stopped"):
                 pass
@@ -164,6 +167,8 @@ class MemoryMachines:
         if machine is None or machine.machine_uid != memory["WindrowMachineUID"]:
             self.claims -= {f"{memory['VMNamespace']}/{claim}" for claim in memory.get("WindrowClaims", ())}
             return self._show_missing(memory["WindrowMachineUID"], memory["MachineName"])
+        if not machine.is_marked:
+            raise MachineRefused([_unmarked(machine)])
         self.claims -= {f"{machine.namespace}/{claim}" for claim in volumes}
         machine.state = "deleting"
         self._show(machine)
@@ -246,6 +251,12 @@ class MemoryMachines:
         self._machines[namespace, name] = _Machine(
             name, namespace, "", "", "", self._chance.uid(), (), "", state="running"
         )
+
+    def set_marks(self, name: str, present: bool) -> None:
+        """Somebody takes the marks off the VM that say whose it is, or puts them back."""
+        machine = self._named(name)
+        machine.is_marked = present
+        self._show(machine)
 
     def revoke(self, credential: str, because: str = "the Harvester answers 401 Unauthorized") -> None:
         """Nothing can be asked with this credential any more: every machine behind it is unknown."""
@@ -392,6 +403,10 @@ class MemoryMachines:
     def _show(self, machine: _Machine) -> None:
         if machine.machine_uid not in self._watched or machine.credential in self._revoked:
             return
+        if not machine.is_marked:
+            because = str(_unmarked(machine))
+            self._pin(Sighting(machine.machine_uid, machine.spec_name, "unknown", because=because))
+            return
         self._pin(
             Sighting(
                 machine_uid=machine.machine_uid,
@@ -414,6 +429,13 @@ class MemoryMachines:
     def _pin(self, sighting: Sighting) -> None:
         before = self._board.get(sighting.machine_uid)
         self._board.put(sighting.machine_uid, dated(before, sighting, self._clock.now()))
+
+
+def _unmarked(machine: _Machine) -> Problem:
+    return Problem(
+        f"VM {machine.namespace}/{machine.spec_name} does not say any more that it is this machine's",
+        "put its marks back, or delete it by hand",
+    )
 
 
 def _claims_of(spec: MachineSpec) -> tuple[str, ...]:

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from windrow.formats.json import NotJson, dumps, loads
-from windrow.machines.plugin_memory import Seal, stand_in
+from windrow.machines.plugin_memory import Seal
 from windrow.machines.plugins import Plugin
-from windrow.machines.port import Memory, driver_of
+from windrow.machines.port import Memory, driver_of, stand_in
 
 # Below the host's directory: what throw-away plugins are given, and in a machine's own place its document.
 CHECKS = "checks"

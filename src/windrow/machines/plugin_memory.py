@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windrow.machines.port import HARVESTER
+from windrow.machines.port import HARVESTER, bears_no_marks
 
 # Within a longer text only what cannot be there by chance is taken for the credential.
 _LONG = 8
@@ -21,11 +21,6 @@ _KUBECONFIG = "KubeConfigContent"
 _STORE, _KEY = "StorePath", "SSHKeyPath"
 _OURS = "Windrow"
 _VM_UID = "WindrowVMUID"
-
-
-def stand_in(driver: str, machine_uid: str) -> str:
-    """What stands for the VM's uid where the driver tells none: that the machine was made, and by whom."""
-    return f"{driver}:{machine_uid}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +47,7 @@ class Seal:
         opened = {key: _walk(value, self._show) for key, value in memory.items()}
         if self.driver == HARVESTER:
             opened[_KUBECONFIG] = self.credential.get("kubeconfigContent", "")
-            if str(opened.get(_VM_UID, "")).startswith(stand_in(HARVESTER, "")):
+            if bears_no_marks(str(opened.get(_VM_UID, ""))):
                 # The Go driver made it: it bears no marks, and must not be looked for by them.
                 opened |= dict.fromkeys((_VM_UID, "WindrowMachineUID", "WindrowClusterUID"), "")
         else:

@@ -169,3 +169,14 @@ class Machines(Protocol):
     def watch_over(self, memory: Memory) -> None:
         """Start seeing a machine known from the ledger, after a restart. May be repeated."""
         ...
+
+
+def stand_in(driver: str, machine_uid: str) -> str:
+    """What stands for the VM's uid where the driver tells none: that the machine was made, and by whom."""
+    return f"{driver}:{machine_uid}"
+
+
+def bears_no_marks(memory_uid: str) -> bool:
+    """Whether this `WindrowVMUID` is a stand-in: a plugin made the VM that knows no marks, so its lack of them says
+    nothing."""
+    return ":" in memory_uid

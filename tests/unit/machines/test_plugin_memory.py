@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.machines.plugin_memory import Seal, stand_in
+from windrow.machines.plugin_memory import Seal
+from windrow.machines.port import stand_in
 
 STORE = Path("/var/lib/windrow/machines/uid-1")
 
