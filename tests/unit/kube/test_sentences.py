@@ -1,8 +1,8 @@
-from windrow.kube.sentences import explained, not_trusted
 from windrow.formats.json import dumps
 from windrow.kube.errors import Forbidden, error_for
 from windrow.kube.kubeconfig import Access
 from windrow.kube.requests import Reply
+from windrow.kube.sentences import explained, not_trusted
 
 ACCESS = Access("https://h:6443", token="t", user="guest")
 
