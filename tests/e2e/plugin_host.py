@@ -199,7 +199,7 @@ def read_address(process: subprocess.Popen[bytes]) -> tuple[str, int]:
 
 def _drain(process: subprocess.Popen[bytes], plugin: Plugin) -> None:
     def read(stream: Any, lines: list[str]) -> None:
-        with suppress(ValueError):
+        with suppress(ValueError, OSError):
             for line in stream:
                 lines.append(line.decode().rstrip("\n"))
 
