@@ -46,8 +46,8 @@ async def at_work(state: Path) -> AsyncIterator[tuple[Client, Machinery]]:
 
 async def test_the_built_in_driver_is_known_before_the_manager_starts(tmp_path: Path) -> None:
     async with at_work(tmp_path) as (_, machinery):
-        assert machinery.find_driver("HarvesterConfig") == "harvester"
-        refused = machinery.find_driver("NoopConfig")
+        assert machinery.judge_kind("HarvesterConfig") == "harvester"
+        refused = machinery.judge_kind("NoopConfig")
         assert isinstance(refused, Problem)
         assert "windrow driver add" in refused.cure
 
@@ -58,10 +58,10 @@ async def test_a_deleted_record_of_the_built_in_driver_stops_no_cluster(tmp_path
         await client.delete(NODE_DRIVER.ref("harvester"))
         assert machinery.catalogue is not None
         async with asyncio.timeout(10):
-            while machinery.catalogue.find_driver("HarvesterConfig") is not None:
+            while machinery.catalogue.find_driver("HarvesterConfig") is not None:  # noqa: ASYNC110 - it tells nobody of these
                 await asyncio.sleep(0.01)
 
-        assert machinery.find_driver("HarvesterConfig") == "harvester"
+        assert machinery.judge_kind("HarvesterConfig") == "harvester"
 
 
 def test_plugins_see_no_kubeconfig_and_no_driver_s_variables_of_ours() -> None:
