@@ -76,6 +76,16 @@ class RackWorld:
     async def put_foreign(self, name: str) -> None:
         await self.line.create(kinds.VM, a_vm(name))
 
+    async def take_marks(self, name: str) -> None:
+        await self._mark(name, None, None)
+
+    async def put_marks_back(self, name: str) -> None:
+        await self._mark(name, "m-1", "cluster-1")
+
+    async def _mark(self, name: str, machine: str | None, cluster: str | None) -> None:
+        marks = {"windrow.io/machine-uid": machine, "windrow.io/cluster-uid": cluster}
+        await self.line.patch(kinds.VM.ref(name, "default"), {"metadata": {"annotations": marks}})
+
     async def revoke(self) -> None:
         self.harvester.credentials.revoke(self.token)
 

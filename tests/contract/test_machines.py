@@ -56,6 +56,11 @@ class World(Protocol):
     async def put_foreign(self, name: str) -> None:
         """Somebody else's VM of that name stands there."""
 
+    async def take_marks(self, name: str) -> None:
+        """Somebody takes away from the VM what says that it is machine m-1's."""
+
+    async def put_marks_back(self, name: str) -> None: ...
+
     async def revoke(self) -> None: ...
 
     async def restore(self) -> None: ...
@@ -81,6 +86,12 @@ class MemoryWorld:
 
     async def put_foreign(self, name: str) -> None:
         self.double.put_foreign("default", name)
+
+    async def take_marks(self, name: str) -> None:
+        self.double.set_marks(name, False)
+
+    async def put_marks_back(self, name: str) -> None:
+        self.double.set_marks(name, True)
 
     async def revoke(self) -> None:
         self.double.revoke(CREDENTIAL)
@@ -114,6 +125,7 @@ class Stage:
 
 # What no host can give to a plugin that knows nothing of marks or documents (reference/01 §3).
 GO_CANNOT = {
+    "test_a_machine_whose_marks_were_taken_away_is_not_powered_and_not_called_gone": "it knows no marks",
     "test_a_rewritten_document_is_what_the_machine_reads_next": "it cannot replace a document",
     "test_the_memory_names_the_machine_and_what_it_made": "its claims have names of its own",
     "test_what_was_planned_suffices_to_remove_what_was_made": "it leaves the disks of a VM that is gone already",
@@ -238,6 +250,26 @@ def test_somebody_elses_machine_is_neither_taken_nor_removed(play: Callable[[Sto
             await world.machines.ensure(a_spec(), None)
         await world.machines.remove(planned_memory(a_spec()), frozenset())
         assert await world.vms() == ["c1-pool1-abcde-fghij"]
+
+    play(story)
+
+
+def test_a_machine_whose_marks_were_taken_away_is_not_powered_and_not_called_gone(
+    play: Callable[[Story], None],
+) -> None:
+    async def story(world: World) -> None:
+        memory = await born(world, a_spec())
+        await world.take_marks("c1-pool1-abcde-fghij")
+        sighting = await seen(world, "m-1", lambda s: s.presence != "present")
+        assert sighting.presence == "unknown"
+        for order in (Power.OFF, Power.RESTART):
+            with pytest.raises((MachineRefused, InfrastructureUnknown), match="c1-pool1-abcde-fghij"):
+                await world.machines.power(memory, order)
+        with pytest.raises((MachineRefused, InfrastructureUnknown), match="c1-pool1-abcde-fghij"):
+            await world.machines.remove(memory, frozenset())
+
+        await world.put_marks_back("c1-pool1-abcde-fghij")
+        assert (await seen(world, "m-1", lambda s: s.presence == "present")).state == "running"
 
     play(story)
 

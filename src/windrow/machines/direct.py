@@ -251,6 +251,7 @@ class DirectMachines:
         configuration = read_memory(memory)
         connection = await self._connect(configuration.credential)
         await connection.confirm(configuration.harvester_uid)
+        await _leave_to_its_driver(connection, configuration)
         await self._insist_on(connection, configuration)
         await connection.run(_POWERS[wanted](configuration.ref))
         return memory
@@ -320,6 +321,14 @@ class DirectMachines:
             prove(configuration, raw)
         except Refused as refused:
             raise MachineRefused([port_problem(problem) for problem in refused.problems]) from refused
+
+
+async def _leave_to_its_driver(connection: Connection, configuration: Configuration) -> None:
+    """Raises InfrastructureUnknown where a VM stands that may be this machine's, and bears no marks by its making."""
+    if not bears_no_marks(configuration.vm_uid):
+        return
+    if await connection.run(find(configuration.ref, "see whether its VM is still there")) is not None:
+        raise made_by_another(configuration)
 
 
 def _accepted(spec: MachineSpec) -> Configuration:

@@ -291,19 +291,18 @@ class Lookout:
         except KubeError as error:
             if not says_gone(error, configuration.machine_name):
                 raise self._connection.unknown(error) from error
-            vm = None
-        else:
-            vm = read_vm(raw)
-        if vm is not None and is_mine(vm, configuration):
-            self._alone[uid] = vm
+            raw = None
+        owner = "another's" if raw is None else whose(configuration, raw)
+        if owner == "mine":
+            vm = self._alone[uid] = read_vm(raw)
             return self._present(uid, vm)
         if not machine.was_made:
             return None
         await self._connection.confirm(configuration.harvester_uid)
-        if vm is not None and bears_no_marks(configuration.vm_uid):
+        if raw is not None and bears_no_marks(configuration.vm_uid):
             raise made_by_another(configuration)
-        if vm is not None and vm.uid == configuration.vm_uid:
-            problem = unclear(configuration)
+        if owner == "unclear":
+            problem = unclear(configuration, raw)
             raise InfrastructureUnknown(problem.fact, problem.cure)
         where = f"{configuration.vm_namespace}/{configuration.machine_name}"
         because = f"Harvester has no VM {where}"

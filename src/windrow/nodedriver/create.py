@@ -41,7 +41,7 @@ from windrow.kube.objects import uid_of
 from windrow.kube.refs import SECRET
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.lookups import Found, image_ref, judge, key_pair_ref, look_up, needed_to_build
-from windrow.nodedriver.ownership import somebody_elses, whose
+from windrow.nodedriver.ownership import prove
 from windrow.nodedriver.plans import plan_vm, planned_claims
 from windrow.nodedriver.problems import Problem, Refused, errors
 from windrow.nodedriver.remove import find, remove
@@ -107,11 +107,11 @@ def _ensure_vm(configuration: Configuration, found: Found) -> Talk[str]:
 
 
 def _find_mine(configuration: Configuration) -> Talk[Any]:
-    """The machine's VM, None where there is none. Raises Refused where the name is somebody else's."""
+    """The machine's VM, None where there is none. Raises Refused where another has the name, or may have it."""
     there = yield from find(configuration.ref, "see whose VM stands under this name")
-    if there is None or whose(configuration, there) == "mine":
-        return there
-    raise Refused(somebody_elses(configuration, there))
+    if there is not None:
+        prove(configuration, there, making=True)
+    return there
 
 
 def _get_mine(configuration: Configuration) -> Talk[Any]:

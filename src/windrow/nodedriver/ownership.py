@@ -15,7 +15,7 @@ from windrow.harvester.vms import read_vm
 from windrow.harvester.volumes import own_claims
 from windrow.kube.objects import annotations_of, labels_of, uid_of
 from windrow.nodedriver.configuration import Configuration
-from windrow.nodedriver.problems import Problem
+from windrow.nodedriver.problems import Problem, Refused
 
 Owner = Literal["mine", "another's", "unclear"]
 
@@ -34,6 +34,28 @@ def whose(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Owner:
         labels.get(CREATOR) == CREATOR_NODE_DRIVER and labels.get(VM_NAME) == configuration.machine_name
     )
     return "mine" if is_made_so and not _marks(raw_vm) else "unclear"
+
+
+def prove(configuration: Configuration, raw_vm: Mapping[str, Any], *, making: bool = False) -> None:
+    """Return where the VM is this machine's. Raises Refused where it is not, or where nothing tells.
+
+    `making` says that the machine is only to be made, under this name.
+    """
+    if doubt := find_doubt(configuration, raw_vm, making=making):
+        raise Refused(doubt)
+
+
+def find_doubt(
+    configuration: Configuration, raw_vm: Mapping[str, Any], *, making: bool = False
+) -> Problem | None:
+    """Why the VM may not be touched for this machine; None where it is its own."""
+    match whose(configuration, raw_vm):
+        case "unclear":
+            return unclear(configuration, raw_vm)
+        case "another's":
+            return name_taken(configuration, raw_vm) if making else somebody_elses(configuration, raw_vm)
+        case "mine":
+            return None
 
 
 def unclear(configuration: Configuration, raw_vm: Mapping[str, Any] | None = None) -> Problem:
@@ -64,16 +86,27 @@ def _marks(raw_vm: Mapping[str, Any]) -> dict[str, str]:
 
 
 def somebody_elses(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Problem:
-    """The name is taken."""
-    labels, marks = labels_of(raw_vm), annotations_of(raw_vm)
-    creator = labels.get(CREATOR) or "somebody unknown"
-    machine = f", for machine {marks[MACHINE_UID]}" if marks.get(MACHINE_UID) else ""
+    """Another has the name of a machine that was made, so its own VM is gone."""
+    return Problem(_belongs_to(configuration, raw_vm), "replace this machine: its own VM is gone", "name")
+
+
+def name_taken(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Problem:
+    """Another has the name that a new machine is to get."""
     return Problem(
-        f"a VM {configuration.vm_namespace}/{configuration.machine_name} exists and is not this machine's: "
-        f"it was made by {creator}{machine}",
+        _belongs_to(configuration, raw_vm),
         "choose another name, or remove that VM",
         "name",
         go=f"machine {configuration.machine_name} already exists in namespace {configuration.vm_namespace}",
+    )
+
+
+def _belongs_to(configuration: Configuration, raw_vm: Mapping[str, Any]) -> str:
+    creator = labels_of(raw_vm).get(CREATOR) or "somebody unknown"
+    uid = annotations_of(raw_vm).get(MACHINE_UID)
+    machine = f", for machine {uid}" if uid else ""
+    return (
+        f"a VM {configuration.vm_namespace}/{configuration.machine_name} exists and is not this machine's: "
+        f"it was made by {creator}{machine}"
     )
 
 

@@ -27,7 +27,7 @@ from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.create import order
 from windrow.nodedriver.lookups import Found, judge, look_up, needed_to_run
 from windrow.nodedriver.observe import Look, look_at
-from windrow.nodedriver.ownership import somebody_elses, unclear, whose
+from windrow.nodedriver.ownership import find_doubt, name_taken, prove
 from windrow.nodedriver.problems import Gone, NotRunning, Problem, Refused, errors
 from windrow.nodedriver.remove import find
 from windrow.nodedriver.rules import find_problems
@@ -65,8 +65,8 @@ def pre_create_check(configuration: Configuration, bootstrap: str = "") -> Talk[
     if problems:
         raise Refused(*problems)
     there = yield from find(configuration.ref, "see whether the name is free")
-    if there is not None and not (configuration.machine_uid and whose(configuration, there) == "mine"):
-        problems.append(somebody_elses(configuration, there))
+    if there is not None and (doubt := _doubt_at_birth(configuration, there)):
+        problems.append(doubt)
     found = yield from look_up(needed_to_run(configuration))
     judged = list(dict.fromkeys(judge(configuration, found)))
     for warning in (problem for problem in judged if problem.severity == "warning"):
@@ -74,6 +74,13 @@ def pre_create_check(configuration: Configuration, bootstrap: str = "") -> Talk[
     if problems := problems + errors(judged):
         raise Refused(*problems)
     return Checked(found)
+
+
+def _doubt_at_birth(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Problem | None:
+    """A machine without a uid has not been made by us before: whatever has its name is in its way."""
+    if not configuration.machine_uid:
+        return name_taken(configuration, raw_vm)
+    return find_doubt(configuration, raw_vm, making=True)
 
 
 def create(
@@ -187,7 +194,7 @@ def _look(configuration: Configuration) -> Talk[Look]:
     look = yield from look_at(configuration.ref)
     if look is None:
         raise Gone(configuration.machine_name)
-    _prove(configuration, look.raw_vm)
+    prove(configuration, look.raw_vm)
     return look
 
 
@@ -195,12 +202,4 @@ def _insist(configuration: Configuration) -> Talk[None]:
     raw = yield from find(configuration.ref, "see whose VM it is")
     if raw is None:
         raise Gone(configuration.machine_name)
-    _prove(configuration, raw)
-
-
-def _prove(configuration: Configuration, raw_vm: Mapping[str, Any]) -> None:
-    match whose(configuration, raw_vm):
-        case "unclear":
-            raise Refused(unclear(configuration, raw_vm))
-        case "another's":
-            raise Refused(replace(somebody_elses(configuration, raw_vm), go=""))
+    prove(configuration, raw)
