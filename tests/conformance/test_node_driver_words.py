@@ -96,15 +96,18 @@ def drawn_flags(chance: random.Random) -> dict[str, Any]:
     return values | {"swarm-master": False, "swarm-host": "tcp://0.0.0.0:3376", "swarm-discovery": ""}
 
 
-def drawn_document(chance: random.Random, keys: list[str]) -> bytes:
-    """A few keys of the stored configuration, in any case, with values of any type; now and then no JSON."""
+def drawn_document(chance: random.Random, config: Mapping[str, Any]) -> bytes:
+    """Some keys of the stored configuration, in any case, with values of their type or any; now and then no JSON."""
+    fitting: Mapping[type, tuple[Any, ...]] = {str: ("a", "é", "<&>"), int: (3, -1), bool: (True, False)}
     values: tuple[Any, ...] = (
         "", "é", "<&>", 3, -1, 1.5, 1e20, True, False, None, [], {}, [1],
         {"disks": [{"imageName": "x", "size": 1}]}, {"Disks": [{"BOOTORDER": -1}]},
         {"interfaces": [{"networkName": 3}]}, {"vGPURequests": [{"name": "a", "devicename": "d"}]},
     )  # fmt: skip
-    chosen = chance.sample(keys, chance.randint(0, 4))
-    document = {chance.choice((key, key, key.lower(), key.upper())): chance.choice(values) for key in chosen}
+    document = {}
+    for key in chance.sample(list(config), chance.randint(0, 8)):
+        some = fitting.get(type(config[key]), values) if chance.random() < 0.9 else values
+        document[chance.choice((key, key, key.lower(), key.upper()))] = chance.choice(some)
     text = json.dumps(document, ensure_ascii=chance.random() < 0.5).encode()
     if chance.random() < 0.1:
         place = chance.randrange(len(text))
@@ -189,9 +192,8 @@ def is_kinder(key: str, values: Mapping[str, Any]) -> bool:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_stored_configurations_are_read_as_the_go_driver_reads_them(seed: int, tmp_path: Path) -> None:
     chance, before = random.Random(seed), await fresh(tmp_path)
-    keys = list(shown(before))
     for _ in range(ROUNDS // 3):
-        document = drawn_document(chance, keys)
+        document = drawn_document(chance, shown(before))
         said, config = await theirs(tmp_path, "stored", document)
         ours, words = loaded(document, before)
         if ours is None:
