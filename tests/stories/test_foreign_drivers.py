@@ -13,7 +13,7 @@ from windrow.assembly.machinery import running
 from windrow.assembly.story import Rackroom, rackroom
 from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE, machine_config
 from windrow.clusters.manager import Manager
-from windrow.clusters.reading import FindDriver
+from windrow.clusters.reading import JudgeKind
 from windrow.emulator.inventory import inventory
 from windrow.kube.errors import NotFound
 from windrow.kube.objects import Raw, dig
@@ -65,10 +65,10 @@ class Hands:
 
 
 @asynccontextmanager
-async def managed(room: Rackroom, find_driver: FindDriver) -> AsyncIterator[Hands]:
+async def managed(room: Rackroom, judge_kind: JudgeKind) -> AsyncIterator[Hands]:
     hands = Hands(room)
     manager = Manager(
-        room.manager, hands.machines, room.dial, room.clock, room.chance, find_driver=find_driver
+        room.manager, hands.machines, room.dial, room.clock, room.chance, judge_kind=judge_kind
     )
     async with running(manager.run):
         yield hands
@@ -115,11 +115,11 @@ def test_a_pool_of_another_drivers_kind_gets_its_machines_from_that_driver() -> 
 def test_a_kind_that_no_driver_gives_is_told_and_goes_on_once_one_does() -> None:
     given: dict[str, Any] = {}
 
-    def find_driver(kind: str) -> str | Problem:
+    def judge_kind(kind: str) -> str | Problem:
         return given.get(kind) or Problem("no node driver gives that kind", "add one: windrow driver add")
 
     async def story() -> None:
-        async with rackroom(manage=False) as room, managed(room, find_driver) as hands:
+        async with rackroom(manage=False) as room, managed(room, judge_kind) as hands:
             cluster = noop_cluster()[1]
             await apply(room, [cluster])
             await room.pass_time(seconds=30)

@@ -12,21 +12,18 @@ from difflib import get_close_matches
 from typing import Any
 
 from windrow.assembly.clock import SystemClock
+from windrow.assembly.drivers import judge_kind as judge_by
 from windrow.assembly.network import Sockets
-from windrow.catalogue.finding import find_driver as find_in
-from windrow.catalogue.finding import find_refusal
 from windrow.catalogue.kinds import NODE_DRIVER
-from windrow.catalogue.reading import read_driver
+from windrow.catalogue.reading import read_driver, read_named_kinds
 from windrow.client.client import Client
 from windrow.clusters.intents import sample_spec
 from windrow.clusters.kinds import HARVESTER_CONFIG, machine_config
-from windrow.clusters.machine_configs import named_kinds
 from windrow.clusters.reading import (
     Cluster,
-    FindDriver,
+    JudgeKind,
     Pool,
     kind_of,
-    only_harvester,
     read_cluster,
     read_options,
 )
@@ -76,10 +73,10 @@ async def run(documents: Sequence[Raw], manager: Access | None, harvester: str =
     async with Sockets(clock) as sockets:
         api = Client(sockets.dial(manager)) if manager is not None else None
         configs: list[Raw] = []
-        find_driver: FindDriver = presume_driver
+        judge_kind: JudgeKind = presume_driver
         try:
             if api is not None:
-                configs, find_driver = await look_up(api, documents)
+                configs, judge_kind = await look_up(api, documents)
         except Unreachable:
             if not harvester:
                 assert manager is not None
@@ -94,12 +91,12 @@ async def run(documents: Sequence[Raw], manager: Access | None, harvester: str =
             return await read_credential(api, name)
 
         machines = DirectMachines(credential, sockets.dial, clock, Chance())
-        return await check(documents, configs, machines, one_for_all=bool(harvester), find_driver=find_driver)
+        return await check(documents, configs, machines, one_for_all=bool(harvester), judge_kind=judge_kind)
 
 
-async def look_up(api: Client, documents: Sequence[Raw]) -> tuple[list[Raw], FindDriver]:
+async def look_up(api: Client, documents: Sequence[Raw]) -> tuple[list[Raw], JudgeKind]:
     """The machine configs that exist already, of every kind that the Clusters name, and who gives these kinds."""
-    kinds = {HARVESTER_CONFIG.kind}.union(*map(named_kinds, _clusters(documents)))
+    kinds = {HARVESTER_CONFIG.kind}.union(*map(read_named_kinds, _clusters(documents)))
     configs: list[Raw] = []
     for kind in sorted(kinds):
         try:
@@ -109,15 +106,8 @@ async def look_up(api: Client, documents: Sequence[Raw]) -> tuple[list[Raw], Fin
     try:
         drivers = [read_driver(raw) for raw in await api.list(NODE_DRIVER)]
     except NotFound:
-        return configs, only_harvester
-
-    def find_driver(kind: str) -> str | Problem:
-        found, fault = find_in(kind, drivers), find_refusal(kind, drivers)
-        if found is None:  # also of what is built in, where a manager has only just begun
-            return only_harvester(kind)
-        return Problem(fault.fact, fault.cure) if fault is not None else found.name
-
-    return configs, find_driver
+        drivers = []
+    return configs, lambda kind: judge_by(kind, drivers)
 
 
 def presume_driver(kind: str) -> str:
@@ -140,7 +130,7 @@ async def check(
     unasked: str = "no Harvester was named",
     *,
     one_for_all: bool = False,
-    find_driver: FindDriver = presume_driver,
+    judge_kind: JudgeKind = presume_driver,
 ) -> list[Verdict]:
     """A verdict for each Cluster in `documents`. `configs` are machine configs that exist already; those in the
     documents come first. Without `machines`, Harvester is not asked; `one_for_all` says that it answers to any
@@ -150,7 +140,7 @@ async def check(
     others = [raw for raw in configs if _place(raw) not in places]
     verdicts, named = [], set()
     for raw in _clusters(documents):
-        reading = read_cluster(raw, [*own, *others], find_driver)
+        reading = read_cluster(raw, [*own, *others], judge_kind)
         named |= {(pool.kind, reading.cluster.namespace, pool.config) for pool in reading.cluster.pools}
         verdict = Verdict(reading.cluster.namespace, reading.cluster.name, reading.problems, unasked)
         verdicts.append(await _judged(verdict, reading.cluster, [*own, *others], machines, one_for_all))

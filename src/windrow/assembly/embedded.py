@@ -178,7 +178,7 @@ def make_manager(
         else direct_machinery(credential, patient, clock, chance)
     )
     manager = Manager(
-        api, machinery.machines, reach, clock, chance, proxy=proxy, find_driver=machinery.find_driver
+        api, machinery.machines, reach, clock, chance, proxy=proxy, judge_kind=machinery.judge_kind
     )
     return manager, machinery
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from windrow.assembly.drivers import judge_kind
 from windrow.catalogue.controller import Catalogue
 from windrow.catalogue.platforms import Platform
 from windrow.catalogue.store import Store
 from windrow.client.client import Client
 from windrow.client.downloads import Downloads
-from windrow.clusters.reading import FindDriver, only_harvester
+from windrow.clusters.reading import JudgeKind, only_harvester
 from windrow.kube.errors import NotFound
 from windrow.kube.refs import SECRET
 from windrow.machines.board import Board
@@ -26,7 +27,7 @@ from windrow.machines.connections import Credentials, Dial
 from windrow.machines.direct import DirectMachines
 from windrow.machines.plugin_host import Pace, PluginMachines
 from windrow.machines.plugins import open_plugin
-from windrow.machines.port import HARVESTER, Machines, Problem, Sighting
+from windrow.machines.port import HARVESTER, Machines, Sighting
 from windrow.plugin.proxies import find_proxy
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock
@@ -77,7 +78,7 @@ class Machinery:
 
     machines: Machines
     services: tuple[Service, ...]
-    find_driver: FindDriver = only_harvester
+    judge_kind: JudgeKind = only_harvester
     catalogue: Catalogue | None = None
 
     @asynccontextmanager
@@ -130,14 +131,12 @@ def whole_machinery(
         own[HARVESTER] = direct
         services.append(direct.run)
 
-    def find_driver(kind: str) -> str | Problem:
-        found, fault = catalogue.find_driver(kind), catalogue.refusal(kind)
-        if found is None:
-            # Whoever deleted the record of the built-in driver gets it back at the next start; it works all the same.
-            return only_harvester(kind)
-        return Problem(fault.fact, fault.cure) if fault is not None else found.name
-
-    return Machinery(MachinesByDriver(own, plugins, board), tuple(services), find_driver, catalogue)
+    return Machinery(
+        MachinesByDriver(own, plugins, board),
+        tuple(services),
+        lambda kind: judge_kind(kind, catalogue.drivers),
+        catalogue,
+    )
 
 
 def _make_catalogue(

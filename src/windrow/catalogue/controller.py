@@ -99,13 +99,18 @@ class Catalogue:
         """Return once all NodeDrivers were read, the built-in ones among them."""
         await self._started.wait()
 
+    @property
+    def drivers(self) -> tuple[NodeDriver, ...]:
+        """The NodeDrivers as they were read last."""
+        return tuple(self._drivers.values())
+
     def find_driver(self, kind: str) -> Driver | None:
         """The driver that gives the machine config kind `kind`, active or not; None where none does."""
-        return find_driver(kind, self._drivers.values())
+        return find_driver(kind, self.drivers)
 
     def refusal(self, kind: str) -> Fault | None:
         """Why no Cluster may use `kind` now; None where it may."""
-        return find_refusal(kind, self._drivers.values())
+        return find_refusal(kind, self.drivers)
 
     def binary_of(self, name: str) -> Path | None:
         """The program of the driver called `name`, proven to be what was installed; None where there is none.

@@ -28,14 +28,18 @@ def find_driver(kind: str, drivers: Iterable[NodeDriver]) -> Driver | None:
     return None
 
 
+def no_driver() -> Fault:
+    """Said of a kind that no driver gives."""
+    return Fault(
+        "no node driver gives that kind", "name a HarvesterConfig, or add the driver: windrow driver add"
+    )
+
+
 def find_refusal(kind: str, drivers: Iterable[NodeDriver]) -> Fault | None:
     """Why no Cluster may use the kind now; None where it may."""
     driver = find_driver(kind, drivers)
     if driver is None:
-        return Fault(
-            "no node driver gives that kind",
-            "name a HarvesterConfig, or add the driver: windrow driver add",
-        )
+        return no_driver()
     if not driver.active:
         return Fault(
             f"the node driver {driver.node_driver}, which gives that kind, is not active",

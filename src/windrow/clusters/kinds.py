@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from windrow.catalogue.kinds import CLUSTER as CLUSTER
+from windrow.catalogue.kinds import machine_config as machine_config
 from windrow.kube.refs import Kind
 
-CLUSTER = Kind("provisioning.cattle.io", "v1", "Cluster", "clusters")
 MACHINE = Kind("windrow.io", "v1alpha1", "Machine", "machines")
-
-
-def machine_config(kind: str) -> Kind:
-    """A machine config kind by its name, `HarvesterConfig` say: each node driver gives one (reference/01 §5.6)."""
-    return Kind("rke-machine-config.cattle.io", "v1", kind, f"{kind.lower()}s")
-
 
 # Its definition comes from the option table of the node driver, not from here.
 HARVESTER_CONFIG = machine_config("HarvesterConfig")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from windrow.client.client import Client
 from windrow.client.watching import WatchedCache
 from windrow.clusters.kinds import HARVESTER_CONFIG, machine_config
-from windrow.clusters.reading import FindDriver
+from windrow.clusters.reading import JudgeKind
 from windrow.kube.errors import NotFound
-from windrow.kube.objects import Raw, dig, namespace_of
+from windrow.kube.objects import Raw, namespace_of
 from windrow.kube.refs import Kind
 
 
@@ -23,17 +23,17 @@ class MachineConfigs:
         api: Client,
         open_cache: Callable[[Kind], WatchedCache[Raw]],
         hear: Callable[[WatchedCache[Raw]], Coroutine[Any, Any, None]],
-        find_driver: FindDriver,
+        judge_kind: JudgeKind,
     ) -> None:
         self._api, self._open_cache, self._hear = api, open_cache, hear
-        self.find_driver = find_driver
+        self.judge_kind = judge_kind
         self._caches: dict[str, WatchedCache[Raw]] = {}
 
     def open(self, group: asyncio.TaskGroup, kinds: Iterable[str]) -> list[WatchedCache[Raw]]:
         """Watch these kinds from now on; a kind that no driver gives waits until one does. May be repeated."""
         opened = []
         for kind in sorted(set(kinds) - self._caches.keys()):
-            if not isinstance(self.find_driver(kind), str):
+            if not isinstance(self.judge_kind(kind), str):
                 continue
             cache = self._caches[kind] = self._open_cache(machine_config(kind))
             group.create_task(cache.run(), name=f"watch {cache.kind.plural}")
@@ -54,16 +54,9 @@ class MachineConfigs:
         cache = self._caches.get(kind)
         if cache is not None and (cache.is_synced or kind == HARVESTER_CONFIG.kind):
             return cache.values()
-        if not isinstance(self.find_driver(kind), str):
+        if not isinstance(self.judge_kind(kind), str):
             return ()
         try:
             return await self._api.list(machine_config(kind))
         except NotFound:
             return ()
-
-
-def named_kinds(cluster: Mapping[str, Any]) -> set[str]:
-    """The machine config kinds that the pools of a Cluster name."""
-    pools = dig(cluster, "spec", "rkeConfig", "machinePools", default=()) or ()
-    named = {str(dig(pool, "machineConfigRef", "kind", default="") or "") for pool in pools}
-    return {kind or HARVESTER_CONFIG.kind for kind in named}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from windrow.catalogue.reading import read_named_kinds
 from windrow.client.client import Client
 from windrow.client.retrying import RetryingTransport
 from windrow.client.transport import Transport
@@ -20,10 +21,10 @@ from windrow.clusters.desk import Desk, Harvesters
 from windrow.clusters.guests import Dial, Guests, Link
 from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.clusters.ledger import Ledger
-from windrow.clusters.machine_configs import MachineConfigs, named_kinds
+from windrow.clusters.machine_configs import MachineConfigs
 from windrow.clusters.observe import Observer, addresses_of, config_clusters, credentials_of
 from windrow.clusters.plan import Plan, plan_cluster
-from windrow.clusters.reading import FindDriver, only_harvester
+from windrow.clusters.reading import JudgeKind, only_harvester
 from windrow.clusters.records import Machine, read_machine
 from windrow.clusters.sealed import Sealed, read_any_sealed, read_sealed
 from windrow.clusters.seen import Seen, Trouble
@@ -64,7 +65,7 @@ class Manager:
         chance: Chance,
         *,
         proxy: str = "",
-        find_driver: FindDriver = only_harvester,
+        judge_kind: JudgeKind = only_harvester,
     ) -> None:
         self._clock = clock
         self._infrastructure = machines
@@ -85,7 +86,7 @@ class Manager:
         self._machines: Ledger[Machine] = Ledger(
             cache(MACHINE, read_machine), read_machine, lambda machine: machine.version_mark
         )
-        self._configs = MachineConfigs(api, lambda kind: cache(kind, _whole), self._hear_configs, find_driver)
+        self._configs = MachineConfigs(api, lambda kind: cache(kind, _whole), self._hear_configs, judge_kind)
         self._secrets: Ledger[Sealed] = Ledger(
             cache(SECRET, read_sealed), read_any_sealed, lambda sealed: sealed.version_mark
         )
@@ -184,7 +185,7 @@ class Manager:
     def hear_kind(self, kind: str) -> None:
         """A machine config kind can be used now, or no more: whoever names it is looked at again."""
         for raw in self._clusters.values():
-            if kind in named_kinds(raw):
+            if kind in read_named_kinds(raw):
                 self.controller.queue.add(CLUSTER.ref(name_of(raw), namespace_of(raw)))
 
     def _hear_sighting(self, sighting: Sighting) -> None:
@@ -212,7 +213,7 @@ class Manager:
             now = self._clock.now()
             return Waiting("the management API", now, "it goes on", now + CATCH_UP)
         if self._group is not None and (raw := self._clusters.get(key)) is not None:
-            self._configs.open(self._group, named_kinds(raw))
+            self._configs.open(self._group, read_named_kinds(raw))
         seen = await self._observer.look(key)
         if seen is None:
             return SETTLED

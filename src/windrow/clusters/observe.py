@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from windrow.bootstrap.access import GuestAccount
 from windrow.bootstrap.intent import BadIntent
+from windrow.catalogue.reading import read_named_kinds
 from windrow.client.client import Client
 from windrow.clusters import names
 from windrow.clusters.desk import Desk
 from windrow.clusters.endpoint import find_apis
 from windrow.clusters.intents import find_distribution, find_revision, sample_intent, sample_specs
 from windrow.clusters.kinds import CLUSTER
-from windrow.clusters.machine_configs import named_kinds
 from windrow.clusters.reading import Cluster, read_cluster
 from windrow.clusters.records import Machine
 from windrow.clusters.registries import check_registries
@@ -49,8 +49,8 @@ class Observer:
         raw = self._desk.clusters.get(key)
         if raw is None:
             return None
-        configs = await self._desk.configs.look(key.namespace, named_kinds(raw))
-        reading = read_cluster(raw, configs, self._desk.configs.find_driver)
+        configs = await self._desk.configs.look(key.namespace, read_named_kinds(raw))
+        reading = read_cluster(raw, configs, self._desk.configs.judge_kind)
         cluster = reading.cluster
         kept = self._desk.secrets.get(SECRET.ref(names.secrets_name(cluster.name), cluster.namespace))
         seen = Seen(
@@ -262,6 +262,6 @@ def config_clusters(kind: str, config: Raw, clusters: list[Raw]) -> list[Ref]:
     for raw in clusters:
         pools = dig(raw, "spec", "rkeConfig", "machinePools", default=())
         named = any(dig(pool, "machineConfigRef", "name") == name_of(config) for pool in pools)
-        if named and kind in named_kinds(raw) and namespace_of(raw) == namespace_of(config):
+        if named and kind in read_named_kinds(raw) and namespace_of(raw) == namespace_of(config):
             found.append(CLUSTER.ref(name_of(raw), namespace_of(raw)))
     return found

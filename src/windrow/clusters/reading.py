@@ -13,12 +13,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.bootstrap.intent import Role
+from windrow.catalogue.finding import no_driver
 from windrow.clusters import names
 from windrow.clusters.fields import Faults, Fields, is_dns_label
 from windrow.clusters.kinds import HARVESTER_CONFIG
 from windrow.clusters.standing import Standing, read_standing
 from windrow.kube.objects import annotations_of, dig, finalizers_of, name_of, namespace_of, uid_of
-from windrow.machines.port import HARVESTER, Problem
+from windrow.machines.port import HARVESTER, NOT_OPTIONS, Problem
 from windrow.values.clock import read_stamp
 from windrow.values.version import NotVersion, Version
 
@@ -141,19 +142,14 @@ class Reading:
 # -- HarvesterConfig ---------------------------------------------------------------------------------------------
 
 # Filled in by whoever creates the machine, never by the user (reference/04 §1.6).
-_NOT_THE_USERS = frozenset(
-    {"apiVersion", "kind", "metadata", "status", "cloudConfig", "clusterId", "clusterName", "clusterType"}
-    | {"kubeconfigContent", "common"}
+_NOT_THE_USERS = (
+    frozenset({"cloudConfig", "clusterId", "clusterName", "clusterType", "kubeconfigContent"}) | NOT_OPTIONS
 )
-
-
-# What stands in every machine config, whose ever driver it is for.
-_NO_OPTIONS = frozenset({"apiVersion", "kind", "metadata", "status", "common"})
 
 
 def read_options(raw: Mapping[str, Any]) -> dict[str, Any]:
     """The user's own fields of a machine config. Rancher writes every field it knows, so empty ones are unset."""
-    left_out = _NOT_THE_USERS if kind_of(raw) == HARVESTER_CONFIG.kind else _NO_OPTIONS
+    left_out = _NOT_THE_USERS if kind_of(raw) == HARVESTER_CONFIG.kind else NOT_OPTIONS
     return {
         key: value
         for key, value in sorted(raw.items())
@@ -167,17 +163,15 @@ def kind_of(config: Mapping[str, Any]) -> str:
 
 
 # The name of the node driver that gives a machine config kind, or why no machine can be made by it.
-FindDriver = Callable[[str], str | Problem]
+JudgeKind = Callable[[str], str | Problem]
 
 
 def only_harvester(kind: str) -> str | Problem:
     """For where no catalogue of node drivers is at hand."""
     if kind == HARVESTER_CONFIG.kind:
         return HARVESTER
-    return Problem(
-        "no node driver gives that kind",
-        "name a HarvesterConfig, or add the driver: windrow driver add",
-    )
+    unknown = no_driver()
+    return Problem(unknown.fact, unknown.cure)
 
 
 # -- Cluster -----------------------------------------------------------------------------------------------------
@@ -248,7 +242,7 @@ _POOL_IGNORED = {
 
 
 def read_cluster(
-    raw: Mapping[str, Any], configs: Iterable[Mapping[str, Any]], find_driver: FindDriver = only_harvester
+    raw: Mapping[str, Any], configs: Iterable[Mapping[str, Any]], judge_kind: JudgeKind = only_harvester
 ) -> Reading:
     """What `raw` asks for, with `configs` the machine configs of its namespace (others are ignored)."""
     faults = Faults()
@@ -268,9 +262,7 @@ def read_cluster(
             "describe machinePools in it",
         )
     credential = spec.text("cloudCredentialSecretName")
-    pools = tuple(
-        _read_pool(fields, credential, options, find_driver) for fields in rke.items("machinePools")
-    )
+    pools = tuple(_read_pool(fields, credential, options, judge_kind) for fields in rke.items("machinePools"))
     selectors = tuple(
         entry.raw
         for entry in rke.items("machineSelectorConfig")
@@ -353,12 +345,12 @@ def _read_pool(
     fields: Fields,
     credential: str,
     configs: Mapping[tuple[str, str], Mapping[str, Any]],
-    find_driver: FindDriver,
+    judge_kind: JudgeKind,
 ) -> Pool:
     fields.warn_of(_POOL, _POOL_IGNORED)
     config = fields.inner("machineConfigRef").text("name")
     kind = fields.inner("machineConfigRef").text("kind") or HARVESTER_CONFIG.kind
-    driver = find_driver(kind)
+    driver = judge_kind(kind)
     options = configs.get((kind, config)) if isinstance(driver, str) else None
     _judge_reference(fields, kind, config, driver, options is not None)
     if (system := fields.text("machineOS") or "linux") != "linux":

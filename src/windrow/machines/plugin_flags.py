@@ -10,14 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windrow.formats.json import dumps
-from windrow.machines.port import HARVESTER, Problem
+from windrow.machines.port import HARVESTER, NOT_OPTIONS, Problem
 from windrow.nodedriver.options import BY_FIELD, BadValue, read_value
 from windrow.wire.dockermachine import Flag, field_of
 
 # The first flag with one of these in its name takes the path of the machine's cloud-config (reference/01 §5.3).
 _USER_DATA = ("user-data", "userdata", "custom-data", "cloud-config")
-# What may stand in a machine config and is not the driver's: Kubernetes' own, and Rancher's.
-_NOT_OPTIONS = frozenset({"apiVersion", "kind", "metadata", "common", "providerID", "status"})
 # Sizes may be written as quantities for our own driver; a plugin takes whole numbers.
 _NUMBERS = frozenset({"count", "gib", "mib", "switch"})
 
@@ -74,7 +72,7 @@ def plan_flags(
         values[f"{driver}-cluster-name"] = cluster_name
     problems: list[Problem] = []
     for field, value in options.items():
-        if field in _NOT_OPTIONS or value is None or value == "" or field in credential:
+        if field in NOT_OPTIONS or value is None or value == "" or field in credential:
             continue
         flag = by_field.get(field)
         if flag is None:

@@ -17,6 +17,8 @@ from windrow.client.cache import Cache
 # The node driver that is built in, and the key under which the memory of any other driver's machine names it.
 HARVESTER = "harvester"
 DRIVER_KEY = "WindrowDriver"
+# What may stand in a machine config and is not the driver's: Kubernetes' own, and Rancher's.
+NOT_OPTIONS = frozenset({"apiVersion", "kind", "metadata", "status", "common", "providerID"})
 
 
 class Power(Enum):
@@ -34,8 +36,8 @@ Memory = Mapping[str, Any]
 class MachineSpec:
     """All that is needed to make one machine.
 
-    `options` are the user's own HarvesterConfig fields (camelCase names of reference/01 §3.1, strings as Rancher
-    writes them, or structured values), `cloud_config` is the bootstrap's cloud-config document (what rancher-machine
+    `options` are the user's own fields of the driver's machine config (camelCase names of its flags, strings as
+    Rancher writes them, or structured values), `cloud_config` is the bootstrap's cloud-config document (what rancher-machine
     would pass by file); the driver merges it after the user's `userData`.
     """
 
@@ -86,7 +88,8 @@ class Problem:
 class Sighting:
     """What the infrastructure shows of one machine, by the record's machine uid.
 
-    `presence` is "missing" only after a live GET answered 404 on the Harvester whose identity the memory holds.
+    `presence` is "missing" only where the driver was asked now and says that the machine is not there: ours after a
+    live GET answered 404 on the Harvester whose identity the memory holds, any other in its own words.
     Everything that is not certain is "unknown", and unknown never replaces or deletes (design §2.5).
     """
 

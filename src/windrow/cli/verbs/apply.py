@@ -71,8 +71,8 @@ async def _is_sound(documents: list[Raw], manager: Reached, edge: Edge) -> bool:
     """Whether the manifest may be sent. Tells everything that is wrong with it in itself."""
     from windrow.assembly.check import check, look_up
 
-    configs, find_driver = await look_up(manager.client, documents)
-    verdicts = await check(documents, configs, find_driver=find_driver)
+    configs, judge_kind = await look_up(manager.client, documents)
+    verdicts = await check(documents, configs, judge_kind=judge_kind)
     for one in verdicts:
         for text in plain(render_problems(one.problems, edge.width)):
             edge.note(text)
