@@ -20,6 +20,7 @@ from windrow.client.client import Client
 from windrow.client.downloads import Downloads
 from windrow.clusters.reading import JudgeKind, only_harvester
 from windrow.kube.errors import NotFound
+from windrow.kube.proxies import find_proxy
 from windrow.kube.refs import SECRET
 from windrow.machines.board import Board
 from windrow.machines.by_driver import MachinesByDriver
@@ -28,7 +29,6 @@ from windrow.machines.direct import DirectMachines
 from windrow.machines.plugin_host import Pace, PluginMachines
 from windrow.machines.plugins import open_plugin
 from windrow.machines.port import HARVESTER, Machines, Sighting
-from windrow.plugin.proxies import find_proxy
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock
 from windrow.wire.dockermachine import Flag

@@ -32,7 +32,7 @@ T = TypeVar("T")
 MANAGER = "windrow-catalogue"
 CHUNK = 1024 * 1024
 
-# Hands every byte behind an URL to the function, in order. windrow.client.downloads has the one over HTTPS.
+# Hands every byte behind a URL to the function, in order. windrow.client.downloads has the one over HTTPS.
 Fetch = Callable[[str, Callable[[bytes], None]], Awaitable[None]]
 # Runs work on files beside the event loop: asyncio.to_thread, or in stories nothing but the call.
 Aside = Callable[[Callable[[], Any]], Awaitable[Any]]

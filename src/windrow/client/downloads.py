@@ -11,11 +11,13 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 from yarl import URL
+
+from windrow.kube.proxies import BadProxy, Proxy
 
 MIB = 2**20
 CHUNK = 256 * 1024
@@ -44,17 +46,6 @@ class Bounds:
 BOUNDS = Bounds()
 
 
-class Proxy(Protocol):
-    """A plain HTTP proxy. `authorization` is what it wants to see, "" for nothing."""
-
-    @property
-    def host(self) -> str: ...
-    @property
-    def port(self) -> int: ...
-    @property
-    def authorization(self) -> str: ...
-
-
 def no_proxy(url: str) -> None:
     """For where every server is reached directly."""
 
@@ -62,8 +53,8 @@ def no_proxy(url: str) -> None:
 class Downloads:
     """Fetches files. Each call is a connection of its own, and ends with it.
 
-    `ca` are certificates in PEM that are trusted beside the system's. `proxy` finds the proxy that leads to an URL,
-    None for none, as the environment says; it may raise ValueError.
+    `ca` are certificates in PEM that are trusted beside the system's. `proxy` finds the proxy that leads to a URL,
+    None for none, as the environment says; it may raise BadProxy.
     """
 
     def __init__(
@@ -113,8 +104,8 @@ class Downloads:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         try:
             proxy = self._proxy(url)
-        except ValueError as error:
-            raise DownloadFailed(str(error), "correct the proxy in the environment") from error
+        except BadProxy as bad:
+            raise DownloadFailed(bad.fact, bad.cure) from bad
         through: dict[str, Any] = {}
         if proxy is not None:
             host = f"[{proxy.host}]" if ":" in proxy.host else proxy.host
@@ -194,7 +185,7 @@ def _target(here: str, response: aiohttp.ClientResponse, begun_at: str) -> str:
 
 def _not_https(begun_at: str) -> DownloadFailed:
     return DownloadFailed(
-        f"{begun_at} leads to an URL that is not https", "name an URL that is https all the way"
+        f"{begun_at} leads to a URL that is not https", "name a URL that is https all the way"
     )
 
 
@@ -207,7 +198,7 @@ def _insist_on_https(url: str, begun_at: str) -> None:
     if good and "@" not in parts.netloc:
         return
     if good:
-        raise DownloadFailed(f"{begun_at} leads to an URL with a password in it", "name the URL without")
+        raise DownloadFailed(f"{begun_at} leads to a URL with a password in it", "name the URL without")
     raise _not_https(begun_at)
 
 

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 from windrow.kube import sentences
 from windrow.kube.errors import NotTrusted, Unauthorized, Unreachable
 from windrow.kube.kubeconfig import Access, ReadFile
+from windrow.kube.proxies import BadProxy, Proxy, find_proxy
 from windrow.plugin.http11 import BadHttp, CutOff, Source, read_head, render_request
-from windrow.plugin.proxies import BadProxy, Proxy, find_proxy
 from windrow.values.chance import Chance
 
 if TYPE_CHECKING:

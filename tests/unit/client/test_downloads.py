@@ -15,6 +15,7 @@ import pytest
 from windrow.assembly.clock import SystemClock
 from windrow.client.downloads import Bounds, DownloadFailed, Downloads
 from windrow.formats import x509
+from windrow.kube.proxies import BadProxy, Proxy
 
 FILE = bytes(range(256)) * 4000
 
@@ -170,10 +171,10 @@ async def test_a_loop_of_redirects_ends(tls: TLS, authority: Authority):
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ("http://127.0.0.1:1/x", "leads to an URL that is not https; name an URL that is https all the way"),
-        ("file:///etc/passwd", "leads to an URL that is not https"),
-        ("https://me:secret@127.0.0.1:1/x", "leads to an URL with a password in it"),
-        ("https://[::1/x", "leads to an URL that is not https"),
+        ("http://127.0.0.1:1/x", "leads to a URL that is not https; name a URL that is https all the way"),
+        ("file:///etc/passwd", "leads to a URL that is not https"),
+        ("https://me:secret@127.0.0.1:1/x", "leads to a URL with a password in it"),
+        ("https://[::1/x", "leads to a URL that is not https"),
         ("", "answered 302 without saying where to go"),
     ],
 )
@@ -295,11 +296,8 @@ async def test_a_ca_that_is_none_is_told():
 # -- proxies -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Through:
-    port: int
-    host: str = "127.0.0.1"
-    authorization: str = "Basic bWU6cHc="
+def through_port(port: int) -> Proxy:
+    return Proxy("127.0.0.1", port, "Basic bWU6cHc=")
 
 
 async def test_the_proxy_is_asked_to_connect_and_sees_its_authorization(tls: TLS, authority: Authority):
@@ -319,7 +317,7 @@ async def test_the_proxy_is_asked_to_connect_and_sees_its_authorization(tls: TLS
 
     listener = await asyncio.start_server(connect, "127.0.0.1", 0)
     async with listener, serving(tls, file=answer(body=FILE)) as server:
-        through = Through(listener.sockets[0].getsockname()[1])
+        through = through_port(listener.sockets[0].getsockname()[1])
         assert await fetched(f"{server.url}/file", authority, proxy=lambda url: through) == FILE
 
     assert heads[0].startswith(f"CONNECT 127.0.0.1:{server.port} ")
@@ -328,16 +326,17 @@ async def test_the_proxy_is_asked_to_connect_and_sees_its_authorization(tls: TLS
 
 async def test_a_proxy_that_refuses_or_is_not_there_is_told(tls: TLS, authority: Authority):
     async with serving(None) as proxy, serving(tls, file=answer(body=FILE)) as server:
-        here = Through(proxy.port)
+        here = through_port(proxy.port)
         assert "the proxy to" in await refused(f"{server.url}/file", authority, proxy=lambda url: here)
     assert "the proxy to" in await refused(f"{server.url}/file", authority, proxy=lambda url: here)
 
 
 async def test_a_proxy_that_cannot_be_understood_is_told(authority: Authority):
     def bad(url: str) -> None:
-        raise ValueError("HTTPS_PROXY is no URL; write it as http://HOST:PORT")
+        raise BadProxy("HTTPS_PROXY is no URL")
 
-    assert "HTTPS_PROXY is no URL" in await refused("https://127.0.0.1:1/x", authority, proxy=bad)
+    told = await refused("https://127.0.0.1:1/x", authority, proxy=bad)
+    assert told == "HTTPS_PROXY is no URL; write it as http://HOST:PORT"
 
 
 async def test_what_the_receiver_raises_ends_the_download_as_it_is(tls: TLS, authority: Authority):

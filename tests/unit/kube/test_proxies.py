@@ -1,6 +1,6 @@
 import pytest
 
-from windrow.plugin.proxies import BadProxy, Proxy, find_proxy, is_exempt, read_proxy
+from windrow.kube.proxies import BadProxy, Proxy, find_proxy, is_exempt, read_proxy
 
 HARVESTER = "https://harvester.example:6443"
 

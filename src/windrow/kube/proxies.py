@@ -16,7 +16,11 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class BadProxy(ValueError):
-    """A proxy is named that cannot be used; the message says which and what to do."""
+    """A proxy is named that cannot be used."""
+
+    def __init__(self, fact: str, cure: str = "write it as http://HOST:PORT") -> None:
+        super().__init__(f"{fact}; {cure}")
+        self.fact, self.cure = fact, cure
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class Proxy:
 
 
 def find_proxy(server: str, proxy_url: str, env: Mapping[str, str]) -> Proxy | None:
-    """The proxy to `server` (an URL), None where it is reached directly. Raises BadProxy."""
+    """The proxy to `server` (a URL), None where it is reached directly. Raises BadProxy."""
     if proxy_url:
         return read_proxy(proxy_url, "proxy-url of the kubeconfig")
     parts = urlsplit(server)
@@ -49,11 +53,10 @@ def read_proxy(url: str, where: str) -> Proxy:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         host, port = parts.hostname or "", parts.port or 80
     except ValueError:
-        raise BadProxy(f"{where} is no URL; write it as http://HOST:PORT") from None
+        raise BadProxy(f"{where} is no URL") from None
     if parts.scheme != "http" or not host:
         raise BadProxy(
-            f"{where} names a proxy of scheme {parts.scheme!r}, and only plain HTTP proxies are supported; "
-            "write it as http://HOST:PORT"
+            f"{where} names a proxy of scheme {parts.scheme!r}, and only plain HTTP proxies are supported"
         )
     authorization = ""
     if parts.username is not None:
