@@ -8,6 +8,7 @@ from typing import Any
 from windrow.apiserver.core import Listing, Single
 from windrow.apiserver.rendering import list_head
 from windrow.apiserver.types import Column, Type
+from windrow.formats.json import dumps
 from windrow.values.clock import read_stamp
 
 Raw = dict[str, Any]
@@ -48,10 +49,17 @@ def _cell(column: Column, raw: Raw, now: datetime) -> Any:
     if column.type == "date":
         return _age_cell(value, now)
     if isinstance(value, (dict, list)):
-        return str(value)
+        return dumps(_sorted(value)).decode()
     if column.type == "string" and value is not None and not isinstance(value, str):
         return str(value).lower() if isinstance(value, bool) else str(value)
     return value
+
+
+def _sorted(value: Any) -> Any:
+    """The value with its keys in order, as Go writes maps."""
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(one) for one in value] if isinstance(value, list) else value
 
 
 def _age_cell(value: Any, now: datetime) -> str:

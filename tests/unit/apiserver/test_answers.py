@@ -62,6 +62,7 @@ async def test_printer_columns_of_a_definition_are_used(
         {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
         {"name": "Ready", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].status'},
         {"name": "First", "type": "string", "jsonPath": ".spec.tags[0]"},
+        {"name": "Tags", "type": "string", "jsonPath": ".spec.tags"},
         {
             "name": "Note",
             "type": "string",
@@ -82,8 +83,8 @@ async def test_printer_columns_of_a_definition_are_used(
 
     _, table = await ask.json("GET", path, accept=TABLE)
 
-    assert table["rows"][0]["cells"] == ["w", 3, None, "x", "hi", "0s"]
-    assert table["columnDefinitions"][4]["priority"] == 1
+    assert table["rows"][0]["cells"] == ["w", 3, None, "x", '["x","y"]', "hi", "0s"]
+    assert table["columnDefinitions"][5]["priority"] == 1
 
 
 async def test_bare_metadata_may_be_asked_for(ask: Ask) -> None:
