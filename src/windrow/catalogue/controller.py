@@ -69,7 +69,6 @@ class Catalogue:
         files_allowed: bool = False,
         built_ins: Sequence[BuiltIn] = (HARVESTER,),
         programs: Mapping[str, Path] | None = None,
-        kept_kinds: frozenset[str] = frozenset({HARVESTER.kind}),
         aside: Aside = at_once,
         heard: Callable[[str], None] | None = None,
     ) -> None:
@@ -78,7 +77,6 @@ class Catalogue:
         self._files_allowed = files_allowed
         self._built_ins = {driver.name: driver for driver in built_ins}
         self._programs = dict(programs or {})
-        self._kept_kinds = kept_kinds
         self._aside, self._heard = aside, heard
         self._supplier = Supplier(api, store, fetch, ask_flags, clock, aside, self._read)
         self._teller = Teller(api, clock, chance)
@@ -220,7 +218,7 @@ class Catalogue:
             kind = kind_of(stored.name)
             crd = await self._api.find(CRD.ref(kind.qualified))
             owner = await self._find_owner(driver, stored.name)
-            keeps = kind.kind in self._kept_kinds
+            keeps = kind.kind == HARVESTER.kind
         return Seen(
             driver,
             now,

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.catalogue.faults import Fault
-from windrow.catalogue.reading import NodeDriver, show_url
+from windrow.catalogue.reading import DELETED, NodeDriver, show_url
 from windrow.catalogue.schemas import find_origin, is_current, is_ours, kind_of
 from windrow.catalogue.store import Stored
 from windrow.kube.objects import is_deleting
@@ -230,7 +230,7 @@ def _plan_removal(seen: Seen) -> Plan:
     kind = driver.config_kind
     if seen.users:
         return Plan(fault=in_use(kind, seen.users))
-    because = "it was deleted" + (f"; {kind} stays, because objects of it exist" if seen.configs else "")
+    because = DELETED + (f"; {kind} stays, because objects of it exist" if seen.configs else "")
     return Plan(Remove(kind, bool(seen.configs), because))
 
 

@@ -15,6 +15,8 @@ FINALIZER = "windrow.io/node-driver"
 LONGEST_NAME = 57
 # What Rancher writes for drivers that are part of its own image.
 LOCAL = "local://"
+# What is said of one that is to go.
+DELETED = "it was deleted"
 
 _HEX = re.compile(r"[0-9a-f]*")
 _DIGESTS = {32: "an MD5", 40: "a SHA-1", 128: "a SHA-512"}

@@ -6,7 +6,7 @@ from typing import Any
 
 from windrow.catalogue.faults import Fault, Reason
 from windrow.catalogue.plan import Claim, Deactivate, Download, Install, Offer, Plan, Seen
-from windrow.catalogue.reading import NodeDriver, show_url
+from windrow.catalogue.reading import DELETED, NodeDriver, show_url
 from windrow.kube.conditions import Condition, Truth, set_condition
 from windrow.values.clock import stamp
 
@@ -80,7 +80,7 @@ def _downloaded(seen: Seen, plan: Plan) -> Condition:
     if isinstance(plan.action, Deactivate) and not driver.applied[1]:
         return Condition(DOWNLOADED, "Unknown", "NotActive", "nothing is downloaded while it is not active")
     if driver.is_deleting and not driver.applied[1]:
-        return Condition(DOWNLOADED, "Unknown", "Deleted", "it was deleted")
+        return Condition(DOWNLOADED, "Unknown", "Deleted", DELETED)
     return Condition(DOWNLOADED, "True", "Downloaded", f"from {show_url(driver.url)}")
 
 
@@ -115,7 +115,7 @@ def _verdict(seen: Seen, plan: Plan) -> tuple[Truth, str, str]:
     if fault is not None:
         return "False", fault.reason, say_fault(plan)
     if driver.is_deleting:
-        return "False", "Deleted", "it was deleted"
+        return "False", "Deleted", DELETED
     if not driver.active:
         return "False", "Deactivated", "no Cluster may use it now"
     if works and not isinstance(plan.action, Claim | Download | Install | Offer):

@@ -48,16 +48,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--replace", action="store_true", help="change the URL and checksum of one that is there"
     )
-    _add_waiting(add, "return when it is ordered")
+    _add_waiting(add)
 
     for name, said in (("enable", "let Clusters use a node driver"), ("disable", "let no Cluster use it")):
         switch = verbs.add_parser(name, help=said)
         _add_name(switch)
-        _add_waiting(switch, "return when it is ordered")
+        _add_waiting(switch)
 
     remove = verbs.add_parser("remove", help="remove a node driver, its files and its kind")
     _add_name(remove)
-    _add_waiting(remove, "return when it is ordered")
+    _add_waiting(remove)
 
     for one in (listing, show, add, *(verbs.choices[name] for name in ("enable", "disable")), remove):
         _add_kubeconfig(one)
@@ -88,8 +88,8 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_waiting(parser: argparse.ArgumentParser, said: str) -> None:
-    parser.add_argument("--no-wait", action="store_true", help=said)
+def _add_waiting(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-wait", action="store_true", help="return when it is ordered")
     options.add_timeout(parser)
 
 
@@ -99,13 +99,13 @@ def run(given: argparse.Namespace, edge: Edge) -> int:
     deeds: dict[str, Deed] = {
         "list": _list,
         "show": _show,
-        "add": changes.add,
         "enable": changes.enable,
         "disable": changes.disable,
         "remove": changes.remove,
     }
     if given.verb == "add":
-        changes.look_first(given, edge)
+        source = changes.find_source(given, edge)
+        return reach.with_manager(given, edge, lambda manager: changes.add(given, edge, manager, source))
     return reach.with_manager(given, edge, lambda manager: deeds[given.verb](given, edge, manager))
 
 

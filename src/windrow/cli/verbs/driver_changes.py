@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from windrow.catalogue.faults import Fault
 from windrow.catalogue.kinds import CLUSTER, NODE_DRIVER
-from windrow.catalogue.reading import find_checksum_fault, find_url_fault, read_named_kinds
+from windrow.catalogue.reading import DELETED, find_checksum_fault, find_url_fault, read_named_kinds
 from windrow.cli import exits, reach
 from windrow.cli.complaints import Complaint, together
 from windrow.cli.edge import Edge
@@ -49,28 +50,40 @@ def _no_catalogue() -> Complaint:
 # -- add -----------------------------------------------------------------------------------------------------------
 
 
-def look_first(given: argparse.Namespace, edge: Edge) -> None:
-    """Complete what was given, and complain about what can be known before anything is sent."""
-    # As release pages write it.
-    given.checksum = (given.checksum or "").removeprefix("sha256:")
-    if given.file:
-        import hashlib
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a driver comes from, and the SHA-256 of that."""
 
-        path = (edge.cwd / given.file).resolve()
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if given.checksum and given.checksum.lower() != found:
-            raise Complaint(
-                f"The SHA-256 of {given.file} is {found}, not {given.checksum}.",
-                "Find out which of the two is right.",
-                exits.REFUSED,
-            )
-        given.url, given.checksum = path.as_uri(), found
-    faults = [*find_url_fault(given.url, files_allowed=True), *find_checksum_fault(given.checksum)]
-    if given.url.startswith("file:") and not given.file:
+    url: str
+    checksum: str
+
+
+def find_source(given: argparse.Namespace, edge: Edge) -> Source:
+    """What was given, completed. Complains about what can be known before anything is sent."""
+    checksum = (given.checksum or "").removeprefix("sha256:").lower()  # as release pages write it
+    if given.file:
+        return _source_of_file(given.file, checksum, edge)
+    faults = [*find_url_fault(given.url, files_allowed=True), *find_checksum_fault(checksum)]
+    if given.url.startswith("file:"):
         faults.append(Fault("--url names a file", "name it with --file", "Refused"))
     if faults:
         raise together([_as_given(fault) for fault in faults])
+    return Source(given.url, checksum)
+
+
+def _source_of_file(name: str, checksum: str, edge: Edge) -> Source:
+    import hashlib
+
+    path = (edge.cwd / name).resolve()
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if checksum not in ("", found):
+        raise Complaint(
+            f"The SHA-256 of {name} is {found}, not {checksum}.",
+            "Find out which of the two is right.",
+            exits.REFUSED,
+        )
+    return Source(path.as_uri(), found)
 
 
 def _as_given(fault: Fault) -> Complaint:
@@ -79,9 +92,9 @@ def _as_given(fault: Fault) -> Complaint:
     return Complaint(f"{fact}.", f"{fault.cure[:1].upper()}{fault.cure[1:]}.", exits.REFUSED)
 
 
-async def add(given: argparse.Namespace, edge: Edge, manager: Reached) -> int:
+async def add(given: argparse.Namespace, edge: Edge, manager: Reached, source: Source) -> int:
     before = {raw["metadata"]["name"]: raw for raw in await list_drivers(manager)}.get(given.name)
-    wanted = {"url": given.url, "checksum": given.checksum.lower(), "active": True}
+    wanted = {"url": source.url, "checksum": source.checksum, "active": True}
     if before is None:
         spec = {"displayName": given.name, "description": given.description, **wanted}
         await manager.client.create(NODE_DRIVER, new_object(NODE_DRIVER, given.name, spec=spec))
@@ -167,8 +180,6 @@ async def _insist_on_unused(raw: Raw, manager: Reached) -> None:
         )
 
 
-DELETED = "it was deleted"  # windrow.catalogue.standing; whoever ordered it need not hear it
-
 # -- staying -------------------------------------------------------------------------------------------------------
 
 Judge = Callable[[Any], bool]
@@ -197,11 +208,10 @@ def _view(raw: Raw | None) -> DriverView:
 
 
 def _failed(view: DriverView) -> Complaint:
-    fact, *cures = view.message.split("; ")
     active = view.find("Active")
     code = exits.REFUSED if active is not None and active.reason == "Refused" else exits.FAILED
     return Complaint(
-        f"{view.name}: {fact}", "; ".join(cures) or f"See: windrow driver show {view.name}", code
+        f"{view.name}: {view.message}", f"See how it stands: windrow driver show {view.name}", code
     )
 
 
@@ -238,7 +248,7 @@ async def _stay(given: argparse.Namespace, edge: Edge, manager: Reached, judge: 
 
 def _tell(view: DriverView, said: list[str], edge: Edge) -> None:
     message = view.message if view.is_observed else "the manager has not looked at it yet"
-    if message not in said and message != DELETED:
+    if message not in said and message != DELETED:  # which whoever ordered it need not hear
         said.append(message)
         for part in wrap(message, edge.width, rest="  "):
             edge.note(part)
