@@ -44,7 +44,7 @@ from windrow.nodedriver.steps import (
 R = TypeVar("R")
 
 Send = Callable[[Request], Reply]
-# Yields None whenever nothing was heard for some seconds (ten, say), so that a silent watch cannot hold up a deadline.
+# Yields None whenever nothing was heard for some seconds (five, say), so that a silent watch cannot hold up a deadline.
 Watch = Callable[[Request], Iterator[Event | None]]
 
 # A watch is begun anew after this long, so that one that died silently is noticed.
