@@ -739,6 +739,19 @@ def test_dhcp_addresses_come_from_the_machines_network_and_never_twice():
     run_story(story())
 
 
+def test_dhcp_leaves_the_ranges_of_pools_alone():
+    async def story():
+        async with a_harvester() as harvester:
+            ranges = [
+                {"subnet": "192.168.50.0/24", "rangeStart": "192.168.50.2", "rangeEnd": "192.168.50.30"}
+            ]
+            await make(harvester, a_pool(ranges=ranges))
+            await eventually(harvester, pool_ref(), ready)
+            return str(dig(await boot(harvester), "status", "interfaces", 0, "ipAddress"))
+
+    assert run_story(story()) == "192.168.50.31"
+
+
 def test_a_network_that_is_used_up_takes_no_address_from_a_service():
     async def story():
         async with a_guest() as guest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
@@ -39,9 +40,9 @@ class DhcpServer:
         self._last = int(network.broadcast_address) - 1
         self._next = self._first
 
-    def lease(self, mac: str) -> Lease | None:
-        """The lease of `mac`, new if need be; None when the range is used up."""
-        address = self._held.get(mac.lower()) or self._free()
+    def lease(self, mac: str, is_reserved: Callable[[str], bool] = lambda address: False) -> Lease | None:
+        """The lease of `mac`, new if need be, and then none of the reserved; None when the range is used up."""
+        address = self._held.get(mac.lower()) or self._free(is_reserved)
         if address is None:
             return None
         self._held[mac.lower()] = address
@@ -55,13 +56,13 @@ class DhcpServer:
         """MAC to address, for people and checks."""
         return {mac: str(address) for mac, address in self._held.items()}
 
-    def _free(self) -> IPv4Address | None:
+    def _free(self, is_reserved: Callable[[str], bool]) -> IPv4Address | None:
         # Round robin, as real servers do: a forgotten lease is the last to be reused.
         taken = {int(address) for address in self._held.values()} | {int(IPv4Address(self.lan.router))}
         size = self._last - self._first + 1
         for step in range(max(size, 0)):
             candidate = self._first + (self._next - self._first + step) % size
-            if candidate not in taken:
+            if candidate not in taken and not is_reserved(str(IPv4Address(candidate))):
                 self._next = candidate + 1
                 return IPv4Address(candidate)
         return None

@@ -103,7 +103,7 @@ class Harvester:
             by_mac=self._mirrors["vms"].index(macs_in),
             users=self._mirrors["instances"].index(claims_held),
         )
-        self.segments = Segments(self._mirrors["networks"], self._is_wanted)
+        self.segments = Segments(self._mirrors["networks"], self._is_wanted, self._is_reserved)
         self.power = Power(machine_factory, self.pace, chance, self.rack, self.segments, self.faults)
         self.hosts = Hosts(self._hand, self.pace, self.delays)
         self.balancers = BalancerRoom(
@@ -240,6 +240,10 @@ class Harvester:
     def _is_wanted(self, mac: str) -> bool:
         """Whether some VM still has the address; leases of others may be taken back."""
         return ("", mac) in self.world.by_mac or self.power.knows(mac)
+
+    def _is_reserved(self, address: str) -> bool:
+        """Whether an IPPool has the address: who makes a pool takes its range out of his DHCP server's."""
+        return self.balancers.has_in_pool(address)
 
     async def _may_read(self, caller: Caller, kind: Kind, key: Key) -> bool:
         target = Target(kind.path(*key), kind.group, kind.version, kind.plural, key[0], key[1])

@@ -114,9 +114,11 @@ class Segments:
         self,
         networks: Mapping[tuple[str, str], Raw],
         is_wanted: Callable[[str], bool] = lambda mac: True,
+        is_reserved: Callable[[str], bool] = lambda address: False,
     ) -> None:
         self._networks = networks
         self._is_wanted = is_wanted
+        self._is_reserved = is_reserved
         self._servers: dict[Segment, DhcpServer] = {}
         self._silent: set[Segment] = set()
 
@@ -154,12 +156,12 @@ class Segments:
         server = self.find(nic.network)
         if server is None:
             return None
-        lease = server.lease(nic.mac)
+        lease = server.lease(nic.mac, self._is_reserved)
         if lease is None:
             # Real leases run out; here those of machines that are gone end when the range is needed.
             for mac in [mac for mac in server.leases() if not self._is_wanted(mac)]:
                 server.forget(mac)
-            lease = server.lease(nic.mac)
+            lease = server.lease(nic.mac, self._is_reserved)
         return lease
 
     def release(self, nic: Nic) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -112,6 +113,11 @@ class Pools:
         if found is None:
             raise Failed(f"fail to get allocator {pool}")
         return found.spans
+
+    def holds(self, address: str) -> bool:
+        """Whether the address is in the range of any pool."""
+        found = ipaddress.ip_address(address)
+        return any(span.holds(found) for one in self._allocators.values() for span in one.spans)
 
     async def take(self, pool: str, holder: str) -> Grant:
         """Give `holder` an address and write it into the pool. Raises Failed."""

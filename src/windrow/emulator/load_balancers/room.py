@@ -60,6 +60,7 @@ class BalancerRoom:
             "slices": Mirror(hand, ENDPOINT_SLICE, SPAN_S),
         }
         pools = Pools(hand, pace, delays, release)
+        self.has_in_pool = pools.holds
         probes = Probes(hand, pace, lambda address, port: rack.find(address, port) is not None)
         frontends = MachineFrontends(hand, world, probes)
         balancers = Balancers(hand, pools, frontends, pace, delays, release)
