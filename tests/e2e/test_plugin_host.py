@@ -106,9 +106,7 @@ async def test_machines_at_rest_are_looked_at_through_one_process_that_follows_t
         memories = [await world.machines.ensure(spec, None) for spec in specs]
         for spec in specs:
             await seen(world, spec.machine_uid, lambda s: bool(s.addresses))
-        await asyncio.sleep(2)  # the creations end, as nothing is left to wait for
-        before = await watched(world, seconds=2)
-        assert len(before) == 1
+        before = await settled(world, 1)
 
         await world.revoke()
         for spec in specs:
@@ -116,24 +114,23 @@ async def test_machines_at_rest_are_looked_at_through_one_process_that_follows_t
         await world.restore()
         for spec in specs:
             await seen(world, spec.machine_uid, lambda s: s.presence == "present")
-        await asyncio.sleep(1)
-        after = await watched(world, seconds=1)
-        assert len(after) == 1
-        assert after != before
+        assert await settled(world, 1) != before
 
         for memory in memories:
             await world.machines.remove(memory, frozenset())
-        await asyncio.sleep(3)
-        assert await watched(world, seconds=1) == set()
+        await settled(world, 0)
 
 
-async def watched(world: PluginWorld, seconds: float) -> set[int]:
-    """The plugin processes that lived at some moment of the next few seconds."""
-    found: set[int] = set()
-    for _ in range(int(seconds / 0.02)):
-        found |= living(world.folder)
-        await asyncio.sleep(0.02)
-    return found
+async def settled(world: PluginWorld, count: int) -> set[int]:
+    """The plugin processes, once they have been the same `count` for longer than any machine is left unlooked at."""
+    async with asyncio.timeout(60):
+        while True:
+            found: set[int] = set()
+            for _ in range(60):
+                found |= living(world.folder)
+                await asyncio.sleep(0.02)
+            if len(found) == count:
+                return found
 
 
 async def test_a_key_pair_needs_no_private_key_where_nobody_logs_in() -> None:
