@@ -108,7 +108,7 @@ class Announced:
 
     wish: Wish
     vips: tuple[Vip, ...]
-    told: str = ""  # the ports that the status was last written for
+    told: str = ""  # what was last written into the status
 
 
 class KubeVip:
@@ -262,6 +262,10 @@ class KubeVip:
             for vip in made:
                 await self._give_up(vip)
             return
+        except asyncio.CancelledError:
+            for vip in made:  # the leadership ends in the middle
+                self._unbind(vip)
+            raise
         self._announced[key] = Announced(wish, tuple(made))
 
     async def _take(self, service: Raw, address: str, interface: str) -> Vip:
