@@ -22,7 +22,7 @@ from windrow.formats import x509
 from windrow.formats.json import loads
 from windrow.kube import requests
 from windrow.kube.conditions import find_condition
-from windrow.kube.errors import Denied, Invalid
+from windrow.kube.errors import Conflict, Denied, Invalid
 from windrow.kube.objects import Raw, annotations_of, dig, labels_of, name_of, new_object
 from windrow.kube.refs import CONFIG_MAP, NAMESPACE, NODE, SERVICE, Ref
 from windrow.kube.requests import Request
@@ -147,6 +147,20 @@ def test_an_address_is_there_within_a_tenth_of_a_second_and_not_at_once():
                 await harvester.pace.pause(0.01)
 
             assert 0.05 <= (harvester.pace.now() - before).total_seconds() <= 0.15
+
+    run_story(story())
+
+
+def test_a_quick_second_update_meets_the_controllers_own_writes():
+    async def story():
+        async with a_harvester() as harvester:
+            await make(harvester, a_pool())
+            await eventually(harvester, pool_ref(), ready)
+            line = harvester.api.local()
+            made = await line.create(kinds.LOAD_BALANCER, a_balancer())
+            await ready_balancer(harvester)
+            with pytest.raises(Conflict):
+                await line.update(kinds.LOAD_BALANCER, made)
 
     run_story(story())
 
@@ -574,6 +588,34 @@ def test_a_probed_machine_is_behind_the_address_only_while_it_answers():
             await eventually(harvester, lb_ref("front"), says(text))
             await harvester.pace.pause(0.5)
             assert harvester.rack.find("10.1.0.10", 6443) is None
+
+    run_story(story())
+
+
+def test_a_machine_that_stops_leaves_and_comes_back_as_another_instance():
+    async def story():
+        async with a_harvester() as harvester:
+            await make(harvester, everybody(), of_machines())
+            vmi = await boot(harvester, name="m-1", labels={"role": "server"})
+            await ready_balancer(harvester, "front")
+            machine = str(dig(vmi, "status", "interfaces", 0, "ipAddress"))
+            harvester.rack.open(machine, 8443, Answering("m-1"))  # type: ignore[arg-type]
+            await harvester.pace.pause(0.1)
+            assert await ask(harvester, "10.1.0.10") == "m-1"
+
+            await order(harvester, "stop", "m-1")
+            await eventually(harvester, lb_ref("front"), says("no running backend servers"))
+            await harvester.pace.pause(0.1)
+            assert await ask(harvester, "10.1.0.10") is None
+            found = await harvester.api.local().get(ENDPOINT_SLICE.ref("front", "default"))
+            assert [one["addresses"] for one in found["endpoints"]] == [["10.52.0.255"]]
+
+            await eventually(harvester, vmi_ref("m-1"), is_gone)
+            await order(harvester, "start", "m-1")
+            await eventually(harvester, lb_ref("front"), says("running backend servers have no IP"))
+            await ready_balancer(harvester, "front")
+            await harvester.pace.pause(0.1)
+            assert await ask(harvester, "10.1.0.10") == "m-1"
 
     run_story(story())
 
