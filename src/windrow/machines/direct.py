@@ -35,10 +35,11 @@ from windrow.nodedriver import power as powers
 from windrow.nodedriver.check import check
 from windrow.nodedriver.configuration import Configuration, read_fields, write_memory
 from windrow.nodedriver.create import order
+from windrow.nodedriver.observe import find
 from windrow.nodedriver.ownership import prove
 from windrow.nodedriver.plans import planned_claims
 from windrow.nodedriver.problems import Refused
-from windrow.nodedriver.remove import find, remove
+from windrow.nodedriver.remove import remove
 from windrow.nodedriver.rewrite import rewrite
 from windrow.nodedriver.rules import find_problems
 from windrow.nodedriver.steps import answer

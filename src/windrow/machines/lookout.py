@@ -27,9 +27,10 @@ from windrow.kube.refs import NODE, Ref
 from windrow.kube.requests import Event, Reply, Request
 from windrow.machines.connections import Connection
 from windrow.machines.port import InfrastructureUnknown, Sighting, bears_no_marks
+from windrow.machines.sightings import sighting_of
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.ownership import unclear, whose
-from windrow.nodedriver.state import judge_state
+from windrow.nodedriver.sights import see
 from windrow.nodedriver.steps import answer
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock, pause
@@ -229,23 +230,7 @@ class Lookout:
 
     def _present(self, uid: str, vm: Vm) -> Sighting:
         vmi: Vmi | None = self.vmis.get(VMI.ref(vm.ref.name, vm.ref.namespace))
-        shown = judge_state(vm, vmi)
-        host = self._host(vmi)
-        runs = vmi is not None and vmi.phase == "Running"
-        return Sighting(
-            machine_uid=uid,
-            name=vm.ref.name,
-            presence="present",
-            vm_uid=vm.uid,
-            state=shown.state,
-            addresses=vmi.addresses if vmi is not None and runs else (),
-            host=vmi.host if vmi is not None else "",
-            host_ready=host.is_ready if host is not None else None,
-            agent_connected=vmi.agent_connected if vmi is not None and runs else None,
-            zone=(vmi.zone if vmi is not None else "") or (host.zone if host is not None else ""),
-            region=(vmi.region if vmi is not None else "") or (host.region if host is not None else ""),
-            because=shown.because,
-        )
+        return sighting_of(uid, vm.ref.name, see(vm, vmi, self._host(vmi)))
 
     def _host(self, vmi: Vmi | None) -> Host | None:
         return self._hosts.find(vmi.host) if vmi is not None and vmi.host else None

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from windrow.formats.json import NotJson, loads
 from windrow.machines.plugin_charges import Charge
 from windrow.machines.plugin_words import says_gone
 from windrow.machines.plugins import DriverSaid, Plugin, PluginUnusable
 from windrow.machines.port import Sighting
+from windrow.machines.sightings import sighting_of
+from windrow.nodedriver.sights import BadSight, load_sight
 from windrow.wire import dockermachine as wire
 
 # The Go driver says for ever that a guest that shut itself down is stopping (reference/01 D4).
@@ -32,9 +33,6 @@ _STATES: dict[int, Any] = {
     wire.ERROR: "failed",
 }
 _ADDRESS = re.compile(r"[0-9A-Za-z.:%_-]{1,253}")
-_WORDS = frozenset(
-    {"", "provisioning", "starting", "running", "stopping", "stopped", "failed", "migrating", "deleting"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,32 +59,14 @@ async def look(plugin: Plugin, charge: Charge) -> Glimpse:
 
 
 async def _look_ours(plugin: Plugin, charge: Charge) -> Glimpse:
-    raw = await plugin.call(wire.LOOK)
     try:
-        told = loads(raw)
-        presence, state = told["presence"], told.get("state", "")
-        if presence not in ("present", "missing") or state not in _WORDS:
-            raise ValueError(f"{presence!r}, {state!r}")
-        sighting = Sighting(
-            machine_uid=charge.uid,
-            name=charge.name,
-            presence=presence,
-            vm_uid=str(told.get("vmUID", "")),
-            state=state,
-            addresses=tuple(str(each) for each in told.get("addresses") or ()),
-            host=str(told.get("host", "")),
-            host_ready=told.get("hostReady"),
-            agent_connected=told.get("agentConnected"),
-            zone=str(told.get("zone", "")),
-            region=str(told.get("region", "")),
-            because=str(told.get("because", "")),
-        )
-        return Glimpse(sighting, True, told.get("complete") is not False)
-    except (NotJson, ValueError, KeyError, TypeError, AttributeError) as error:
+        sight = load_sight(await plugin.call(wire.LOOK))
+    except BadSight as bad:
         raise PluginUnusable(
-            f"what the plugin of driver {charge.driver} shows of {charge.name} makes no sense: {error}",
+            f"what the plugin of driver {charge.driver} shows of {charge.name} makes no sense: {bad}",
             "install the plugin of this release",
-        ) from error
+        ) from bad
+    return Glimpse(sighting_of(charge.uid, charge.name, sight), True, sight.is_complete)
 
 
 async def _look_any(plugin: Plugin, charge: Charge) -> Sighting:

@@ -41,10 +41,11 @@ from windrow.kube.objects import uid_of
 from windrow.kube.refs import SECRET
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.lookups import Found, image_ref, judge, key_pair_ref, look_up, needed_to_build
+from windrow.nodedriver.observe import find
 from windrow.nodedriver.ownership import prove
 from windrow.nodedriver.plans import plan_vm, planned_claims
 from windrow.nodedriver.problems import Problem, Refused, errors
-from windrow.nodedriver.remove import find, remove
+from windrow.nodedriver.remove import remove
 from windrow.nodedriver.steps import Call, Note, Talk
 from windrow.nodedriver.user_data import render_user_data
 

@@ -1,45 +1,95 @@
-"""What a machine is like at this moment: one look, no waiting."""
+"""What there is at this moment: one look, no waiting."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from windrow.harvester.instances import read_vmi
+from windrow.harvester.cloud_init_secret import secret_ref
+from windrow.harvester.hosts import Host, read_host
+from windrow.harvester.instances import Vmi, read_vmi
 from windrow.harvester.kinds import VMI
 from windrow.harvester.vms import read_vm
 from windrow.kube import requests
-from windrow.kube.errors import KubeError, says_gone
-from windrow.kube.refs import Ref
-from windrow.nodedriver.state import Shown, judge_state
-from windrow.nodedriver.steps import Gather, Talk
+from windrow.kube.errors import KubeError, NotFound, says_gone
+from windrow.kube.refs import NODE, Ref
+from windrow.nodedriver.configuration import Configuration
+from windrow.nodedriver.ownership import unclear, whose
+from windrow.nodedriver.problems import Refused
+from windrow.nodedriver.sights import Sight, see
+from windrow.nodedriver.steps import Call, Gather, Talk
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A VM that exists: its state, the uid of its instance ("" for none) and its addresses while it runs."""
+    """A VM that exists, and the uid of its instance ("" for none)."""
 
-    shown: Shown
+    sight: Sight
     vmi_uid: str = ""
-    addresses: tuple[str, ...] = ()
     raw_vm: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
+def find(ref: Ref, because: str) -> Talk[Any]:
+    """The object as it is now, None where the server says that there is none."""
+    try:
+        return (yield Call(requests.get(ref), because))
+    except NotFound as error:
+        if not says_gone(error, ref.name):
+            raise
+        return None
+
+
 def look_at(ref: Ref) -> Talk[Look | None]:
-    """The VM as it is now; None where Harvester says that there is none. Raises every other answer."""
+    """The VM as it is now, whosever it is; None where Harvester says that there is none. Raises every other answer."""
     vmi_ref = VMI.ref(ref.name, ref.namespace)
     answers = yield Gather((requests.get(ref), requests.get(vmi_ref)), f"look at {ref.name}")
-    vm, vmi = answers
-    if says_gone(vm, ref.name):
+    vm, vmi = (_found(answer, ref.name) for answer in answers)
+    if vm is None:
         return None
-    if isinstance(vm, KubeError):
-        raise vm
-    if isinstance(vmi, KubeError) and not says_gone(vmi, ref.name):
-        raise vmi
-    instance = None if isinstance(vmi, KubeError) else read_vmi(vmi)
-    shown = judge_state(read_vm(vm), instance)
-    if instance is None:
-        return Look(shown, raw_vm=vm)
-    is_up = shown.state in ("running", "migrating")
-    return Look(shown, instance.uid, instance.addresses if is_up else (), vm)
+    instance = _instance(vmi)
+    return Look(see(read_vm(vm), instance), instance.uid if instance is not None else "", vm)
+
+
+def sight_of(configuration: Configuration) -> Talk[Sight]:
+    """All that is to be seen of the machine. Raises Refused where nothing tells whose the VM is, and every answer that
+    says nothing of it."""
+    name, namespace = configuration.machine_name, configuration.vm_namespace
+    secret = secret_ref(namespace, name)
+    wanted = [configuration.ref, VMI.ref(name, namespace)]
+    if not configuration.vm_uid:  # it is just being made, and may lack its document still
+        wanted.append(secret)
+    raw, raw_vmi, *raw_secret = yield Gather(tuple(map(requests.get, wanted)), f"look at {name}")
+    vm = _found(raw, name)
+    if vm is None:
+        return Sight("missing", because=f"Harvester has no VM {namespace}/{name}")
+    match whose(configuration, vm):
+        case "another's":
+            return Sight("missing", because=f"VM {namespace}/{name} belongs to somebody else now")
+        case "unclear":
+            raise Refused(unclear(configuration, vm))
+    instance = _instance(_found(raw_vmi, name))
+    host = yield from _host(instance)
+    is_complete = not any(says_gone(each, secret.name) for each in raw_secret)
+    return replace(see(read_vm(vm), instance, host), is_complete=is_complete)
+
+
+def _found(answer: Any, name: str) -> Any:
+    """The object, None where there is none by the server's own word."""
+    if says_gone(answer, name):
+        return None
+    if isinstance(answer, KubeError):
+        raise answer
+    return answer
+
+
+def _instance(raw_vmi: Any) -> Vmi | None:
+    return read_vmi(raw_vmi) if raw_vmi is not None else None
+
+
+def _host(vmi: Vmi | None) -> Talk[Host | None]:
+    """The host, where the credential may see hosts."""
+    if vmi is None or not vmi.host:
+        return None
+    (raw,) = yield Gather((requests.get(NODE.ref(vmi.host)),), f"see how host {vmi.host} is")
+    return None if isinstance(raw, KubeError) else read_host(raw)

@@ -33,9 +33,10 @@ from windrow.kube.errors import (
 from windrow.kube.objects import Raw, annotations_of, is_deleting, name_of, uid_of
 from windrow.kube.refs import PVC
 from windrow.nodedriver.configuration import Configuration
+from windrow.nodedriver.observe import find
 from windrow.nodedriver.ownership import claims_that_go, unclear, whose
 from windrow.nodedriver.problems import Refused
-from windrow.nodedriver.remove import clear_up, find
+from windrow.nodedriver.remove import clear_up
 from windrow.nodedriver.steps import Call, Note, Talk
 from windrow.nodedriver.waits import wait_for_removal
 

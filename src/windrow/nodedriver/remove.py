@@ -10,8 +10,6 @@ is neither. A disk that was moved to another VM is no longer in this one, and su
 
 from __future__ import annotations
 
-from typing import Any
-
 from windrow.harvester.cloud_init_secret import secret_ref
 from windrow.harvester.identity import is_marked
 from windrow.harvester.names import REMOVED_CLAIMS
@@ -21,6 +19,7 @@ from windrow.kube.errors import Conflict, Invalid, KubeError, NotFound, says_gon
 from windrow.kube.objects import is_deleting, uid_of
 from windrow.kube.refs import PVC, Ref
 from windrow.nodedriver.configuration import Configuration
+from windrow.nodedriver.observe import find
 from windrow.nodedriver.ownership import claims_that_go, unclear, whose
 from windrow.nodedriver.plans import planned_claims
 from windrow.nodedriver.problems import Refused
@@ -60,16 +59,6 @@ def _order(vm: Vm, claims: str) -> Talk[None]:
         yield Call(requests.merge_patch(vm.ref, change), f"its own disks go along: {claims}")
     if not vm.is_deleting:
         yield Call(requests.delete(vm.ref, propagation="Foreground", uid=vm.uid), f"remove VM {vm.ref.name}")
-
-
-def find(ref: Ref, because: str) -> Talk[Any]:
-    """The object as it is now, None where the server says that there is none."""
-    try:
-        return (yield Call(requests.get(ref), because))
-    except NotFound as error:
-        if not says_gone(error, ref.name):
-            raise
-        return None
 
 
 def clear_up(configuration: Configuration, volumes: frozenset[str]) -> Talk[None]:

@@ -7,8 +7,8 @@ from windrow.harvester.cloud_init_secret import USER_DATA, read_cloud_init_secre
 from windrow.harvester.identity import is_marked
 from windrow.kube import requests
 from windrow.nodedriver.configuration import Configuration
+from windrow.nodedriver.observe import find
 from windrow.nodedriver.problems import Problem, Refused
-from windrow.nodedriver.remove import find
 from windrow.nodedriver.steps import Call, Talk
 from windrow.nodedriver.user_data import render_user_data
 

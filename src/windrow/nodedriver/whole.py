@@ -26,18 +26,16 @@ from windrow.nodedriver import power
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.create import order
 from windrow.nodedriver.lookups import Found, judge, look_up, needed_to_run
-from windrow.nodedriver.observe import Look, look_at
+from windrow.nodedriver.observe import Look, find, look_at
 from windrow.nodedriver.ownership import find_doubt, name_taken, prove
 from windrow.nodedriver.problems import Gone, NotRunning, Problem, Refused, errors
-from windrow.nodedriver.remove import find
 from windrow.nodedriver.rules import find_problems
 from windrow.nodedriver.ssh_access import logs_in
-from windrow.nodedriver.state import State
 from windrow.nodedriver.steps import Note, Talk
 from windrow.nodedriver.waits import RESTARTED, wait_for_address, wait_for_stopped
 from windrow.wire.dockermachine import ERROR, RUNNING, STARTING, STOPPED, STOPPING
 
-_NUMBERS: dict[State, int] = {
+_NUMBERS: Mapping[str, int] = {
     "provisioning": STARTING,
     "starting": STARTING,
     "running": RUNNING,
@@ -177,17 +175,17 @@ def _number(look: Look) -> int:
     # KubeVirt before 1.3 never tells which strategy it has acted on, so a VM that is down looks like one that is new.
     if not look.vmi_uid and not vm.started_strategy and not vm.awaits_start and vm.status == "Stopped":
         return STOPPED
-    return _NUMBERS[look.shown.state]
+    return _NUMBERS[look.sight.state]
 
 
 def _addresses(configuration: Configuration) -> Talk[tuple[str, ...]]:
     look = yield from _look(configuration)
     if _number(look) != RUNNING:
         raise NotRunning
-    if not look.addresses:
-        because = look.shown.because or "none is reported"
+    if not look.sight.addresses:
+        because = look.sight.because or "none is reported"
         raise KubeError(f"machine {configuration.machine_name} has no address yet: {because}")
-    return look.addresses
+    return look.sight.addresses
 
 
 def _look(configuration: Configuration) -> Talk[Look]:

@@ -12,22 +12,22 @@ from os.path import dirname
 from threading import Lock
 from typing import Any, TypeVar
 
-from windrow.formats.json import dumps
 from windrow.kube import sentences
 from windrow.kube.kubeconfig import Access
 from windrow.nodedriver import flags, ssh_access, ssh_keys, whole
 from windrow.nodedriver.blocking import run
 from windrow.nodedriver.configuration import Configuration
+from windrow.nodedriver.observe import sight_of
 from windrow.nodedriver.problems import Problem, Refused
 from windrow.nodedriver.removal import remove_whole
 from windrow.nodedriver.rewrite import rewrite
+from windrow.nodedriver.sights import dump_sight
 from windrow.nodedriver.steps import Talk
 from windrow.nodedriver.whole import Checked as Checked
 from windrow.plugin.edge import Edge
 from windrow.plugin.http import Http
 from windrow.plugin.links import Surroundings
 from windrow.plugin.reach import find_access
-from windrow.plugin.sight import look
 
 R = TypeVar("R")
 
@@ -68,7 +68,7 @@ class Errands:
         return self._talk(configuration, whole.get_url(configuration))
 
     def look(self, configuration: Configuration) -> bytes:
-        return dumps(self._talk(configuration, look(configuration)))
+        return dump_sight(self._talk(configuration, sight_of(configuration)))
 
     # --- orders
 

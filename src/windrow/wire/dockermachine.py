@@ -106,9 +106,7 @@ REWRITE = "WindrowRewrite"
 """Ours, in no other plugin: replaces the machine's cloud-init document. A host that gets `can't find method` cannot."""
 
 LOOK = "WindrowLook"
-"""Ours: what is to be seen of the machine, as a JSON object: `presence` ("present" or "missing"), `vmUID`, `state` (a
-word of the port Machines), `addresses`, `host`, `hostReady`, `agentConnected`, `zone`, `region`, `because`, and `complete`:
-whether all that it needs to start is there."""
+"""Ours: what is to be seen of the machine, as the JSON object that `nodedriver.sights` writes and reads."""
 
 EXTENSIONS = "WindrowExtensions"
 """Ours: the names of the methods beyond docker-machine's that the plugin has, with spaces between them."""

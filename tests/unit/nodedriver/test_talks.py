@@ -23,13 +23,13 @@ from windrow.kube.errors import (
     Unanswered,
     Unreachable,
 )
-from windrow.kube.refs import PVC, SECRET, STORAGE_CLASS
+from windrow.kube.refs import NODE, PVC, SECRET, STORAGE_CLASS
 from windrow.kube.requests import Reply
 from windrow.nodedriver import power, waits
 from windrow.nodedriver.check import check
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.create import order
-from windrow.nodedriver.observe import look_at
+from windrow.nodedriver.observe import look_at, sight_of
 from windrow.nodedriver.plans import planned_claims
 from windrow.nodedriver.problems import Busy, Refused
 from windrow.nodedriver.remove import remove
@@ -589,7 +589,7 @@ def test_a_look_tells_state_and_addresses_in_two_calls(way: str) -> None:
     shelf = Shelf((REF, a_vm()))
     phase("Running", "10.0.0.5")(shelf)
     look = shelf.run_both_ways(lambda: look_at(REF), way)
-    assert (look.shown.state, look.addresses) == ("running", ("10.0.0.5",))
+    assert (look.sight.state, look.sight.addresses) == ("running", ("10.0.0.5",))
     assert look.vmi_uid == shelf.objects[VMI_REF.path]["metadata"]["uid"]
     assert len(shelf.log) == 2
 
@@ -598,13 +598,13 @@ def test_a_vm_without_an_instance_is_looked_at_too(way: str) -> None:
     stopped = a_vm()
     stopped["status"]["printableStatus"] = "Stopped"
     look = Shelf((REF, stopped)).run_both_ways(lambda: look_at(REF), way)
-    assert (look.shown.state, look.vmi_uid, look.addresses) == ("stopped", "", ())
+    assert (look.sight.state, look.vmi_uid, look.sight.addresses) == ("stopped", "", ())
 
 
 def test_an_instance_that_does_not_run_has_no_addresses(way: str) -> None:
     shelf = Shelf((REF, a_vm()))
     phase("Scheduled", "10.0.0.5")(shelf)
-    assert shelf.run_both_ways(lambda: look_at(REF), way).addresses == ()
+    assert shelf.run_both_ways(lambda: look_at(REF), way).sight.addresses == ()
 
 
 def test_only_a_404_means_that_there_is_no_vm(way: str) -> None:
@@ -614,6 +614,28 @@ def test_only_a_404_means_that_there_is_no_vm(way: str) -> None:
         shelf.answer("GET", last, refusal(403, "Forbidden", "may not"))
         with pytest.raises(Forbidden):
             shelf.run_both_ways(lambda shelf=shelf: look_at(REF), way)
+
+
+def test_a_machine_is_seen_with_its_host_and_what_it_still_lacks(way: str) -> None:
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    shelf = Shelf((REF, a_vm()), (NODE.ref("host-1"), ready))
+    card = {"name": "nic-0", "ipAddress": "10.0.0.5"}
+    shelf.put(VMI_REF, {"status": {"phase": "Running", "nodeName": "host-1", "interfaces": [card]}})
+    sight = shelf.run_both_ways(lambda: sight_of(BASE), way)
+    assert (sight.state, sight.addresses) == ("running", ("10.0.0.5",))
+    assert (sight.host, sight.host_ready, sight.is_complete) == ("host-1", True, False)
+
+    shelf.put(SECRET_REF, {"metadata": OURS})
+    assert shelf.run_both_ways(lambda: sight_of(BASE), way).is_complete
+
+
+def test_a_vm_of_another_is_seen_as_the_absence_of_this_machine_and_an_unmarked_one_as_nothing(
+    way: str,
+) -> None:
+    shelf = Shelf((REF, {"spec": {}}))
+    assert shelf.run_both_ways(lambda: sight_of(BASE), way).presence == "missing"
+    with pytest.raises(Refused, match="do not say so any more"):
+        shelf.run_both_ways(lambda: sight_of(replace(BASE, vm_uid="uid-1")), way)
 
 
 # --- rewrite -------------------------------------------------------------------------------------------------------
@@ -690,9 +712,10 @@ def test_a_404_of_something_in_between_refuses_nothing(way: str, method: str, la
 
 def test_a_404_of_something_in_between_stops_no_machine(way: str) -> None:
     shelf = Shelf((REF, a_vm()))
-    shelf.answer("GET", "virtualmachineinstances/m", PAGE)
-    with pytest.raises(NotFound, match="page not found"):
-        shelf.run_both_ways(lambda: look_at(REF), way)
+    for talk in (lambda: look_at(REF), lambda: sight_of(BASE)):
+        shelf.answer("GET", "virtualmachineinstances/m", PAGE)
+        with pytest.raises(NotFound, match="page not found"):
+            shelf.run_both_ways(talk, way)
 
 
 @pytest.mark.parametrize("talk", [lambda: remove(BASE, frozenset()), lambda: look_at(REF)])
