@@ -16,6 +16,7 @@ from windrow.assembly.clock import SystemClock
 from windrow.assembly.embedded import install_kinds, management_api
 from windrow.assembly.machinery import running
 from windrow.catalogue.controller import Catalogue
+from windrow.catalogue.finding import find_refusal
 from windrow.catalogue.kinds import NODE_DRIVER
 from windrow.catalogue.platforms import Platform
 from windrow.catalogue.store import Store
@@ -64,7 +65,7 @@ async def test_its_flags_give_the_kind_that_we_have_for_it(tmp_path: Path):
             url = (tmp_path / "docker-machine-driver-gopher").as_uri()
             spec = {"url": url, "checksum": sha256(data), "active": True}
             await client.create(NODE_DRIVER, new_object(NODE_DRIVER, "gopher", spec=spec))
-            while catalogue.refusal("GopherConfig") is not None:
+            while find_refusal("GopherConfig", catalogue.drivers) is not None:
                 raw = await client.get(NODE_DRIVER.ref("gopher"))
                 active = find_condition((raw.get("status") or {}).get("conditions"), "Active")
                 assert active is None or active.status != "False", active.message

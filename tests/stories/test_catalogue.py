@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.catalogue.files import DRIVER, a_tar_gz, an_elf, sha256
 
+from windrow.catalogue.finding import find_driver, find_refusal
 from windrow.catalogue.kinds import CLUSTER, NODE_DRIVER
 from windrow.client.downloads import DownloadFailed
 from windrow.kube.errors import Invalid, NotFound
@@ -44,7 +45,7 @@ def test_a_driver_added_by_url_becomes_active_and_gives_a_kind_that_objects_can_
             assert path is not None
             assert path.name == DRIVER
             assert path.stat().st_mode & 0o777 == 0o755
-            assert room.catalogue.refusal("NoopConfig") is None
+            assert find_refusal("NoopConfig", room.catalogue.drivers) is None
 
     told(story)
 
@@ -290,7 +291,7 @@ def test_deactivated_its_kind_stays_and_its_use_is_refused_with_a_sentence(tmp_p
             await room.change(active=False)
             await room.wait()
             assert room.catalogue is not None
-            refusal = room.catalogue.refusal("NoopConfig")
+            refusal = find_refusal("NoopConfig", room.catalogue.drivers)
             off = await room.standing()
             kind = await room.client.list(NOOP_CONFIG)
             binary = room.catalogue.binary_of("noop")
@@ -305,7 +306,7 @@ def test_deactivated_its_kind_stays_and_its_use_is_refused_with_a_sentence(tmp_p
             assert off["Inactive"] == ("True", "Deactivated")
             assert kind == []
             assert binary is not None
-            assert room.catalogue.refusal("NoopConfig") is None
+            assert find_refusal("NoopConfig", room.catalogue.drivers) is None
             assert (await room.standing())["Inactive"] == ("False", "Active")
             assert len(room.fetched) == len(room.asked) == 1
             assert changes == ["HarvesterConfig", "NoopConfig", "NoopConfig", "NoopConfig"]
@@ -401,7 +402,7 @@ def test_where_harvester_is_not_built_in_another_one_may_be_it_and_the_managers_
             await room.wait()
 
             assert room.catalogue is not None
-            assert room.catalogue.refusal("HarvesterConfig") is None
+            assert find_refusal("HarvesterConfig", room.catalogue.drivers) is None
             assert room.catalogue.binary_of("harvester") is not None
             await room.client.delete(NODE_DRIVER.ref("harvester"))
             await room.wait()
@@ -454,7 +455,7 @@ def test_the_built_in_driver_is_present_at_start_and_usable(tmp_path: Path):
         program = tmp_path / "ours"
         async with shop(tmp_path, programs={"harvester": program}) as room:
             assert room.catalogue is not None
-            assert room.catalogue.refusal("HarvesterConfig") is None
+            assert find_refusal("HarvesterConfig", room.catalogue.drivers) is None
             await room.wait()
 
             spec = (await room.get("harvester"))["spec"]
@@ -466,10 +467,10 @@ def test_the_built_in_driver_is_present_at_start_and_usable(tmp_path: Path):
             )
             assert (await room.condition("Active", "harvester")).status == "True"
             assert room.catalogue is not None
-            driver = room.catalogue.find_driver("HarvesterConfig")
+            driver = find_driver("HarvesterConfig", room.catalogue.drivers)
             assert driver is not None
             assert (driver.name, driver.builtin) == ("harvester", True)
-            assert room.catalogue.refusal("HarvesterConfig") is None
+            assert find_refusal("HarvesterConfig", room.catalogue.drivers) is None
             assert room.catalogue.binary_of("harvester") == program
             assert room.fetched == []
 
@@ -494,7 +495,7 @@ def test_changes_to_the_built_in_driver_last_until_the_next_start(tmp_path: Path
             await room.wait()
             off = await room.condition("Active", "harvester")
             assert room.catalogue is not None
-            refusal = room.catalogue.refusal("HarvesterConfig")
+            refusal = find_refusal("HarvesterConfig", room.catalogue.drivers)
             await room.stop()
             again = room.start()
             await again.synced()
@@ -503,7 +504,7 @@ def test_changes_to_the_built_in_driver_last_until_the_next_start(tmp_path: Path
             assert (off.status, off.reason) == ("False", "Deactivated")
             assert refusal is not None
             assert (await room.get("harvester"))["spec"] == {**before, "description": "stays"}
-            assert again.refusal("HarvesterConfig") is None
+            assert find_refusal("HarvesterConfig", again.drivers) is None
             assert room.fetched == []
 
     told(story)

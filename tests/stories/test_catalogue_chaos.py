@@ -16,6 +16,7 @@ from tests.unit.catalogue.files import a_driver, sha256
 
 from windrow.apiserver.admission import Operation
 from windrow.catalogue.controller import Catalogue
+from windrow.catalogue.finding import find_refusal
 from windrow.catalogue.kinds import NODE_DRIVER
 from windrow.client.downloads import DownloadFailed
 from windrow.kube.errors import Exists, NotFound, ServerFailed
@@ -146,7 +147,7 @@ async def all_is_well(weather: Weather) -> None:
         assert raw["status"]["appliedURL"] == raw["spec"]["url"]
         assert raw["status"]["appliedChecksum"] == raw["spec"]["checksum"]
         kind = raw["status"]["configKind"]
-        assert catalogue.refusal(kind) is None
+        assert find_refusal(kind, catalogue.drivers) is None
         path = catalogue.binary_of(name)
         assert path is not None
         assert path.read_bytes() == _program(raw["spec"]["checksum"])

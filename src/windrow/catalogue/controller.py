@@ -11,7 +11,6 @@ from pathlib import Path
 from windrow.catalogue.asking import AskFlags
 from windrow.catalogue.builtin import HARVESTER, BuiltIn, find_changes, fixed_fields, render_builtin
 from windrow.catalogue.faults import Fault
-from windrow.catalogue.finding import Driver, find_driver, find_refusal
 from windrow.catalogue.kinds import CLUSTER, NODE_DRIVER, machine_config
 from windrow.catalogue.plan import (
     Activate,
@@ -99,16 +98,8 @@ class Catalogue:
 
     @property
     def drivers(self) -> tuple[NodeDriver, ...]:
-        """The NodeDrivers as they were read last."""
+        """The NodeDrivers as they were read last, for windrow.catalogue.finding."""
         return tuple(self._drivers.values())
-
-    def find_driver(self, kind: str) -> Driver | None:
-        """The driver that gives the machine config kind `kind`, active or not; None where none does."""
-        return find_driver(kind, self.drivers)
-
-    def refusal(self, kind: str) -> Fault | None:
-        """Why no Cluster may use `kind` now; None where it may."""
-        return find_refusal(kind, self.drivers)
 
     def binary_of(self, name: str) -> Path | None:
         """The program of the driver called `name`, proven to be what was installed; None where there is none.

@@ -14,6 +14,7 @@ from windrow.apiserver.stores.memory import MemoryStore
 from windrow.assembly.clock import LoopClock, SystemClock
 from windrow.assembly.embedded import install_kinds, management_api
 from windrow.assembly.machinery import Machinery, PluginHost, read_fields, running, whole_machinery
+from windrow.catalogue.finding import find_driver
 from windrow.catalogue.kinds import NODE_DRIVER
 from windrow.client.client import Client
 from windrow.kube.errors import NotFound
@@ -58,7 +59,7 @@ async def test_a_deleted_record_of_the_built_in_driver_stops_no_cluster(tmp_path
         await client.delete(NODE_DRIVER.ref("harvester"))
         assert machinery.catalogue is not None
         async with asyncio.timeout(10):
-            while machinery.catalogue.find_driver("HarvesterConfig") is not None:  # noqa: ASYNC110 - it tells nobody of these
+            while find_driver("HarvesterConfig", machinery.catalogue.drivers) is not None:  # noqa: ASYNC110 - it tells nobody of these
                 await asyncio.sleep(0.01)
 
         assert machinery.judge_kind("HarvesterConfig") == "harvester"
