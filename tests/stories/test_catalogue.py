@@ -469,7 +469,7 @@ def test_the_built_in_driver_is_present_at_start_and_usable(tmp_path: Path):
             assert room.catalogue is not None
             driver = find_driver("HarvesterConfig", room.catalogue.drivers)
             assert driver is not None
-            assert (driver.name, driver.builtin) == ("harvester", True)
+            assert (driver.driver_name, driver.own_kind) == ("harvester", "HarvesterConfig")
             assert find_refusal("HarvesterConfig", room.catalogue.drivers) is None
             assert room.catalogue.binary_of("harvester") == program
             assert room.fetched == []

@@ -20,4 +20,4 @@ def judge_kind(kind: str, drivers: Iterable[NodeDriver]) -> str | Problem:
     driver, fault = find_driver(kind, known), find_refusal(kind, known)
     if driver is None:
         return only_harvester(kind)
-    return driver.name if fault is None else Problem(fault.fact, fault.cure)
+    return driver.driver_name if fault is None else Problem(fault.fact, fault.cure)

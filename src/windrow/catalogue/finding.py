@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from windrow.catalogue.faults import Fault
 from windrow.catalogue.reading import NodeDriver
 
 
-@dataclass(frozen=True, slots=True)
-class Driver:
-    """A driver that the catalogue gives. `node_driver` is the name of its object."""
-
-    name: str
-    kind: str
-    node_driver: str
-    active: bool
-    builtin: bool = False
-
-
-def find_driver(kind: str, drivers: Iterable[NodeDriver]) -> Driver | None:
+def find_driver(kind: str, drivers: Iterable[NodeDriver]) -> NodeDriver | None:
     """The driver that gives the kind, active or not; None where none does."""
-    for one in drivers:
-        if one.config_kind == kind and not one.is_deleting:
-            return Driver(one.driver_name, kind, one.name, one.active, bool(one.own_kind))
-    return None
+    return next((one for one in drivers if one.config_kind == kind and not one.is_deleting), None)
 
 
 def no_driver() -> Fault:
@@ -42,7 +27,7 @@ def find_refusal(kind: str, drivers: Iterable[NodeDriver]) -> Fault | None:
         return no_driver()
     if not driver.active:
         return Fault(
-            f"the node driver {driver.node_driver}, which gives that kind, is not active",
-            f"activate it: windrow driver enable {driver.node_driver}",
+            f"the node driver {driver.name}, which gives that kind, is not active",
+            f"activate it: windrow driver enable {driver.name}",
         )
     return None
