@@ -6,22 +6,25 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.stories.telling import ALL, a_cluster, a_pool
+from tests.stories.telling import ALL, a_cluster, a_pool, stock
 
 from windrow.assembly.clock import run_story
+from windrow.assembly.embedded import read_credential
 from windrow.assembly.machinery import running
 from windrow.assembly.story import Rackroom, rackroom
 from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE, machine_config
 from windrow.clusters.manager import Manager
 from windrow.clusters.reading import JudgeKind
 from windrow.emulator.inventory import inventory
+from windrow.kube.conditions import find_condition
 from windrow.kube.errors import NotFound
 from windrow.kube.objects import Raw, dig
 from windrow.kube.refs import CRD
 from windrow.machines.board import Board
 from windrow.machines.by_driver import MachinesByDriver
+from windrow.machines.direct import DirectMachines
 from windrow.machines.memory import MemoryMachines
-from windrow.machines.port import Problem, Sighting
+from windrow.machines.port import CannotRewrite, Memory, Problem, Sighting
 
 NOOP_CONFIG = machine_config("NoopConfig")
 
@@ -67,9 +70,7 @@ class Hands:
 @asynccontextmanager
 async def managed(room: Rackroom, judge_kind: JudgeKind) -> AsyncIterator[Hands]:
     hands = Hands(room)
-    manager = Manager(
-        room.manager, hands.machines, room.dial, room.clock, room.chance, judge_kind=judge_kind
-    )
+    manager = Manager(room.manager, hands.machines, room.dial, room.clock, room.chance, judge_kind=judge_kind)
     async with running(manager.run):
         yield hands
 
@@ -108,6 +109,38 @@ def test_a_pool_of_another_drivers_kind_gets_its_machines_from_that_driver() -> 
                 await room.pass_time(minutes=5)
                 assert hands.others.names() == []
                 assert await room.manager.list(MACHINE) == []
+
+    run_story(story())
+
+
+class CannotScrub(DirectMachines):
+    """Makes machines like any, and has no means to replace what they read at their next start."""
+
+    async def rewrite(self, memory: Memory, cloud_config: str) -> Memory:
+        raise CannotRewrite("driver noop cannot replace it: the document stays there", "guard it")
+
+
+def test_a_machine_whose_driver_cannot_scrub_it_says_so_and_never_that_it_is_scrubbed() -> None:
+    async def story() -> None:
+        async with rackroom(manage=False) as room:
+            documents = a_cluster(a_pool("pool1", 1, ALL))
+            await stock(room, documents)
+            client = room.manager
+
+            async def credential(name: str) -> str:
+                return await read_credential(client, name)
+
+            machines = CannotScrub(credential, room.dial, room.clock, room.chance)
+            manager = Manager(client, machines, room.dial, room.clock, room.chance)
+            async with running(machines.run, manager.run):
+                await apply(room, documents)
+                await room.stage("orchard").settled()
+                await room.pass_time(seconds=30)
+                (machine,) = await client.list(MACHINE)
+                told = find_condition(machine["status"]["conditions"], "Scrubbed")
+                assert told is not None
+                assert (told.status, told.reason) == ("False", "DriverCannot")
+                assert "the document stays there" in told.message
 
     run_story(story())
 

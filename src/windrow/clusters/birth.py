@@ -24,10 +24,9 @@ from windrow.clusters.actions import (
     Wait,
 )
 from windrow.clusters.endpoint import SUPERVISOR_PORT, find_apis, url
-from windrow.clusters.names import secrets_name
+from windrow.clusters.names import CANNOT_SCRUB, secrets_name
 from windrow.clusters.parts import Part, Sheet
 from windrow.clusters.seen import MachineSeen, Seen
-from windrow.kube.conditions import is_true
 
 
 def is_prepared(seen: Seen) -> bool:
@@ -137,12 +136,14 @@ def _finish(machine: MachineSeen, sheet: Sheet) -> None:
         return
     if not node.revision or (Role.WORKER in machine.record.roles and not node.is_worker):
         sheet.actions.append(Label("kubelet may not set its own role", machine.name, node.name))
-    if (
-        node.ready
-        and machine.record.memory is not None
-        and not is_true(machine.record.conditions, "Scrubbed")
-    ):
+    if node.ready and machine.record.memory is not None and not _is_scrubbed(machine):
         sheet.actions.append(Scrub("the node is Ready; its secrets are no longer needed", machine.name))
+
+
+def _is_scrubbed(machine: MachineSeen) -> bool:
+    """Whether its secrets are out of what it reads, or stay there for good because its driver cannot take them out."""
+    told = machine.record.find_condition("Scrubbed")
+    return told is not None and (told.status == "True" or told.reason == CANNOT_SCRUB)
 
 
 def plan_strays(seen: Seen) -> list[Retire]:

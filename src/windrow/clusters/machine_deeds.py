@@ -20,7 +20,7 @@ from windrow.kube import requests
 from windrow.kube.conditions import Condition, set_condition
 from windrow.kube.errors import Conflict, NotAllowed, NotFound, Throttled
 from windrow.kube.refs import NODE, POD, SECRET
-from windrow.machines.port import Power
+from windrow.machines.port import CannotRewrite, Power
 from windrow.values.clock import stamp
 
 Deed = Callable[[Desk, Any, Seen], Awaitable[None]]
@@ -65,10 +65,14 @@ async def label(desk: Desk, action: do.Label, seen: Seen) -> None:
 async def scrub(desk: Desk, action: do.Scrub, seen: Seen) -> None:
     machine = get_machine(action.machine, seen).record
     document = find_distribution(machine.version).scrub(await _document(desk, machine, seen))
-    memory = await desk.infrastructure.rewrite(machine.memory or {}, document)
-    done = Condition("Scrubbed", "True", "Joined", "what it reads at its next start holds no secrets")
-    conditions = set_condition(machine.conditions, done, desk.clock.now())
-    await desk.write_machine_status(machine, {"conditions": conditions, "memory": dict(memory)})
+    change: dict[str, Any] = {}
+    try:
+        change["memory"] = dict(await desk.infrastructure.rewrite(machine.memory or {}, document))
+        told = Condition("Scrubbed", "True", "Joined", "what it reads at its next start holds no secrets")
+    except CannotRewrite as cannot:
+        told = Condition("Scrubbed", "False", names.CANNOT_SCRUB, str(cannot))
+    change["conditions"] = set_condition(machine.conditions, told, desk.clock.now())
+    await desk.write_machine_status(machine, change)
 
 
 async def retire(desk: Desk, action: do.Retire, seen: Seen) -> None:

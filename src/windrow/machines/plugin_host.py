@@ -26,6 +26,7 @@ from windrow.machines.plugin_workshop import BinaryOf, Workshop, explained, is_o
 from windrow.machines.plugins import DriverSaid, Patience, PluginError
 from windrow.machines.port import (
     HARVESTER,
+    CannotRewrite,
     InfrastructureUnknown,
     MachineRefused,
     MachineSpec,
@@ -87,7 +88,6 @@ class PluginMachines:
         self._orders = Orders(self._workshop, self._watch)
         self._group: asyncio.TaskGroup | None = None
         self._running = asyncio.Event()
-        self._cannot_rewrite: set[str] = set()
 
     async def run(self) -> None:
         """Carry out orders and keep the sightings current, until cancelled; then no plugin is left."""
@@ -163,8 +163,8 @@ class PluginMachines:
         return memory
 
     async def rewrite(self, memory: Memory, cloud_config: str) -> Memory:
-        """Replaces the document where the plugin can, which only our own can. With any other the document that the
-        machine was made from stays readable to whoever may read the infrastructure; that is said once in the log."""
+        """Replaces the document where the plugin can, which only our own can: with any other it stays readable to
+        whoever may read the infrastructure."""
         charge = self._charge(memory)
         keys = await self._workshop.unlock(charge, memory)
         if charge.driver == HARVESTER:
@@ -173,13 +173,11 @@ class PluginMachines:
             done = await self._orders.rewrite(charge, cloud_config, keys)
         except (DriverSaid, PluginError) as error:
             raise explained(error, charge) from error
-        if not done and charge.driver not in self._cannot_rewrite:
-            self._cannot_rewrite.add(charge.driver)
-            log.warning(
-                "driver %s cannot replace what its machines read at their next start: the bootstrap document of "
-                "%s stays there, secrets included",
-                charge.driver,
-                charge.name,
+        if not done:
+            raise CannotRewrite(
+                f"driver {charge.driver} cannot replace what its machines read at their next start: the bootstrap "
+                f"document of {charge.name} stays there, secrets included",
+                "let nobody else read it there",
             )
         return memory
 

@@ -118,6 +118,14 @@ class MachineRefused(Exception):
         self.problems = tuple(problems)
 
 
+class CannotRewrite(Exception):
+    """The machine's driver has no means to replace what it reads at its next start; trying again is useless."""
+
+    def __init__(self, fact: str, cure: str) -> None:
+        super().__init__(f"{fact}; {cure}")
+        self.fact, self.cure = fact, cure
+
+
 class InfrastructureUnknown(Exception):
     """The infrastructure could not be asked (401, 403, time-out, other identity). Says which and what to do."""
 
@@ -153,7 +161,10 @@ class Machines(Protocol):
         ...
 
     async def rewrite(self, memory: Memory, cloud_config: str) -> Memory:
-        """Replace the bootstrap document the machine reads at its next start (used to scrub secrets)."""
+        """Replace the bootstrap document the machine reads at its next start (used to scrub secrets).
+
+        Raises MachineRefused, InfrastructureUnknown, CannotRewrite.
+        """
         ...
 
     async def remove(self, memory: Memory, volumes: frozenset[str]) -> None:

@@ -39,8 +39,10 @@ from windrow.clusters.actions import (
     Scrub,
 )
 from windrow.clusters.birth import is_prepared
+from windrow.clusters.names import CANNOT_SCRUB
 from windrow.clusters.seen import Guest, GuestAccess, MachineSeen
 from windrow.clusters.standing import Standing
+from windrow.kube.conditions import Condition, set_condition
 from windrow.machines.port import Problem
 
 SERVERS = a_pool("servers", 3, SERVER)
@@ -230,6 +232,13 @@ def test_secrets_are_scrubbed_once_when_the_node_is_ready():
 
     assert subjects(fresh, Scrub) == ["w1"]
     assert not of_kind(done, Scrub)
+
+
+def test_a_driver_that_cannot_scrub_is_not_asked_again_and_again():
+    cannot = Condition("Scrubbed", "False", CANNOT_SCRUB, "driver noop cannot")
+    worker = record_of(a_machine("w1", WORKERS), conditions=tuple(set_condition((), cannot, NOON)))
+
+    assert not of_kind(planned(a_cluster(a_pool("workers", 1)), [worker]), Scrub)
 
 
 def test_a_healthy_cluster_needs_nothing():

@@ -20,6 +20,7 @@ from windrow.assembly.clock import SystemClock
 from windrow.machines.plugin_host import Pace, PluginMachines
 from windrow.machines.plugins import Patience
 from windrow.machines.port import (
+    CannotRewrite,
     InfrastructureUnknown,
     MachineRefused,
     MachineSpec,
@@ -417,14 +418,10 @@ async def test_a_machine_known_from_the_ledger_is_seen_after_a_restart(tmp_path:
         assert (await seen(again, lambda s: s.presence == "present")).addresses == ("198.51.100.7",)
 
 
-async def test_what_a_driver_cannot_rewrite_is_said_once(
-    country: Country, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING)
+async def test_a_driver_that_cannot_rewrite_is_no_scrubbed_machine(country: Country) -> None:
     memory = await born(country)
-    for _ in range(2):
-        assert await country.machines.rewrite(memory, "#cloud-config\n") == memory
-    assert sum("cannot replace what its machines read" in line for line in caplog.messages) == 1
+    with pytest.raises(CannotRewrite, match="m-1 stays there, secrets included"):
+        await country.machines.rewrite(memory, "#cloud-config\n")
 
 
 async def test_the_drivers_words_are_logged_without_its_secrets(
