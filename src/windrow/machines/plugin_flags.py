@@ -5,13 +5,12 @@ A host sends every flag, those that nobody set with their default, and beside th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windrow.formats.json import dumps
 from windrow.machines.port import HARVESTER, NOT_OPTIONS, Problem
-from windrow.nodedriver.options import BY_FIELD, BadValue, read_value
+from windrow.nodedriver.options import BY_FIELD, BadValue, read_count, read_switch, read_value
 from windrow.wire.dockermachine import Flag, field_of
 
 # The first flag with one of these in its name takes the path of the machine's cloud-config (reference/01 §5.3).
@@ -118,9 +117,9 @@ def _read(driver: str, flag: Flag, field: str, value: Any, problems: list[Proble
 def _typed(flag: Flag, field: str, value: Any) -> Any:
     match flag.kind:
         case "int":
-            return _integer(field, value)
+            return read_count(field, value)
         case "bool":
-            return _truth(field, value)
+            return read_switch(field, value)
         case "strings":
             if isinstance(value, str):
                 return [value]
@@ -128,23 +127,6 @@ def _typed(flag: Flag, field: str, value: Any) -> Any:
                 raise BadValue(f"{field} is {value!r}, not a list of text", f"write {field} as a list")
             return [str(each) for each in value]
     return _text(value)
-
-
-def _integer(field: str, value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d+\s*", value):
-        return int(value)
-    raise BadValue(f"{field} is {value!r}, not a whole number", f'write {field} as "2"')
-
-
-def _truth(field: str, value: Any) -> bool:
-    truth = (
-        value if isinstance(value, bool) else {"true": True, "false": False}.get(str(value).strip().lower())
-    )
-    if truth is None:
-        raise BadValue(f"{field} is {value!r}, not true or false", f"write {field}: true or false")
-    return truth
 
 
 def _text(value: Any) -> str:

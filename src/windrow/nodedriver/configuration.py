@@ -157,12 +157,19 @@ def read_fields(given: Mapping[str, Any]) -> tuple[Configuration, list[Problem]]
         if key in _STRUCTURES:
             value = _STRUCTURES[key][0](value, problems)
         changes[KEYS[key]] = value
-    changes["memory_size"] = f"{changes['memory_size']}Gi"
-    changes["disk_size"] = str(changes["disk_size"])
-    reserved = changes["reserved_memory_size"]
-    changes["reserved_memory_size"] = f"{reserved}Mi" if reserved > 0 else ""
+    changes |= size_texts(changes)
     changes["vm_affinity"] = _affinity_text(changes["vm_affinity"])
     return Configuration(**changes), problems
+
+
+def size_texts(numbers: Mapping[str, Any]) -> dict[str, str]:
+    """The sizes among a configuration's values, as it holds them, from the numbers that flags and fields give."""
+    reserved = numbers["reserved_memory_size"]
+    return {
+        "memory_size": f"{numbers['memory_size']}Gi",
+        "disk_size": str(numbers["disk_size"]),
+        "reserved_memory_size": f"{reserved}Mi" if reserved > 0 else "",
+    }
 
 
 def write_memory(configuration: Configuration) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from windrow.formats.json import NotJson, dumps, loads
 from windrow.formats.yaml import NotYaml, load
-from windrow.nodedriver.configuration import KEYS, Configuration
+from windrow.nodedriver.configuration import KEYS, Configuration, size_texts
 from windrow.nodedriver.go_json import GoJsonError, decode, legal_text
 from windrow.nodedriver.go_shapes import STRUCTURES, read_structure
 from windrow.nodedriver.options import OPTIONS, Option
@@ -44,14 +44,11 @@ def read_flags(values: Mapping[str, Any], onto: Configuration) -> Configuration:
         elif option.form == "affinity":
             value = _affinity(plain_text(value))
         changes[KEYS[option.key]] = value
-    reserved = changes["reserved_memory_size"]
     configuration = replace(
         onto,
         **changes
+        | size_texts(changes)
         | {
-            "memory_size": f"{changes['memory_size']}Gi",
-            "disk_size": str(changes["disk_size"]),
-            "reserved_memory_size": f"{reserved}Mi" if reserved > 0 else "",
             "swarm_master": values.get("swarm-master") is True,
             "swarm_host": _text(values.get("swarm-host")),
             "swarm_discovery": _text(values.get("swarm-discovery")),

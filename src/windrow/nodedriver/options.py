@@ -195,13 +195,13 @@ def read_value(option: Option, value: Any) -> Any:
         case "encoded":
             return plain_text(_text(option, value))
         case "count":
-            return _count(option, value)
+            return read_count(option.field, value)
         case "gib":
             return _size(option, value, GIB, "GiB")
         case "mib":
             return _size(option, value, MIB, "MiB")
         case "switch":
-            return _switch(option, value)
+            return read_switch(option.field, value)
         case "structure":
             return _structure(option, value)
         case "affinity":
@@ -232,18 +232,19 @@ def _text(option: Option, value: Any) -> str:
     return str(value)
 
 
-def _count(option: Option, value: Any) -> int:
+def read_count(name: str, value: Any) -> int:
+    """`value`, called `name`, as a whole number. Raises BadValue."""
     if isinstance(value, str):
         value = int(value) if re.fullmatch(r"\s*[+-]?\d+\s*", value) else value
     if isinstance(value, bool) or not isinstance(value, int):
-        raise BadValue(f"{option.field} is {value!r}, not a whole number", f'write {option.field} as "2"')
+        raise BadValue(f"{name} is {value!r}, not a whole number", f'write {name} as "2"')
     return value
 
 
 def _size(option: Option, value: Any, unit: int, name: str) -> int:
     """A whole number of units. `4`, "4", "4Gi" and "4096Mi" are the same size in GiB."""
     try:
-        return _count(option, value)
+        return read_count(option.field, value)
     except BadValue:
         pass
     try:
@@ -258,14 +259,13 @@ def _size(option: Option, value: Any, unit: int, name: str) -> int:
     return count
 
 
-def _switch(option: Option, value: Any) -> bool:
+def read_switch(name: str, value: Any) -> bool:
+    """`value`, called `name`, as true or false. Raises BadValue."""
     if isinstance(value, bool):
         return value
     truth = {"true": True, "false": False}.get(str(value).strip().lower())
     if truth is None:
-        raise BadValue(
-            f"{option.field} is {value!r}, not true or false", f"write {option.field}: true or false"
-        )
+        raise BadValue(f"{name} is {value!r}, not true or false", f"write {name}: true or false")
     return truth
 
 
