@@ -26,6 +26,7 @@ from urllib.parse import unquote, urlsplit
 
 from windrow.catalogue.faults import Fault
 from windrow.catalogue.platforms import Platform, find_platform_fault, is_program
+from windrow.values.text import one_line
 
 PREFIX = "docker-machine-driver-"
 NONE = "failed to find driver in archive. There must be a file of form docker-machine-driver-*"
@@ -269,8 +270,7 @@ def _insist_on_innocence(member: str) -> None:
 
 def _shown(member: str) -> str:
     """A member's name as it may stand in a sentence: archives are written by strangers."""
-    plain = "".join(char if char.isprintable() else "?" for char in member)
-    return plain if len(plain) <= 80 else f"{plain[:79]}…"
+    return one_line(member, 80)
 
 
 def _judge_program(target: IO[bytes], name: str, platform: Platform) -> None:
@@ -321,5 +321,5 @@ def _translated() -> Iterator[None]:
 
 
 def _broken(error: Exception) -> Fault:
-    said = "".join(char if char.isprintable() else "?" for char in str(error))[:200] or type(error).__name__
+    said = one_line(str(error), 200) or type(error).__name__
     return _bad(f"the archive is broken ({said})", "build it again, and take its new SHA-256")

@@ -8,6 +8,7 @@ import re
 
 from windrow.machines.plugins import DriverSaid, PluginError
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Problem
+from windrow.wire import dockermachine as wire
 
 # An admission's no, whatever status it came with.
 _DENIED = ("denied the request", "exceeded quota", "quota exceeded", "quotaexceeded")
@@ -62,7 +63,7 @@ _SILENT = (
 _NUMBERS = re.compile(r"\b(401|403)\b")
 _PANIC = "panic in the driver"
 # Only these calls judge what was asked for; the others speak of the infrastructure.
-_JUDGING = frozenset({"SetConfigFromFlags", "PreCreateCheck", "Create", "WindrowRewrite"})
+_JUDGING = frozenset({"SetConfigFromFlags", "PreCreateCheck", "Create", wire.REWRITE})
 
 
 def says_nothing(text: str) -> bool:

@@ -16,11 +16,11 @@ from windrow.kube.kubeconfig import BadKubeconfig
 from windrow.nodedriver.configuration import BadMemory
 from windrow.nodedriver.problems import Busy, Gone, NotRunning, Problem, Refused
 from windrow.nodedriver.steps import InVain, NotInTime
+from windrow.values.text import one_line
 
 LONGEST = 1900
 
 _NOT_FOUND = re.compile(r"not(\s+)found", re.IGNORECASE)
-_LINE_END = re.compile(r"\s*[^\S ]\s*")
 _HIDDEN = "(hidden)"
 _CREDENTIAL = re.compile(r"(?i)\b(bearer +|(?:token|password)\s*[:=]\s*)[^\s,;]{8,}")
 # Errors whose texts were written for people; of any other only its name and place are told.
@@ -33,12 +33,17 @@ def error_text(error: BaseException, method: str, secrets: Iterable[str] = ()) -
     Holds "not found" for Gone only.
     """
     if isinstance(error, Gone):
-        return _one_line(str(error))
-    text = _one_line(_told(error, method)) or f"{method} failed: {type(error).__name__}"
+        return one_line(str(error))
+    text = one_line(_told(error, method)) or f"{method} failed: {type(error).__name__}"
     for secret in sorted({each for each in secrets if len(each) > 3}, key=len, reverse=True):
-        text = text.replace(_one_line(secret), _HIDDEN)
+        text = text.replace(one_line(secret), _HIDDEN)
     text = _NOT_FOUND.sub(r"not\1there", _CREDENTIAL.sub(rf"\1{_HIDDEN}", text))
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    return one_line(text, LONGEST)
+
+
+def is_fault_of_ours(error: BaseException) -> bool:
+    """Whether it is an error that nobody wrote words for, so that ours has to be corrected."""
+    return not isinstance(error, (Gone, NotInTime, Refused, *_SPOKEN))
 
 
 def _told(error: BaseException, method: str) -> str:
@@ -54,7 +59,7 @@ def _told(error: BaseException, method: str) -> str:
             return (
                 f"{error.message}; machines take it from HARVESTER_KUBECONFIG_CONTENT at their next command"
             )
-        case _ if isinstance(error, _SPOKEN):
+        case _ if not is_fault_of_ours(error):
             return str(error)
     return f"an error in the driver itself, in {method}: {type(error).__name__}{_place(error)}"
 
@@ -72,11 +77,3 @@ def _place(error: BaseException) -> str:
         return ""
     module = trace.tb_frame.f_globals.get("__name__", "?")
     return f" at {module}:{trace.tb_lineno}"
-
-
-def _one_line(text: str) -> str:
-    return "".join(map(_printable, _LINE_END.sub(" ", text.strip())))
-
-
-def _printable(character: str) -> str:
-    return character if character.isprintable() else "?"

@@ -105,9 +105,9 @@ class Methods:
             raise CallFailed(self._told(error, name)) from error
 
     def _told(self, error: BaseException, name: str) -> str:
-        from windrow.nodedriver.go_words import error_text
+        from windrow.nodedriver.go_words import error_text, is_fault_of_ours
 
         text = error_text(error, name, self._driver.secrets())
-        if text.startswith("an error in the driver itself"):
+        if is_fault_of_ours(error):
             self._confess(text)
         return text

@@ -11,6 +11,8 @@ import select
 from contextlib import suppress
 from threading import Lock
 
+from windrow.values.text import one_line
+
 LONGEST = 2000
 # What a pipe that polls as writable takes without blocking (PIPE_BUF) is more than any line of ours.
 PATIENCE_MS = 500
@@ -31,10 +33,3 @@ class Teller:
             look.register(self._descriptor, select.POLLOUT)
             if look.poll(PATIENCE_MS):
                 os.write(self._descriptor, line)
-
-
-def one_line(text: str, longest: int) -> str:
-    """`text` without line breaks and control characters, cut to `longest` characters."""
-    flat = " ".join(text.split())
-    shown = "".join(letter if letter.isprintable() else "?" for letter in flat)
-    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"

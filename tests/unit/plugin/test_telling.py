@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from windrow.plugin.telling import LONGEST, Teller, one_line
+from windrow.plugin.telling import LONGEST, Teller
 
 
 def told(*texts: str) -> bytes:
@@ -47,7 +47,3 @@ def test_a_reader_that_stopped_does_not_stop_the_speaker():
     Teller(writer).say("nor this")
     os.close(writer)
     Teller(writer).say("nor this")
-
-
-def test_a_long_text_is_cut_with_a_sign():
-    assert one_line("abcdef", 4) == "abc…"
