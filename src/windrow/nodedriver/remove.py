@@ -1,4 +1,4 @@
-"""Removing a machine: what it made, and nothing else.
+"""Ordering the removal of a machine: of what it made, and nothing else. `waiting_removal` is for hosts that wait.
 
     GET VM ──> mark the claims that go along ──> DELETE VM
 

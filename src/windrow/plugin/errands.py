@@ -14,16 +14,16 @@ from typing import Any, TypeVar
 
 from windrow.kube import sentences
 from windrow.kube.kubeconfig import Access
-from windrow.nodedriver import flags, ssh_access, ssh_keys, whole
+from windrow.nodedriver import flags, ssh_access, ssh_keys, waiting_orders
 from windrow.nodedriver.blocking import run
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.observe import sight_of
 from windrow.nodedriver.problems import Problem, Refused
-from windrow.nodedriver.removal import remove_whole
 from windrow.nodedriver.rewrite import rewrite
 from windrow.nodedriver.sights import dump_sight
 from windrow.nodedriver.steps import Talk
-from windrow.nodedriver.whole import Checked as Checked
+from windrow.nodedriver.waiting_orders import Checked as Checked
+from windrow.nodedriver.waiting_removal import remove_and_wait
 from windrow.plugin.edge import Edge
 from windrow.plugin.http import Http
 from windrow.plugin.links import Surroundings
@@ -56,16 +56,16 @@ class Errands:
     # --- questions
 
     def state(self, configuration: Configuration) -> int:
-        return self._talk(configuration, whole.get_state(configuration))
+        return self._talk(configuration, waiting_orders.get_state(configuration))
 
     def ip(self, configuration: Configuration) -> str:
-        return self._talk(configuration, whole.get_ip(configuration))
+        return self._talk(configuration, waiting_orders.get_ip(configuration))
 
     def ipv6(self, configuration: Configuration) -> str:
-        return self._talk(configuration, whole.get_ipv6(configuration))
+        return self._talk(configuration, waiting_orders.get_ipv6(configuration))
 
     def url(self, configuration: Configuration) -> str:
-        return self._talk(configuration, whole.get_url(configuration))
+        return self._talk(configuration, waiting_orders.get_url(configuration))
 
     def look(self, configuration: Configuration) -> bytes:
         return dump_sight(self._talk(configuration, sight_of(configuration)))
@@ -74,7 +74,7 @@ class Errands:
 
     def check(self, configuration: Configuration) -> Checked:
         return self._talk(
-            configuration, whole.pre_create_check(configuration, self._bootstrap(configuration))
+            configuration, waiting_orders.pre_create_check(configuration, self._bootstrap(configuration))
         )
 
     def create(
@@ -85,22 +85,22 @@ class Errands:
         self._http(configuration)  # without a credential no key is made either
         keyed = replace(configuration, ssh_public_key=self.ensure_key(configuration))
         keep(keyed)
-        return self._talk(keyed, whole.create(keyed, bootstrap, checked, keep=keep))
+        return self._talk(keyed, waiting_orders.create_and_wait(keyed, bootstrap, checked, keep=keep))
 
     def remove(self, configuration: Configuration) -> None:
-        self._talk(configuration, remove_whole(configuration))
+        self._talk(configuration, remove_and_wait(configuration))
 
     def start(self, configuration: Configuration) -> Configuration:
-        return self._talk(configuration, whole.start_whole(configuration))
+        return self._talk(configuration, waiting_orders.start_and_wait(configuration))
 
     def stop(self, configuration: Configuration) -> None:
-        self._talk(configuration, whole.stop_whole(configuration))
+        self._talk(configuration, waiting_orders.stop_and_wait(configuration))
 
     def kill(self, configuration: Configuration) -> None:
-        self._talk(configuration, whole.kill_whole(configuration))
+        self._talk(configuration, waiting_orders.kill_and_wait(configuration))
 
     def restart(self, configuration: Configuration) -> Configuration:
-        return self._talk(configuration, whole.restart_whole(configuration))
+        return self._talk(configuration, waiting_orders.restart_and_wait(configuration))
 
     def rewrite(self, configuration: Configuration, document: bytes) -> None:
         try:

@@ -27,21 +27,21 @@ from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.flags import identify
 from windrow.nodedriver.go_words import error_text
 from windrow.nodedriver.problems import Gone, NotRunning, Refused
-from windrow.nodedriver.removal import remove_whole
 from windrow.nodedriver.steps import InVain, NotInTime
 from windrow.nodedriver.stored import dump, load
-from windrow.nodedriver.whole import (
-    create,
+from windrow.nodedriver.waiting_orders import (
+    create_and_wait,
     get_ip,
     get_ipv6,
     get_state,
     get_url,
-    kill_whole,
+    kill_and_wait,
     pre_create_check,
-    restart_whole,
-    start_whole,
-    stop_whole,
+    restart_and_wait,
+    start_and_wait,
+    stop_and_wait,
 )
+from windrow.nodedriver.waiting_removal import remove_and_wait
 from windrow.values.chance import Chance
 from windrow.wire.dockermachine import ERROR, RUNNING, STARTING, STOPPED, STOPPING
 
@@ -57,7 +57,7 @@ def rack() -> Iterator[Rack]:
 
 
 def born(rack: Rack, configuration: Configuration | None = None) -> Configuration:
-    made: Configuration = rack.play(create(configuration or a_machine(), BOOTSTRAP))
+    made: Configuration = rack.play(create_and_wait(configuration or a_machine(), BOOTSTRAP))
     return made
 
 
@@ -73,7 +73,7 @@ def refusal(rack: Rack, talk: Any) -> str:
 def test_check_and_creation_ask_six_times(rack: Rack) -> None:
     machine = a_machine()
     checked, calls = rack.calls(pre_create_check(machine))
-    made, more = rack.calls(create(machine, BOOTSTRAP, checked))
+    made, more = rack.calls(create_and_wait(machine, BOOTSTRAP, checked))
 
     assert calls + more == [
         f"GET virtualmachines/{NAME}",
@@ -98,19 +98,19 @@ def test_each_further_object_is_asked_for_once(rack: Rack) -> None:
         disk_info=dumps({"disks": disks}).decode(), network_info=dumps({"interfaces": cards}).decode()
     )
     checked, calls = rack.calls(pre_create_check(machine))
-    _, more = rack.calls(create(machine, BOOTSTRAP, checked))
+    _, more = rack.calls(create_and_wait(machine, BOOTSTRAP, checked))
     assert len(calls + more) == 7
 
 
 def test_a_creation_without_a_check_before_it_looks_its_image_up_itself(rack: Rack) -> None:
-    _, calls = rack.calls(create(a_machine(), BOOTSTRAP))
+    _, calls = rack.calls(create_and_wait(a_machine(), BOOTSTRAP))
     assert calls[0] == "GET virtualmachineimages/jammy"
     assert len(calls) == 4
 
 
 def test_a_removal_asks_three_times(rack: Rack) -> None:
     made = born(rack)
-    _, calls = rack.calls(remove_whole(made))
+    _, calls = rack.calls(remove_and_wait(made))
     assert calls == [
         f"PATCH virtualmachines/{NAME}",
         f"DELETE virtualmachines/{NAME}",
@@ -129,7 +129,7 @@ def test_starts_and_stops_ask_three_times_and_a_restart_four(rack: Rack) -> None
     made = born(rack)
     asked = [
         len(rack.calls(talk(made))[1])
-        for talk in (stop_whole, start_whole, restart_whole, kill_whole, start_whole)
+        for talk in (stop_and_wait, start_and_wait, restart_and_wait, kill_and_wait, start_and_wait)
     ]
     assert asked == [3, 3, 4, 3, 3]
 
@@ -143,13 +143,13 @@ def test_states_and_addresses_through_a_machine_s_life(rack: Rack) -> None:
     assert rack.play(get_ip(made)) == made.ip_address
     assert rack.play(get_url(made)) == f"tcp://{made.ip_address}:2376"
 
-    rack.play(stop_whole(made))
+    rack.play(stop_and_wait(made))
     assert rack.play(get_state(made)) == STOPPED
     with pytest.raises(NotRunning, match=r"^Host is not running$"):
         rack.play(get_ip(made))
 
-    assert rack.play(start_whole(made)).ip_address == made.ip_address
-    rack.play(remove_whole(made))
+    assert rack.play(start_and_wait(made)).ip_address == made.ip_address
+    rack.play(remove_and_wait(made))
     with pytest.raises(Gone) as gone:
         rack.play(get_state(made))
     assert error_text(gone.value, "GetState") == f'virtualmachines.kubevirt.io "{NAME}" not found'
@@ -157,18 +157,18 @@ def test_states_and_addresses_through_a_machine_s_life(rack: Rack) -> None:
 
 def test_what_is_so_already_is_done(rack: Rack) -> None:
     made = born(rack)
-    rack.play(start_whole(made))
-    rack.play(stop_whole(made))
-    rack.play(stop_whole(made))
-    rack.play(kill_whole(made))
-    rack.play(restart_whole(made))
+    rack.play(start_and_wait(made))
+    rack.play(stop_and_wait(made))
+    rack.play(stop_and_wait(made))
+    rack.play(kill_and_wait(made))
+    rack.play(restart_and_wait(made))
     assert rack.play(get_state(made)) == RUNNING
 
 
 def test_a_restart_ends_with_another_instance(rack: Rack) -> None:
     made = born(rack)
     before = uid_of(rack.get(VMI_REF))
-    rack.play(restart_whole(made))
+    rack.play(restart_and_wait(made))
     assert uid_of(rack.get(VMI_REF)) != before
 
 
@@ -178,8 +178,8 @@ def test_a_guest_that_powered_itself_off_is_stopped_and_can_be_stopped_and_start
         rack.guests[-1].end("poweroff")
         rack.pause(30)
         assert rack.play(get_state(made)) == STOPPED
-        rack.play(stop_whole(made))
-        rack.play(start_whole(made))
+        rack.play(stop_and_wait(made))
+        rack.play(start_and_wait(made))
         assert rack.play(get_state(made)) == RUNNING
 
 
@@ -187,7 +187,7 @@ def test_a_hanging_guest_is_killed_at_once() -> None:
     with a_rack(hangs=True) as rack:
         made = born(rack)
         before = rack.now()
-        rack.play(kill_whole(made))
+        rack.play(kill_and_wait(made))
         assert rack.now() - before < timedelta(seconds=20)
         assert rack.play(get_state(made)) == STOPPED
 
@@ -195,14 +195,14 @@ def test_a_hanging_guest_is_killed_at_once() -> None:
 def test_a_machine_without_an_agent_is_waited_for_and_the_reason_told() -> None:
     with a_rack(agent=False) as rack:
         with pytest.raises(NotInTime) as late:
-            rack.play(create(a_machine(), BOOTSTRAP))
+            rack.play(create_and_wait(a_machine(), BOOTSTRAP))
         assert error_text(late.value, "Create") == (
             "too many retries waiting for get machine's ip.  Last error: "
             "it runs, and no address is reported: its guest agent has not answered yet"
         )
         with pytest.raises(Exception, match="has no address yet"):
             rack.play(get_ip(a_machine()))
-        rack.play(remove_whole(a_machine()))
+        rack.play(remove_and_wait(a_machine()))
         assert rack.leftovers() == []
 
 
@@ -210,7 +210,7 @@ def test_what_is_made_is_known_before_it_has_an_address() -> None:
     with a_rack(agent=False) as rack:
         kept: list[Configuration] = []
         with pytest.raises(NotInTime):
-            rack.play(create(a_machine(), BOOTSTRAP, keep=kept.append))
+            rack.play(create_and_wait(a_machine(), BOOTSTRAP, keep=kept.append))
         assert [made.vm_uid for made in kept] == [uid_of(rack.get(REF))]
 
 
@@ -219,7 +219,7 @@ def test_a_machine_that_is_removed_by_somebody_during_its_creation_is_not_waited
     machine = a_machine()
     rack.play(pre_create_check(machine))
     with pytest.raises(InVain, match=r"removing the VM|the VM is gone"):
-        rack.play(create(machine, BOOTSTRAP))
+        rack.play(create_and_wait(machine, BOOTSTRAP))
 
 
 # --- configurations and hosts --------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def test_a_machine_outlives_the_process_in_what_its_host_keeps(rack: Rack) -> No
     made = born(rack)
     kept = load(dump(made), Configuration())
     assert kept == made
-    rack.play(remove_whole(kept))
+    rack.play(remove_and_wait(kept))
     assert rack.leftovers() == []
 
 
@@ -237,7 +237,7 @@ def test_what_the_host_kept_before_a_creation_that_failed_suffices_to_remove_it(
     machine = a_machine()
     born(rack, machine)
     assert rack.names(VM) == [NAME]
-    _, calls = rack.calls(remove_whole(machine))
+    _, calls = rack.calls(remove_and_wait(machine))
     assert calls[0] == f"GET virtualmachines/{NAME}"
     assert rack.leftovers() == []
 
@@ -263,7 +263,7 @@ def interrupted(rack: Rack, talk: Any, step: int, when: str) -> None:
 
 def checked_creation(machine: Configuration) -> Any:
     checked = yield from pre_create_check(machine, BOOTSTRAP)
-    return (yield from create(machine, BOOTSTRAP, checked))
+    return (yield from create_and_wait(machine, BOOTSTRAP, checked))
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -283,7 +283,7 @@ def test_after_a_crash_anywhere_the_next_creation_continues(rack: Rack, step: in
 def test_after_a_crash_anywhere_a_removal_leaves_nothing(rack: Rack, step: int, when: str) -> None:
     machine = a_machine()
     interrupted(rack, checked_creation(machine), step, when)
-    rack.play(remove_whole(machine))
+    rack.play(remove_and_wait(machine))
     assert rack.leftovers() == []
 
 
@@ -291,8 +291,8 @@ def test_after_a_crash_anywhere_a_removal_leaves_nothing(rack: Rack, step: int, 
 @pytest.mark.parametrize("step", range(3))
 def test_a_removal_that_was_cut_off_is_finished_by_the_next(rack: Rack, step: int, when: str) -> None:
     made = born(rack)
-    interrupted(rack, remove_whole(made), step, when)
-    rack.play(remove_whole(made))
+    interrupted(rack, remove_and_wait(made), step, when)
+    rack.play(remove_and_wait(made))
     assert rack.leftovers() == []
 
 
@@ -352,7 +352,7 @@ def test_whatever_happens_on_the_way_one_machine_comes_to_be_and_nothing_stays(
         assert f"{NAME}-cloudinit" in rack.names(SECRET)
         assert rack.play(get_state(made)) == RUNNING
 
-        insist(rack, lambda: remove_whole(made), gone_so)
+        insist(rack, lambda: remove_and_wait(made), gone_so)
         assert [name for name in rack.leftovers() if "neighbour" not in name] == []
         assert "neighbour" in rack.names(VM)
 
@@ -360,10 +360,10 @@ def test_whatever_happens_on_the_way_one_machine_comes_to_be_and_nothing_stays(
 # --- whose VM it is ------------------------------------------------------------------------------------------------
 
 OWN_OR_NOT: list[Callable[[Configuration], Any]] = [
-    start_whole,
-    stop_whole,
-    kill_whole,
-    restart_whole,
+    start_and_wait,
+    stop_and_wait,
+    kill_and_wait,
+    restart_and_wait,
     get_state,
     get_ip,
 ]
@@ -380,7 +380,8 @@ def test_a_name_that_is_taken_is_told_in_go_s_words(rack: Rack) -> None:
         refusal(rack, pre_create_check(a_machine())) == f"machine {NAME} already exists in namespace default"
     )
     assert (
-        refusal(rack, create(a_machine(), BOOTSTRAP)) == f"machine {NAME} already exists in namespace default"
+        refusal(rack, create_and_wait(a_machine(), BOOTSTRAP))
+        == f"machine {NAME} already exists in namespace default"
     )
     assert rack.names(SECRET) == []
 
@@ -409,7 +410,7 @@ def test_a_removal_leaves_the_vm_of_another_alone_and_is_done(rack: Rack, owner:
     else:
         born(rack)
     before = rack.get(REF)["spec"], rack.names(PVC), rack.names(SECRET)
-    rack.play(remove_whole(a_machine(seed=2)))
+    rack.play(remove_and_wait(a_machine(seed=2)))
     assert (rack.get(REF)["spec"], rack.names(PVC), rack.names(SECRET)) == before
     assert REMOVED_CLAIMS not in annotations_of(rack.get(REF))
 
@@ -417,20 +418,20 @@ def test_a_removal_leaves_the_vm_of_another_alone_and_is_done(rack: Rack, owner:
 def test_a_machine_that_is_gone_is_removed_also_where_nothing_else_may_be_read() -> None:
     shelf = Shelf()
     shelf.answer("GET", f"{NAME}-cloudinit", answer(403, "Forbidden", "may not"))
-    shelf.run(remove_whole(a_machine()))
+    shelf.run(remove_and_wait(a_machine()))
     assert any("may not be looked at" in note for note in shelf.notes)
 
 
 def test_a_vm_that_lost_its_marks_is_not_removed_and_the_cure_told(rack: Rack) -> None:
     made = born(rack)
     rack.patch(REF, {"metadata": {"annotations": {MACHINE_UID: None}}})
-    assert "annotations do not say so any more" in refusal(rack, remove_whole(made))
+    assert "annotations do not say so any more" in refusal(rack, remove_and_wait(made))
     assert REMOVED_CLAIMS not in annotations_of(rack.get(REF))
 
 
 def test_a_vm_made_anew_from_a_backup_is_still_the_machine_s(rack: Rack) -> None:
     made = born(rack)
-    rack.play(remove_whole(replace(made, vm_uid="that-of-the-vm-before-the-restore")))
+    rack.play(remove_and_wait(replace(made, vm_uid="that-of-the-vm-before-the-restore")))
     assert rack.leftovers() == []
 
 
@@ -439,14 +440,14 @@ def test_a_machine_of_the_go_driver_is_known_by_its_labels_and_removed_with_its_
     rack.patch(REF, {"metadata": {"annotations": {MACHINE_UID: None}}})
     ours = go_written(made)
     assert rack.play(get_state(ours)) == RUNNING
-    _, calls = rack.calls(remove_whole(ours))
+    _, calls = rack.calls(remove_and_wait(ours))
     assert len(calls) == 4
     assert rack.leftovers() == []
 
 
 def test_a_record_that_the_go_driver_rewrote_does_not_cost_the_machine(rack: Rack) -> None:
     made = born(rack)
-    text = refusal(rack, remove_whole(go_written(made)))
+    text = refusal(rack, remove_and_wait(go_written(made)))
     assert f'put "WindrowMachineUID": "{made.machine_uid}" into the record' in text
     assert rack.names(VM) == [NAME]
 
@@ -455,7 +456,7 @@ def test_a_vm_that_may_or_may_not_be_the_go_driver_s_is_left_alone_and_named(rac
     stranger = a_vm(NAME)
     stranger["metadata"]["labels"] = {"harvesterhci.io/creator": "harvester"}
     rack.create(VM, stranger)
-    text = refusal(rack, remove_whole(go_written(a_machine())))
+    text = refusal(rack, remove_and_wait(go_written(a_machine())))
     assert "does not bear the label harvesterhci.io/creator" in text
     assert rack.names(VM) == [NAME]
 
@@ -477,7 +478,7 @@ def test_a_disk_that_was_moved_to_another_vm_survives_its_first_machine(rack: Ra
     rack.before[len(rack.log) + 2] = lambda: annotation.append(
         annotations_of(rack.get(REF)).get(REMOVED_CLAIMS, "")
     )
-    _, calls = rack.calls(remove_whole(made))
+    _, calls = rack.calls(remove_and_wait(made))
     assert len(calls) == 4
     assert annotation == [""]
     assert rack.leftovers() == list(made.claims)
@@ -509,7 +510,7 @@ def test_the_volumes_of_a_cluster_that_goes_go_with_its_machines(rack: Rack) -> 
     a_claim(rack, "of-the-cluster", "c1")
     a_claim(rack, "of-another", "c2")
     rack.patch(REF, {"metadata": {"annotations": {REMOVE_ALL_CLAIMS: "true"}}})
-    _, calls = rack.calls(remove_whole(made))
+    _, calls = rack.calls(remove_and_wait(made))
     assert len(calls) == 5
     assert rack.leftovers() == ["of-another"]
 
@@ -518,7 +519,7 @@ def test_without_a_cluster_name_no_volume_of_others_goes(rack: Rack) -> None:
     made = born(rack, a_machine(cluster_name=""))
     a_claim(rack, "of-nobody", "")
     rack.patch(REF, {"metadata": {"annotations": {REMOVE_ALL_CLAIMS: "true"}}})
-    rack.play(remove_whole(made))
+    rack.play(remove_and_wait(made))
     assert rack.leftovers() == ["of-nobody"]
 
 
@@ -551,7 +552,7 @@ def test_faults_in_user_data_and_bootstrap_are_told_before_anything_is_asked(rac
 
 def test_a_machine_is_starting_until_it_runs(rack: Rack) -> None:
     machine = a_machine()
-    interrupted(rack, create(machine, BOOTSTRAP), 3, "before")
+    interrupted(rack, create_and_wait(machine, BOOTSTRAP), 3, "before")
     assert rack.play(get_state(machine)) == STARTING
 
 

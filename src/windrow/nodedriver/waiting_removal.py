@@ -44,7 +44,7 @@ from windrow.nodedriver.waits import wait_for_removal
 _ATTEMPTS = 4
 
 
-def remove_whole(configuration: Configuration) -> Talk[None]:
+def remove_and_wait(configuration: Configuration) -> Talk[None]:
     """Return when the machine is gone; it may be so already. Raises Refused where nothing tells whose the VM is.
 
     A VM of this name that is provably another's is not touched: then this machine has none.

@@ -81,7 +81,7 @@ def _doubt_at_birth(configuration: Configuration, raw_vm: Mapping[str, Any]) -> 
     return find_doubt(configuration, raw_vm, making=True)
 
 
-def create(
+def create_and_wait(
     configuration: Configuration,
     bootstrap: str,
     checked: Checked | None = None,
@@ -101,24 +101,24 @@ def create(
     return (yield from _addressed(made))
 
 
-def start_whole(configuration: Configuration) -> Talk[Configuration]:
+def start_and_wait(configuration: Configuration) -> Talk[Configuration]:
     """Start it, and return when it has an address. A machine that runs is left alone."""
     yield from _insist(configuration)
     yield from power.start(configuration.ref)
     return (yield from _addressed(configuration))
 
 
-def stop_whole(configuration: Configuration) -> Talk[None]:
+def stop_and_wait(configuration: Configuration) -> Talk[None]:
     """Ask the guest to power off, and return when it has. A machine that is down is left alone."""
     yield from _end(configuration, power.stop)
 
 
-def kill_whole(configuration: Configuration) -> Talk[None]:
+def kill_and_wait(configuration: Configuration) -> Talk[None]:
     """Switch it off, whatever its guest does, and return when it is down."""
     yield from _end(configuration, power.kill)
 
 
-def restart_whole(configuration: Configuration) -> Talk[Configuration]:
+def restart_and_wait(configuration: Configuration) -> Talk[Configuration]:
     """Return when another instance of it runs and has an address. A machine that is down is started."""
     look = yield from _look(configuration)
     yield from power.restart(configuration.ref)
