@@ -13,8 +13,9 @@ from typing import Any
 from windrow.formats.json import NotJson, dumps, loads
 from windrow.formats.yaml import NotYaml, load
 from windrow.nodedriver.configuration import KEYS, Configuration, size_texts
-from windrow.nodedriver.go_json import GoJsonError, decode, legal_text
+from windrow.nodedriver.go_json import decode, legal_text
 from windrow.nodedriver.go_shapes import STRUCTURES, read_structure
+from windrow.nodedriver.go_syntax import GoJsonError
 from windrow.nodedriver.options import OPTIONS, Option
 from windrow.nodedriver.plain_text import plain_text
 from windrow.nodedriver.problems import Problem, Refused, errors

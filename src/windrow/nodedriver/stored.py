@@ -14,8 +14,9 @@ from typing import Any
 
 from windrow.formats.json import dumps
 from windrow.nodedriver.configuration import KEYS, BadMemory, Configuration, write_memory
-from windrow.nodedriver.go_json import GoJsonError, decode, fit
+from windrow.nodedriver.go_json import decode, fit
 from windrow.nodedriver.go_shapes import STORED, STRUCTURES, read_structure
+from windrow.nodedriver.go_syntax import GoJsonError
 from windrow.nodedriver.options import OPTIONS
 from windrow.nodedriver.plain_text import plain_text
 

@@ -22,10 +22,15 @@ def test_every_defect_names_a_test() -> None:
     assert [number for number, row in ROWS if "`test_" not in row] == []
 
 
-def test_every_test_that_is_named_exists() -> None:
-    there = {
-        name
-        for path in (ROOT / "tests").rglob("*.py")
-        for name in re.findall(r"def (test_\w+)", path.read_text())
+def test_every_test_that_is_named_exists_exactly_once() -> None:
+    """A name that two tests bear is written with its file: `test_x.py::test_name`."""
+    places: dict[str, list[str]] = {}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for name in re.findall(r"^ *(?:async )?def (test_\w+)", path.read_text(), re.M):
+            places.setdefault(name, []).append(path.name)
+    named = re.findall(r"`(?:(test_\w+\.py)::)?(test_\w+)`", SECTION)
+    assert named
+    found = {
+        (file, name): [place for place in places.get(name, []) if file in ("", place)] for file, name in named
     }
-    assert set(re.findall(r"`(test_\w+)`", SECTION)) - there == set()
+    assert {test: where for test, where in found.items() if len(where) != 1} == {}

@@ -30,22 +30,6 @@ def said(**flags: Any) -> str:
     return error_text(refused.value, "SetConfigFromFlags")
 
 
-def test_the_flags_are_those_of_the_go_driver_in_its_order() -> None:
-    flags = OPTIONS
-    names = [flag.flag for flag in flags]
-    assert len(names) == len(set(names)) == 32
-    assert (names[0], names[20], names[31]) == (
-        "harvester-kubeconfig-content",
-        "harvester-cloud-config",
-        "harvester-cpu-model",
-    )
-    # rancher-machine takes the first flag with one of these words for its own file, and one ending in -os for the OS.
-    words = ("user-data", "userdata", "custom-data", "cloud-config")
-    assert next(name for name in names if any(word in name for word in words)) == "harvester-cloud-config"
-    assert not any(name.endswith("-os") for name in names)
-    assert all(flag.env == flag.flag.upper().replace("-", "_") for flag in flags)
-
-
 def test_values_arrive_where_the_go_driver_keeps_them() -> None:
     found = read(
         cpu_count=3,
@@ -142,6 +126,7 @@ def test_of_several_faults_the_one_that_go_would_name_comes_first() -> None:
         ({"memory_size": -4}, "memorySize is -4 GiB"),
         ({"disk_info": "", "image_name": "a", "disk_size": -1}, "the disk size is -1 GiB"),
         ({"vm_affinity": "no affinity"}, "vmAffinity is not an affinity object"),
+        ({"vm_affinity": '{"podAffinity":[1]}'}, "is not an object"),
         ({"user_data": "#!/bin/sh\n"}, "the user data is a script"),
         ({"user_data": "- a list\n"}, "the user data is a list"),
         ({"network_info": '{"interfaces":[{"networkName":"n","macAddress":"x"}]}'}, "is not a MAC address"),

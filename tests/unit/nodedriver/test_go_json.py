@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.formats.json import dumps, loads
-from windrow.nodedriver.go_json import DEEPEST, GoJsonError, check_syntax, decode
+from windrow.nodedriver.go_json import decode
 from windrow.nodedriver.go_shapes import DISK_INFO, STORED
+from windrow.nodedriver.go_syntax import DEEPEST, GoJsonError, check_syntax
 
 SYNTAX = [
     (b"", "unexpected end of JSON input"),
