@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.stories.rackside import a_harvester, a_vm, eventually, is_gone
+from tests.stories.rackside import a_harvester, a_vm, blank, eventually, is_gone
 
 from windrow.client.in_process import InProcessTransport
 from windrow.client.transport import Transport
 from windrow.emulator import kinds
+from windrow.emulator.guests.blank import BlankMachine
+from windrow.emulator.guests.hardware import Hardware, Wires
 from windrow.emulator.harvester import Harvester
 from windrow.kube.kubeconfig import Access
 from windrow.kube.refs import PVC, SECRET
@@ -41,6 +43,7 @@ class RackWorld:
         self.harvester = harvester
         self.line = harvester.api.local()
         self.requests: list[Request] = []
+        self.guests: list[BlankMachine] = []
         self.token = harvester.new_token()
         self.server = ""
         self.missing_credential = False
@@ -108,8 +111,15 @@ class RackWorld:
 
 @asynccontextmanager
 async def rack_world() -> AsyncIterator[RackWorld]:
-    async with a_harvester() as harvester:
+    guests: list[BlankMachine] = []
+
+    def guest(hardware: Hardware, wires: Wires) -> BlankMachine:
+        guests.append(blank(hardware, wires))
+        return guests[-1]
+
+    async with a_harvester(machine=guest) as harvester:
         world = RackWorld(harvester)
+        world.guests = guests
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(world.machines.run())
             yield world

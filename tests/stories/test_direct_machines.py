@@ -458,7 +458,23 @@ def test_a_lost_host_is_seen_on_its_machines() -> None:
     play(story)
 
 
-def test_a_guest_that_powers_itself_off_is_stopped_and_can_be_started() -> None:
+@pytest.mark.parametrize("order", [Power.ON, Power.RESTART])
+def test_a_guest_that_powers_itself_off_is_stopped_and_can_be_started(order: Power) -> None:
+    async def story(world: RackWorld) -> None:
+        memory = await born(world, a_spec())
+        world.guests[-1].end("poweroff")
+        stopped = await seen(world, "m-1", lambda s: s.state not in ("running", "stopping"))
+        assert (stopped.state, stopped.addresses) == ("stopped", ())
+        await world.harvester.pace.pause(600)
+        await seen(world, "m-1", lambda s: s.state == "stopped")
+
+        await world.machines.power(memory, order)
+        await seen(world, "m-1", lambda s: s.state == "running" and bool(s.addresses))
+
+    play(story)
+
+
+def test_a_restart_stops_and_starts_a_machine_and_starts_one_that_is_down() -> None:
     async def story(world: RackWorld) -> None:
         memory = await born(world, a_spec())
         memory = await world.machines.power(memory, Power.RESTART)
