@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import IO
 
 LINE_KEPT = 4096
+# Between the beginning of a line and how much more there was.
+CUT = " … ("
 _CHUNK = 65536
 _LAST_PORTIONS = 32
 # Where the kernel has no pidfds the process is looked at so often.
@@ -57,8 +59,8 @@ class Lines:
 
     def _take(self) -> str:
         text = self._line.decode(errors="replace").rstrip("\r")
-        if self._dropped:
-            text += f" … ({self._dropped} bytes more)"
+        if self._dropped:  # the last letter may have been cut, too
+            text = f"{text.rstrip(chr(0xFFFD))}{CUT}{self._dropped} bytes more)"
         self._line, self._dropped = bytearray(), 0
         return text
 

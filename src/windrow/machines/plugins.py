@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow.formats.json import NotJson, loads
-from windrow.machines.children import Child
+from windrow.machines.children import CUT, Child
 from windrow.machines.plugin_line import Line, Lost
 from windrow.machines.redaction import Redaction
 from windrow.wire import dockermachine as wire
@@ -49,6 +49,7 @@ LAST_LINES = 5
 LOGGED = 2000
 CONFIG_LIMIT = 256 * 1024  # it is kept in the ledger
 TOLD = 1500  # of an error's text: a panic comes with its whole stack
+_SEARCHED = 64 * 1024  # how far into it secrets are looked for, before it is cut
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ class Plugin:
         finally:
             answer.cancel()
         if reply.error:
-            raise DriverSaid(method, self._words.hide(reply.error[: 2 * TOLD])[:TOLD])
+            raise DriverSaid(method, self._words.start_of(reply.error, TOLD))
         if types.reply is not EMPTY and not fits(types.reply, reply.value):
             raise PluginUnusable(
                 f"{self._words.name} answered {method} with a value of another type", _REPLACE_IT
@@ -300,7 +301,7 @@ def _read_address(text: str, words: _Words) -> tuple[str, int]:
     except ValueError:
         pass
     raise PluginUnusable(
-        f"{words.name} printed {words.hide(text)[:80]!r} where 127.0.0.1:PORT was expected", _REPLACE_IT
+        f"{words.name} printed {words.plain(text)[:80]!r} where 127.0.0.1:PORT was expected", _REPLACE_IT
     )
 
 
@@ -349,7 +350,7 @@ class _Words:
     """What the plugin prints: the address first, then log lines of which the last are kept for error texts."""
 
     def __init__(self, name: str, label: str, hide: Redaction) -> None:
-        self.name, self.hide = name, hide
+        self.name, self._hide = name, hide
         self.address = ""
         self.first = asyncio.Event()
         self._label = label
@@ -371,7 +372,17 @@ class _Words:
             return ""
         return f"; its last words: {' | '.join(self._last)[-600:]}"
 
+    def plain(self, line: str) -> str:
+        """The line without secrets; of one that was cut, also without the beginning of one."""
+        kept, cut, more = line.rpartition(CUT)
+        return f"{self._hide.start_of(kept)}{cut}{more}" if cut else self._hide(line)
+
+    def start_of(self, text: str, most: int) -> str:
+        """So much of the text, without secrets. They are looked for behind that place too."""
+        kept = text[:_SEARCHED]
+        return (self._hide(kept) if kept == text else self._hide.start_of(kept))[:most]
+
     def _tell(self, level: int, line: str) -> None:
-        if text := self.hide(line.strip())[:LOGGED]:
+        if text := self.plain(line.strip())[:LOGGED]:
             self._last.append(text[:300])
             log.log(level, "(%s) %s", self._label, text)

@@ -3,34 +3,90 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Iterator, Sequence
 
 HIDDEN_FROM = 6  # shorter secrets would hide half of every line
 SECRET_FROM, CERTAINLY = 16, 24
+# Of a secret that is cut off so much shows at most; fewer letters may well be the end of anything.
+_TAIL_FROM = 4
+
+# `token: x`, `K3S_TOKEN=x`, `"secretKey": "x"`, …: what the name ends with tells.
+_KEY = r"""(?:token|passw(?:or)?d|passphrase|secret|key-data|(?:private|secret|access|api)[-_]?key)\\?["']?"""
 _NAMED = re.compile(
-    r"""^[\s-]*(?:token|password|client-key-data)\s*:\s*["']?([^\s"']+)""", re.IGNORECASE | re.MULTILINE
+    rf"""{_KEY}\s*[:=]\s*(?:\\?"([^"\n\\]+)|\\?'([^'\n\\]+)|([^\s"',;\\}}]+))""", re.IGNORECASE
 )
+# Without quotes a value goes on to the end of its line.
+_NAMED_LINE = re.compile(rf"{_KEY}[ \t]*[:=][ \t]*([^\s\"'].*)$", re.IGNORECASE | re.MULTILINE)
+# `root:hunter2!` is a password where chpasswd reads it, and could be anything elsewhere.
+_CHPASSWD = re.compile(r"^([ \t]*)chpasswd:.*(?:\n(?:\1[ \t-].*|[ \t]*$))*|^.*chpasswd.*", re.MULTILINE)
+_OF_USER = re.compile(r"""[A-Za-z_][\w.-]*:([^\s"']+)""")
 
 
 class Redaction:
-    """Takes secrets out of what is logged or told: the values handed in, and what looks like a secret within them.
+    """Takes secrets out of what is logged or told: the values handed in, and what looks like a secret within them,
+    as they are and in base64, alone or within something longer.
 
     A kubeconfig or a document also holds names and addresses, which errors speak of; those, and `spared`, stay.
     """
 
     def __init__(self, secrets: Sequence[str], spared: Sequence[str] = ()) -> None:
         words = {secret.strip() for secret in secrets}
-        words |= {
-            word for secret in secrets for each in secret.split() if _is_secret(word := each.strip("\"',;"))
-        }
-        words |= {match for secret in secrets for match in _NAMED.findall(secret)}
+        for secret in secrets:
+            words |= {word for each in secret.split() if _is_secret(word := each.strip("\"',;"))}
+            words |= set(_named(secret))
         found = {word for word in words if len(word) >= HIDDEN_FROM and word not in spared}
-        self._words = sorted(found, key=len, reverse=True)
+        forms = found | {form for word in found for form in base64_forms(word)}
+        self._words = sorted(forms, key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
         for word in self._words:
             text = text.replace(word, "…")
         return text
+
+    def start_of(self, text: str) -> str:
+        """The same for a text whose end is missing: a secret may begin there that cannot be recognized any more."""
+        cut = False
+        while tail := self._tail(text):
+            text, cut = text[:-tail], True
+        return self(text) + ("…" if cut else "")
+
+    def _tail(self, text: str) -> int:
+        """How many letters at the end are the beginning of a secret."""
+        return max((_overlap(text, word) for word in self._words), default=0)
+
+
+def base64_forms(secret: str) -> Iterator[str]:
+    """How the secret may look in base64: alone, or what is certain of it at each place within something longer."""
+    data = secret.encode()
+    for encode in (b64encode, urlsafe_b64encode):
+        yield encode(data).decode()
+        for before in range(3):
+            bits = 8 * before
+            whole = encode(bytes(before) + data).decode()
+            # Letters that also hold bits of a neighbour are left out at both ends.
+            form = whole[-(-bits // 6) : (bits + 8 * len(data)) // 6]
+            if len(form) >= HIDDEN_FROM:
+                yield form
+
+
+def _named(secret: str) -> Iterator[str]:
+    for quoted, single, bare in _NAMED.findall(secret):
+        yield quoted or single or bare
+    for line in _NAMED_LINE.findall(secret):
+        yield line.strip()
+    for match in _CHPASSWD.finditer(secret):
+        yield from _OF_USER.findall(match.group())
+
+
+def _overlap(text: str, word: str) -> int:
+    end = text[-len(word) :]
+    place = end.find(word[:_TAIL_FROM])
+    while place >= 0:
+        if word.startswith(end[place:]):
+            return len(end) - place
+        place = end.find(word[:_TAIL_FROM], place + 1)
+    return 0
 
 
 def _is_secret(word: str) -> bool:

@@ -334,6 +334,23 @@ serve({'Create': talk})"""
     assert "abcdefghij" not in caplog.text
 
 
+@pytest.mark.parametrize("before", [1480, 1990, 2990, 4080])
+async def test_a_secret_that_lies_across_a_cut_shows_nothing_of_itself(
+    plugins: Plugins, caplog: pytest.LogCaptureFixture, before: int
+) -> None:
+    caplog.set_level(logging.INFO)
+    body = f"""text = '.' * {before} + ' abcdefghijklmnopqrstuvwxyz' * 3000
+def talk(_):
+    print(text, flush=True)
+    raise Refusal(text)
+serve({{'Create': talk}})"""
+    async with plugins.open(body, secrets=["abcdefghijklmnopqrstuvwxyz"]) as plugin:
+        with pytest.raises(DriverSaid) as caught:
+            await plugin.call("Create")
+    assert "abcd" not in caught.value.text
+    assert "abcd" not in caplog.text
+
+
 async def test_a_closed_standard_output_after_the_address_does_no_harm(plugins: Plugins) -> None:
     body = "def hush(_): os.close(1); return 1\nserve({'GetState': hush, 'DriverName': lambda _: 'x'})"
     async with plugins.open(body) as plugin:

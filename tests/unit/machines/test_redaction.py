@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from windrow.machines.redaction import Redaction
+
+ENCODERS = (b64encode, urlsafe_b64encode)
 
 
 def test_names_and_addresses_stay_readable_and_secrets_do_not() -> None:
@@ -15,3 +24,68 @@ def test_names_and_addresses_stay_readable_and_secrets_do_not() -> None:
     plain = "https://harvester.example.org:6443 refuses c1-pool1-abcde-fghij /etc/rancher/rke2/config.yaml"
     assert hide(plain) == plain
     assert hide("hunter2 kubeconfig-user:x4b2 QmFzZTY0IGRhdGEgaGVyZQ== s3cret") == "… … … …"
+
+
+DOCUMENT = """#cloud-config
+chpasswd:
+  list: |
+    root:hunter2!
+  expire: false
+users:
+- name: a
+  plain_text_passwd: Pa55word!
+- {name: b, passwd: "two words"}
+runcmd:
+- echo 'admin:from-a-pipe' | chpasswd
+- helm install app nginx:latest
+write_files:
+- content: |
+    K3S_TOKEN=abc123def
+    agent-token: s3cr3t-agent
+    {"secretKey": "of-a-json"}
+"""
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "hunter2!",
+        "Pa55word!",
+        "two words",
+        "from-a-pipe",
+        "abc123def",
+        "s3cr3t-agent",
+        "of-a-json",
+    ],
+)
+def test_what_a_document_calls_a_password_or_token_is_hidden(secret: str) -> None:
+    assert Redaction([DOCUMENT])(f"it is {secret} here") == "it is … here"
+
+
+def test_what_a_document_says_otherwise_stays() -> None:
+    plain = "helm install app nginx:latest fails on write_files with expire: false"
+    assert Redaction([DOCUMENT])(plain) == plain
+
+
+@given(before=st.binary(max_size=20), behind=st.binary(max_size=20), encode=st.sampled_from(ENCODERS))
+def test_a_secret_in_base64_is_hidden_wherever_it_begins(
+    before: bytes, behind: bytes, encode: Callable[[bytes], bytes]
+) -> None:
+    secret = "s3cret?>~of~the~cluster"
+    told = Redaction([secret])(encode(before + secret.encode() + behind).decode())
+
+    assert "…" in told
+    letters = encode(before + b"\0" * len(secret) + behind).decode().rstrip("=")
+    assert len(told.rstrip("=")) <= len(letters) - 4 * len(secret) // 3 + 3
+
+
+@given(kept=st.integers(1, 63))
+def test_of_a_secret_that_is_cut_off_nothing_shows(kept: int) -> None:
+    secrets = [bytes(range(48, 112)).decode(), "first second"]
+    told = Redaction(secrets).start_of(f"told: {secrets[0][:kept]}")
+
+    assert told == ("told: …" if kept >= 4 else f"told: {secrets[0][:kept]}")
+
+
+def test_a_cut_behind_a_secret_that_overlaps_another_leaves_neither() -> None:
+    assert Redaction(["one-two-three", "three-four-five"]).start_of("x one-two-three-fo") == "x …"
