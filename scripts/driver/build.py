@@ -375,8 +375,8 @@ def main(arguments: Sequence[str]) -> int:
     except CannotBuild as why:
         print(f"no driver was built: {why}", file=sys.stderr)
         return why.code
-    print(f"{archive}: {archive.stat().st_size / 1e6:.1f} MB, sha256 {_digest(archive)}")
-    print(f"{NAME}: {(wanted.out / NAME).stat().st_size / 1e6:.1f} MB")
+    print(f"{archive.name}: {archive.stat().st_size / 1e6:.1f} MB")
+    print(f"  sha256 {_digest(archive)}")
     if wanted.no_measure:
         return 0
     return subprocess.run([sys.executable, HERE / "measure.py", wanted.out / NAME], check=False).returncode

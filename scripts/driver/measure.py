@@ -191,11 +191,12 @@ def main(arguments: Sequence[str]) -> int:
         print(json.dumps([asdict(figures) for figures in found]))
         return 0
     for each in found:
+        print(f"{each.program}: {each.size_mb} MB")
         print(
-            f"{each.program}: {each.size_mb} MB; address line {each.address_ms} ms (worst {each.address_worst_ms}), "
-            f"CPU {each.cpu_ms} ms, RSS {each.rss_mb} MB; with one TLS answer {each.get_ms} ms, "
-            f"CPU {each.get_cpu_ms} ms, RSS {each.get_rss_mb} MB"
+            f"  address line {each.address_ms} ms (worst {each.address_worst_ms}), CPU {each.cpu_ms} ms, "
+            f"RSS {each.rss_mb} MB"
         )
+        print(f"  with one TLS answer {each.get_ms} ms, CPU {each.get_cpu_ms} ms, RSS {each.get_rss_mb} MB")
     load = os.getloadavg()[0]
     print(f"medians of {wanted.rounds}; load of the machine {load:.1f}")
     return 0

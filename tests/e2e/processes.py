@@ -44,6 +44,15 @@ class Shell:
 
     def run(self, *command: str, given: str = "", code: int | None = 0, within: float = 120) -> str:
         """What the command printed; it must end with `code` (None: any)."""
+        return self._done(command, given, code, within).stdout
+
+    def complaint(self, *arguments: str, code: int = 2, within: float = 60) -> str:
+        """What `windrow …` printed beside its answer, on ending with `code`."""
+        return self._done((WINDROW, *arguments), "", code, within).stderr
+
+    def _done(
+        self, command: Sequence[str], given: str, code: int | None, within: float
+    ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             command,
             cwd=self.folder,
@@ -56,7 +65,7 @@ class Shell:
         assert code is None or done.returncode == code, (
             f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         )
-        return done.stdout
+        return done
 
     def windrow(self, *arguments: str, given: str = "", code: int | None = 0, within: float = 120) -> str:
         return self.run(WINDROW, *arguments, given=given, code=code, within=within)

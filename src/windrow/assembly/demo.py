@@ -19,6 +19,7 @@ from windrow.assembly.acts import plan_acts, play
 from windrow.assembly.authority import write_private
 from windrow.assembly.chronicle import tell_event
 from windrow.assembly.clock import SystemClock
+from windrow.assembly.driver_file import insist_on_driver
 from windrow.assembly.embedded import Emulated, Managed, embedded_harvester, embedded_manager
 from windrow.assembly.machinery import PluginHost
 from windrow.assembly.manifests import read_documents, shipped
@@ -73,6 +74,8 @@ class Demo:
 async def run(options: DemoOptions, out: Out) -> int:
     """Play the demo; 0 only when every check held."""
     documents = _documents(options, out)
+    if options.driver is not None:
+        await insist_on_driver(options.driver, options.env, SystemClock())
     with tempfile.TemporaryDirectory(prefix="windrow-") as scratch:
         state = options.state or Path(scratch)
         state.mkdir(parents=True, exist_ok=True)
@@ -162,7 +165,7 @@ async def _introduce(demo: Demo, stock: Stock) -> None:
     for line in stock.lines():
         _say(demo.out, f"  put on its shelves, since the manifest names them: {line}", hang=4)
     if demo.driver is not None:
-        demo.report.note(f"machines are made by the docker-machine plugin {demo.driver.name}")
+        demo.report.note(f"machines are made by the docker-machine plugin {demo.driver}")
     demo.report.note(f"the cluster manager answers at {demo.managed.access.server}")
 
 
@@ -219,7 +222,11 @@ async def _delete(demo: Demo, documents: list[Raw], before: frozenset[tuple[str,
         try:
             await demo.stage(cluster).gone()
         except NotSeen as error:
-            demo.report.check("cluster-deleted", False, str(error))
+            left = await demo.manager.find(CLUSTER.ref(name, namespace))
+            waits = (
+                dig(left, "status", "waiting", "for", default="nothing that it names") if left else "nothing"
+            )
+            demo.report.check("cluster-deleted", False, f"{error}; it waits for {waits}")
         else:
             demo.report.check("cluster-deleted", True, f"{name} and its machines are gone")
     await _compare(demo, before)
@@ -251,7 +258,7 @@ def _conclude(options: DemoOptions, report: Report, out: Out) -> None:
     out.say(
         f"{len(report.checks)} checks, {len(failed)} failed" + (f": {', '.join(failed)}" if failed else ".")
     )
-    if not options.keep:
+    if not options.keep and not failed:
         out.say("Next: keep a cluster running and use it with kubectl: windrow demo --keep")
         out.say("      or bring your own manifest:               windrow demo --manifest FILE")
 

@@ -7,6 +7,7 @@ import socket
 
 from windrow.apiserver.stores.sqlite import SqliteStore
 from windrow.assembly.clock import SystemClock
+from windrow.assembly.driver_file import insist_on_driver
 from windrow.assembly.embedded import embedded_manager, install_kinds, make_manager
 from windrow.assembly.machinery import PluginHost
 from windrow.assembly.network import Sockets
@@ -22,7 +23,9 @@ LEASE = ("kube-system", "windrow-manager")
 
 
 async def run(options: ServeOptions, out: Out) -> int:
-    """Serve until cancelled."""
+    """Serve until cancelled. Raises BadDriver where the plugin that is named cannot make machines."""
+    if options.driver is not None:
+        await insist_on_driver(options.driver, options.env, SystemClock())
     if options.kubeconfig is not None:
         return await _serve_outside(options, out)
     options.state.mkdir(parents=True, exist_ok=True)

@@ -60,6 +60,8 @@ _ANSWERS = {
 
 # Two processes cannot have the same directory (windrow.apiserver.stores.sqlite, windrow.assembly.tenure).
 _IN_USE = frozenset({"StoreInUse", "DirectoryInUse"})
+# What a flag names is not what it should be (windrow.assembly.driver_file).
+_MISNAMED = frozenset({"BadDriver"})
 
 _PORT_TROUBLE = {
     errno.EADDRINUSE: ("is in use by another process", "Stop that one, or choose another port with --port."),
@@ -120,7 +122,8 @@ def complaint_about(error: BaseException) -> Complaint:
             return complaint_about(error.exceptions[0])
     fact, cure = getattr(error, "fact", ""), getattr(error, "cure", "")
     if fact and cure:  # InfrastructureUnknown and its like
-        code = exits.FAILED if type(error).__name__ in _IN_USE else exits.UNREACHABLE
+        name = type(error).__name__
+        code = exits.FAILED if name in _IN_USE else exits.USAGE if name in _MISNAMED else exits.UNREACHABLE
         return Complaint(str(fact), str(cure), code)
     return Complaint(
         f"{type(error).__name__}: {error}",

@@ -146,5 +146,6 @@ def add_machines(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--driver",
         metavar="FILE",
-        help="the plugin: ours or the Go one; means --machines plugin (default: the one in PATH)",
+        help="the plugin: ours or the Go one; means --machines plugin (default: the one in PATH, else "
+        "the one that came with windrow)",
     )

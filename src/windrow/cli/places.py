@@ -43,13 +43,13 @@ DRIVER = "docker-machine-driver-harvester"
 
 def find_driver(way: str | None, given: str | None, edge: Edge) -> Path | None:
     """The plugin that shall make machines; None where they are made directly. Complains where there is none."""
-    if way == "direct" and given:
+    if way == "direct" and given is not None:
         raise Complaint(
             "--machines direct uses no driver file, and --driver names one.",
             "Leave one of the two out.",
             exits.USAGE,
         )
-    if given:
+    if given is not None:
         return _insist_on_program(edge.cwd / given, given)
     if way != "plugin":
         return None
@@ -65,11 +65,35 @@ def find_driver(way: str | None, given: str | None, edge: Edge) -> Path | None:
     return Path(found)
 
 
+_PROGRAMS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"#!")
+_ARCHIVES = (b"\x1f\x8b", b"PK\x03\x04")
+
+
 def _insist_on_program(path: Path, said: str) -> Path:
-    if not path.is_file():
-        raise Complaint(
-            f"There is no file {said}.", "Name the driver's file; make driver builds one.", exits.USAGE
-        )
-    if not os.access(path, os.X_OK):
-        raise Complaint(f"{said} cannot be executed.", f"Make it executable: chmod +x {said}", exits.USAGE)
+    """Complain unless the file may be a program; whether it is a driver shows when it is asked."""
+    fault, cure = _find_fault(path, said)
+    if fault:
+        raise Complaint(fault, cure, exits.USAGE)
     return path
+
+
+def _find_fault(path: Path, said: str) -> tuple[str, str]:
+    name_it = f"Name the file {DRIVER} itself; make driver builds it in dist."
+    if not said:
+        return "--driver names no file.", name_it
+    if path.is_dir():
+        return f"{said} is a directory.", name_it
+    if not path.is_file():
+        return f"There is no file {said}.", name_it
+    try:
+        with path.open("rb") as file:
+            head = file.read(4)
+    except OSError as error:
+        return f"{said} cannot be read: {error.strerror}.", "Make it readable, or name another."
+    if head.startswith(_ARCHIVES):
+        return f"{said} is an archive.", f"Unpack it, and name the file {DRIVER} out of it."
+    if not head.startswith(_PROGRAMS):
+        return f"{said} is no program.", name_it
+    if not os.access(path, os.X_OK):
+        return f"{said} may not be executed.", f"Make it executable: chmod +x {said}"
+    return "", ""

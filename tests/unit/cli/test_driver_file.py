@@ -48,13 +48,20 @@ def test_the_plugin_in_path_is_taken_where_none_is_named(tmp_path: Path) -> None
     [
         ("direct", "mine", "uses no driver file"),
         (None, "nowhere", "There is no file nowhere"),
-        (None, "plain", "cannot be executed"),
+        (None, "plain", "may not be executed"),
+        (None, "", "names no file"),
+        (None, "folder", "is a directory"),
+        (None, "packed.tar.gz", "is an archive"),
+        (None, "README.md", "is no program"),
     ],
 )
 def test_a_driver_that_cannot_be_used_is_told_before_anything_starts(
     tmp_path: Path, way: str | None, given: str, words: str
 ) -> None:
     a_program(tmp_path / "plain", 0o644)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "packed.tar.gz").write_bytes(b"\x1f\x8b\x08\x00")
+    (tmp_path / "README.md").write_text("# Read me\n")
     with pytest.raises(Complaint) as complaint:
         find_driver(way, given, an_edge(tmp_path))
 
