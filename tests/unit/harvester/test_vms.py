@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from windrow.formats.json import loads
 from windrow.harvester.identity import marks
+from windrow.harvester.names import GUEST_CLUSTER, fitted_label, is_label_value
 from windrow.harvester.vms import CloudInit, HostDevice, Nic, VmPlan, build_vm, read_vm
 from windrow.harvester.volumes import Disk, claim_name, own_claims
-from windrow.kube.objects import dig
+from windrow.kube.objects import dig, labels_of
 
 NAME = "c1-pool1-abcde-fghij"
 CLAIM = f"{NAME}-disk-0-x2x2x"
@@ -113,6 +116,15 @@ def test_the_vm_equals_the_go_drivers() -> None:
             "status": {},
         }
     ]
+
+
+@pytest.mark.parametrize("cluster", ["c" * 64, "a cluster", "c1-", "ü"])
+def test_a_vm_bears_labels_that_fit_whatever_its_cluster_is_called(cluster: str) -> None:
+    made = build_vm(a_plan(guest_cluster=cluster))
+    labels = labels_of(made)
+    assert labels == made["spec"]["template"]["metadata"]["labels"]
+    assert [name for name, value in labels.items() if not is_label_value(value)] == []
+    assert labels[GUEST_CLUSTER] == fitted_label(cluster)
 
 
 def test_marks_stand_on_the_vm_its_template_and_its_claims() -> None:

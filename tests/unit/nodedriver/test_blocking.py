@@ -196,6 +196,14 @@ def test_a_vm_that_is_removed_meanwhile_is_not_waited_for() -> None:
     assert shelf.now - before < timedelta(seconds=30)
 
 
+def test_a_vm_that_is_not_there_any_more_is_not_waited_for() -> None:
+    shelf = Shelf()
+    before = shelf.now
+    with pytest.raises(InVain, match="the VM is gone"):
+        wait(shelf)
+    assert shelf.now - before < timedelta(seconds=30)
+
+
 def test_a_vm_that_crashes_at_every_start_is_given_up_with_the_cause() -> None:
     shelf = Shelf((REF, a_vm("CrashLoopBackOff")))
     shelf.then(instance("Failed", reason="GuestPanicked"), lambda found: found.drop(VMI_REF))

@@ -36,7 +36,13 @@ def nic(*subnets: str, name: str = "nic0") -> str:
         document(nic("{type: dhcp6}")),
         document(nic("{type: static6, address: '2001:db8::2/64', gateway: '2001:db8::1'}"), DNS),
         document(nic("{type: static, gateway: 10.0.0.1, dns_nameservers: [8.8.8.8]}")),
-        document("- type: bond\n  name: bond0\n  subnets: [{type: dhcp}]\n"),
+        document(nic("{type: ipv6_slaac}")),
+        document(nic("{type: ipv6_dhcpv6-stateful}")),
+        document(nic("{type: ipv6_dhcpv6-stateless}")),
+        *(
+            document(f"- type: {device}\n  name: x0\n  subnets: [{{type: dhcp}}]\n")
+            for device in ("bond", "bridge", "vlan", "infiniband")
+        ),
         document(nic(GATE), "- type: nameserver\n  address: 8.8.8.8\n"),
         'version: "1"\nconfig:\n' + nic(DHCP),
         "network:\n  version: 1\n  config:\n  - type: physical\n    subnets: [{type: dhcp}]\n",
@@ -55,6 +61,11 @@ def test_a_machine_with_a_way_out_and_a_name_server_passes(text: str) -> None:
         ("version: 1\nconfig:\n- name: x\n", "missing section: type"),
         ("version: 1\nconfig:\n- type: physical\n", "missing section: subnets"),
         (document(nic("{address: 10.0.0.2}")), "missing section: type"),
+        (document(nic("5")), "missing section: type"),
+        (document(nic("a type of subnet")), "missing section: type"),
+        (document(nic("[type]")), "missing section: type"),
+        (document("- 5\n"), "missing section: type"),
+        (document("- the type\n"), "missing section: type"),
         (document("- type: nameserver\n"), "missing section: address"),
         (
             document(nic(GATE), nic(GATE, name="nic1"), DNS),

@@ -16,6 +16,12 @@ def test_text_that_only_looks_encoded_stays_as_it_is(text: str) -> None:
     assert plain_text(text) == text
 
 
+@pytest.mark.parametrize("bytes_", [b"\x00\x01\x02", b"\x7fELF\x02\x01", b"a\x1b[0m", b"\xff\xfe\xfd"])
+def test_what_is_no_text_when_decoded_stays_as_it_is(bytes_: bytes) -> None:
+    packed = base64.b64encode(bytes_).decode()
+    assert plain_text(packed) == packed
+
+
 def test_line_ends_inside_base64_are_ignored_as_in_go() -> None:
     assert plain_text("I2Nsb3Vk\r\nLWNvbmZp\nZwo=\n") == "#cloud-config\n"
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from windrow.harvester.vms import HostDevice, Nic
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.plans import plan_vm, planned_claims
@@ -23,6 +25,12 @@ def test_an_image_gives_its_disk_the_class_and_the_full_name() -> None:
     root, data = plan_vm(BASE, CLASSES).disks
     assert (root.storage_class, root.image) == ("lh-image-1", "ns1/image-1")
     assert (data.storage_class, data.image) == ("longhorn", "")
+
+
+def test_a_disk_is_cloned_with_its_image_s_class_whatever_class_stands_beside_it() -> None:
+    asked = replace(BASE, disk_info=(DiskWish("image-1", "other", 40),))
+    [root] = plan_vm(asked, CLASSES).disks
+    assert root.storage_class == "lh-image-1"
 
 
 def test_without_boot_orders_the_first_disk_boots_and_not_the_cloud_init_disk() -> None:
@@ -86,3 +94,8 @@ def test_key_pair_affinity_and_memory_are_passed_on() -> None:
     assert plan.ssh_names == ("k",)
     assert plan.affinity == {"nodeAffinity": {}}
     assert (plan.memory, plan.reserved_memory) == ("8Gi", "256Mi")
+
+
+@pytest.mark.parametrize("written", ["", "null", " null\n"])
+def test_an_affinity_of_null_is_none(written: str) -> None:
+    assert plan_vm(replace(BASE, vm_affinity=written), CLASSES).affinity is None

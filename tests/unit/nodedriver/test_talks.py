@@ -102,6 +102,31 @@ def test_an_order_reads_the_image_and_makes_vm_and_secret(way: str) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("user_data", "network_data", "keys"),
+    [
+        ("", "", {"userdata"}),
+        ("", "version: 2\n", {"userdata"}),
+        ("", "#" * 2049, {"userdata", "networkdata"}),
+        ("#cloud-config\nx: " + "x" * 2049, "", {"userdata"}),
+        ("#cloud-config\nx: " + "x" * 2049, "version: 2\n", {"userdata"}),
+    ],
+)
+def test_the_secret_holds_network_data_only_where_that_is_long(
+    way: str, user_data: str, network_data: str, keys: set[str]
+) -> None:
+    shelf = a_shelf()
+    ordered(shelf, way, replace(BASE, user_data=user_data, network_data=network_data))
+    assert set(shelf.objects[SECRET_REF.path]["data"]) == keys
+    [cloud_init] = [
+        volume["cloudInitNoCloud"]
+        for volume in shelf.objects[REF.path]["spec"]["template"]["spec"]["volumes"]
+        if "cloudInitNoCloud" in volume
+    ]
+    assert ("networkDataSecretRef" in cloud_init) == ("networkdata" in keys)
+    assert cloud_init.get("networkData", "") == ("" if "networkdata" in keys else network_data)
+
+
 def test_a_repeated_order_finds_what_is_there(way: str) -> None:
     shelf = a_shelf()
     first = ordered(shelf, way)
@@ -161,6 +186,15 @@ def test_a_vm_that_harvester_denies_leaves_nothing(way: str) -> None:
         ordered(shelf, way)
     assert refused.value.problems[0].cure
     assert REF.path not in shelf.objects
+    assert "POST ns/secrets" not in shelf.log
+
+
+def test_a_quota_that_is_used_up_refuses_the_machine(way: str) -> None:
+    shelf = a_shelf()
+    text = 'virtualmachines.kubevirt.io "m" is forbidden: exceeded quota: q, requested: count/vms=1'
+    shelf.answer("POST", "virtualmachines", refusal(403, "Forbidden", text))
+    with pytest.raises(Refused, match=r"refuses VM ns/m: .*exceeded quota: q"):
+        ordered(shelf, way)
     assert "POST ns/secrets" not in shelf.log
 
 
