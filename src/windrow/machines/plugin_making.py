@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from windrow.cloudinit.agent import lend_agent
@@ -23,6 +23,7 @@ from windrow.formats.json import dumps
 from windrow.machines.plugin_access import Keys
 from windrow.machines.plugin_charges import Charge, Deed, write_private
 from windrow.machines.plugin_flags import plan_flags
+from windrow.machines.plugin_memory import Seal
 from windrow.machines.plugin_sight import Glimpse, look
 from windrow.machines.plugin_watch import Watch
 from windrow.machines.plugin_words import says_nothing, says_taken
@@ -83,7 +84,10 @@ class Making:
         await self.plugin.set_flags(values)
 
     async def _set_config(self, memory: Any) -> None:
-        await self.plugin.set_config(dumps(self.charge.seal(self.keys.fields).open(memory)))
+        await self.plugin.set_config(dumps(self._seal().open(memory)))
+
+    def _seal(self) -> Seal:
+        return replace(self.charge.seal(self.keys.fields), document=_document(self.spec))
 
     async def _take_up(self, deed: Deed) -> bool:
         """An earlier Create was broken off. What runs or starts is taken; anything else of it is cleared away.
@@ -152,7 +156,7 @@ class Making:
     async def _note(self, *, begun: bool | None = None, vm_uid: str = "") -> None:
         """Write down what the driver holds of the machine, before and after what it does."""
         charge = self.charge
-        memory = charge.seal(self.keys.fields).close(await self.plugin.get_memory())
+        memory = self._seal().close(await self.plugin.get_memory())
         known = {
             **_marks(self.spec),
             "MachineName": self.spec.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import fcntl
 import json
 import logging
@@ -168,6 +169,31 @@ async def test_the_memory_knows_the_machine_and_no_secret(country: Country) -> N
     assert memory["WindrowMachineUID"] == "uid-1"
     assert memory["WindrowVMUID"]
     assert memory["InstanceId"] == "i-0"
+
+
+async def test_what_a_driver_keeps_of_the_document_is_not_written_down(country: Country) -> None:
+    country.binary = a_binary(
+        country.folder,
+        "noop",
+        """
+        import base64, pathlib
+        from tests.unit.machines import noop_driver
+        set_flags = noop_driver.Noop.set_flags
+        def keep(self, value):
+            set_flags(self, value)
+            document = pathlib.Path(self.config["UserDataFile"]).read_bytes()
+            self.config |= {"Text": document.decode(), "Encoded": base64.b64encode(document).decode()}
+        noop_driver.Noop.set_flags = keep
+        noop_driver.main()
+        """,
+    )
+    memory = await born(country)
+
+    assert country.only()["config"]["Text"] == DOCUMENT
+    for text in (json.dumps(dict(memory)), (country.folder / "state" / "uid-1" / "memory.json").read_text()):
+        assert "s3cret" not in text
+        assert base64.b64encode(DOCUMENT.encode()).decode()[:40] not in text
+    await country.machines.power(memory, Power.OFF)
 
 
 async def test_the_document_is_private_while_it_is_needed_and_gone_then(country: Country) -> None:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import base64
+import gzip
+import json
+import re
+import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,6 +82,88 @@ def test_a_machine_that_the_go_driver_made_is_not_looked_for_by_marks() -> None:
 
     made = {**marks, "WindrowVMUID": "0c7a"}
     assert a_seal("harvester").open(made).items() >= made.items()
+
+
+DOCUMENT = "#cloud-config\nwrite_files:\n- content: 'token: \"s3cret-of-the-cluster\"'\n"
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def folded(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, 20))
+
+
+def of_a_document(document: str) -> Seal:
+    return replace(a_seal(), document=document)
+
+
+def forms_of(document: str) -> dict[str, str]:
+    return {
+        "text": document,
+        "trimmed": document.strip(),
+        "within": f"header\n{document}footer",
+        "base64": b64(document.encode()),
+        "base64, trimmed": b64(document.strip().encode()),
+        "without padding": b64(document.encode()).rstrip("="),
+        "data URL": f"data:text/plain;base64,{b64(document.encode())}",
+        "JSON": json.dumps({"user-data": document}),
+        "gzip": b64(gzip.compress(document.encode(), mtime=0)),
+    }
+
+
+@pytest.mark.parametrize("form", forms_of(""))
+@pytest.mark.parametrize("more", ["", "x", "xx"])
+def test_the_bootstrap_document_is_left_out_and_put_back_while_it_is_at_hand(form: str, more: str) -> None:
+    document = DOCUMENT + more
+    config = {"UserData": forms_of(document)[form], "Deep": [{"it": forms_of(document)[form]}]}
+    sealed = of_a_document(document).close(config)
+
+    assert not holds_secret(sealed)
+    assert of_a_document(document).open(sealed).items() >= config.items()
+    assert (
+        of_a_document(another := "#another\n" + document).open(sealed)["UserData"] == forms_of(another)[form]
+    )
+    assert a_seal().open(sealed)["UserData"] == sealed["UserData"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        folded(b64(DOCUMENT.encode())),
+        b64(f"..{DOCUMENT}..".encode()),
+        f"x:{b64(f'.{DOCUMENT}..'.encode())}",
+        b64(gzip.compress(f"a{DOCUMENT}b".encode())),
+        b64(gzip.compress(b64(DOCUMENT.encode()).encode())),
+        b64(b64(DOCUMENT.encode()).encode()),
+        base64.urlsafe_b64encode(DOCUMENT.encode()).decode(),
+        b64(gzip.compress(DOCUMENT.encode(), 1)),
+    ],
+)
+def test_a_document_that_is_packed_in_something_else_is_left_out_whole(text: str) -> None:
+    sealed = of_a_document(DOCUMENT).close({"UserData": text})
+    assert sealed["UserData"].startswith("${windrow:document:")
+    assert sealed["UserData"].endswith("}")
+
+
+def test_what_is_no_document_stays_as_it_is() -> None:
+    config = {
+        "Script": "#cloud-config\n",
+        "Blob": b64(gzip.compress(b"something")),
+        "Odd": "H4sI!",
+        "Empty": "",
+    }
+    assert of_a_document(DOCUMENT).close(config) == config
+    assert of_a_document("#cloud-config\n").close(config) == config
+
+
+def holds_secret(config: dict[str, Any]) -> bool:
+    """Whether the document's token is in there, as far as a reader would look."""
+    text = json.dumps(config)
+    packed = [gzip.decompress(base64.b64decode(each)) for each in re.findall(r"H4sI[\w+/=]+", text)]
+    plain = [base64.b64decode(each[: len(each) // 4 * 4]) for each in re.findall(r"[\w+/]{8,}", text)]
+    return any(b"s3cret-of" in each for each in [text.encode(), *packed, *plain])
 
 
 values: Any = st.recursive(
