@@ -373,7 +373,7 @@ def test_a_stopped_machine_starts_again(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         memory = await born(world, a_spec())
         memory = await world.machines.power(memory, Power.OFF)
-        await seen(world, "m-1", lambda s: s.state == "stopped")
+        assert (await seen(world, "m-1", lambda s: s.state == "stopped")).addresses == ()
         memory = await world.machines.power(memory, Power.OFF)
 
         memory = await world.machines.power(memory, Power.ON)

@@ -478,7 +478,7 @@ def test_a_restart_stops_and_starts_a_machine_and_starts_one_that_is_down() -> N
     async def story(world: RackWorld) -> None:
         memory = await born(world, a_spec())
         memory = await world.machines.power(memory, Power.RESTART)
-        await seen(world, "m-1", lambda s: s.state == "stopping")
+        assert (await seen(world, "m-1", lambda s: s.state == "stopping")).addresses == ()
         await seen(world, "m-1", lambda s: s.state == "running" and bool(s.addresses))
         await world.machines.power(memory, Power.OFF)
         await seen(world, "m-1", lambda s: s.state == "stopped")

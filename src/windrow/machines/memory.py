@@ -407,6 +407,7 @@ class MemoryMachines:
             because = str(_unmarked(machine))
             self._pin(Sighting(machine.machine_uid, machine.spec_name, "unknown", because=because))
             return
+        is_up = machine.state in ("running", "migrating")
         self._pin(
             Sighting(
                 machine_uid=machine.machine_uid,
@@ -414,10 +415,10 @@ class MemoryMachines:
                 presence="present",
                 vm_uid=machine.vm_uid,
                 state=machine.state,
-                addresses=machine.addresses,
+                addresses=machine.addresses if is_up else (),
                 host=machine.host,
                 host_ready=machine.host_ready,
-                agent_connected=machine.agent_connected,
+                agent_connected=machine.agent_connected if is_up else None,
                 because=machine.because,
             )
         )

@@ -54,7 +54,7 @@ async def test_a_hanging_removal_shows_as_deleting_until_it_ends() -> None:
     memory = await machines.ensure(a_spec(), None)
     machines.hang_removal("c1-pool1-abcde-fghij")
     await machines.remove(memory, frozenset())
-    assert [s.state for s in machines.sightings().values()] == ["deleting"]
+    assert [(s.state, s.addresses) for s in machines.sightings().values()] == [("deleting", ())]
     machines.finish_removal("c1-pool1-abcde-fghij")
     assert [s.presence for s in machines.sightings().values()] == ["missing"]
 
