@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +22,10 @@ AskFlags = Callable[[Path], Awaitable[tuple[Flag, ...]]]
 
 WITHIN = timedelta(seconds=10)
 LONGEST = 500
+# Any program may end so, or print something. A driver that cannot start here ends in another way, and says why.
+_NO_DRIVER = re.compile(
+    r"ended with exit code (0 |\d+ before it printed its address$)|where 127\.0\.0\.1:PORT was expected"
+)
 BY_HAND = "run it by hand, with MACHINE_PLUGIN_TOKEN=42, and see what it prints"
 
 
@@ -82,6 +87,8 @@ def explain(error: Exception, path: Path) -> Fault:
     said = said.removeprefix("plugin ")
     if not said.startswith(called):
         said = f"{called} could not be asked for its create flags: {said}"
+    if _NO_DRIVER.search(said):
+        return Fault(said, "this is no docker-machine driver; name another file", "NoAnswer")
     return Fault(said, f"name a build for this system; to see more, {BY_HAND}", "NoAnswer")
 
 

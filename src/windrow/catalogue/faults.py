@@ -7,6 +7,7 @@ from typing import Literal
 # The machine-readable side of each, for conditions and events.
 Reason = Literal[
     "Refused",
+    "ServerAway",
     "DownloadFailed",
     "ChecksumMismatch",
     "BadArchive",

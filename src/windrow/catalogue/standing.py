@@ -13,7 +13,9 @@ from windrow.values.clock import stamp
 DOWNLOADED, INSTALLED, ACTIVE, INACTIVE = "Downloaded", "Installed", "Active", "Inactive"
 
 # Which condition a fault stands in first; those not named here concern the installation.
-_WHILE_DOWNLOADING: frozenset[Reason] = frozenset({"Refused", "DownloadFailed", "ChecksumMismatch"})
+_WHILE_DOWNLOADING: frozenset[Reason] = frozenset(
+    {"Refused", "ServerAway", "DownloadFailed", "ChecksumMismatch"}
+)
 
 
 def say_fault(plan: Plan) -> str:

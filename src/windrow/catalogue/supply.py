@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from windrow.catalogue.asking import AskFlags, ask
-from windrow.catalogue.faults import Fault
+from windrow.catalogue.faults import Fault, Reason
 from windrow.catalogue.kinds import NODE_DRIVER, machine_config
 from windrow.catalogue.plan import Download, Install, Offer, Remove, Seen
 from windrow.catalogue.reading import FINALIZER, NodeDriver
@@ -109,7 +109,8 @@ class Supplier:
             finally:
                 receipt.drop()
         except DownloadFailed as error:
-            raise Fault(error.fact, error.cure, "DownloadFailed") from error
+            reason: Reason = "ServerAway" if error.is_away else "DownloadFailed"
+            raise Fault(error.fact, error.cure, reason) from error
         except OSError as error:
             said = (error.strerror or str(error)).lower()
             raise Fault(

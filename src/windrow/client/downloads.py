@@ -7,10 +7,13 @@ proxies only as handed in.
 
 from __future__ import annotations
 
+import errno
+import os
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -25,11 +28,12 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class DownloadFailed(Exception):
-    """The file did not come, or not whole. `fact` names the server, never the query of its URL."""
+    """The file did not come, or not whole. `fact` names the server, never the query of its URL. `is_away` says that
+    the server, or the way there, may be back later."""
 
-    def __init__(self, fact: str, cure: str) -> None:
+    def __init__(self, fact: str, cure: str, *, is_away: bool = False) -> None:
         super().__init__(f"{fact}; {cure}")
-        self.fact, self.cure = fact, cure
+        self.fact, self.cure, self.is_away = fact, cure, is_away
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,7 @@ class Downloads:
             raise DownloadFailed(
                 f"{_host(url)} answered {response.status} {response.reason or ''}".rstrip(),
                 _STATUS_CURES.get(response.status, "look at the URL in a browser"),
+                is_away=response.status == 429 or response.status >= 500,
             )
         self._count(response.content_length or 0, url)
         received = 0
@@ -202,11 +207,18 @@ def _insist_on_https(url: str, begun_at: str) -> None:
     raise _not_https(begun_at)
 
 
+def _reason(error: OSError) -> str:
+    """In the system's own words; the event loop's name a function and a socket."""
+    known = error.errno in errno.errorcode
+    return os.strerror(error.errno or 0).lower() if known else "nothing takes the connection"
+
+
 def _explained(error: Exception, url: str, bounds: Bounds) -> DownloadFailed:
     host = _host(url)
+    away = partial(DownloadFailed, is_away=True)
     match error:
         case aiohttp.ClientProxyConnectionError():
-            return DownloadFailed(f"the proxy to {host} cannot be reached", "check HTTPS_PROXY")
+            return away(f"the proxy to {host} cannot be reached", "check HTTPS_PROXY")
         case aiohttp.ClientHttpProxyError():
             return DownloadFailed(
                 f"the proxy to {host} answered {error.status} {error.message}",
@@ -223,16 +235,18 @@ def _explained(error: Exception, url: str, bounds: Bounds) -> DownloadFailed:
         case aiohttp.ClientConnectorSSLError():
             return DownloadFailed(f"{host} does not speak TLS as it should", "check the port in the URL")
         case aiohttp.ClientConnectorError():
-            reason = (error.os_error.strerror or str(error.os_error)).lower()
-            return DownloadFailed(f"{host} cannot be reached ({reason})", "check the URL and the network")
+            return away(
+                f"https://{host} cannot be reached: {_reason(error.os_error)}",
+                "check the URL, the server and the network",
+            )
         case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError():
-            return DownloadFailed(f"{host} broke off in the middle of the file", "look at the server")
+            return away(f"{host} broke off in the middle of the file", "look at the server")
         case aiohttp.ServerTimeoutError() | TimeoutError():
-            return DownloadFailed(
+            return away(
                 f"{host} was silent for too long, or the file did not come within {bounds.whole_s:.0f} s",
                 "check the network",
             )
         case OSError() if error.strerror:
-            return DownloadFailed(f"{host} cannot be reached ({error.strerror.lower()})", "check the network")
+            return away(f"https://{host} cannot be reached: {_reason(error)}", "check the network")
     said = " ".join(str(error).split())[:200] or type(error).__name__
     return DownloadFailed(f"{host} could not be read ({said})", "look at the server")

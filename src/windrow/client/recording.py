@@ -83,7 +83,9 @@ class Recorder:
         namespace = told.about.namespace or "default"
         if told in self._written and await self._count(told, namespace, now):
             return
-        name = f"{told.about.name}.{self._chance.suffix(16)}"
+        # Lists come in the order of names, so these begin with the time.
+        instant = int(self._clock.now().timestamp() * 1e6)
+        name = f"{told.about.name}.{instant:014x}{self._chance.suffix(5)}"
         involved = {
             "kind": told.about.kind.kind,
             "apiVersion": told.about.kind.api_version,

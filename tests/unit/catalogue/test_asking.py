@@ -65,10 +65,11 @@ def test_ten_seconds_are_the_longest_and_the_program_is_told_to_end():
 
 
 class Told(Exception):
-    fact = (
-        "plugin docker-machine-driver-noop ended with 1 before it printed its address: GLIBC_2.38 not found"
-    )
-    cure = "install another one"
+    def __init__(
+        self, how: str = "ended with exit code 1 before it printed its address: GLIBC_2.38 not found"
+    ) -> None:
+        self.fact = f"plugin docker-machine-driver-noop {how}"
+        self.cure = "install another one"
 
 
 def wrapped(error: OSError) -> Exception:
@@ -94,7 +95,7 @@ def wrapped(error: OSError) -> Exception:
         (TimeoutError(), "docker-machine-driver-noop gave no answer within 10 s", "NoAnswer"),
         (
             Told(),
-            "docker-machine-driver-noop ended with 1 before it printed its address: GLIBC_2.38 not found; "
+            "docker-machine-driver-noop ended with exit code 1 before it printed its address: GLIBC_2.38 not found; "
             "name a build for this system",
             "NoAnswer",
         ),
@@ -119,6 +120,30 @@ def test_what_goes_wrong_is_told_with_the_cure(error: Exception, sentence: str, 
     assert sentence in str(caught.value)
     assert caught.value.reason == reason
     assert caught.value.may_heal
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "ended with exit code 0 before it printed its address",
+        "ended with exit code 0 before it printed its address; its last words: hello",
+        "ended with exit code 1 before it printed its address",
+        "printed 'hello' where 127.0.0.1:PORT was expected",
+    ],
+)
+def test_what_does_not_greet_as_a_driver_is_called_none(how: str):
+    with pytest.raises(Fault) as caught:
+        asked(Told(how))
+
+    assert caught.value.cure == "this is no docker-machine driver; name another file"
+
+
+@pytest.mark.parametrize("how", ["ended with SIGILL before it printed its address", "closed the connection"])
+def test_what_may_be_a_driver_for_another_system_is_not_called_none(how: str):
+    with pytest.raises(Fault) as caught:
+        asked(Told(how))
+
+    assert caught.value.cure.startswith("name a build for this system")
 
 
 def test_a_missing_loader_is_named(tmp_path: Path):

@@ -255,7 +255,22 @@ async def test_a_server_that_is_not_there_is_told(tls: TLS, authority: Authority
     async with serving(tls) as server:
         pass
 
-    assert "cannot be reached (connect" in (await refused(f"{server.url}/file", authority)).lower()
+    with pytest.raises(DownloadFailed) as caught:
+        await fetched(f"{server.url}/file", authority)
+
+    assert caught.value.fact == f"{server.url}/file cannot be reached: connection refused"
+    assert caught.value.is_away
+
+
+@pytest.mark.parametrize(("status", "is_away"), [(404, False), (403, False), (429, True), (503, True)])
+async def test_a_server_may_be_away_though_it_answers(
+    tls: TLS, authority: Authority, status: int, is_away: bool
+):
+    async with serving(tls, file=answer(f"{status} X")) as server:
+        with pytest.raises(DownloadFailed) as caught:
+            await fetched(f"{server.url}/file", authority)
+
+    assert caught.value.is_away is is_away
 
 
 async def test_a_server_without_tls_is_told(authority: Authority):

@@ -51,6 +51,17 @@ def test_the_same_event_is_counted_not_repeated():
     )
 
 
+def test_events_are_listed_in_the_order_in_which_they_were_told():
+    reasons = [f"Step{number}" for number in range(12)]
+
+    async def story(recorder):
+        for reason in reasons:
+            await recorder.tell(Told(NODE.ref("w1"), "uid-1", reason, "it goes on"))
+            await asyncio.sleep(0.001)
+
+    assert [event["reason"] for event in told(story)] == reasons
+
+
 def test_one_object_cannot_flood_the_cluster():
     async def story(recorder):
         for number in range(100):
