@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import struct
 import tarfile
 import tracemalloc
 import zipfile
@@ -160,6 +161,33 @@ def a_large_header() -> bytes:
     return info.tobuf(tarfile.USTAR_FORMAT) + bytes(2**20)
 
 
+def a_zip64() -> bytes:
+    """A zip whose zip64 record tells of a far longer list than its end does."""
+    data = a_zip((DRIVER, ELF))
+    place = data.rindex(b"PK\x05\x06")
+    record = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, 2**20, 2**20, 2**30, 0)
+    locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, place, 1)
+    return data[:place] + record + locator + data[place:]
+
+
+def a_sparse(**headers: str) -> bytes:
+    info = tarfile.TarInfo(DRIVER)
+    info.size, info.pax_headers = len(ELF), {f"GNU.sparse.{key}": text for key, text in headers.items()}
+    return info.tobuf(tarfile.PAX_FORMAT) + b"1\n0\n7\n".ljust(1024, b"\0") + bytes(1024)
+
+
+def an_old_sparse() -> bytes:
+    info = tarfile.TarInfo(DRIVER)
+    info.type = tarfile.GNUTYPE_SPARSE
+    return info.tobuf(tarfile.GNU_FORMAT) + bytes(1024)
+
+
+def a_lasting_header() -> bytes:
+    info = tarfile.TarInfo("x")
+    info.type, info.size = tarfile.XGLTYPE, 64 * 2**10
+    return info.tobuf(tarfile.USTAR_FORMAT) + bytes(2**17)
+
+
 BAD = {
     "nothing": (b"", NONE),
     "text": (b"hello", NONE),
@@ -207,6 +235,12 @@ BAD = {
     "a gzip that is none": (b"\x1f\x8b" + bytes(30), "the archive is broken"),
     "a tar cut short": (a_tar((DRIVER, an_elf(bytes(5000))))[:2000], "the archive is broken"),
     "a zip cut short": (a_zip((DRIVER, ELF))[:-30], "begins like a zip and has no end"),
+    "a zip64": (a_zip64(), "the file is a zip64"),
+    "holes, 0.0": (a_sparse(size="7", numblocks="1"), "holds a file with holes"),
+    "holes, 0.1": (a_sparse(map="0,7"), "holds a file with holes"),
+    "holes, 1.0": (a_sparse(major="1", minor="0", realsize="7"), "holds a file with holes"),
+    "holes of old": (an_old_sparse(), "holds a file with holes"),
+    "a header for all members that is too large": (a_lasting_header(), "holds a header of 65536 bytes"),
     "a header that is too large": (a_large_header(), "holds a header of 67108864 bytes"),
     "a program cut short": (a_tar_gz((DRIVER, ELF[:10])), "is cut short"),
 }
@@ -277,6 +311,23 @@ def test_a_bomb_costs_no_memory(tmp_path: Path):
     try:
         with pytest.raises(Fault, match="holds more than 32 MiB"):
             taken(bomb, tmp_path, whole=32 * 2**20)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert most < 8 * 2**20
+
+
+def test_headers_that_are_many_and_large_cost_no_memory(tmp_path: Path):
+    def member(number: int) -> bytes:
+        info = tarfile.TarInfo(f"x{number}")
+        info.pax_headers = {"comment": "c" * 2**19}
+        return info.tobuf(tarfile.PAX_FORMAT)
+
+    bomb = gzip.compress(b"".join(map(member, range(40))) + a_tar((DRIVER, ELF)))
+    tracemalloc.start()
+    try:
+        assert taken(bomb, tmp_path) == ("noop", ELF)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
