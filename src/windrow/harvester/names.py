@@ -38,6 +38,8 @@ WAIT_FOR_LEASE = "harvesterhci.io/waitForLeaseInterfaceNames"
 # On claims.
 IMAGE_ID = "harvesterhci.io/imageId"
 GOLDEN_IMAGE = "harvesterhci.io/goldenImage"
+# Which VMs have the claim among their volumes, as JSON; kept by Harvester.
+OWNED_BY = "harvesterhci.io/owned-by"
 
 # On images. The screens set the first two; both may be missing or empty.
 IMAGE_TYPE = "harvesterhci.io/image-type"

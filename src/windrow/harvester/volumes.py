@@ -9,7 +9,7 @@ from typing import Any
 
 from windrow.formats.json import NotJson, dumps, loads
 from windrow.harvester.identity import is_marked
-from windrow.harvester.names import CLAIM_TEMPLATES, IMAGE_ID
+from windrow.harvester.names import CLAIM_TEMPLATES, IMAGE_ID, OWNED_BY
 from windrow.harvester.storage_classes import LONGHORN, ClaimModes
 from windrow.kube.objects import Raw, annotations_of, dig
 from windrow.values.chance import ALPHABET
@@ -86,4 +86,18 @@ def own_claims(raw_vm: Mapping[str, Any], cluster_uid: str, machine_uid: str) ->
         str(entry["metadata"]["name"])
         for entry in read_claim_templates(raw_vm)
         if is_marked(entry, cluster_uid, machine_uid)
+    )
+
+
+def vms_with(raw_claim: Mapping[str, Any]) -> frozenset[str]:
+    """The VMs (`namespace/name`) among whose volumes the claim is, by Harvester's word; none where it says nothing."""
+    try:
+        owners = loads(annotations_of(raw_claim).get(OWNED_BY, "[]"))
+    except NotJson:
+        return frozenset()
+    return frozenset(
+        str(ref)
+        for owner in (owners if isinstance(owners, list) else [])
+        if dig(owner, "schema") == "kubevirt.io.virtualmachine" and isinstance(owner.get("refs"), list)
+        for ref in owner["refs"]
     )

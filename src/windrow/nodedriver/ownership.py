@@ -6,14 +6,14 @@ wrote, the labels it gives every VM have to do, and a VM with marks of ours is l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from windrow.harvester.identity import is_marked
+from windrow.harvester.identity import is_marked, marks
 from windrow.harvester.names import CLUSTER_UID, CREATOR, CREATOR_NODE_DRIVER, MACHINE_UID, VM_NAME
 from windrow.harvester.vms import read_vm
-from windrow.harvester.volumes import own_claims
-from windrow.kube.objects import annotations_of, labels_of, uid_of
+from windrow.harvester.volumes import own_claims, vms_with
+from windrow.kube.objects import annotations_of, labels_of, name_of, uid_of
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.problems import Problem, Refused
 
@@ -68,8 +68,8 @@ def unclear(configuration: Configuration, raw_vm: Mapping[str, Any] | None = Non
             f"set {MACHINE_UID} to {configuration.machine_uid} and {CLUSTER_UID} to {configuration.cluster_uid} "
             "on it, or delete it by hand",
         )
-    if marks := _marks(raw_vm or {}):
-        uid = marks.get(MACHINE_UID, "")
+    if found := _marks(raw_vm or {}):
+        uid = found.get(MACHINE_UID, "")
         return Problem(
             f"{where} was made for the machine with the uid {uid}, and this machine's record names no uid",
             f'put "WindrowMachineUID": "{uid}" into the record if it is the same machine, else {forget}',
@@ -121,3 +121,20 @@ def claims_that_go(configuration: Configuration, raw_vm: Mapping[str, Any]) -> f
         return frozenset(vm.claims) - vm.hotplugged
     marked = own_claims(raw_vm, configuration.cluster_uid, configuration.machine_uid)
     return (marked | frozenset(configuration.claims)) & frozenset(vm.claims)
+
+
+def claims_of_others(configuration: Configuration, raw_claims: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Those of the claims that another machine or cluster has marked, or that stand in another VM.
+
+    The label with a cluster's name proves little: two managers may have a cluster of one name in one namespace. A
+    volume in another VM of the same cluster goes with that one.
+    """
+    return frozenset(name_of(claim) for claim in raw_claims if _is_anothers(configuration, claim))
+
+
+def _is_anothers(configuration: Configuration, raw_claim: Mapping[str, Any]) -> bool:
+    ours = marks(configuration.cluster_uid, configuration.machine_uid)
+    if any(ours.get(name, "") != uid for name, uid in _marks(raw_claim).items()):
+        return True
+    vms = vms_with(raw_claim)
+    return bool(vms) and f"{configuration.vm_namespace}/{configuration.machine_name}" not in vms

@@ -34,7 +34,7 @@ from windrow.kube.objects import Raw, annotations_of, is_deleting, name_of, uid_
 from windrow.kube.refs import PVC
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.observe import find
-from windrow.nodedriver.ownership import claims_that_go, unclear, whose
+from windrow.nodedriver.ownership import claims_of_others, claims_that_go, unclear, whose
 from windrow.nodedriver.problems import Refused
 from windrow.nodedriver.remove import clear_up
 from windrow.nodedriver.steps import Call, Note, Talk
@@ -50,18 +50,15 @@ def remove_and_wait(configuration: Configuration) -> Talk[None]:
     A VM of this name that is provably another's is not touched: then this machine has none.
     """
     for attempt in range(1, _ATTEMPTS + 1):
-        raw = yield from _find_settled(configuration)
-        if raw is None:
-            return (yield from _clear_up(configuration))
         try:
-            yield from _delete(configuration, raw)
+            raw = yield from _find_settled(configuration)
+            if raw is None:
+                return (yield from _clear_up(configuration))
+            return (yield from _delete(configuration, raw))
         except (Conflict, Invalid):
             # It changed hands or was changed since it was read.
             if attempt == _ATTEMPTS:
                 raise
-        else:
-            return None
-    return None
 
 
 def _clear_up(configuration: Configuration) -> Talk[None]:
@@ -135,7 +132,11 @@ def _claims(configuration: Configuration, raw: Raw) -> Talk[str]:
                 requests.list_(PVC, configuration.vm_namespace, labels=labels),
                 "its cluster goes, with all of its volumes",
             )
-            claims |= frozenset(name_of(claim) for claim in listed.get("items") or ())
+            listed_claims = listed.get("items") or ()
+            others = claims_of_others(configuration, listed_claims)
+            if others - claims:
+                yield Note(f"these are another's, and stay: {', '.join(sorted(others - claims))}")
+            claims |= frozenset(map(name_of, listed_claims)) - others
     return ",".join(sorted(claims))
 
 

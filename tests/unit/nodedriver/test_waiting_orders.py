@@ -484,6 +484,22 @@ def test_a_disk_that_was_moved_to_another_vm_survives_its_first_machine(rack: Ra
     assert rack.leftovers() == list(made.claims)
 
 
+def test_a_volume_that_was_plugged_into_a_machine_of_the_go_driver_survives_it(rack: Rack) -> None:
+    made = born(rack)
+    a_claim(rack, "data", "c1")
+    volumes = rack.get(REF)["spec"]["template"]["spec"]["volumes"]
+    plugged = {"name": "data", "persistentVolumeClaim": {"claimName": "data", "hotpluggable": True}}
+    rack.patch(
+        REF,
+        {
+            "metadata": {"annotations": {MACHINE_UID: None}},
+            "spec": {"template": {"spec": {"volumes": [*volumes, plugged]}}},
+        },
+    )
+    rack.play(remove_and_wait(go_written(made)))
+    assert rack.leftovers() == ["data"]
+
+
 def a_claim(rack: Rack, name: str, cluster: str) -> None:
     rack.create(
         PVC,
