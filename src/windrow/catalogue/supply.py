@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import stat
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +21,7 @@ from windrow.catalogue.schemas import find_origin, is_ours, kind_of, read_fields
 from windrow.catalogue.standing import offered
 from windrow.catalogue.store import Store
 from windrow.client.client import Client
-from windrow.client.downloads import DownloadFailed
+from windrow.client.downloads import BOUNDS, MIB, DownloadFailed
 from windrow.kube.errors import Conflict, NotFound
 from windrow.kube.objects import Raw, finalizers_of, name_of, uid_of
 from windrow.kube.refs import CRD
@@ -120,7 +122,7 @@ class Supplier:
     async def _bring(self, driver: NodeDriver, action: Download, write: Callable[[bytes], None]) -> None:
         """Fetch what the action names. Raises Abandoned when the object asks for something else meanwhile."""
         if action.url.startswith("file:"):
-            await self._aside(lambda: _copy(action.url, write))
+            await self._aside(lambda: copy_file(action.url, write))
             return
         errand = self._errands[driver.name] = _Errand((action.url, action.checksum))
         waits = [
@@ -186,7 +188,19 @@ class Supplier:
             log.info("removed the files of drivers that nobody names: %s", ", ".join(gone))
 
 
-def _copy(url: str, write: Callable[[bytes], None]) -> None:
-    with Path(unquote(urlsplit(url).path)).open("rb") as file:
+def copy_file(url: str, write: Callable[[bytes], None], most: int = BOUNDS.bytes) -> None:
+    """Hand the file that the URL names to `write`. Raises Fault, OSError.
+
+    A pipe or a device could make this wait for ever, or never end; so what was opened is looked at first.
+    """
+    path = Path(unquote(urlsplit(url).path))
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise Fault(f"{path} is no regular file", "name the driver's own file", "DownloadFailed")
+        read = 0
         while chunk := file.read(CHUNK):
+            read += len(chunk)
+            if read > most:
+                fact = f"{path} has more than {most // MIB} MiB"
+                raise Fault(fact, "name the file that is meant", "DownloadFailed")
             write(chunk)
