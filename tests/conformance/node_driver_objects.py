@@ -13,8 +13,8 @@ from typing import Any
 
 from windrow.formats import yaml
 
-DOCUMENT = Path(__file__).parents[2] / "docs/reference/differences.md"
-HEADING = "### Objects, field by field"
+DOCUMENT = Path(__file__).parents[2] / "docs/reference/differences-node-driver.md"
+HEADING = "## Objects, field by field"
 ABSENT = "absent"
 CLAIMS = "harvesterhci.io/volumeClaimTemplates"
 

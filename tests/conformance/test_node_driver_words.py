@@ -1,6 +1,6 @@
 """Random flags and stored configurations, read by the real Go driver and by us: the same words, the same result.
 
-Where we are stricter, or kinder, it is for one of the reasons listed here; each stands in docs/reference/differences.md.
+Where we are stricter, or kinder, it is for one of the reasons listed here; each stands in docs/reference/differences-node-driver.md.
 """
 
 from __future__ import annotations

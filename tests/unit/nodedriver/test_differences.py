@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs" / "reference" / "differences.md").read_text()
-SECTION = PAGE.partition("\n## Node driver\n")[2].partition("\n## ")[0]
-ROWS = re.findall(r"^\| (D\d+) \| (.*) \|$", SECTION, re.M)
+PAGES = sorted((ROOT / "docs" / "reference").glob("differences-*.md"))
+NODE_DRIVER = (ROOT / "docs" / "reference" / "differences-node-driver.md").read_text()
+ROWS = re.findall(r"^\| (D\d+) \| (.*) \|$", NODE_DRIVER, re.M)
 
 
 def test_every_defect_of_the_go_driver_has_one_row_that_says_what_became_of_it() -> None:
@@ -22,15 +24,12 @@ def test_every_defect_names_a_test() -> None:
     assert [number for number, row in ROWS if "`test_" not in row] == []
 
 
-def test_every_test_that_is_named_exists_exactly_once() -> None:
-    """A name that two tests bear is written with its file: `test_x.py::test_name`."""
-    places: dict[str, list[str]] = {}
-    for path in (ROOT / "tests").rglob("test_*.py"):
-        for name in re.findall(r"^ *(?:async )?def (test_\w+)", path.read_text(), re.M):
-            places.setdefault(name, []).append(path.name)
-    named = re.findall(r"`(?:(test_\w+\.py)::)?(test_\w+)`", SECTION)
-    assert named
-    found = {
-        (file, name): [place for place in places.get(name, []) if file in ("", place)] for file, name in named
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_test_that_is_named_exists(page: Path) -> None:
+    there = {
+        name
+        for path in (ROOT / "tests").rglob("*.py")
+        for name in re.findall(r"def (test_\w+)", path.read_text())
     }
-    assert {test: where for test, where in found.items() if len(where) != 1} == {}
+    named = set(re.findall(r"`(?:[\w./]+: )?(test_\w+)`", page.read_text()))
+    assert named - there == set()
