@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +20,8 @@ from windrow.catalogue.controller import Catalogue
 from windrow.catalogue.kinds import CLUSTER, NODE_DRIVER, crds
 from windrow.catalogue.store import Store
 from windrow.cli import exits
+from windrow.cli.edge import Edge
+from windrow.cli.main import run
 from windrow.client.client import Client
 from windrow.client.downloads import DownloadFailed
 from windrow.kube.refs import CRD, NAMESPACE
@@ -38,8 +42,17 @@ class Shop:
     manager: Manager
     shelves: dict[str, bytes] = field(default_factory=lambda: {URL: FILE})
     answers: bool = True
+    away: int = 0  # so many times the server is away
+    hangs: bool = False
+    asked: int = 0
 
     async def fetch(self, url: str, write: Callable[[bytes], None]) -> None:
+        self.asked += 1
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.away:
+            self.away -= 1
+            raise DownloadFailed(f"{url} cannot be reached", "check the server", is_away=True)
         if url not in self.shelves:
             raise DownloadFailed(
                 "drivers.example answered 404 Not Found", "correct the URL: there is no such file"
@@ -177,7 +190,10 @@ def test_add_takes_a_file_and_computes_its_checksum(windrow: Windrow, shop: Shop
             ("--url", "http://x/y", "--checksum", "d" * 64),
             "--url is of the scheme http, and drivers come over https only.",
         ),
-        (("--url", "file:///x", "--checksum", "d" * 64), "--url names a file"),
+        (
+            ("--url", "file:///x", "--checksum", "d" * 64),
+            "→ Name it with --file, for a manager that runs with --driver-files.",
+        ),
     ],
 )
 def test_what_the_manager_would_refuse_is_not_sent(
@@ -200,7 +216,62 @@ def test_add_says_why_it_does_not_become_active(windrow: Windrow, shop: Shop):
     assert "404 Not Found" in missing.err
     assert f"hash does not match, got {sha256(FILE)}, expected {'d' * 64}" in wrong.err
     assert "could not be asked for its create flags: it printed its usage" in mute.err
-    assert windrow("driver", "list").out.count("failed") == 3
+    listed = windrow("driver", "list").out
+    assert listed.count("failed") == 3
+    assert listed.splitlines()[-1] == "→ See it whole: windrow driver show NAME"
+    for answer, name in ((missing, "a"), (wrong, "b"), (mute, "c")):
+        assert answer.err.splitlines()[-3:] == [
+            f"→ See how it stands: windrow driver show {name}",
+            "The record stays.",
+            f"→ Change it: windrow driver add {name} ... --replace; or remove it: windrow driver remove {name}",
+        ]
+
+
+def test_add_waits_for_a_server_that_is_away(windrow: Windrow, shop: Shop):
+    shop.away = 1
+
+    answer = windrow("driver", "add", "noop", "--url", URL, "--checksum", sha256(FILE))
+
+    assert answer.code == exits.OK, answer.err
+    assert f"{URL} cannot be reached; check the server; the next attempt is at" in " ".join(
+        answer.err.split()
+    )
+    assert shop.asked == 2
+
+
+def test_add_does_not_wait_for_a_server_longer_than_it_is_told_to(windrow: Windrow, shop: Shop):
+    shop.away = 100
+
+    answer = windrow("driver", "add", "noop", "--url", URL, "--checksum", sha256(FILE), "--timeout", "1s")
+
+    assert answer.code == exits.TIMED_OUT
+    assert f"Waited 1 s in vain: {URL} cannot be reached" in answer.err
+    assert "The record stays." in answer.err
+
+
+class Impatient(io.StringIO):
+    """A terminal at which Ctrl-C is pressed as soon as something is written there."""
+
+    def write(self, text: str) -> int:
+        if not self.tell():
+            signal.raise_signal(signal.SIGINT)
+        return super().write(text)
+
+
+def test_an_interrupted_add_says_that_the_record_stays(windrow: Windrow, shop: Shop, tmp_path: Path):
+    shop.hangs = True
+    err = Impatient()
+    edge = Edge({}, tmp_path, io.StringIO(), io.StringIO(), err, SystemClock().now)
+
+    code = run(["driver", "add", "noop", "--url", URL, "--checksum", sha256(FILE)], edge)
+
+    assert code == exits.INTERRUPTED
+    assert err.getvalue().splitlines()[-3:] == [
+        "The record stays.",
+        "→ Change it: windrow driver add noop ... --replace; or remove it: windrow driver remove noop",
+        "Interrupted.",
+    ]
+    assert shop.get("noop")["spec"]["url"] == URL
 
 
 def test_add_replaces_only_when_told_to(windrow: Windrow, added: Shop):
@@ -231,6 +302,7 @@ def test_disable_and_enable(windrow: Windrow, added: Shop):
     listed = windrow("driver", "list").out.splitlines()[-1]
     on = windrow("driver", "enable", "noop")
 
+    assert off.err == on.err == ""
     assert off.out.splitlines() == ["NodeDriver noop changed", "NodeDriver noop is not active"]
     assert "inactive" in listed
     assert "no Cluster may use it now" in listed
@@ -249,6 +321,7 @@ def test_remove_stays_until_it_is_gone(windrow: Windrow, added: Shop):
 
     assert answer.code == exits.OK
     assert answer.out.splitlines() == ["NodeDriver noop is being removed", "NodeDriver noop is gone"]
+    assert answer.err == ""
     assert "noop" not in windrow("driver", "list").out
 
 

@@ -11,6 +11,7 @@ from windrow.cli.screens.tables import render_table
 from windrow.kube.conditions import Condition, find_condition
 from windrow.kube.objects import dig, is_deleting, name_of
 
+UNSEEN = "the manager has not looked at it yet"
 CONDITIONS = ("Downloaded", "Installed", "Active")
 _TONES: dict[str, Tone] = {"active": "good", "failed": "bad", "inactive": "quiet", "working": "busy"}
 # What goes on beside a driver that is active.
@@ -53,7 +54,7 @@ class DriverView:
     @property
     def message(self) -> str:
         active = self.find("Active")
-        return active.message if active is not None else "the manager has not looked at it yet"
+        return active.message if active is not None else UNSEEN
 
 
 def read_view(raw: Mapping[str, Any]) -> DriverView:
@@ -77,7 +78,11 @@ def read_view(raw: Mapping[str, Any]) -> DriverView:
 def render_drivers(drivers: Sequence[DriverView], width: int = 80) -> list[str]:
     """`windrow driver list`."""
     rows = [(one.name, one.kind or "-", one.state, one.message) for one in drivers]
-    return render_table(("NAME", "KIND", "STATE", "WHAT THE MANAGER SAYS"), rows, width)
+    lines = render_table(("NAME", "KIND", "STATE", "WHAT THE MANAGER SAYS"), rows, width)
+    short = [one.name for one, row in zip(drivers, lines[1:], strict=True) if not row.endswith(one.message)]
+    if short:
+        lines.append(f"→ See it whole: windrow driver show {short[0] if len(short) == 1 else 'NAME'}")
+    return lines
 
 
 def render_driver(driver: DriverView, width: int = 80) -> list[Line]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +12,10 @@ from windrow.catalogue.faults import Fault
 from windrow.catalogue.kinds import CLUSTER, NODE_DRIVER
 from windrow.catalogue.reading import DELETED, find_checksum_fault, find_url_fault, read_named_kinds
 from windrow.cli import exits, reach
-from windrow.cli.complaints import Complaint, together
+from windrow.cli.complaints import Complaint, complaint_about, render_complaint, together
 from windrow.cli.edge import Edge
 from windrow.cli.reach import Reached
-from windrow.cli.screens.drivers import DriverView, read_view
+from windrow.cli.screens.drivers import UNSEEN, DriverView, read_view
 from windrow.cli.screens.lines import wrap
 from windrow.kube.errors import NotFound, says_gone
 from windrow.kube.objects import Raw, new_object, uid_of
@@ -65,7 +66,13 @@ def find_source(given: argparse.Namespace, edge: Edge) -> Source:
         return _source_of_file(given.file, checksum, edge)
     faults = [*find_url_fault(given.url, files_allowed=True), *find_checksum_fault(checksum)]
     if given.url.startswith("file:"):
-        faults.append(Fault("--url names a file", "name it with --file", "Refused"))
+        faults.append(
+            Fault(
+                "--url names a file",
+                "name it with --file, for a manager that runs with --driver-files",
+                "Refused",
+            )
+        )
     if faults:
         raise together([_as_given(fault) for fault in faults])
     return Source(given.url, checksum)
@@ -105,7 +112,30 @@ async def add(given: argparse.Namespace, edge: Edge, manager: Reached, source: S
         _insist_on_replacing(given, before)
         await manager.client.patch(NODE_DRIVER.ref(given.name), {"spec": wanted})
         edge.say(f"NodeDriver {given.name} changed")
-    return await _stay(given, edge, manager, _is_active, f"NodeDriver {given.name} is active")
+    with _telling_that_it_stays(given.name, edge):
+        return await _stay(given, edge, manager, _is_active, f"NodeDriver {given.name} is active")
+
+
+@contextmanager
+def _telling_that_it_stays(name: str, edge: Edge) -> Iterator[None]:
+    """However the waiting ends without success, the manager has the record."""
+    import asyncio
+
+    stays = Complaint(
+        "The record stays.",
+        f"Change it: windrow driver add {name} ... --replace; or remove it: windrow driver remove {name}",
+    )
+    try:
+        yield
+    except Exception as error:
+        found = complaint_about(error)
+        if isinstance(found, _Removed):
+            raise
+        raise Complaint(found.fact, found.cure, found.code, [*found.also, stays]) from error
+    except asyncio.CancelledError:  # Ctrl-C
+        for line in render_complaint(stays):
+            edge.note(line)
+        raise
 
 
 def _insist_on_replacing(given: argparse.Namespace, before: Raw) -> None:
@@ -133,9 +163,10 @@ async def enable(given: argparse.Namespace, edge: Edge, manager: Reached) -> int
 
 async def disable(given: argparse.Namespace, edge: Edge, manager: Reached) -> int:
     raw = await _switch(given, edge, manager, False)
+    code = await _stay(given, edge, manager, _is_inactive, f"NodeDriver {given.name} is not active")
     if raw["spec"].get("builtin") is True:
         edge.note(f"{given.name} is built in: the manager's next start enables it again.")
-    return await _stay(given, edge, manager, _is_inactive, f"NodeDriver {given.name} is not active")
+    return code
 
 
 async def _switch(given: argparse.Namespace, edge: Edge, manager: Reached, active: bool) -> Raw:
@@ -185,11 +216,17 @@ async def _insist_on_unused(raw: Raw, manager: Reached) -> None:
 Judge = Callable[[Any], bool]
 
 
+class _Removed(Complaint):
+    """Somebody else removed what is waited for."""
+
+
 def _is_active(raw: Raw | None) -> bool:
     view = _view(raw)
-    active = view.find("Active")
+    active, downloaded = view.find("Active"), view.find("Downloaded")
     if not view.is_observed or active is None:
         return False
+    if downloaded is not None and downloaded.reason == "ServerAway":
+        return False  # the manager tries again by itself
     if active.status == "False" or active.reason == "OlderInUse":
         raise _failed(view)
     return active.status == "True" and active.reason != "Updating"
@@ -203,7 +240,7 @@ def _is_inactive(raw: Raw | None) -> bool:
 
 def _view(raw: Raw | None) -> DriverView:
     if raw is None:
-        raise Complaint("It was removed meanwhile.", "See what is there: windrow driver list", exits.FAILED)
+        raise _Removed("It was removed meanwhile.", "See what is there: windrow driver list", exits.FAILED)
     return read_view(raw)
 
 
@@ -238,7 +275,7 @@ async def _stay(given: argparse.Namespace, edge: Edge, manager: Reached, judge: 
             await look_until(look, manager, kinds=(NODE_DRIVER,))
     except TimeoutError:
         raise Complaint(
-            f"Waited {given.timeout.total_seconds():.0f} s in vain: {said[-1] if said else 'nothing was said'}.",
+            f"Waited {given.timeout.total_seconds():.0f} s in vain: {said[-1] if said else UNSEEN}.",
             f"See how it stands: windrow driver show {given.name}",
             exits.TIMED_OUT,
         ) from None
@@ -247,8 +284,9 @@ async def _stay(given: argparse.Namespace, edge: Edge, manager: Reached, judge: 
 
 
 def _tell(view: DriverView, said: list[str], edge: Edge) -> None:
-    message = view.message if view.is_observed else "the manager has not looked at it yet"
-    if message not in said and message != DELETED:  # which whoever ordered it need not hear
+    message = view.message
+    # What was said before the order, and that it was given, whoever gave it need not hear.
+    if view.is_observed and message not in said and message not in (DELETED, UNSEEN):
         said.append(message)
         for part in wrap(message, edge.width, rest="  "):
             edge.note(part)
