@@ -74,7 +74,7 @@ async def _look_any(plugin: Plugin, charge: Charge) -> Sighting:
     try:
         number = await plugin.call("GetState")
     except DriverSaid as said:
-        if not says_gone(said.text, charge.name):
+        if not says_gone(said.text, charge.name, charge.driver):
             raise
         return replace(shown, presence="missing", because=said.text)
     if number not in _STATES:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 
 from windrow.machines.plugins import DriverSaid, PluginError
-from windrow.machines.port import InfrastructureUnknown, MachineRefused, Problem
+from windrow.machines.port import HARVESTER, InfrastructureUnknown, MachineRefused, Problem
 from windrow.wire import dockermachine as wire
 
 # An admission's no, whatever status it came with.
@@ -61,6 +61,12 @@ _SILENT = (
     "too many retries",
 )
 _NUMBERS = re.compile(r"\b(401|403)\b")
+# What drivers call a machine, and how they go on.
+_NOUN = (
+    r"(?<![\w.-])(?:virtual ?machines?(?:\.kubevirt\.io)?|machine|vm|instance|server|droplet|node|domain|guest)"
+    r"(?: named| with name)?"
+)
+_IS = r"(?:was |is |has |could |can |cannot |be |been )*"
 _PANIC = "panic in the driver"
 # Only these calls judge what was asked for; the others speak of the infrastructure.
 _JUDGING = frozenset({"SetConfigFromFlags", "PreCreateCheck", "Create", wire.REWRITE})
@@ -76,18 +82,36 @@ def _is_shut(low: str) -> bool:
     return any(word in low for word in _SHUT) or _NUMBERS.search(low) is not None
 
 
-def says_gone(text: str, name: str) -> bool:
-    """Whether the text says of exactly this machine that it is not there."""
-    low = text.lower()
-    if "not found" not in low or name.lower() not in low:
-        return False
-    return not says_nothing(text)
+def says_gone(text: str, name: str, driver: str = "") -> bool:
+    """Whether the text says of exactly this machine that it is not there. A Secret, a disk or a namespace that is
+    missing is no machine, and m-1 is not m-10."""
+    end = _gone_of_harvester(name) if driver == HARVESTER else _gone(name)
+    return end.search(text) is not None and not says_nothing(text)
 
 
 def says_taken(text: str, name: str) -> bool:
-    """Whether the text says that something of this name was there before."""
-    low = text.lower()
-    return "already exists" in low and name.lower() in low
+    """Whether the text says that a machine of this name was there before."""
+    return re.search(rf"{_machine(name)}\s+already exists", text, re.IGNORECASE) is not None
+
+
+def _gone(name: str) -> re.Pattern[str]:
+    before = rf"{_machine(name)}\s+{_IS}not (?:be )?found"
+    after = rf"{_NOUN}\s+{_IS}not (?:be )?found[:,]?\s+[\"'(]?{_whole(name)}"
+    return re.compile(f"{before}|{after}", re.IGNORECASE)
+
+
+def _gone_of_harvester(name: str) -> re.Pattern[str]:
+    """The API server's own sentence, which the Go driver passes on and a plugin of ours says itself."""
+    return re.compile(rf'virtualmachines\.kubevirt\.io "{re.escape(name)}" not found')
+
+
+def _machine(name: str) -> str:
+    """The machine in a sentence: a noun that is a machine's and the name, or the sentence begins with the name."""
+    return rf"(?:{_NOUN}:?\s+|^\s*)[\"'(]?{_whole(name)}[\"')]?:?"
+
+
+def _whole(name: str) -> str:
+    return rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)"
 
 
 def explain(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.machines.plugin_words import explain, says_gone, says_nothing
+from windrow.machines.plugin_words import explain, says_gone, says_nothing, says_taken
 from windrow.machines.plugins import DriverSaid, PluginGone
 from windrow.machines.port import InfrastructureUnknown, MachineRefused
 
@@ -18,6 +18,9 @@ def told(text: str, method: str = "PreCreateCheck") -> InfrastructureUnknown | M
     [
         'virtualmachines.kubevirt.io "m-1" not found',
         "machine m-1 was Not Found",
+        "GetState: instance 'm-1' could not be found",
+        "VM not found: m-1",
+        "m-1 not found",
     ],
 )
 def test_a_sentence_that_names_the_machine_says_that_it_is_gone(text: str) -> None:
@@ -28,6 +31,18 @@ def test_a_sentence_that_names_the_machine_says_that_it_is_gone(text: str) -> No
     "text",
     [
         "not found",
+        'secrets "m-1-cloudinit" not found',
+        'secrets "m-1" not found',
+        'namespaces "m-1" not found',
+        'virtualmachines.kubevirt.io "m-10" not found',
+        'virtualmachines.kubevirt.io "m-1.other" not found',
+        'persistentvolumeclaims "m-1-disk-0-abcde" not found',
+        'image "rke-m-1" not found',
+        "networks for m-1: flavor 4x not found",
+        "page not found: https://api.example/v1/m-1",
+        'Error 404: project "acme" not found while listing m-1',
+        "host key /state/machines/m-1/id_rsa not found",
+        "credential for m-1 not found in vault",
         'namespaces "default" not found',
         "m-1: 401 Unauthorized: user not found",
         "m-1: dial tcp: lookup api: no such host: not found",
@@ -36,6 +51,33 @@ def test_a_sentence_that_names_the_machine_says_that_it_is_gone(text: str) -> No
 )
 def test_any_other_sentence_says_nothing_of_its_absence(text: str) -> None:
     assert not says_gone(text, "m-1")
+
+
+@pytest.mark.parametrize(
+    ("text", "gone"),
+    [
+        ('virtualmachines.kubevirt.io "m-1" not found', True),
+        ('virtualmachineinstances.kubevirt.io "m-1" not found', False),
+        ("machine m-1 not found", False),
+        ("m-1 not found", False),
+    ],
+)
+def test_of_harvester_only_its_own_sentence_about_the_vm_counts(text: str, gone: bool) -> None:
+    assert says_gone(text, "m-1", "harvester") is gone
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ('virtualmachines.kubevirt.io "m-1" already exists', True),
+        ("machine m-1 already exists in namespace default", True),
+        ('persistentvolumeclaims "m-1-disk-0" already exists', False),
+        ('secrets "m-1" already exists', False),
+        ("machine m-10 already exists", False),
+    ],
+)
+def test_only_a_machine_of_the_name_takes_it(text: str, taken: bool) -> None:
+    assert says_taken(text, "m-1") is taken
 
 
 @pytest.mark.parametrize(
