@@ -16,7 +16,7 @@ from tests.unit.machines.binaries import living, our_driver
 from windrow.emulator import kinds
 from windrow.kube.refs import SECRET
 from windrow.machines.plugin_host import PluginMachines
-from windrow.machines.port import InfrastructureUnknown, Memory
+from windrow.machines.port import InfrastructureUnknown, MachineRefused, Memory
 
 
 async def begin(machines: PluginMachines, planned: Memory, moment: float) -> Memory | None:
@@ -174,4 +174,34 @@ async def test_a_machine_that_the_go_driver_made_is_kept_when_ours_takes_its_pla
             await ours.remove(memory, frozenset())
             await seen(world, "m-1", lambda s: s.presence == "missing")
             running.cancel()
+        assert await leftovers(world) == []
+
+
+@pytest.mark.skipif(GO_DRIVER not in os.environ, reason=f"{GO_DRIVER} names no Go driver")
+async def test_what_takes_the_name_after_the_go_driver_refused_is_not_this_machine() -> None:
+    async with go_world() as world:
+        spec, wrong = a_spec(), a_spec(vmAffinity='{"podAffinity": 5}')
+        planned = await world.machines.plan(spec)
+        with pytest.raises(MachineRefused, match="podAffinity"):
+            await world.machines.ensure(wrong, planned)
+        await world.put_foreign(spec.name)
+        with pytest.raises(MachineRefused, match="already exists"):
+            await world.machines.ensure(spec, planned)
+        await world.machines.remove(planned, frozenset())
+        await seen(world, "m-1", lambda s: s.presence == "missing")
+        assert await world.vms() == [spec.name]
+
+
+@pytest.mark.skipif(GO_DRIVER not in os.environ, reason=f"{GO_DRIVER} names no Go driver")
+@pytest.mark.parametrize("deed", ["ensure", "remove"])
+async def test_what_the_go_driver_began_on_another_node_is_not_lost(deed: str) -> None:
+    async with go_world() as world:
+        planned = await world.machines.plan(a_spec())
+        await begin(world.another(), planned, 2.0)
+        assert await world.vms() == [a_spec().name]
+
+        if deed == "ensure":
+            assert (await world.machines.ensure(a_spec(), planned))["WindrowVMUID"]
+        await world.machines.remove(planned, frozenset())
+        await seen(world, "m-1", lambda s: s.presence == "missing")
         assert await leftovers(world) == []

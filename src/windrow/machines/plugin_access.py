@@ -1,21 +1,37 @@
-"""What a plugin is handed of a credential, and which Harvester it leads to."""
+"""What a plugin is handed of a credential, and which Harvester or account it leads to.
+
+A driver of somebody else cannot be asked whose account it works in, and one that is shown another account says "not
+found" of every machine. So the account is told from the credential's own fields, as a digest: by those that are no
+secrets (an address, a user, a project) where there are any, else by all. With the latter a renewed token looks like
+another account; until a machine is seen through it, or its Secret says that it opens the same account, the absence of
+a machine is not believed.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
+from windrow.formats.json import dumps
+from windrow.harvester.kinds import VM
 from windrow.kube.errors import KubeError
 from windrow.machines.connections import Connections, Credentials, Dial
 from windrow.machines.port import HARVESTER, InfrastructureUnknown
+from windrow.nodedriver.observe import find
 from windrow.values.clock import Clock
 
 # A driver's name and a credential's "namespace:name" -> its fields (`<driver>credentialConfig-<field>` in the Secret).
 CredentialFields = Callable[[str, str], Awaitable[Mapping[str, str]]]
 
 KUBECONFIG = "kubeconfigContent"
+# A field of a credential that no driver gets: digests of accounts, by commas, that it opens too.
+SAME_ACCOUNT = "windrowSameAccountAs"
+_SECRET = re.compile(r"pass|secret|token|key|pem|cert|credential|content|json", re.IGNORECASE)
+# The kernel takes no longer variable (MAX_ARG_STRLEN); each of these comes by a flag or the configuration, too.
+_LONGEST_VARIABLE = 120 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +42,12 @@ class Keys:
     fields: Mapping[str, str] = field(repr=False)
     env: Mapping[str, str] = field(repr=False)
     identity: str = ""
+    account: str = ""
+    same: frozenset[str] = frozenset()
+
+    def opens(self, recorded: str) -> bool:
+        """Whether this is known to be the account that was recorded."""
+        return recorded in ("", self.account) or recorded in self.same
 
 
 class KeyRing:
@@ -40,6 +62,7 @@ class KeyRing:
         self._fields = fields
         self._asks = dial is not None
         self._connections = Connections(credentials, dial or _nothing, clock)
+        self._accounts: dict[str, tuple[Mapping[str, str], str]] = {}
 
     async def get(self, driver: str, credential: str, recorded: str = "") -> Keys:
         """The credential, which must lead to the recorded Harvester. Raises InfrastructureUnknown."""
@@ -48,7 +71,7 @@ class KeyRing:
             identity = await (connection.confirm if self._asks else connection.compare)(recorded)
             return _keys(driver, credential, {KUBECONFIG: connection.kubeconfig}, identity)
         try:
-            return _keys(driver, credential, await self._fields(driver, credential))
+            fields = dict(await self._fields(driver, credential))
         except InfrastructureUnknown:
             raise
         except (KubeError, LookupError, ValueError) as error:
@@ -56,14 +79,49 @@ class KeyRing:
                 f"credential {credential} cannot be read: {error}",
                 f"create that Secret with the fields of driver {driver}, or name another",
             ) from error
+        same = frozenset(text.strip() for text in fields.pop(SAME_ACCOUNT, "").split(","))
+        return replace(
+            _keys(driver, credential, fields),
+            account=self._account(driver, credential, fields),
+            same=same - {""},
+        )
+
+    def _account(self, driver: str, credential: str, fields: Mapping[str, str]) -> str:
+        held = self._accounts.get(credential)
+        if held is None or held[0] != fields:
+            held = self._accounts[credential] = (fields, account_of(driver, fields))
+        return held[1]
+
+    async def find_vm(
+        self, credential: str, name: str, namespace: str
+    ) -> Mapping[str, Any] | Literal["unasked"] | None:
+        """The VM as Harvester shows it to our own client. Raises InfrastructureUnknown."""
+        if not self._asks:
+            return "unasked"
+        connection = await self._connections.get(credential)
+        found: Mapping[str, Any] | None = await connection.run(
+            find(VM.ref(name, namespace), "see whose VM it is")
+        )
+        return found
 
     async def close(self) -> None:
         await self._connections.close()
 
 
 def _keys(driver: str, credential: str, fields: Mapping[str, str], identity: str = "") -> Keys:
-    env = {_variable(driver, name): text for name, text in fields.items() if text and "\0" not in text}
+    env = {_variable(driver, name): text for name, text in fields.items() if _fits(text)}
     return Keys(credential, dict(fields), env, identity)
+
+
+def account_of(driver: str, fields: Mapping[str, str]) -> str:
+    """A digest that is slow to make, since what it is made of may be a password."""
+    telling = {name: text for name, text in fields.items() if text and not _SECRET.search(name)}
+    given = dumps([[name, text] for name, text in sorted((telling or fields).items())])
+    return hashlib.scrypt(given, salt=f"windrow:{driver}".encode(), n=4096, r=8, p=1, dklen=16).hex()
+
+
+def _fits(text: str) -> bool:
+    return 0 < len(text.encode()) < _LONGEST_VARIABLE and "\0" not in text
 
 
 def _variable(driver: str, name: str) -> str:

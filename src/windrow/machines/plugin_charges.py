@@ -3,6 +3,9 @@
 The ledger learns of a machine when its order was taken. What a driver has noted before that, or notes later (an
 instance's id, an address), stands here: it is written before `Create` begins, so that a host that dies in the middle
 finds what it had begun.
+
+A directory can be lost, and another host has none. So its absence proves nothing: a machine whose record says that it
+was planned, and of which nothing is noted here, is in doubt, and so is one whose note cannot be read.
 """
 
 from __future__ import annotations
@@ -24,7 +27,10 @@ from windrow.machines.port import Memory, driver_of, stand_in
 
 # Below the host's directory: what throw-away plugins are given, and in a machine's own place its document.
 CHECKS = "checks"
+# Keys of the memory: an order may have been begun by it; the account that the credential opened.
+PLANNED, ACCOUNT = "WindrowPlanned", "WindrowAccount"
 _DOCUMENT = "user-data"
+_NOTE = "memory.json"
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +87,9 @@ class Charge:
     memory: Memory
     folder: Path
     begun: bool = False  # a driver was told to make it: something may exist
+    is_in_doubt: bool = False  # it was planned, and nothing here tells whether a driver was told to make it
     ended: bool = False  # its removal was ordered, so its absence is its end
+    is_elsewhere: bool = False  # the credential of the day may lead to another account
     trouble: str = ""  # why the last deed failed after it was taken
     deed: Deed | None = None
     plugin: Plugin | None = None  # which a deed has open
@@ -108,6 +116,11 @@ class Charge:
         return str(self.memory.get("WindrowHarvesterUID") or "")
 
     @property
+    def account(self) -> str:
+        """The account of another driver's credential that it was made with."""
+        return str(self.memory.get(ACCOUNT) or "")
+
+    @property
     def user_data(self) -> Path:
         return self.folder / _DOCUMENT
 
@@ -123,12 +136,13 @@ class Charge:
         """Remember, here and on disk."""
         self.memory = memory
         self.begun = self.begun if begun is None else begun
+        self.is_in_doubt = False
         self.prepare()
-        write_private(self.folder / "memory.json", dumps({"begun": self.begun, "memory": dict(memory)}))
+        write_private(self.folder / _NOTE, dumps({"begun": self.begun, "memory": dict(memory)}))
 
     def forget(self) -> None:
         """It is gone, and so is what was kept of it here."""
-        self.begun = False
+        self.begun = self.is_in_doubt = False
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -144,11 +158,20 @@ def open_charge(state: Path, memory: Memory) -> Charge:
         memory=memory,
         folder=folder,
     )
-    kept = _read(folder / "memory.json")
-    if kept is not None and kept["memory"].get("WindrowMachineUID") == uid:
-        if kept["memory"].get("WindrowVMUID") or not charge.was_made:
-            charge.memory = kept["memory"]
-        charge.begun = kept.get("begun") is True
+    try:
+        kept = _read(folder / _NOTE)
+    except (OSError, ValueError) as error:
+        log.error(
+            "%s cannot be read: %s; whether %s was begun is not known", folder / _NOTE, error, charge.name
+        )
+        charge.is_in_doubt = not charge.was_made
+        return charge
+    if kept is None or kept["memory"].get("WindrowMachineUID") != uid:
+        charge.is_in_doubt = memory.get(PLANNED) is True and not charge.was_made
+        return charge
+    if kept["memory"].get("WindrowVMUID") or not charge.was_made:
+        charge.memory = kept["memory"]
+    charge.begun = kept["begun"]
     return charge
 
 
@@ -160,20 +183,38 @@ def clear_up(state: Path) -> None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
+    """The note, None where there is none. Raises OSError, and ValueError where it is not as it was written."""
     try:
         kept = loads(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, NotJson) as error:
-        log.warning("%s cannot be read (%s); what the ledger holds is used", path, error)
-        return None
-    return kept if isinstance(kept, dict) and isinstance(kept.get("memory"), dict) else None
+    except NotJson as error:
+        raise ValueError(str(error)) from error
+    if (
+        not isinstance(kept, dict)
+        or not isinstance(kept.get("memory"), dict)
+        or type(kept.get("begun")) is not bool
+    ):
+        raise ValueError("it holds no memory")
+    return kept
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Put `data` there at once, or leave what was there; only the owner may read it."""
+    """Put `data` there for good, or leave what was there; only the owner may read it."""
     draft = path.with_name(f"{path.name}.new")
     number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(number, "wb") as file:
         file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(draft, path)
+    for folder in (path.parent, path.parent.parent):  # the machine's own directory may be new, too
+        sync_folder(folder)
+
+
+def sync_folder(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

@@ -12,13 +12,14 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from windrow.client.cache import Cache
 from windrow.cloudinit.agent import lend_agent
 from windrow.machines.board import Board
 from windrow.machines.connections import Credentials, Dial
 from windrow.machines.plugin_access import CredentialFields, KeyRing, Keys
-from windrow.machines.plugin_charges import CHECKS, Charge, Deed, clear_up, open_charge
+from windrow.machines.plugin_charges import ACCOUNT, CHECKS, PLANNED, Charge, Deed, clear_up, open_charge
 from windrow.machines.plugin_making import Making
 from windrow.machines.plugin_orders import Orders
 from windrow.machines.plugin_watch import Pace, Watch
@@ -40,6 +41,8 @@ from windrow.nodedriver.configuration import read_fields
 from windrow.nodedriver.plans import planned_claims
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +130,13 @@ class PluginMachines:
             configuration, _ = read_fields(spec.options)
             named = replace(configuration, machine_name=spec.name, machine_uid=spec.machine_uid)
             memory |= {"WindrowHarvesterUID": keys.identity, "WindrowClaims": list(planned_claims(named))}
+            return {**memory, PLANNED: True}
+        memory = {**await self._try(spec, keys, Making.draft), **memory, PLANNED: True, ACCOUNT: keys.account}
+        if spec.machine_uid not in self._watch.charges:
+            # As long as this note is there, nobody began it: other hosts, which have none, leave it alone.
+            charge = open_charge(self._state, memory)
+            if not (charge.begun or charge.was_made):
+                charge.note(memory)
         return memory
 
     async def ensure(self, spec: MachineSpec, memory: Memory | None) -> Memory:
@@ -207,6 +217,7 @@ class PluginMachines:
         charge = self._watch.charges.get(uid)
         if charge is None:
             charge = self._watch.charges[uid] = open_charge(self._state, memory)
+            charge.is_in_doubt = charge.is_in_doubt and not self._watch.has_ended(uid)
             if charge.was_made and self._watch.board.get(uid) is None:
                 self._watch.tell_unknown(charge, "it has not been looked at yet")
             self._look_after(charge)
@@ -221,8 +232,11 @@ class PluginMachines:
 
     async def _check(self, spec: MachineSpec) -> None:
         """Raises MachineRefused, InfrastructureUnknown."""
+        await self._try(spec, await self._workshop.keys.get(spec.driver, spec.credential), Making.check)
+
+    async def _try(self, spec: MachineSpec, keys: Keys, ask: Callable[[Making], Awaitable[T]]) -> T:
+        """What a plugin answers for a machine that is not made by it. Raises MachineRefused, InfrastructureUnknown."""
         workshop = self._workshop
-        keys = await workshop.keys.get(spec.driver, spec.credential)
         planned = {**planned_memory(spec), "WindrowMachineUID": self._chance.uid()}
         charge = open_charge(self._state / CHECKS, planned)
         try:
@@ -230,7 +244,7 @@ class PluginMachines:
                 workshop.questions,
                 workshop.open(charge, keys, None, secrets=[spec.cloud_config]) as plugin,
             ):
-                await Making(charge, spec, keys, plugin, self._watch).check()
+                return await ask(Making(charge, spec, keys, plugin, self._watch, workshop.keys))
         except (DriverSaid, PluginError) as error:
             raise explained(error, charge) from error
         finally:
@@ -241,7 +255,7 @@ class PluginMachines:
             self._workshop.open(charge, keys, None, secrets=[spec.cloud_config]) as plugin,
             self._watch.beside(charge, plugin),
         ):
-            await Making(charge, spec, keys, plugin, self._watch).create(deed)
+            await Making(charge, spec, keys, plugin, self._watch, self._workshop.keys).create(deed)
 
     def _begin(self, charge: Charge, deed: Deed, work: Callable[[Deed], Awaitable[None]]) -> Deed:
         assert self._group is not None

@@ -5,7 +5,9 @@
     the order counts as taken when the machine shows, and Create goes on <───┘
 
 Whatever the driver notes on the way is written down here at once. Our own driver can be told again to make what it has
-begun, and continues; with any other, what a broken-off Create left is taken as it is, or cleared away.
+begun, and continues; with any other, what a broken-off Create left is taken as it is, or cleared away. A Create that was
+refused is looked after: where it left nothing, it counts as never begun, so that what others make under the name later
+is not taken for this machine's (`plugin_proof`).
 
 Harvester learns the address of a bridged VM from its guest agent alone, and no driver adds that; so the document that a
 Harvester driver is handed brings it.
@@ -20,16 +22,23 @@ from typing import Any
 
 from windrow.cloudinit.agent import lend_agent
 from windrow.formats.json import dumps
-from windrow.machines.plugin_access import Keys
-from windrow.machines.plugin_charges import Charge, Deed, write_private
+from windrow.machines.plugin_access import KeyRing, Keys
+from windrow.machines.plugin_charges import ACCOUNT, Charge, Deed, write_private
 from windrow.machines.plugin_flags import plan_flags
 from windrow.machines.plugin_memory import Seal
+from windrow.machines.plugin_proof import SEEN_UID, find_standing, stands
 from windrow.machines.plugin_sight import Glimpse, look
 from windrow.machines.plugin_watch import Watch
 from windrow.machines.plugin_words import says_nothing, says_taken
 from windrow.machines.plugin_workshop import is_ours
 from windrow.machines.plugins import DriverSaid, Plugin, PluginError
-from windrow.machines.port import HARVESTER, MachineRefused, MachineSpec, planned_memory
+from windrow.machines.port import (
+    HARVESTER,
+    InfrastructureUnknown,
+    MachineRefused,
+    MachineSpec,
+    planned_memory,
+)
 from windrow.nodedriver.configuration import read_fields
 from windrow.nodedriver.plans import planned_claims
 from windrow.nodedriver.stored import read_memory
@@ -48,6 +57,7 @@ class Making:
     keys: Keys
     plugin: Plugin
     watch: Watch
+    ring: KeyRing
 
     async def check(self) -> None:
         """Raises MachineRefused, and what the driver says."""
@@ -57,9 +67,9 @@ class Making:
     async def create(self, deed: Deed) -> None:
         """Raises MachineRefused, and what the driver says. `deed` is told when the infrastructure has taken it."""
         ours = await is_ours(self.plugin)
-        if self.charge.begun and not ours and await self._take_up(deed):
-            return
         try:
+            if not ours and (self.charge.begun or self.charge.is_in_doubt) and await self._take_up(deed):
+                return
             await self.check()
             await self._note(begun=True)
             await self._make(deed, ours=ours)
@@ -89,13 +99,22 @@ class Making:
     def _seal(self) -> Seal:
         return replace(self.charge.seal(self.keys.fields), document=_document(self.spec))
 
+    async def draft(self) -> dict[str, Any]:
+        """What the driver holds of the machine before it makes it. Raises MachineRefused, and what the driver says."""
+        await self._set_up()
+        return self.charge.seal(self.keys.fields).close(await self.plugin.get_memory())
+
     async def _take_up(self, deed: Deed) -> bool:
-        """An earlier Create was broken off. What runs or starts is taken; anything else of it is cleared away.
+        """An earlier Create was broken off, or may have been. What runs or starts is taken; anything else of it is
+        cleared away. Raises InfrastructureUnknown where nobody can tell what is there.
 
         Nobody was told of that machine yet, so nothing can be lost with it.
         """
         charge = self.charge
         await self._set_config(charge.memory)
+        if not await stands(self.ring, charge, self.keys, self.plugin):
+            charge.note(charge.memory, begun=False)
+            return False
         try:
             glimpse = await look(self.plugin, charge)
         except DriverSaid as said:
@@ -104,7 +123,7 @@ class Making:
             glimpse = None
         if glimpse is not None and glimpse.is_taken:
             log.info("%s stands already; it is taken as it is", charge.name)
-            charge.note({**charge.memory, "WindrowVMUID": charge.stand_in})
+            await self._note(begun=True, vm_uid=charge.stand_in)
             deed.take(charge.memory)
             self.watch.show(charge, glimpse)
             return True
@@ -115,6 +134,20 @@ class Making:
                 raise
         charge.note(charge.memory, begun=False)
         return False
+
+    async def _settle(self) -> None:
+        """Create was refused: see whether it left anything. Where that cannot be seen, it may have."""
+        charge = self.charge
+        await self._note()
+        try:
+            standing, _ = await find_standing(self.ring, charge)
+            if standing == "unasked" and (await look(self.plugin, charge)).sighting.presence == "missing":
+                standing = "absent"
+        except (DriverSaid, PluginError, InfrastructureUnknown) as error:
+            log.info("whether the refused Create of %s left anything cannot be seen: %s", charge.name, error)
+            return
+        if standing == "absent":
+            charge.note(charge.memory, begun=False)
 
     async def _make(self, deed: Deed, *, ours: bool) -> None:
         charge = self.charge
@@ -132,6 +165,8 @@ class Making:
             if says_taken(said.text, charge.name) and not deed.is_settled:
                 # Somebody else's: what was not made here must never be removed from here.
                 charge.note(charge.memory, begun=False)
+            elif not ours and not deed.is_settled:
+                await self._settle()
             elif not ours:
                 await self._note()
             raise
@@ -161,6 +196,8 @@ class Making:
             **_marks(self.spec),
             "MachineName": self.spec.name,
             "WindrowHarvesterUID": self.keys.identity,
+            ACCOUNT: self.keys.account,
+            SEEN_UID: charge.memory.get(SEEN_UID) or (await self._seen_uid() if vm_uid else ""),
             "WindrowVMUID": memory.get("WindrowVMUID") or vm_uid or charge.memory.get("WindrowVMUID"),
             "WindrowClaims": charge.memory.get("WindrowClaims"),
         }
@@ -169,7 +206,17 @@ class Making:
             memory.pop("WindrowClaims", None)  # it names its disks as it likes
         elif not memory.get("WindrowClaims"):
             memory["WindrowClaims"] = list(planned_claims(read_memory(memory)))
+        charge.is_elsewhere = False
         charge.note(memory, begun=begun)
+
+    async def _seen_uid(self) -> str:
+        if await is_ours(self.plugin):
+            return ""
+        try:
+            return (await find_standing(self.ring, self.charge))[1]
+        except InfrastructureUnknown as error:
+            log.info("the VM %s cannot be seen, so its uid is not known: %s", self.charge.name, error)
+            return ""
 
 
 def _document(spec: MachineSpec) -> str:

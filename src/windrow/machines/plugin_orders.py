@@ -11,11 +11,12 @@ from typing import Any
 from windrow.formats.json import dumps
 from windrow.machines.plugin_access import Keys
 from windrow.machines.plugin_charges import Charge, Deed
+from windrow.machines.plugin_proof import other_account, stands
 from windrow.machines.plugin_sight import Glimpse, look
 from windrow.machines.plugin_watch import Watch
 from windrow.machines.plugin_words import says_gone
 from windrow.machines.plugin_workshop import Workshop, is_ours
-from windrow.machines.plugins import DriverSaid
+from windrow.machines.plugins import DriverSaid, Plugin
 from windrow.machines.port import MachineRefused, Power, Problem
 from windrow.wire import dockermachine as wire
 
@@ -47,6 +48,8 @@ class Orders:
             self.watch.show(charge, glimpse)
             before = glimpse.sighting
             if before.presence == "missing":
+                if not keys.opens(charge.account):
+                    raise other_account(charge)
                 raise MachineRefused([_not_there(charge, before.because)])
             if before.state in _SO_ALREADY[wanted]:
                 return deed.take(charge.memory)
@@ -81,22 +84,25 @@ class Orders:
         ):
             ours = await is_ours(plugin)
             because = f"driver {charge.driver} has made no {charge.name}"
-            if ours or charge.was_made or charge.begun:
+            if ours or charge.was_made or charge.begun or charge.is_in_doubt:
                 memory = _with_volumes(charge, volumes, ours=ours)
                 await plugin.set_config(dumps(charge.seal(keys.fields).open(memory)))
-
-                async def seen(glimpse: Glimpse) -> None:
-                    if glimpse.sighting.state == "deleting":
-                        deed.take(charge.memory)
-
-                try:
-                    await self.watch.call(charge, plugin, "Remove", seen)
-                except DriverSaid as said:
-                    if not says_gone(said.text, charge.name):
-                        raise
-                because = f"driver {charge.driver} has removed {charge.name}"
+                if ours or await stands(self.workshop.keys, charge, keys, plugin):
+                    await self._remove(charge, plugin, deed)
+                    because = f"driver {charge.driver} has removed {charge.name}"
             deed.take(charge.memory)
             self.watch.end(charge, because)
+
+    async def _remove(self, charge: Charge, plugin: Plugin, deed: Deed) -> None:
+        async def seen(glimpse: Glimpse) -> None:
+            if glimpse.sighting.state == "deleting":
+                deed.take(charge.memory)
+
+        try:
+            await self.watch.call(charge, plugin, "Remove", seen)
+        except DriverSaid as said:
+            if not says_gone(said.text, charge.name, charge.driver):
+                raise
 
 
 def _not_there(charge: Charge, because: str) -> Problem:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from windrow.machines.board import Board, dated
-from windrow.machines.plugin_charges import Charge
+from windrow.machines.plugin_charges import ACCOUNT, Charge
+from windrow.machines.plugin_proof import other_account
 from windrow.machines.plugin_sight import Glimpse, look, mend
 from windrow.machines.plugin_spyglass import Spyglasses
 from windrow.machines.plugin_workshop import Workshop, explained
@@ -65,8 +66,9 @@ class Watch:
             if not charge.seen_by_deed:
                 try:
                     await self._look(charge)
-                except Exception:
+                except Exception as error:
                     log.exception("looking at %s", charge.name)
+                    self.tell_unknown(charge, f"it could not be looked at: {type(error).__name__}: {error}")
             await either(self._clock, self._pause(charge), charge.poked)
         if not any(other.credential == charge.credential for other in self.charges.values()):
             await self._spyglasses.put_away(charge.credential)
@@ -87,6 +89,8 @@ class Watch:
         if not glimpse.is_ours:
             before, now = self.board.get(charge.uid), self._clock.now()
             seen = mend(before, seen, now, creating=charge.is_under("create"), trouble=charge.trouble)
+        if seen.presence == "missing" and charge.is_elsewhere:
+            return self.tell_unknown(charge, str(other_account(charge)))
         if seen.presence == "missing" and charge.is_under("remove"):
             return None  # what it left behind is still being cleared away
         if seen.presence == "missing" and not (charge.was_made or charge.ended):
@@ -95,6 +99,9 @@ class Watch:
         if seen.presence == "missing" and charge.ended and not charge.is_under():
             self._forget(charge)
         return None
+
+    def has_ended(self, uid: str) -> bool:
+        return uid in self._ended
 
     def end(self, charge: Charge, because: str) -> None:
         """The machine is gone for certain: its last sighting stays for a while, the rest goes."""
@@ -144,11 +151,16 @@ class Watch:
         if not (charge.was_made or charge.begun or charge.ended):
             return None  # nothing was made yet
         try:
-            glimpse = await self._spyglasses.look(charge, await self._workshop.unlock(charge))
+            keys = await self._workshop.unlock(charge)
+            glimpse = await self._spyglasses.look(charge, keys)
         except InfrastructureUnknown as unknown:
             return self.tell_unknown(charge, str(unknown))
         except (DriverSaid, PluginError) as error:
             return self.tell_unknown(charge, str(explained(error, charge)))
+        if charge.was_made and glimpse.sighting.presence == "present" and keys.account != charge.account:
+            # The machine itself proves where this credential leads.
+            charge.note({**charge.memory, ACCOUNT: keys.account})
+            charge.is_elsewhere = False
         return self.show(charge, glimpse)
 
     def _pause(self, charge: Charge) -> timedelta:

@@ -60,7 +60,9 @@ class Workshop:
     async def unlock(self, charge: Charge, memory: Memory | None = None) -> Keys:
         """The credential, which must lead to where `memory` says that the machine is. Raises InfrastructureUnknown."""
         recorded = str((memory or {}).get("WindrowHarvesterUID") or charge.recorded)
-        return await self.keys.get(charge.driver, charge.credential, recorded)
+        keys = await self.keys.get(charge.driver, charge.credential, recorded)
+        charge.is_elsewhere = not keys.opens(charge.account)
+        return keys
 
 
 def explained(error: DriverSaid | PluginError, charge: Charge) -> InfrastructureUnknown | MachineRefused:

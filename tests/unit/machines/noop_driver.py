@@ -2,7 +2,8 @@
 
 It has a flag of every kind and one for user data, keeps its own words and its own config keys, and knows nothing of
 Windrow. `token` is its secret; "wrong" is a wrong one. A world may hold `delay` (seconds that a Create takes) and
-`broken` (what every call but the local ones then says).
+`broken` (what every call but the local ones then says), `refuses` (Create makes nothing), `stillborn` (it makes one
+that never runs) and `by_name` (machines are found by their names, not by the ids that were noted).
 """
 
 from __future__ import annotations
@@ -50,7 +51,12 @@ class Noop:
             self.path.write_text(json.dumps(world))
 
     def mine(self, world: dict[str, Any]) -> dict[str, Any]:
-        machine = world["machines"].get(self.config["InstanceId"])
+        found = self.config["InstanceId"]
+        if world.get("by_name"):
+            names = {each["config"]["MachineName"]: key for key, each in world["machines"].items()}
+            found = names.get(self.config["MachineName"], "")
+            self.config["InstanceId"] = found
+        machine = world["machines"].get(found)
         if machine is None:
             raise Refusal(f"machine {self.config['MachineName']} was not found")
         return machine  # type: ignore[no-any-return]
@@ -83,6 +89,8 @@ class Noop:
     def create(self, _: Any) -> None:
         document = Path(self.config["UserDataFile"]).read_text()
         with self.world() as world:
+            if world.get("refuses"):
+                raise Refusal("no quota for another machine")
             self.config["InstanceId"] = f"i-{len(world['made'])}"
             world["made"].append(self.config["MachineName"])
             delay, stillborn = world.get("delay", 0), world.get("stillborn")
@@ -99,6 +107,8 @@ class Noop:
 
     def remove(self, _: Any) -> None:
         with self.world() as world:
+            if world.get("by_name"):
+                self.mine(world)
             world["machines"].pop(self.config["InstanceId"], None)
 
     def turn(self, state: int) -> None:

@@ -57,10 +57,11 @@ class Country:
         self.path = folder / "world.json"
         self.change(machines={}, made=[])
         self.token = TOKEN
+        self.said: dict[str, str] = {}  # further fields of the credential
         self.binary: Path | None = noop_driver(folder)
         self.machines = self.a_host()
 
-    def a_host(self, pace: Pace = FAST) -> PluginMachines:
+    def a_host(self, pace: Pace = FAST, state: str = "state") -> PluginMachines:
         async def no_kubeconfig(credential: str) -> str:
             raise AssertionError("a foreign driver has no kubeconfig")
 
@@ -68,13 +69,13 @@ class Country:
             assert (driver, credential) == ("noop", CREDENTIAL)
             if not self.token:
                 raise LookupError("there is no such Secret")
-            return {"token": self.token}
+            return {"token": self.token, **self.said}
 
         return PluginMachines(
             lambda driver: self.binary if driver == "noop" else None,
             no_kubeconfig,
             fields,
-            self.folder / "state",
+            self.folder / state,
             SystemClock(),
             Chance(1),
             env={"PATH": os.environ["PATH"], "NOOP_WORLD": str(self.path)},
@@ -432,6 +433,167 @@ async def test_what_was_begun_and_does_not_run_is_cleared_away_and_made_anew(cou
     await country.machines.ensure(a_spec(), None)
     await seen(country.machines, lambda s: s.state == "running")
     assert country.vms() == ["m-1"]
+
+
+async def test_a_refused_create_that_left_nothing_counts_as_never_begun(country: Country) -> None:
+    country.change(refuses=True)
+    with pytest.raises(MachineRefused, match="no quota"):
+        await country.machines.ensure(a_spec(), None)
+    kept = json.loads((country.folder / "state" / "uid-1" / "memory.json").read_text())
+    assert kept["begun"] is False
+
+    # What takes the name now is not this machine's.
+    country.change(refuses=False, machines={"": {"config": {"MachineName": "m-1"}, "state": wire.RUNNING}})
+    await country.machines.remove(kept["memory"], frozenset())
+    await seen(country.machines, lambda s: s.presence == "missing")
+    assert country.vms() == ["m-1"]
+
+
+async def test_a_plan_holds_what_the_driver_needs_and_no_secret(country: Country) -> None:
+    planned = await country.machines.plan(a_spec(region="south"))
+    assert (planned["Region"], planned["MachineName"]) == ("south", "m-1")
+    assert not planned.get("WindrowVMUID")
+    assert TOKEN not in json.dumps(dict(planned))
+    assert country.read()["made"] == []
+
+
+async def test_a_machine_planned_here_and_not_begun_may_be_made_and_removed(tmp_path: Path) -> None:
+    country = Country(tmp_path)
+    async with running(country.machines):
+        planned = await country.machines.plan(a_spec())
+        other = await country.machines.plan(a_spec("m-2", "uid-2"))
+    country.machines = country.a_host()
+    async with running(country.machines):
+        await country.machines.ensure(a_spec(), planned)
+        assert country.vms() == ["m-1"]
+        await country.machines.remove(other, frozenset())
+        await seen(country.machines, lambda s: s.presence == "missing", "uid-2")
+        await country.machines.remove(other, frozenset())
+
+
+async def test_what_another_node_may_have_begun_is_neither_missing_nor_made_again(tmp_path: Path) -> None:
+    country = Country(tmp_path)
+    country.change(delay=60)
+    async with running(country.machines):
+        planned = await country.machines.plan(a_spec())
+        await country.machines.ensure(a_spec(), planned)
+    elsewhere = country.a_host(state="other")
+    async with running(elsewhere):
+        for order in (elsewhere.ensure(a_spec(), planned), elsewhere.remove(planned, frozenset())):
+            with pytest.raises(
+                InfrastructureUnknown, match=r"not known whether .* m-1.* look for m-1 in the account"
+            ):
+                await order
+        assert not [s for s in elsewhere.sightings().values() if s.presence == "missing"]
+    assert country.read()["made"] == ["m-1"]
+    assert country.vms() == ["m-1"]
+
+
+async def test_what_another_node_began_is_taken_up_and_removed_where_the_driver_knows_names(
+    tmp_path: Path,
+) -> None:
+    country = Country(tmp_path)
+    country.change(by_name=True)
+    async with running(country.machines):
+        planned = await country.machines.plan(a_spec())
+        await country.machines.ensure(a_spec(), planned)
+        planned_two = await country.machines.plan(a_spec("m-2", "uid-2"))
+        await country.machines.ensure(a_spec("m-2", "uid-2"), planned_two)
+    elsewhere = country.a_host(state="other")
+    async with running(elsewhere):
+        assert (await elsewhere.ensure(a_spec(), planned))["WindrowVMUID"]
+        assert country.read()["made"] == ["m-1", "m-2"]
+        await elsewhere.remove(planned_two, frozenset())
+        await seen(elsewhere, lambda s: s.presence == "missing", "uid-2")
+    assert country.vms() == ["m-1"]
+
+
+@pytest.mark.parametrize("kept", ["", "{", '{"begun": true}', '{"memory": {}, "begun": 1}'])
+async def test_a_note_that_cannot_be_read_proves_nothing(tmp_path: Path, kept: str) -> None:
+    country = Country(tmp_path)
+    async with running(country.machines):
+        planned = await country.machines.plan(a_spec())
+        await country.machines.ensure(a_spec(), planned)
+    (tmp_path / "state" / "uid-1" / "memory.json").write_text(kept)
+    again = country.a_host()
+    async with running(again):
+        with pytest.raises(InfrastructureUnknown, match="m-1"):
+            await again.remove(planned, frozenset())
+    assert country.vms() == ["m-1"]
+
+
+async def test_a_note_is_on_the_disk_before_the_driver_makes_anything(
+    country: Country, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    sync = os.fsync
+
+    def spy(number: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{number}"))
+        assert country.read()["made"] == []
+        sync(number)
+
+    planned = await country.machines.plan(a_spec())
+    monkeypatch.setattr(os, "fsync", spy)
+    country.change(refuses=True)
+    with pytest.raises(MachineRefused):
+        await country.machines.ensure(a_spec(), planned)
+    place = country.folder / "state" / "uid-1"
+    assert {f"{place}/memory.json.new", str(place), str(place.parent)} <= set(synced)
+
+
+async def test_a_credential_of_another_account_proves_no_absence(country: Country) -> None:
+    memory = await born(country)
+    kept = country.read()["machines"]
+    country.token = "t0ken-of-another-account"
+    country.change(machines={})
+
+    sighting = await seen(country.machines, lambda s: s.presence != "present")
+    assert sighting.presence == "unknown"
+    assert f"noopcredentialConfig-windrowSameAccountAs: {memory['WindrowAccount']}" in sighting.because
+    for order in (country.machines.remove(memory, frozenset()), country.machines.power(memory, Power.ON)):
+        with pytest.raises(InfrastructureUnknown, match="perhaps to another account"):
+            await order
+
+    country.token = TOKEN
+    country.change(machines=kept)
+    await seen(country.machines, lambda s: s.presence == "present")
+    await country.machines.remove(memory, frozenset())
+    assert country.vms() == []
+
+
+async def test_a_credential_may_say_that_it_opens_the_same_account(country: Country) -> None:
+    memory = await born(country)
+    country.token = "t0ken-of-the-morrow"
+    country.said = {"windrowSameAccountAs": f"x, {memory['WindrowAccount']}"}
+    country.change(machines={})
+    assert (await seen(country.machines, lambda s: s.presence != "present")).presence == "missing"
+    await country.machines.remove(memory, frozenset())
+
+
+async def test_a_machine_that_is_seen_through_a_new_credential_proves_its_account(country: Country) -> None:
+    memory = await born(country)
+    country.token = "t0ken-of-the-morrow"
+    note = country.folder / "state" / "uid-1" / "memory.json"
+    for _ in range(400):
+        if json.loads(note.read_text())["memory"]["WindrowAccount"] != memory["WindrowAccount"]:
+            break
+        await asyncio.sleep(0.05)
+    country.change(machines={})
+    assert (await seen(country.machines, lambda s: s.presence != "present")).presence == "missing"
+
+
+async def test_a_look_that_fails_of_itself_leaves_no_old_sighting(
+    country: Country, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await born(country)
+
+    async def broken(*_: Any) -> Any:
+        raise RuntimeError("the spyglass is broken")
+
+    monkeypatch.setattr("windrow.machines.plugin_spyglass.Spyglasses.look", broken)
+    sighting = await seen(country.machines, lambda s: s.presence == "unknown")
+    assert "RuntimeError: the spyglass is broken" in sighting.because
 
 
 async def test_a_machine_known_from_the_ledger_is_seen_after_a_restart(tmp_path: Path) -> None:
