@@ -110,7 +110,11 @@ class Store:
     # -- programs ----------------------------------------------------------------------------------------------------
 
     def install(self, digest: str, owner: str, url: str) -> Stored:
-        """Unpack the download into its place. May be repeated. Raises Fault; a download that changed is removed."""
+        """Unpack the download into its place. May be repeated. Raises Fault; a download that changed is removed.
+
+        A program that is not packed has its name from the URL. Whoever installed it first has it under that name, and
+        keeps it so: under another one it is refused.
+        """
         source = self._downloads / digest
         partial = self._installed / f".{digest}.{_safe(owner)}{PARTIAL}"
         with _told():
@@ -121,7 +125,10 @@ class Store:
             _remove(partial)
             partial.mkdir(mode=0o700)
             try:
-                self._fill(partial, source, digest, list(urls))
+                name = self._fill(partial, source, digest, list(urls))
+                if (before := self._name(digest)) not in ("", name):
+                    source.unlink()
+                    raise _named_already(before, name)
                 self._swap(partial, self._installed / digest)
             finally:
                 _remove(partial)
@@ -133,7 +140,8 @@ class Store:
             )
         return stored
 
-    def _fill(self, place: Path, source: Path, digest: str, urls: list[str]) -> None:
+    def _fill(self, place: Path, source: Path, digest: str, urls: list[str]) -> str:
+        """Make a driver's directory; returns the driver's name."""
         fresh = place / "program"
         with fresh.open("w+b") as file:
             name = extract(source, urls[-1], file, self._platform, self._limits)
@@ -145,6 +153,7 @@ class Store:
             file.write(dumps(record))
             _write_through(file)
         _sync(place)
+        return name
 
     def _swap(self, fresh: Path, place: Path) -> None:
         # A directory cannot replace one that is not empty. Between the two steps the driver is absent, and the
@@ -206,6 +215,21 @@ class Store:
     def _urls(self, digest: str) -> tuple[str, ...]:
         stored = self.find(digest)
         return stored.urls if stored is not None else ()
+
+    def _name(self, digest: str) -> str:
+        """Under which name it was installed, whatever became of the program since; "" where no record tells."""
+        try:
+            return str(loads((self._installed / digest / RECORD).read_bytes())["name"])
+        except (OSError, NotJson, LookupError, TypeError):
+            return ""
+
+
+def _named_already(before: str, name: str) -> Fault:
+    return Fault(
+        f"the same file is installed as driver {before}, and its URL calls it {name}",
+        f"serve it under a name that starts with {PREFIX}{before}",
+        "NameTaken",
+    )
 
 
 def mismatch(found: str, wanted: str) -> Fault:

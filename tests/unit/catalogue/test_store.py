@@ -85,6 +85,25 @@ def test_each_url_that_delivered_it_is_recorded(store: Store):
     assert stored.name == "noop"
 
 
+@pytest.mark.parametrize("touched", [lambda path: None, Path.unlink])
+def test_a_program_keeps_the_name_it_was_installed_under(
+    store: Store, tmp_path: Path, touched: Callable[[Path], None]
+):
+    program, folder = an_elf(b"1"), "https://files.example/docker-machine-driver-"
+    path = installed(store, program, f"{folder}noop")
+    touched(path)
+
+    with pytest.raises(Fault) as caught:
+        installed(store, program, f"{folder}other-amd64")
+    assert str(caught.value) == (
+        "the same file is installed as driver noop, and its URL calls it other; "
+        "serve it under a name that starts with docker-machine-driver-noop"
+    )
+    assert not store.has_download(sha256(program))
+    assert installed(store, program, f"{folder}noop_v2") == path
+    assert store.proven(sha256(program)) == path
+
+
 def test_a_download_that_was_changed_on_disk_is_not_unpacked(store: Store, tmp_path: Path):
     receive(store)
     (tmp_path / "downloads" / DIGEST).write_bytes(a_driver(b"evil"))
