@@ -6,9 +6,10 @@ Harvester can be asked, the machines are checked there as before they are create
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 from windrow.assembly.clock import SystemClock
@@ -27,9 +28,10 @@ from windrow.clusters.reading import (
     read_cluster,
     read_options,
 )
-from windrow.kube.errors import NotFound, Unreachable
+from windrow.kube.errors import KubeError, NotFound, Unreachable
 from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import Raw, name_of, namespace_of
+from windrow.kube.refs import SECRET
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Machines, MachineSpec, Problem
 from windrow.nodedriver.configuration import read_fields
 from windrow.nodedriver.options import BY_FIELD
@@ -38,12 +40,16 @@ from windrow.values.chance import Chance
 
 CREDENTIAL_FIELD = "cloudCredentialSecretName"
 
+# A driver and the `namespace:name` of a credential -> its fields, where the management API can be asked.
+ReadFields = Callable[[str, str], Awaitable[Mapping[str, str]]]
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What is wrong with one cluster, or with a HarvesterConfig that no cluster of the manifest names.
 
-    `asked` says whether Harvester was asked about all of it; `unasked` why not, where no problem says so.
+    `asked` says whether Harvester was asked about all of it; `unasked` why not, where no problem says so. `strange`
+    are the kinds of other drivers, with the pools that name them: nobody was asked about these.
     """
 
     namespace: str
@@ -52,6 +58,7 @@ class Verdict:
     unasked: str = ""
     asked: bool = False
     kind: str = "Cluster"
+    strange: tuple[str, ...] = ()
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -67,6 +74,7 @@ async def run(documents: Sequence[Raw], manager: Access | None, harvester: str =
     if manager is None and not harvester:
         return await check(documents)
     from windrow.assembly.embedded import read_credential
+    from windrow.assembly.machinery import read_fields as read_credential_fields
     from windrow.machines.direct import DirectMachines
 
     clock = SystemClock()
@@ -91,7 +99,14 @@ async def run(documents: Sequence[Raw], manager: Access | None, harvester: str =
             return await read_credential(api, name)
 
         machines = DirectMachines(credential, sockets.dial, clock, Chance())
-        return await check(documents, configs, machines, one_for_all=bool(harvester), judge_kind=judge_kind)
+        return await check(
+            documents,
+            configs,
+            machines,
+            one_for_all=bool(harvester),
+            judge_kind=judge_kind,
+            fields_of=partial(read_credential_fields, api) if api is not None else None,
+        )
 
 
 async def look_up(api: Client, documents: Sequence[Raw]) -> tuple[list[Raw], JudgeKind]:
@@ -131,10 +146,12 @@ async def check(
     *,
     one_for_all: bool = False,
     judge_kind: JudgeKind = presume_driver,
+    fields_of: ReadFields | None = None,
 ) -> list[Verdict]:
     """A verdict for each Cluster in `documents`. `configs` are machine configs that exist already; those in the
     documents come first. Without `machines`, Harvester is not asked; `one_for_all` says that it answers to any
-    credential. Configs of other kinds than HarvesterConfig are their drivers' to judge."""
+    credential. Configs of other kinds than HarvesterConfig are their drivers' to judge; of these the credential is
+    looked for with `fields_of`, unless it is among the documents."""
     own = [raw for raw in documents if _is_config(raw)]
     places = {_place(raw) for raw in own}
     others = [raw for raw in configs if _place(raw) not in places]
@@ -143,7 +160,8 @@ async def check(
         reading = read_cluster(raw, [*own, *others], judge_kind)
         named |= {(pool.kind, reading.cluster.namespace, pool.config) for pool in reading.cluster.pools}
         verdict = Verdict(reading.cluster.namespace, reading.cluster.name, reading.problems, unasked)
-        verdicts.append(await _judged(verdict, reading.cluster, [*own, *others], machines, one_for_all))
+        verdict = await _judged(verdict, reading.cluster, [*own, *others], machines, one_for_all)
+        verdicts.append(await _look_for_credentials(verdict, reading.cluster, documents, fields_of))
     for raw in own:
         if kind_of(raw) == HARVESTER_CONFIG.kind and _place(raw) not in named:
             problems = [*_strange_fields(raw), *_judge_options(read_options(raw), "machine")]
@@ -190,9 +208,39 @@ async def _judged(
     return replace(verdict, problems=tuple(dict.fromkeys(problems)), unasked=reason, asked=asked)
 
 
+async def _look_for_credentials(
+    verdict: Verdict, cluster: Cluster, documents: Sequence[Raw], fields_of: ReadFields | None
+) -> Verdict:
+    """The verdict with what can be said of pools of other drivers: their kinds, and whether there is a credential."""
+    groups: dict[tuple[str, str, str], list[Pool]] = {}
+    for pool in cluster.pools:
+        if pool.kind != HARVESTER_CONFIG.kind:
+            groups.setdefault((pool.kind, pool.driver, pool.credential), []).append(pool)
+    if not groups:
+        return verdict
+    own = {f"{namespace_of(raw)}:{name_of(raw)}" for raw in documents if raw.get("kind") == SECRET.kind}
+    strange, problems = [], list(verdict.problems)
+    for (kind, driver, credential), pools in groups.items():
+        strange.append(f"{kind} ({_said(pools)})")
+        if fields_of is None or not driver or credential in own or ":" not in credential:
+            continue
+        try:
+            await fields_of(driver, credential)
+        except KubeError as error:
+            fact = f"{kind} ({_said(pools)}): credential {credential} cannot be read: {error}"
+            cure = f"create this Secret, with a key {driver}credentialConfig-FIELD for each field"
+            problems.append(Problem(fact, cure, CREDENTIAL_FIELD))
+    only_strange = all(pool.kind != HARVESTER_CONFIG.kind for pool in cluster.pools)
+    unasked = "" if only_strange else verdict.unasked
+    return replace(verdict, problems=tuple(problems), unasked=unasked, asked=False, strange=tuple(strange))
+
+
 def _label(pools: Sequence[Pool]) -> str:
-    names = ", ".join(pool.name for pool in pools)
-    return f"HarvesterConfig {pools[0].config} (pool{'s' * (len(pools) > 1)} {names})"
+    return f"HarvesterConfig {pools[0].config} ({_said(pools)})"
+
+
+def _said(pools: Sequence[Pool]) -> str:
+    return f"pool{'s' * (len(pools) > 1)} {', '.join(pool.name for pool in pools)}"
 
 
 def _labelled(problems: Iterable[Problem], label: str) -> list[Problem]:

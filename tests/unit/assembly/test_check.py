@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from windrow.assembly.check import Verdict, check
+from windrow.kube.errors import NotFound
 from windrow.machines.memory import MemoryMachines
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, MachineSpec, Problem
 
@@ -139,6 +140,47 @@ async def test_harvester_is_not_asked_with_a_credential_that_was_found_wrong_alr
 
     assert facts(verdict) == ["spec.cloudCredentialSecretName is 'x'"]
     assert not verdict.asked
+
+
+def of_another_driver(*, beside: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """A cluster whose pool `w` names the kind NoopConfig, and its configs; pools in `beside` are Harvester's."""
+    foreign = cluster("w", *beside)
+    foreign["spec"]["rkeConfig"]["machinePools"][0]["machineConfigRef"] = {
+        "kind": "NoopConfig",
+        "name": "nc-w",
+    }
+    made = {**config(), "kind": "NoopConfig", "diskInfo": "whatever"}
+    return [foreign, made, *(config(f"nc-{pool}") for pool in beside)]
+
+
+async def test_a_pool_of_another_driver_is_not_called_asked_about():
+    (alone,) = await check(of_another_driver(), machines=Harvester([]))
+    (mixed,) = await check(of_another_driver(beside=("h",)))
+
+    assert (alone.asked, alone.strange, alone.unasked) == (False, ("NoopConfig (pool w)",), "")
+    assert (mixed.asked, mixed.strange, mixed.unasked) == (
+        False,
+        ("NoopConfig (pool w)",),
+        "no Harvester was named",
+    )
+
+
+async def test_the_credential_of_another_driver_is_looked_for_where_there_is_a_manager():
+    asked = []
+
+    async def nothing(driver: str, credential: str) -> dict[str, str]:
+        asked.append((driver, credential))
+        raise NotFound('secrets "b" not found')
+
+    (verdict,) = await check(of_another_driver(), fields_of=nothing)
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "a", "name": "b"}}
+    (brought,) = await check([secret, *of_another_driver()], fields_of=nothing)
+
+    assert asked == [("noop", "a:b")]
+    assert facts(verdict) == [
+        'NoopConfig (pool w): credential a:b cannot be read: secrets "b" not found',
+    ]
+    assert facts(brought) == []
 
 
 async def test_the_kind_of_another_driver_is_presumed_to_be_given_where_nobody_can_be_asked():

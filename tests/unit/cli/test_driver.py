@@ -378,7 +378,7 @@ kind: Cluster
 metadata: {name: orchard, namespace: fleet-default}
 spec:
   kubernetesVersion: v1.34.7+rke2r1
-  cloudCredentialSecretName: cattle-global-data:cc-noop
+  cloudCredentialSecretName: fleet-default:cc-noop
   rkeConfig:
     machinePools:
       - name: servers
@@ -393,19 +393,40 @@ kind: NoopConfig
 metadata: {name: small, namespace: fleet-default}
 userData: hello
 """
+CREDENTIAL = """
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: cc-noop, namespace: fleet-default}
+stringData: {noopcredentialConfig-password: x}
+"""
 
 
 def test_a_cluster_of_another_driver_s_kind_can_be_checked_and_applied(
     windrow: Windrow, added: Shop, tmp_path: Path
 ):
     (tmp_path / "orchard.yaml").write_text(ORCHARD)
+    (tmp_path / "whole.yaml").write_text(ORCHARD + CREDENTIAL)
 
-    checked = windrow("check", "orchard.yaml")
-    applied = windrow("apply", "orchard.yaml")
+    without = windrow("check", "orchard.yaml")
+    whole = windrow("check", "whole.yaml")
+    applied = windrow("apply", "whole.yaml")
+    afterwards = windrow("check", "orchard.yaml")
 
-    assert checked.code == exits.OK, checked.out
+    assert without.code == exits.REFUSED
+    assert "credential fleet-default:cc-noop cannot be read" in " ".join(without.out.split())
+    assert whole.code == exits.OK, whole.out
+    assert (
+        whole.out.splitlines()
+        == afterwards.out.splitlines()
+        == [
+            "fleet-default/orchard  nothing wrong, as far as it was looked at",
+            "Harvester was not asked about NoopConfig (pool servers): another driver makes",
+            "these machines, and judges them then.",
+        ]
+    )
     assert applied.code == exits.OK, applied.err
-    assert applied.out.splitlines()[1:] == [
+    assert applied.out.splitlines()[2:] == [
         "NoopConfig fleet-default/small created",
         "Cluster fleet-default/orchard created",
     ]

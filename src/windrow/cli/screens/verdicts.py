@@ -43,14 +43,21 @@ def render_problems(problems: Sequence[Problem], width: int = 80) -> list[Line]:
     return [part for problem in [*errors, *warnings] for part in _problem(problem, width)]
 
 
-def render_verdict(name: str, problems: Sequence[Problem], unasked: str = "", width: int = 80) -> list[Line]:
-    """One cluster's problems under its name, and the sum of them."""
+def render_verdict(
+    name: str, problems: Sequence[Problem], unasked: str = "", width: int = 80, strange: Sequence[str] = ()
+) -> list[Line]:
+    """One cluster's problems under its name, and the sum of them. `strange` are kinds that nobody was asked about."""
     errors = sum(one.severity == "error" for one in problems)
     warnings = len(problems) - errors
     said = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}" if problems else "nothing wrong"
+    if strange and not problems:
+        said = "nothing wrong, as far as it was looked at"
     head = line((name, "strong"), f"  {said}")
     lines = [head, *render_problems(problems, width)]
     if unasked:
         lines += [line((part, "quiet")) for part in wrap(f"Harvester was not asked: {unasked}.", width)]
         lines.append(line(("→ Add --harvester FILE, or start windrow serve.", "quiet")))
+    for kind in strange:
+        told = f"Harvester was not asked about {kind}: its machines are another driver's to judge."
+        lines += [line((part, "quiet")) for part in wrap(told, width)]
     return lines

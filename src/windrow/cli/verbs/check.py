@@ -2,7 +2,9 @@
 
 The manifest is read as the cluster manager reads it. Then Harvester is asked whether its machines could be made:
 image, networks, storage class, key pair, names. The credential comes from the management API, where one is known,
-or from --harvester. With neither, only the manifest is judged. Exit code 3 means that something is wrong.
+or from --harvester. With neither, only the manifest is judged. Pools of another
+driver's kind are named, since Harvester cannot judge them; where the management API is known, their credential is
+looked for. Exit code 3 means that something is wrong.
 
 Examples:
   windrow check cluster.yaml
@@ -48,7 +50,7 @@ def run(given: argparse.Namespace, edge: Edge) -> int:
     if given.output:
         edge.say(render_data(_all_data(verdicts, strangers), given.output))
     for one in () if given.output else verdicts:
-        say_lines(edge, render_verdict(_called(one), one.problems, one.unasked, edge.width))
+        say_lines(edge, render_verdict(_called(one), one.problems, one.unasked, edge.width, one.strange))
     if strangers:
         raise together(strangers)
     return exits.REFUSED if any(one.errors for one in verdicts) else exits.OK
@@ -90,4 +92,5 @@ def _data(verdict: Verdict) -> dict[str, object]:
         "ok": not verdict.errors,
         "problems": problems,
         "harvesterAsked": verdict.asked,
+        "notJudged": list(verdict.strange),
     }
