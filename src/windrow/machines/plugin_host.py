@@ -18,6 +18,7 @@ from windrow.client.cache import Cache
 from windrow.cloudinit.agent import lend_agent
 from windrow.machines.board import Board
 from windrow.machines.connections import Credentials, Dial
+from windrow.machines.orphans import MARK, succeed, sweep
 from windrow.machines.plugin_access import CredentialFields, KeyRing, Keys
 from windrow.machines.plugin_charges import ACCOUNT, CHECKS, PLANNED, Charge, Deed, clear_up, open_charge
 from windrow.machines.plugin_making import Making
@@ -77,10 +78,11 @@ class PluginMachines:
         patience: Patience | None = None,
     ) -> None:
         self._state, self._chance, self._pace = state, chance, pace or Pace()
+        self._number = chance.uid()
         self._workshop = Workshop(
             binary_of,
             KeyRing(credentials, fields, dial, clock),
-            dict(env),
+            {**env, MARK: self._number},
             tuple(argv),
             patience or Patience(),
             asyncio.Semaphore(at_once),
@@ -96,6 +98,7 @@ class PluginMachines:
         """Carry out orders and keep the sightings current, until cancelled; then no plugin is left."""
         self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
         clear_up(self._state)
+        succeed(self._state, self._number)
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -110,6 +113,7 @@ class PluginMachines:
                 charge.watch = charge.deed = None
             await self._watch.close()
             await self._workshop.keys.close()
+            sweep(self._number)  # what plugins started and did not end
 
     # --- the port -------------------------------------------------------------------------------------------------
 

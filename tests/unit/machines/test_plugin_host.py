@@ -247,6 +247,31 @@ async def test_a_host_that_is_stopped_at_any_moment_leaves_no_process_and_loses_
     assert country.vms() == []
 
 
+async def test_what_a_plugin_started_and_left_ends_with_the_host(tmp_path: Path) -> None:
+    country = Country(tmp_path)
+    country.binary = a_binary(
+        tmp_path,
+        "noop",
+        f"""
+        import os, subprocess
+        child = subprocess.Popen(["/bin/sleep", "300"], start_new_session=True, stdout=subprocess.DEVNULL, stderr=2)
+        open({str(tmp_path / "child")!r}, "w").write(str(child.pid))
+        from tests.unit.machines.noop_driver import main
+        main()
+        """,
+    )
+    async with running(country.machines):
+        await country.machines.check([a_spec()])
+        child = Path("/proc") / (tmp_path / "child").read_text()
+        assert child.exists()
+    for _ in range(50):
+        if not child.exists() or ") Z " in (child / "stat").read_text():
+            break
+        await asyncio.sleep(0.1)
+    else:
+        raise AssertionError("it lives")
+
+
 async def test_an_order_is_taken_while_create_still_runs(country: Country) -> None:
     country.change(delay=3)
     memory = await country.machines.ensure(a_spec(), None)

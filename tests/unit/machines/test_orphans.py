@@ -1,0 +1,51 @@
+"""What a killed host left behind is ended by the next one, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from windrow.machines.orphans import MARK, succeed, sweep
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[bytes]]]:
+    processes: list[subprocess.Popen[bytes]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def a_process(number: str, *, session: bool = False) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        ["/bin/sleep", "300"], env={MARK: number} if number else {}, start_new_session=session
+    )
+
+
+def test_every_process_of_this_host_is_ended_in_whatever_session(
+    started: list[subprocess.Popen[bytes]],
+) -> None:
+    started += [a_process("n-1"), a_process("n-1", session=True)]
+    assert sweep("n-1") == 2
+    assert [process.wait(5) for process in started] == [-9, -9]
+    assert sweep("n-1") == 0
+
+
+def test_processes_of_others_are_left_alone(started: list[subprocess.Popen[bytes]]) -> None:
+    started += [a_process("n-10"), a_process("")]
+    assert sweep("n-1") == 0
+    assert [process.poll() for process in started] == [None, None]
+
+
+def test_a_host_ends_what_the_one_before_it_left(
+    tmp_path: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
+    succeed(tmp_path, "n-1")
+    started += [a_process("n-1"), a_process("n-2")]
+    succeed(tmp_path, "n-2")
+    assert started[0].wait(5) == -9
+    assert started[1].poll() is None
