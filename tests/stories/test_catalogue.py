@@ -8,7 +8,7 @@ import pytest
 from tests.unit.catalogue.files import DRIVER, a_tar_gz, an_elf, sha256
 
 from windrow.catalogue.finding import find_driver, find_refusal
-from windrow.catalogue.kinds import CLUSTER, NODE_DRIVER
+from windrow.catalogue.kinds import CLUSTER, MACHINE, NODE_DRIVER
 from windrow.client.downloads import DownloadFailed
 from windrow.kube.errors import Invalid, NotFound
 from windrow.kube.objects import Raw, new_object
@@ -590,6 +590,46 @@ def test_a_driver_whose_kind_a_cluster_names_is_not_removed_before_the_cluster(t
                 "NoopConfig is used by Cluster fleet-default/orchard; delete it first"
             )
             assert files == room.files_of(FIRST)
+            assert binary is not None
+            assert room.files() == []
+
+    told(story)
+
+
+def a_machine(driver: str) -> Raw:
+    spec = {
+        "clusterName": "orchard",
+        "clusterUID": "c-1",
+        "pool": "a",
+        "roles": ["worker"],
+        "options": {},
+        "driver": driver,
+        "credential": "cattle-global-data:cc-noop",
+        "version": "v1.34.7+rke2r1",
+    }
+    return new_object(MACHINE, f"orchard-a-{driver}", "fleet-default", spec=spec)
+
+
+def test_a_driver_whose_machines_are_left_is_not_removed_before_them(tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path) as room:
+            await room.add()
+            await room.wait()
+            await room.client.create(MACHINE, a_machine("noop"))
+            await room.client.create(MACHINE, a_machine("harvester"))
+            await room.client.create(CLUSTER, a_cluster("HarvesterConfig"))  # its pool has moved to that kind
+            await room.client.delete(NODE_DRIVER.ref("noop"))
+            await room.wait(600)
+            held = await room.condition()
+            assert room.catalogue is not None
+            binary = room.catalogue.binary_of("noop")
+            await room.client.delete(MACHINE.ref("orchard-a-noop", "fleet-default"))
+            await room.wait()
+
+            assert (held.status, held.reason) == ("False", "InUse")
+            assert held.message.startswith(
+                "the driver noop has made Machine fleet-default/orchard-a-noop; wait"
+            )
             assert binary is not None
             assert room.files() == []
 

@@ -7,11 +7,12 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from windrow.catalogue.asking import AskFlags
 from windrow.catalogue.builtin import HARVESTER, BuiltIn, find_changes, fixed_fields, render_builtin
 from windrow.catalogue.faults import Fault
-from windrow.catalogue.kinds import CLUSTER, NODE_DRIVER, machine_config
+from windrow.catalogue.kinds import CLUSTER, MACHINE, NODE_DRIVER, machine_config
 from windrow.catalogue.plan import (
     Activate,
     Claim,
@@ -27,7 +28,7 @@ from windrow.catalogue.plan import (
     next_trouble,
     plan_driver,
 )
-from windrow.catalogue.reading import NodeDriver, read_driver, read_named_kinds
+from windrow.catalogue.reading import NodeDriver, read_driver, read_named_kinds, read_used_driver
 from windrow.catalogue.schemas import kind_of
 from windrow.catalogue.store import Store, Stored
 from windrow.catalogue.supply import Abandoned, Aside, Fetch, Supplier, at_once
@@ -88,6 +89,9 @@ class Catalogue:
         self._users: WatchedCache[frozenset[str]] = WatchedCache(
             api.transport, CLUSTER, "", read_named_kinds, clock, chance
         )
+        self._machines: WatchedCache[str] = WatchedCache(
+            api.transport, MACHINE, "", read_used_driver, clock, chance
+        )
         self.controller: Controller[str] = Controller("node drivers", self.reconcile, clock, chance)
 
     # -- for others ----------------------------------------------------------------------------------------------
@@ -119,11 +123,12 @@ class Catalogue:
         """Work until cancelled. Raises Fault at once where the state directory cannot be used."""
         await self._aside(self._store.open)
         async with asyncio.TaskGroup() as group:
-            for cache in (self._drivers, self._users):
+            for cache in (self._drivers, self._users, self._machines):
                 group.create_task(cache.run(), name=f"watch {cache.kind.plural}")
             self.controller.queue.add(START)
             group.create_task(self._hear_drivers())
-            group.create_task(self._hear_users())
+            for users in (self._users, self._machines):
+                group.create_task(self._hear_users(users))
             group.create_task(self.controller.run(), name="reconcile node drivers")
 
     async def _hear_drivers(self) -> None:
@@ -147,8 +152,8 @@ class Catalogue:
             if self._heard is not None:
                 self._heard(kind)
 
-    async def _hear_users(self) -> None:
-        async for _ in self._users.changes():
+    async def _hear_users(self, users: WatchedCache[Any]) -> None:
+        async for _ in users.changes():
             for one in self._drivers.values():
                 if one.is_deleting:
                     self.controller.queue.add(one.name)
@@ -200,9 +205,10 @@ class Catalogue:
         now = self._clock.now()
         trouble = self._troubles.get(driver.name)
         users = await self._find_users(driver) if driver.is_deleting else ()
+        machines = await self._find_machines(driver) if driver.is_deleting else ()
         configs = await self._find_configs(driver) if driver.is_deleting else ()
         if driver.own_kind or not driver.is_wanted or driver.is_deleting or driver.faults:
-            return Seen(driver, now, users=users, configs=configs, trouble=trouble)
+            return Seen(driver, now, users=users, machines=machines, configs=configs, trouble=trouble)
         stored: Stored | None = await self._aside(lambda: self._look(driver))
         crd, owner, keeps = None, "", False
         if stored is not None:
@@ -239,6 +245,12 @@ class Catalogue:
         if not driver.config_kind:
             return ()
         found = [raw for raw in await self._api.list(CLUSTER) if driver.config_kind in read_named_kinds(raw)]
+        return tuple(sorted(f"{namespace_of(raw)}/{name_of(raw)}" for raw in found))
+
+    async def _find_machines(self, driver: NodeDriver) -> tuple[str, ...]:
+        if not driver.driver_name:
+            return ()
+        found = [raw for raw in await self._api.list(MACHINE) if read_used_driver(raw) == driver.driver_name]
         return tuple(sorted(f"{namespace_of(raw)}/{name_of(raw)}" for raw in found))
 
     async def _find_configs(self, driver: NodeDriver) -> tuple[str, ...]:

@@ -7,8 +7,9 @@ from typing import Any
 from windrow.kube.refs import Kind
 
 NODE_DRIVER = Kind("management.cattle.io", "v3", "NodeDriver", "nodedrivers", namespaced=False)
-# Looked at, to know which drivers are in use. The cluster manager defines it.
+# Looked at, to know which drivers are in use. The cluster manager defines them.
 CLUSTER = Kind("provisioning.cattle.io", "v1", "Cluster", "clusters")
+MACHINE = Kind("windrow.io", "v1alpha1", "Machine", "machines")
 
 
 def machine_config(kind: str) -> Kind:

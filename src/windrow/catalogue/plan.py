@@ -47,6 +47,7 @@ class Seen:
     owner_built_in: bool = False
     keeps_kind: bool = False  # whether somebody else defines that kind, with our knowledge
     users: tuple[str, ...] = ()  # Clusters that name the kind
+    machines: tuple[str, ...] = ()  # Machines that the driver has made, or is making
     configs: tuple[str, ...] = ()  # objects of the kind
     trouble: Trouble | None = None
 
@@ -230,19 +231,36 @@ def _plan_removal(seen: Seen) -> Plan:
     kind = driver.config_kind
     if seen.users:
         return Plan(fault=in_use(kind, seen.users))
+    if seen.machines:
+        return Plan(fault=_still_needed(driver.driver_name, seen.machines))
     because = DELETED + (f"; {kind} stays, because objects of it exist" if seen.configs else "")
     return Plan(Remove(kind, bool(seen.configs), because))
 
 
 def in_use(kind: str, users: tuple[str, ...]) -> Fault:
     """Why a driver cannot go: machines that it made could not be removed any more."""
-    named = ", ".join(users[:3]) + (f" and {len(users) - 3} more" if len(users) > 3 else "")
     several = len(users) > 1
     return Fault(
-        f"{kind} is used by Cluster{'s' * several} {named}",
+        f"{kind} is used by Cluster{'s' * several} {_named(users)}",
         f"delete {'them' if several else 'it'} first; the driver is needed to remove {'their' if several else 'its'} machines",
         "InUse",
     )
+
+
+def _still_needed(driver: str, machines: tuple[str, ...]) -> Fault:
+    """Why it cannot go although no Cluster names its kind any more: pools that moved to another one still lose what
+    they had."""
+    several = len(machines) > 1
+    return Fault(
+        f"the driver {driver} has made Machine{'s' * several} {_named(machines)}",
+        f"wait until {'they are' if several else 'it is'} gone, or delete {'them' if several else 'it'}; "
+        f"the driver is needed to remove {'them' if several else 'it'}",
+        "InUse",
+    )
+
+
+def _named(objects: tuple[str, ...]) -> str:
+    return ", ".join(objects[:3]) + (f" and {len(objects) - 3} more" if len(objects) > 3 else "")
 
 
 # -- later and later ---------------------------------------------------------------------------------------------

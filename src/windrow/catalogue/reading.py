@@ -137,6 +137,11 @@ def read_named_kinds(cluster: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(str(kind or "HarvesterConfig") for kind in named)
 
 
+def read_used_driver(machine: Mapping[str, Any]) -> str:
+    """The node driver that makes a Machine, and is needed to remove it."""
+    return str(dig(machine, "spec", "driver", default="") or "harvester")
+
+
 def show_url(url: str) -> str:
     """The URL for sentences: without a query, which may hold a signature, and without a password."""
     try:

@@ -132,6 +132,10 @@ REFUSED: dict[str, tuple[Seen, Reason]] = {
         seen(a_driver(is_claimed=True, is_deleting=True, status=APPLIED), users=("a/b",)),
         "InUse",
     ),
+    "deleted, and machines of it are left": (
+        seen(a_driver(is_claimed=True, is_deleting=True, status=APPLIED), machines=("a/b-1",)),
+        "InUse",
+    ),
 }
 
 
@@ -169,6 +173,19 @@ def test_who_uses_it_is_named_up_to_three():
         "NoopConfig is used by Clusters ns/a, ns/b, ns/c and 2 more; "
         "delete them first; the driver is needed to remove their machines"
     )
+
+
+def test_machines_that_it_made_are_named_up_to_three():
+    deleted = a_driver(is_claimed=True, is_deleting=True, status=APPLIED)
+
+    def fault(names: str) -> str:
+        return str(plan_driver(seen(deleted, machines=tuple(f"ns/{name}" for name in names))).fault)
+
+    assert fault("a") == (
+        "the driver noop has made Machine ns/a; "
+        "wait until it is gone, or delete it; the driver is needed to remove it"
+    )
+    assert fault("abcde").startswith("the driver noop has made Machines ns/a, ns/b, ns/c and 2 more; wait")
 
 
 def test_reasons_say_what_changed():

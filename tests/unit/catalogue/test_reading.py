@@ -9,6 +9,7 @@ from windrow.catalogue.reading import (
     read_driver,
     read_hints,
     read_named_kinds,
+    read_used_driver,
     show_url,
 )
 from windrow.kube.objects import Raw
@@ -134,3 +135,8 @@ def test_a_pool_without_a_kind_means_harvester():
         "NoopConfig",
     }
     assert read_named_kinds({"spec": {}}) == frozenset()
+
+
+def test_a_machine_that_names_no_driver_is_of_the_one_that_is_built_in():
+    assert read_used_driver({"spec": {"driver": "noop"}}) == "noop"
+    assert read_used_driver({"spec": {}}) == "harvester"
