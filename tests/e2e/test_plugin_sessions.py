@@ -37,6 +37,7 @@ from windrow.formats.json import dumps, loads
 from windrow.kube.kubeconfig import parse_kubeconfig, render_kubeconfig
 from windrow.kube.objects import new_object
 from windrow.kube.refs import SECRET
+from windrow.nodedriver.whereabouts import ANY_HARVESTER
 from windrow.plugin.lifetime import GRACE_S
 from windrow.wire import dockermachine as wire
 from windrow.wire.gob import Boxed, Type
@@ -374,6 +375,20 @@ def test_a_harvester_that_cannot_be_reached_is_no_machine_that_is_gone(desk: Des
                 plugin.call(method)
             assert "not found" not in str(said.value).lower()
     assert site.has_vm(NAME)
+
+
+def test_a_kubeconfig_that_leads_to_another_harvester_does_not_end_the_machine(desk: Desk, site: Site):
+    desk.create()
+    with a_site() as other:
+        desk.saved["KubeConfigContent"] = other.kubeconfig
+        with pytest.raises(Said, match="its VM may still run there"):
+            desk.remove()
+        with pytest.raises(Said, match=r"^(?!.*not found).*its VM may still run there"):
+            desk.status()
+        assert site.has_vm(NAME)
+
+        desk.env = {ANY_HARVESTER: "1"}
+        desk.remove()  # the way on for those who know better
 
 
 def test_without_a_kubeconfig_nothing_is_guessed(desk: Desk, site: Site, tmp_path: Path):

@@ -6,17 +6,22 @@ when its address, certificate or credential does.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 from windrow.harvester.names import CLUSTER_UID, MACHINE_UID
 from windrow.kube import requests
+from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import annotations_of, uid_of
 from windrow.kube.refs import NAMESPACE
 from windrow.kube.requests import Request
 
 IDENTITY = NAMESPACE.ref("kube-system")
 PROVIDER = "harvester://"
+
+# How an identity begins that was taken from the CA.
+BY_CA = "ca-"
 
 
 def ask_identity() -> Request:
@@ -27,6 +32,13 @@ def ask_identity() -> Request:
 def read_identity(raw: Mapping[str, Any]) -> str:
     """The Harvester's identity, from its `kube-system` namespace."""
     return uid_of(raw)
+
+
+def fingerprint(access: Access) -> str:
+    """An identity for those who may not read kube-system, or will not ask: the CA that signs this API is Harvester's
+    own, and as old as it. Only where there is none does the address have to do."""
+    born_with = access.ca.strip() or access.server
+    return f"{BY_CA}{hashlib.sha256(born_with.encode()).hexdigest()[:32]}"
 
 
 def provider_id(vm_uid: str) -> str:

@@ -7,7 +7,6 @@ notices first retires the old connection, and the watches that stand on it end.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 from windrow.client.cache import Cache
 from windrow.client.transport import Transport
 from windrow.harvester.access import explain
-from windrow.harvester.identity import ask_identity, read_identity
+from windrow.harvester.identity import BY_CA, ask_identity, fingerprint, read_identity
 from windrow.kube.errors import Forbidden, KubeError
 from windrow.kube.kubeconfig import Access, BadKubeconfig, parse_kubeconfig
 from windrow.kube.refs import Kind
@@ -29,9 +28,6 @@ R = TypeVar("R")
 
 Credentials = Callable[[str], Awaitable[str]]  # "namespace:name" -> kubeconfig text
 Dial = Callable[[Access], Transport]
-
-# How an identity begins that was taken from the CA.
-BY_CA = "ca-"
 
 log = logging.getLogger(__name__)
 
@@ -123,10 +119,8 @@ class Connection:
 
     @property
     def fingerprint(self) -> str:
-        """An identity for credentials that may not read kube-system: the CA that signs this API is Harvester's own,
-        and as old as it. Only where there is none does the address have to do."""
-        born_with = self.access.ca.strip() or self.access.server
-        return f"{BY_CA}{hashlib.sha256(born_with.encode()).hexdigest()[:32]}"
+        """Its identity as far as the kubeconfig alone tells it."""
+        return fingerprint(self.access)
 
 
 class Connections:

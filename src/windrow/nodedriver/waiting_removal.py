@@ -35,7 +35,7 @@ from windrow.kube.refs import PVC
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.observe import find
 from windrow.nodedriver.ownership import claims_of_others, claims_that_go, unclear, whose
-from windrow.nodedriver.problems import Refused
+from windrow.nodedriver.problems import Problem, Refused
 from windrow.nodedriver.remove import clear_up
 from windrow.nodedriver.steps import Call, Note, Talk
 from windrow.nodedriver.waits import wait_for_removal
@@ -44,14 +44,17 @@ from windrow.nodedriver.waits import wait_for_removal
 _ATTEMPTS = 4
 
 
-def remove_and_wait(configuration: Configuration) -> Talk[None]:
+def remove_and_wait(configuration: Configuration, astray: Problem | None = None) -> Talk[None]:
     """Return when the machine is gone; it may be so already. Raises Refused where nothing tells whose the VM is.
 
-    A VM of this name that is provably another's is not touched: then this machine has none.
+    A VM of this name that is provably another's is not touched: then this machine has none. `astray` says why that
+    would prove nothing here; then it is refused.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             raw = yield from _find_settled(configuration)
+            if raw is None and astray is not None:
+                raise Refused(astray)
             if raw is None:
                 return (yield from _clear_up(configuration))
             return (yield from _delete(configuration, raw))

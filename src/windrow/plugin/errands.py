@@ -13,12 +13,12 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from windrow.kube import sentences
-from windrow.kube.kubeconfig import Access
-from windrow.nodedriver import flags, ssh_access, ssh_keys, waiting_orders
+from windrow.kube.kubeconfig import Access, BadKubeconfig
+from windrow.nodedriver import flags, ssh_access, ssh_keys, waiting_orders, whereabouts
 from windrow.nodedriver.blocking import run
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.observe import sight_of
-from windrow.nodedriver.problems import Problem, Refused
+from windrow.nodedriver.problems import Gone, Problem, Refused
 from windrow.nodedriver.rewrite import rewrite
 from windrow.nodedriver.sights import dump_sight
 from windrow.nodedriver.steps import Talk
@@ -43,7 +43,11 @@ class Errands:
     # --- before anybody is asked
 
     def read_flags(self, values: Mapping[str, Any], onto: Configuration) -> Configuration:
-        return flags.identify(flags.read_flags(values, onto), self._edge.chance)
+        configuration = flags.identify(flags.read_flags(values, onto), self._edge.chance)
+        try:
+            return whereabouts.with_place(configuration, self._find_access(configuration))
+        except (BadKubeconfig, OSError):
+            return configuration  # told by the first order that needs it
 
     def ensure_key(self, configuration: Configuration) -> str:
         """The key files stand; the public key."""
@@ -82,13 +86,14 @@ class Errands:
     ) -> Configuration:
         """`keep` is told what is made and known, as soon as it is."""
         bootstrap = self._bootstrap(configuration)
-        self._http(configuration)  # without a credential no key is made either
+        access = self._http(configuration).access  # without a credential no key is made either
         keyed = replace(configuration, ssh_public_key=self.ensure_key(configuration))
+        keyed = whereabouts.with_place(keyed, access)
         keep(keyed)
         return self._talk(keyed, waiting_orders.create_and_wait(keyed, bootstrap, checked, keep=keep))
 
     def remove(self, configuration: Configuration) -> None:
-        self._talk(configuration, remove_and_wait(configuration))
+        self._talk(configuration, remove_and_wait(configuration, self._find_astray(configuration)))
 
     def start(self, configuration: Configuration) -> Configuration:
         return self._talk(configuration, waiting_orders.start_and_wait(configuration))
@@ -120,7 +125,17 @@ class Errands:
 
     def _talk(self, configuration: Configuration, talk: Talk[R]) -> R:
         http, edge = self._http(configuration), self._edge
-        return run(talk, http.send, http.watch, edge.now, edge.say, pause=edge.sleep)
+        try:
+            return run(talk, http.send, http.watch, edge.now, edge.say, pause=edge.sleep)
+        except Gone:
+            if astray := self._find_astray(configuration):
+                raise Refused(astray) from None
+            raise
+
+    def _find_astray(self, configuration: Configuration) -> Problem | None:
+        if self._edge.env.get(whereabouts.ANY_HARVESTER):
+            return None
+        return whereabouts.find_astray(configuration, self._http(configuration).access)
 
     def _bootstrap(self, configuration: Configuration) -> str:
         """What the host wants the machine to do: the document in the file that it names."""
@@ -145,12 +160,14 @@ class Errands:
 
     def _http(self, configuration: Configuration) -> Http:
         """The connection of this kubeconfig; kept, so that a check's connection serves the creation."""
-        kubeconfig, edge = configuration.kubeconfig_content, self._edge
+        kubeconfig = configuration.kubeconfig_content
         with self._lock:
             if kubeconfig not in self._https:
-                access = find_access(kubeconfig, edge.env, edge.read_text)
-                self._https = {kubeconfig: self._new_http(access, configuration)}
+                self._https = {kubeconfig: self._new_http(self._find_access(configuration), configuration)}
             return self._https[kubeconfig]
+
+    def _find_access(self, configuration: Configuration) -> Access:
+        return find_access(configuration.kubeconfig_content, self._edge.env, self._edge.read_text)
 
     def _new_http(self, access: Access, configuration: Configuration) -> Http:
         edge = self._edge

@@ -1,0 +1,62 @@
+"""Whether a credential still leads to the Harvester on which a machine was made, told without asking anybody.
+
+Credentials are renewed, and the new one may lead to another Harvester. That one says truthfully that it has no such VM,
+and a host that believes it forgets a machine that runs. So the place is put on record with a machine:
+
+    ca-<digest of the CA>@<server>
+
+It is the same place where the server is, whatever certificates it has by now, and where the CA is, whatever its
+address; but behind one proxy, as Rancher's, all have one CA, and the path tells them apart. A manager of ours asks a
+Harvester itself who it is, and records that instead; then it is for the manager to compare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from windrow.harvester.identity import BY_CA, fingerprint
+from windrow.kube.kubeconfig import Access
+from windrow.nodedriver.configuration import Configuration
+from windrow.nodedriver.problems import Problem
+
+# Set to anything, it makes the driver believe every Harvester.
+ANY_HARVESTER = "WINDROW_DRIVER_ANY_HARVESTER"
+
+
+def with_place(configuration: Configuration, access: Access) -> Configuration:
+    """The configuration with the place that `access` leads to on record, where none is."""
+    if configuration.harvester_uid:
+        return configuration
+    return replace(configuration, harvester_uid=f"{fingerprint(access)}@{_address(access)}")
+
+
+def find_astray(configuration: Configuration, access: Access) -> Problem | None:
+    """Why the absence of the machine's VM proves nothing: `access` leads to another place than the recorded one.
+
+    None where it leads there, or where nothing tells.
+    """
+    recorded = configuration.harvester_uid
+    if not recorded.startswith(BY_CA):
+        return None
+    ca, _, server = recorded.partition("@")
+    here = _address(access)
+    if server == here or (ca == fingerprint(access) and (not server or _path(server) == _path(here))):
+        return None
+    return Problem(
+        f"the credential leads to {here}, which has no VM "
+        f"{configuration.vm_namespace}/{configuration.machine_name}; the machine was made at "
+        f"{server or 'a server'} with another authority, so its VM may still run there",
+        "give the machine a kubeconfig of that Harvester; if it is the same one with a new address and new "
+        f'certificates, remove "WindrowHarvesterUID" from its config.json, or set {ANY_HARVESTER}=1 for the driver',
+    )
+
+
+def _address(access: Access) -> str:
+    """The server without what may be secret in it, and in one spelling."""
+    parts = urlsplit(access.server)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}{parts.path.rstrip('/')}"
+
+
+def _path(server: str) -> str:
+    return urlsplit(server).path
