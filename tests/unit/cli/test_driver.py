@@ -421,8 +421,8 @@ def test_a_cluster_of_another_driver_s_kind_can_be_checked_and_applied(
         == afterwards.out.splitlines()
         == [
             "fleet-default/orchard  nothing wrong, as far as it was looked at",
-            "Harvester was not asked about NoopConfig (pool servers): another driver makes",
-            "these machines, and judges them then.",
+            "Harvester was not asked about NoopConfig (pool servers): its machines are",
+            "another driver's to judge.",
         ]
     )
     assert applied.code == exits.OK, applied.err
