@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from tests.unit.catalogue.files import DRIVER, a_tar_gz, an_elf, sha256
 
+from windrow.apiserver.admission import Operation
 from windrow.catalogue.finding import find_driver, find_refusal
 from windrow.catalogue.kinds import CLUSTER, MACHINE, NODE_DRIVER
 from windrow.client.downloads import DownloadFailed
-from windrow.kube.errors import Invalid, NotFound
-from windrow.kube.objects import Raw, new_object
+from windrow.kube.errors import Invalid, NotFound, ServerFailed
+from windrow.kube.objects import Raw, dig, new_object
 from windrow.kube.refs import CRD, EVENT
 from windrow.wire.dockermachine import Flag
 
@@ -560,6 +561,28 @@ def test_a_kind_of_which_objects_exist_stays_when_its_driver_goes(tmp_path: Path
             assert len(left) == 1
             assert gone == []
             assert (await room.condition()).status == "True"
+
+    told(story)
+
+
+def test_a_kind_goes_with_a_driver_that_never_came_to_say_that_it_gives_it(tmp_path: Path):
+    async def story() -> None:
+        async def refuse(operation: Operation) -> None:
+            if operation.kind == NODE_DRIVER and dig(operation.object or {}, "status", "configKind"):
+                raise ServerFailed("the API server has a bad day", status=500)
+
+        async with shop(tmp_path) as room:
+            room.api.admission.append(refuse)
+            await room.add()
+            await room.wait()
+            defined = await room.client.find(CRD.ref(NOOP_CONFIG.qualified))
+            await room.client.delete(NODE_DRIVER.ref("noop"))
+            await room.wait()
+
+            assert defined is not None
+            assert await room.client.find(NODE_DRIVER.ref("noop")) is None
+            assert await room.client.find(CRD.ref(NOOP_CONFIG.qualified)) is None
+            assert room.files() == []
 
     told(story)
 

@@ -161,6 +161,11 @@ def is_ours(crd: Mapping[str, Any]) -> bool:
     return MADE_FROM in annotations_of(crd)
 
 
+def find_made_from(crd: Mapping[str, Any]) -> str | None:
+    """The checksum of what the definition was made from; None where the catalogue did not make it."""
+    return annotations_of(crd)[MADE_FROM].partition("+")[0] if is_ours(crd) else None
+
+
 def is_current(crd: Mapping[str, Any] | None, driver: str, origin: str) -> bool:
     """Whether the definition is what would be made of the driver now, from that origin."""
     if crd is None or is_deleting(crd):

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import os
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,13 +18,21 @@ from windrow.catalogue.faults import Fault, Reason
 from windrow.catalogue.kinds import NODE_DRIVER, machine_config
 from windrow.catalogue.plan import Download, Install, Offer, Remove, Seen
 from windrow.catalogue.reading import FINALIZER, NodeDriver
-from windrow.catalogue.schemas import find_origin, is_ours, kind_of, read_fields, render_crd
+from windrow.catalogue.schemas import (
+    DRIVER_LABEL,
+    find_made_from,
+    find_origin,
+    is_ours,
+    kind_of,
+    read_fields,
+    render_crd,
+)
 from windrow.catalogue.standing import offered
 from windrow.catalogue.store import Store
 from windrow.client.client import Client
 from windrow.client.downloads import BOUNDS, MIB, DownloadFailed
 from windrow.kube.errors import Conflict, NotFound
-from windrow.kube.objects import Raw, finalizers_of, name_of, uid_of
+from windrow.kube.objects import Raw, finalizers_of, is_deleting, labels_of, name_of, uid_of
 from windrow.kube.refs import CRD
 from windrow.values.clock import Clock
 
@@ -176,16 +185,33 @@ class Supplier:
         await self._api.patch(NODE_DRIVER.ref(name_of(raw)), {"metadata": change})
 
     async def sweep(self, without: str = "") -> None:
-        """Remove the files that no NodeDriver names any more."""
-        keep: set[str] = set()
-        for raw in await self._api.list(NODE_DRIVER):
-            if name_of(raw) == without:
-                continue
-            one = self._read(raw)
-            keep |= {one.checksum, one.applied[1]} - {""}
+        """Remove the files that no NodeDriver names any more, and the kinds."""
+        found = await self._api.list(NODE_DRIVER)
+        drivers = [self._read(raw) for raw in found if name_of(raw) != without]
+        keep = {digest for one in drivers for digest in (one.checksum, one.applied[1])} - {""}
         gone = await self._aside(lambda: self._store.sweep(keep))
         if gone:
             log.info("removed the files of drivers that nobody names: %s", ", ".join(gone))
+        await self._sweep_kinds({one.driver_name for one in drivers}, keep)
+
+    async def _sweep_kinds(self, names: Collection[str], digests: Collection[str]) -> None:
+        """A kind is defined before its NodeDriver says so, and may be left when that one goes in between."""
+        for crd in await self._api.list(CRD, labels=DRIVER_LABEL):
+            origin = find_made_from(crd)
+            if (
+                origin is None
+                or is_deleting(crd)
+                or labels_of(crd)[DRIVER_LABEL] in names
+                or origin in digests
+            ):
+                continue
+            if not await self._api.list(machine_config(crd["spec"]["names"]["kind"])):
+                await self._delete_kind(crd)
+                log.info("removed the kind %s, whose driver nobody names", name_of(crd))
+
+    async def _delete_kind(self, crd: Raw) -> None:
+        with suppress(NotFound, Conflict):
+            await self._api.delete(CRD.ref(name_of(crd)), uid=uid_of(crd))
 
 
 def copy_file(url: str, write: Callable[[bytes], None], most: int = BOUNDS.bytes) -> None:
