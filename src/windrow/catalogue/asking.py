@@ -88,7 +88,7 @@ def explain(error: Exception, path: Path) -> Fault:
     if not said.startswith(called):
         said = f"{called} could not be asked for its create flags: {said}"
     if _NO_DRIVER.search(said):
-        return Fault(said, "this is no docker-machine driver; name another file", "NoAnswer")
+        return Fault(said, "name another file: this is no docker-machine driver", "NoAnswer")
     return Fault(said, f"name a build for this system; to see more, {BY_HAND}", "NoAnswer")
 
 

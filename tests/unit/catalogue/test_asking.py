@@ -135,7 +135,7 @@ def test_what_does_not_greet_as_a_driver_is_called_none(how: str):
     with pytest.raises(Fault) as caught:
         asked(Told(how))
 
-    assert caught.value.cure == "this is no docker-machine driver; name another file"
+    assert caught.value.cure == "name another file: this is no docker-machine driver"
 
 
 @pytest.mark.parametrize("how", ["ended with SIGILL before it printed its address", "closed the connection"])
