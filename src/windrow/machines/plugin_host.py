@@ -24,7 +24,7 @@ from windrow.machines.plugin_charges import ACCOUNT, CHECKS, PLANNED, Charge, De
 from windrow.machines.plugin_making import Making
 from windrow.machines.plugin_orders import Orders
 from windrow.machines.plugin_watch import Pace, Watch
-from windrow.machines.plugin_workshop import BinaryOf, Workshop, explained, is_ours
+from windrow.machines.plugin_workshop import BinaryOf, Places, Workshop, explained, is_ours
 from windrow.machines.plugins import DriverSaid, Patience, PluginError
 from windrow.machines.port import (
     HARVESTER,
@@ -56,8 +56,8 @@ class PluginMachines:
     `credentials` gives the kubeconfig text of a Harvester credential, `fields` the fields of any other driver's.
     `state` is a directory of this host alone. `env` is what plugins get of the environment; `argv` what follows the
     binary (rancher-machine's dialect). With `dial`, a Harvester is asked once who it is, as the direct adapter does.
-    At most `at_once` processes ask, and as many carry out orders, beside those that make machines and one of our own
-    for each credential, which stays open.
+    Behind each credential at most `at_once` processes ask, as many carry out orders, four times as many make machines,
+    and one of our own stays open.
     """
 
     def __init__(
@@ -73,20 +73,21 @@ class PluginMachines:
         argv: Sequence[str] = (),
         dial: Dial | None = None,
         board: Board[Sighting] | None = None,
-        at_once: int = 16,
+        at_once: int = 8,
         pace: Pace | None = None,
         patience: Patience | None = None,
     ) -> None:
         self._state, self._chance, self._pace = state, chance, pace or Pace()
-        self._number = chance.uid()
+        self._number = f"{chance.uid()}@{state}"
         self._workshop = Workshop(
             binary_of,
             KeyRing(credentials, fields, dial, clock),
             {**env, MARK: self._number},
             tuple(argv),
             patience or Patience(),
-            asyncio.Semaphore(at_once),
-            asyncio.Semaphore(at_once),
+            Places(at_once),
+            Places(at_once),
+            Places(at_once * 4),
         )
         pinned: Board[Sighting] = board if board is not None else Board()
         self._watch = Watch(self._workshop, pinned, clock, chance, self._pace)
@@ -245,7 +246,7 @@ class PluginMachines:
         charge = open_charge(self._state / CHECKS, planned)
         try:
             async with (
-                workshop.questions,
+                workshop.questions.of(charge),
                 workshop.open(charge, keys, None, secrets=[spec.cloud_config]) as plugin,
             ):
                 return await ask(Making(charge, spec, keys, plugin, self._watch, workshop.keys))
@@ -256,6 +257,7 @@ class PluginMachines:
 
     async def _create(self, charge: Charge, spec: MachineSpec, keys: Keys, deed: Deed) -> None:
         async with (
+            self._workshop.creates.of(charge),
             self._workshop.open(charge, keys, None, secrets=[spec.cloud_config]) as plugin,
             self._watch.beside(charge, plugin),
         ):

@@ -40,7 +40,7 @@ class Orders:
     async def power(self, charge: Charge, wanted: Power, keys: Keys, deed: Deed) -> None:
         """Raises MachineRefused where the machine is not there."""
         async with (
-            self.workshop.deeds,
+            self.workshop.deeds.of(charge),
             self.workshop.open(charge, keys, charge.memory) as plugin,
             self.watch.beside(charge, plugin),
         ):
@@ -64,7 +64,7 @@ class Orders:
     async def rewrite(self, charge: Charge, document: str, keys: Keys) -> bool:
         """Whether the plugin could replace what the machine reads at its next start."""
         async with (
-            self.workshop.questions,
+            self.workshop.questions.of(charge),
             self.workshop.open(charge, keys, charge.memory, secrets=[document]) as plugin,
         ):
             if wire.REWRITE not in await plugin.get_extensions():
@@ -78,7 +78,7 @@ class Orders:
         await _break_off(charge, before)
         charge.ended = True
         async with (
-            self.workshop.deeds,
+            self.workshop.deeds.of(charge),
             self.workshop.open(charge, keys, None) as plugin,
             self.watch.beside(charge, plugin),
         ):
@@ -127,10 +127,10 @@ def _with_volumes(charge: Charge, volumes: frozenset[str], *, ours: bool) -> dic
 
 
 async def _break_off(charge: Charge, deed: Deed | None) -> None:
-    """End what is being done to the machine. Another's Create is waited for: broken off in the middle, it could leave
-    something behind that nobody knows of."""
+    """End what is being done to the machine. Another's Create that runs is waited for: broken off in the middle, it could
+    leave something behind that nobody knows of."""
     if deed is None or deed.task is None or deed.over.is_set():
         return
-    if deed.verb != "create" or await is_ours(charge.plugin):
+    if deed.verb != "create" or charge.plugin is None or await is_ours(charge.plugin):
         deed.task.cancel()
     await asyncio.wait({deed.task})

@@ -87,7 +87,10 @@ class Spyglasses:
             await self.put_away(next(iter(self._glasses)))
 
     async def _alone(self, charge: Charge, keys: Keys) -> Glimpse:
-        async with self._workshop.questions, self._workshop.open(charge, keys, charge.memory) as plugin:
+        async with (
+            self._workshop.questions.of(charge),
+            self._workshop.open(charge, keys, charge.memory) as plugin,
+        ):
             return await look(plugin, charge)
 
     async def _through(self, glass: _Glass, path: Path, charge: Charge, keys: Keys) -> Glimpse | None:

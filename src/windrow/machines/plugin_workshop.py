@@ -19,18 +19,30 @@ from windrow.wire import dockermachine as wire
 BinaryOf = Callable[[str], Path | None]  # driver name -> its plugin binary, where one is installed
 
 
+class Places:
+    """Room for so many processes behind each credential: where one leads to nobody who answers, the others go on."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._places: dict[str, asyncio.Semaphore] = {}
+
+    def of(self, charge: Charge) -> asyncio.Semaphore:
+        return self._places.setdefault(charge.credential, asyncio.Semaphore(self._count))
+
+
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """Opens plugins. `questions` and `deeds` say how many processes there may be for each at a time; a Create has its
-    own, since it may take long and must not wait for another."""
+    """Opens plugins. There are places for questions, for orders, and for the making of machines, which takes long and
+    must not hold up the others."""
 
     binary_of: BinaryOf
     keys: KeyRing
     env: Mapping[str, str]
     argv: Sequence[str]
     patience: Patience
-    questions: asyncio.Semaphore
-    deeds: asyncio.Semaphore
+    questions: Places
+    deeds: Places
+    creates: Places
 
     def get_binary(self, driver: str) -> Path:
         """Raises InfrastructureUnknown."""

@@ -11,6 +11,7 @@ beside the caller are callbacks of the event loop (pipes, pidfd, connection, hea
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import logging
 from collections import deque
@@ -268,7 +269,15 @@ def _start(
     try:
         return Child([str(path), *argv], {**env, **own}, words.out, words.err, folder)
     except (OSError, ValueError) as error:
-        raise PluginUnusable(f"{words.name} cannot be started: {error}", _REPLACE_IT) from error
+        raise PluginUnusable(f"{words.name} cannot be started: {error}", _cure_of(error)) from error
+
+
+def _cure_of(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.E2BIG:
+        return (
+            "shorten the fields of its credential: together they are more than the system hands to a program"
+        )
+    return _REPLACE_IT
 
 
 async def _address(child: Child, words: _Words, patience: Patience) -> tuple[str, int]:

@@ -1,7 +1,7 @@
 """A docker-machine driver of somebody else: its machines are entries in the JSON file that NOOP_WORLD names.
 
 It has a flag of every kind and one for user data, keeps its own words and its own config keys, and knows nothing of
-Windrow. `token` is its secret; "wrong" is a wrong one. A world may hold `delay` (seconds that a Create takes) and
+Windrow. `token` is its secret; "wrong" is a wrong one, and to "silent" nobody answers. A world may hold `delay` (seconds that a Create takes) and
 `broken` (what every call but the local ones then says), `refuses` (Create makes nothing), `stillborn` (it makes one
 that never runs) and `by_name` (machines are found by their names, not by the ids that were noted).
 """
@@ -40,6 +40,8 @@ class Noop:
     @contextmanager
     def world(self) -> Iterator[dict[str, Any]]:
         """The machines, for this process alone; what is done to them is written."""
+        if self.config["Token"] == "silent":
+            time.sleep(600)
         with self.path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             world = json.loads(self.path.read_text())

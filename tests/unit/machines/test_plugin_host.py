@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from windrow.values.chance import Chance
 from windrow.wire import dockermachine as wire
 
 CREDENTIAL = "cattle-global-data:cc-noop"
+SILENT = "cattle-global-data:cc-silent"
 TOKEN = "t0ken-of-the-day"
 DOCUMENT = "#cloud-config\nwrite_files:\n- content: 'token: s3cret-of-the-cluster'\n"
 FAST = Pace(
@@ -61,11 +63,13 @@ class Country:
         self.binary: Path | None = noop_driver(folder)
         self.machines = self.a_host()
 
-    def a_host(self, pace: Pace = FAST, state: str = "state") -> PluginMachines:
+    def a_host(self, pace: Pace = FAST, state: str = "state", at_once: int = 8) -> PluginMachines:
         async def no_kubeconfig(credential: str) -> str:
             raise AssertionError("a foreign driver has no kubeconfig")
 
         async def fields(driver: str, credential: str) -> Mapping[str, str]:
+            if credential == SILENT:
+                return {"token": "silent"}
             assert (driver, credential) == ("noop", CREDENTIAL)
             if not self.token:
                 raise LookupError("there is no such Secret")
@@ -79,6 +83,7 @@ class Country:
             SystemClock(),
             Chance(1),
             env={"PATH": os.environ["PATH"], "NOOP_WORLD": str(self.path)},
+            at_once=at_once,
             pace=pace,
             patience=Patience(close=1.0),
         )
@@ -673,6 +678,36 @@ async def test_no_more_plugins_run_at_once_than_allowed(tmp_path: Path) -> None:
         for n in range(6):
             await seen(narrow, lambda s: s.state == "running", f"uid-{n}")
     assert most <= 2
+
+
+async def test_a_credential_that_leads_to_silence_holds_up_no_other(country: Country) -> None:
+    silent = [replace(a_spec(f"s-{n}", f"silent-{n}"), credential=SILENT) for n in range(10)]
+    waiting = [asyncio.create_task(country.machines.check([spec])) for spec in silent]
+    waiting += [asyncio.create_task(country.machines.ensure(spec, None)) for spec in silent[:3]]
+    await asyncio.sleep(1)
+
+    async with asyncio.timeout(15):
+        assert await country.machines.check([a_spec()]) == []
+        memory = await born(country)
+        await country.machines.remove(memory, frozenset())
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+
+
+async def test_no_more_machines_are_made_at_once_than_allowed(tmp_path: Path) -> None:
+    country = Country(tmp_path)
+    country.change(delay=2)
+    country.machines = country.a_host(at_once=1)
+    async with running(country.machines):
+        specs = [a_spec(f"m-{n}", f"uid-{n}") for n in range(6)]
+        orders = [asyncio.create_task(country.machines.ensure(spec, None)) for spec in specs]
+        most = 0
+        while not all(order.done() for order in orders):
+            most = max(most, len(country.processes()))
+            await asyncio.wait(orders, timeout=0.03)
+        assert most <= 4 + 1  # one more looks at them
+        assert len(country.vms()) == 6
 
 
 async def _never(credential: str) -> str:

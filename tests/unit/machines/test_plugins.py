@@ -383,3 +383,9 @@ async def test_the_flags_of_a_driver_are_read_with_their_kinds_and_defaults(
         ("string", "noop-token", ""),
         ("string", "noop-userdata", ""),
     ]
+
+
+async def test_too_long_an_environment_is_said_with_its_cure(tmp_path: Path) -> None:
+    with pytest.raises(PluginUnusable, match="shorten the fields of its credential"):
+        async with open_plugin(noop_driver(tmp_path), "noop", env={"K": "x" * 200_000}):
+            pass
