@@ -79,6 +79,10 @@ class RackWorld:
     async def put_foreign(self, name: str) -> None:
         await self.line.create(kinds.VM, a_vm(name))
 
+    async def put_claim(self, name: str) -> None:
+        spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+        await self.line.create(PVC, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+
     async def take_marks(self, name: str) -> None:
         await self._mark(name, None, None)
 

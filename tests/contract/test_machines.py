@@ -56,6 +56,9 @@ class World(Protocol):
     async def put_foreign(self, name: str) -> None:
         """Somebody else's VM of that name stands there."""
 
+    async def put_claim(self, name: str) -> None:
+        """A claim that is no machine's."""
+
     async def take_marks(self, name: str) -> None:
         """Somebody takes away from the VM what says that it is machine m-1's."""
 
@@ -86,6 +89,9 @@ class MemoryWorld:
 
     async def put_foreign(self, name: str) -> None:
         self.double.put_foreign("default", name)
+
+    async def put_claim(self, name: str) -> None:
+        self.double.claims.add(f"default/{name}")
 
     async def take_marks(self, name: str) -> None:
         self.double.set_marks(name, False)
@@ -128,6 +134,8 @@ GO_CANNOT = {
     "test_a_machine_whose_marks_were_taken_away_is_not_powered_and_not_called_gone": "it knows no marks",
     "test_a_rewritten_document_is_what_the_machine_reads_next": "it cannot replace a document",
     "test_the_memory_names_the_machine_and_what_it_made": "its claims have names of its own",
+    "test_the_volumes_that_an_order_names_go_along_wherever_they_are": "it removes what it made, and nothing else",
+    "test_the_volumes_that_an_order_names_go_after_the_machine": "it removes what it made, and nothing else",
     "test_what_was_planned_suffices_to_remove_what_was_made": "it leaves the disks of a VM that is gone already",
     "test_a_revoked_credential_makes_machines_unknown_and_not_missing": "its Create goes on with what it began with",
 }
@@ -283,6 +291,32 @@ def test_a_removed_machine_takes_its_own_disks_along_and_no_others(play: Callabl
 
         assert await world.vms() == ["c1-pool1-abcde-other"]
         assert await world.claims() == ["c1-pool1-abcde-other-disk-0"]
+
+    play(story)
+
+
+def test_the_volumes_that_an_order_names_go_along_wherever_they_are(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        memory = await born(world, a_spec())
+        await world.put_claim("data-1-abcde")
+        await world.put_claim("data-2-abcde")
+        await world.machines.remove(memory, frozenset({"data-1-abcde"}))
+        await seen(world, "m-1", lambda s: s.presence == "missing")
+
+        assert await world.claims() == ["data-2"]
+
+    play(story)
+
+
+def test_the_volumes_that_an_order_names_go_after_the_machine(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        memory = await born(world, a_spec())
+        await world.put_claim("data-1-abcde")
+        await world.lose(memory["MachineName"])
+        await seen(world, "m-1", lambda s: s.presence == "missing")
+        await world.machines.remove(memory, frozenset({"data-1-abcde"}))
+
+        assert await world.claims() == []
 
     play(story)
 

@@ -165,7 +165,8 @@ class MemoryMachines:
         self._compare_identity(memory)
         machine = self._machines.get((memory["VMNamespace"], memory["MachineName"]))
         if machine is None or machine.machine_uid != memory["WindrowMachineUID"]:
-            self.claims -= {f"{memory['VMNamespace']}/{claim}" for claim in memory.get("WindrowClaims", ())}
+            left = {*memory.get("WindrowClaims", ()), *volumes}
+            self.claims -= {f"{memory['VMNamespace']}/{claim}" for claim in left}
             return self._show_missing(memory["WindrowMachineUID"], memory["MachineName"])
         if not machine.is_marked:
             raise MachineRefused([_unmarked(machine)])

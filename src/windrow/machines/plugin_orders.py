@@ -115,7 +115,7 @@ def _with_volumes(charge: Charge, volumes: frozenset[str], *, ours: bool) -> dic
     """The memory by which `volumes` go along too, where the driver can be told so."""
     memory = dict(charge.memory)
     if ours and volumes:
-        memory["WindrowClaims"] = sorted({*memory.get("WindrowClaims", ()), *volumes})
+        memory["WindrowVolumes"] = sorted(volumes)
     elif volumes:
         log.warning(
             "driver %s removes what it made with %s and nothing else; these stay: %s",

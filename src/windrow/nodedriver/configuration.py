@@ -87,6 +87,9 @@ class Configuration:
     vm_uid: str = _key("WindrowVMUID", default="")
     credential: str = _key("WindrowCredential", default="")
     claims: tuple[str, ...] = _key("WindrowClaims", default=())
+    volumes: tuple[str, ...] = _key(
+        "WindrowVolumes", default=()
+    )  # of others, which the removal is to take along
 
     @property
     def ref(self) -> Ref:

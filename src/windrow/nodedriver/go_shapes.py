@@ -53,7 +53,7 @@ _OF_BASE_DRIVER = frozenset(
 def _shape(key: str, default: Any) -> Shape:
     if key in STRUCTURES:
         return STRUCTURES[key]
-    if key == "WindrowClaims":
+    if key in ("WindrowClaims", "WindrowVolumes"):
         return Slice(TEXT)
     if key == "DiskSize":
         return Scalar("string", takes_numbers=True)  # driver v0.6.0 wrote it as a number

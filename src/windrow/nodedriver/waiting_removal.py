@@ -67,7 +67,7 @@ def remove_and_wait(configuration: Configuration, astray: Problem | None = None)
 def _clear_up(configuration: Configuration) -> Talk[None]:
     """The VM is gone, which is what counts; what it left behind is removed as far as the credential may."""
     try:
-        yield from clear_up(configuration, frozenset())
+        yield from clear_up(configuration, frozenset(configuration.volumes))
     except Forbidden as error:
         yield Note(f"what {configuration.machine_name} left behind may not be looked at: {error.message}")
 
@@ -103,7 +103,7 @@ def _patch_unseen(configuration: Configuration) -> Talk[Any]:
     """Name the recorded claims on the recorded VM, if it still is that one; None where a look has to come first."""
     if not (configuration.vm_uid and configuration.machine_uid and configuration.claims):
         return None
-    claims = ",".join(sorted(configuration.claims))
+    claims = ",".join(sorted({*configuration.claims, *configuration.volumes}))
     steps = [
         {"op": "test", "path": "/metadata/uid", "value": configuration.vm_uid},
         {"op": "test", "path": _annotation(MACHINE_UID), "value": configuration.machine_uid},
@@ -112,9 +112,7 @@ def _patch_unseen(configuration: Configuration) -> Talk[Any]:
     if configuration.cluster_uid:
         steps.insert(1, {"op": "test", "path": _annotation(CLUSTER_UID), "value": configuration.cluster_uid})
     try:
-        return (
-            yield Call(requests.json_patch(configuration.ref, steps), f"its own disks go along: {claims}")
-        )
+        return (yield Call(requests.json_patch(configuration.ref, steps), f"these disks go along: {claims}"))
     except (Conflict, Invalid, BadRequest, UnsupportedFormat):
         return None
     except NotFound as error:
@@ -124,8 +122,9 @@ def _patch_unseen(configuration: Configuration) -> Talk[Any]:
 
 
 def _claims(configuration: Configuration, raw: Raw) -> Talk[str]:
-    """The value of the annotation: the machine's own claims, and all of its cluster where the VM says so."""
-    claims = claims_that_go(configuration, raw)
+    """The value of the annotation: the machine's own claims, those that the order names, and all of its cluster where
+    the VM says so."""
+    claims = claims_that_go(configuration, raw) | frozenset(configuration.volumes)
     if annotations_of(raw).get(REMOVE_ALL_CLAIMS) == "true":
         claims |= frozenset(read_vm(raw).claims)
         # Without a cluster's name the label would be the empty one, which may be anybody's.

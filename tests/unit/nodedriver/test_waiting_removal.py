@@ -62,6 +62,13 @@ class Watched(Shelf):
         return reply
 
 
+def test_named_volumes_go_along_though_they_are_not_in_the_vm() -> None:
+    for uid in ("vm-1", ""):  # with the first write, and after a look
+        shelf = Watched(a_vm("own"))
+        shelf.run(remove_and_wait(replace(MACHINE, vm_uid=uid, volumes=("data",))))
+        assert shelf.removed == ["data,own"]
+
+
 # --- proofs --------------------------------------------------------------------------------------------------------
 
 
