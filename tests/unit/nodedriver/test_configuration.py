@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.unit.nodedriver.go_keys import GO_KEYS
 
 from windrow.nodedriver.configuration import (
     BadMemory,
@@ -14,52 +15,6 @@ from windrow.nodedriver.configuration import (
 )
 from windrow.nodedriver.stored import read_memory
 from windrow.nodedriver.wishes import CardWish, DeviceWish, DiskWish
-
-GO_KEYS = [
-    "IPAddress",
-    "IPv6Address",
-    "MachineName",
-    "SSHUser",
-    "SSHPort",
-    "SSHKeyPath",
-    "StorePath",
-    "SwarmMaster",
-    "SwarmHost",
-    "SwarmDiscovery",
-    "KubeConfigContent",
-    "VMNamespace",
-    "VMAffinity",
-    "ClusterType",
-    "ClusterID",
-    "ClusterName",
-    "ServerVersion",
-    "CPU",
-    "CPUModel",
-    "MemorySize",
-    "ReservedMemorySize",
-    "DiskSize",
-    "DiskBus",
-    "ImageName",
-    "DiskInfo",
-    "KeyPairName",
-    "SSHPrivateKeyPath",
-    "SSHPublicKey",
-    "SSHPassword",
-    "AddUserToDockerGroup",
-    "NetworkType",
-    "NetworkName",
-    "NetworkModel",
-    "NetworkInfo",
-    "CloudConfig",
-    "UserData",
-    "NetworkData",
-    "EnableEFI",
-    "EnableSecureBoot",
-    "VGPUInfo",
-    "CPUPinning",
-    "IsolateEmulatorThread",
-    "EnableTPM",
-]
 
 # A HarvesterConfig as Rancher 2.14 stores it.
 RANCHER: dict[str, Any] = {

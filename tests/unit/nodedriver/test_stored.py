@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.nodedriver.go_keys import GO_KEYS
 from tests.unit.nodedriver.rack import a_machine
 
 from windrow.formats.json import dumps, loads
@@ -21,53 +22,6 @@ KUBECONFIG = "apiVersion: v1\nkind: Config\n"
 PACKED = base64.b64encode(KUBECONFIG.encode()).decode()
 FLAG = "--harvester-kubeconfig-content"
 ENV = "HARVESTER_KUBECONFIG_CONTENT"
-
-# In Go's order, as its own `inspect` prints them.
-GO_KEYS = [
-    "IPAddress",
-    "IPv6Address",
-    "MachineName",
-    "SSHUser",
-    "SSHPort",
-    "SSHKeyPath",
-    "StorePath",
-    "SwarmMaster",
-    "SwarmHost",
-    "SwarmDiscovery",
-    "KubeConfigContent",
-    "VMNamespace",
-    "VMAffinity",
-    "ClusterType",
-    "ClusterID",
-    "ClusterName",
-    "ServerVersion",
-    "CPU",
-    "CPUModel",
-    "MemorySize",
-    "ReservedMemorySize",
-    "DiskSize",
-    "DiskBus",
-    "ImageName",
-    "DiskInfo",
-    "KeyPairName",
-    "SSHPrivateKeyPath",
-    "SSHPublicKey",
-    "SSHPassword",
-    "AddUserToDockerGroup",
-    "NetworkType",
-    "NetworkName",
-    "NetworkModel",
-    "NetworkInfo",
-    "CloudConfig",
-    "UserData",
-    "NetworkData",
-    "EnableEFI",
-    "EnableSecureBoot",
-    "VGPUInfo",
-    "CPUPinning",
-    "IsolateEmulatorThread",
-    "EnableTPM",
-]
 
 
 def loaded(raw: Any, onto: Configuration = UNSET) -> Configuration:
