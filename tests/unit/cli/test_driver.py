@@ -17,7 +17,7 @@ from tests.unit.catalogue.files import HERE, a_driver, sha256
 from windrow.apiserver.local import Local
 from windrow.assembly.clock import SystemClock
 from windrow.catalogue.controller import Catalogue
-from windrow.catalogue.kinds import CLUSTER, NODE_DRIVER, crds
+from windrow.catalogue.kinds import CLUSTER, MACHINE, NODE_DRIVER, crds
 from windrow.catalogue.store import Store
 from windrow.cli import exits
 from windrow.cli.edge import Edge
@@ -343,6 +343,27 @@ def test_a_driver_that_a_cluster_needs_is_not_removed(windrow: Windrow, added: S
 
     assert answer.code == exits.REFUSED
     assert "NoopConfig is used by fleet/orchard." in answer.err
+    assert "deletionTimestamp" not in added.get("noop")["metadata"]
+
+
+def test_a_driver_whose_machines_are_still_there_is_not_removed(windrow: Windrow, added: Shop):
+    async def make_machine(api: Local) -> None:
+        await api.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fleet"}})
+        spec = {"clusterName": "orchard", "clusterUID": "c", "pool": "a", "roles": ["worker"], "options": {}}
+        raw = {
+            "apiVersion": MACHINE.api_version,
+            "kind": "Machine",
+            "metadata": {"name": "orchard-a-1", "namespace": "fleet"},
+            "spec": {**spec, "credential": "fleet:cc", "version": "v1.34.7+rke2r1", "driver": "noop"},
+        }
+        await api.create(MACHINE, raw)
+
+    added.manager.do(make_machine)
+
+    answer = windrow("driver", "remove", "noop")
+
+    assert answer.code == exits.REFUSED
+    assert "Driver noop made fleet/orchard-a-1." in answer.err
     assert "deletionTimestamp" not in added.get("noop")["metadata"]
 
 

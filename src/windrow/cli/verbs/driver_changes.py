@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.catalogue.faults import Fault
-from windrow.catalogue.kinds import CLUSTER, NODE_DRIVER
-from windrow.catalogue.reading import DELETED, find_checksum_fault, find_url_fault, read_named_kinds
+from windrow.catalogue.kinds import CLUSTER, MACHINE, NODE_DRIVER
+from windrow.catalogue.reading import (
+    DELETED,
+    find_checksum_fault,
+    find_url_fault,
+    read_named_kinds,
+    read_used_driver,
+)
 from windrow.cli import exits, reach
 from windrow.cli.complaints import Complaint, complaint_about, render_complaint, together
 from windrow.cli.edge import Edge
@@ -207,6 +213,14 @@ async def _insist_on_unused(raw: Raw, manager: Reached) -> None:
         raise Complaint(
             f"{view.kind} is used by {', '.join(sorted(users))}.",
             "Delete these clusters first: the driver is needed to remove their machines.",
+            exits.REFUSED,
+        )
+    machines = await manager.client.list(MACHINE) if view.driver else []
+    made = [reach.named(one) for one in machines if read_used_driver(one) == view.driver]
+    if made:
+        raise Complaint(
+            f"Driver {view.driver} made {', '.join(sorted(made))}.",
+            "Wait until these machines are gone: the driver is needed to remove them.",
             exits.REFUSED,
         )
 
