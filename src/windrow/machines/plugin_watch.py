@@ -16,12 +16,12 @@ from datetime import timedelta
 
 from windrow.machines.board import Board, dated
 from windrow.machines.plugin_charges import ACCOUNT, Charge
-from windrow.machines.plugin_proof import other_account
+from windrow.machines.plugin_proof import lost_track, other_account
 from windrow.machines.plugin_sight import Glimpse, look, mend
 from windrow.machines.plugin_spyglass import Spyglasses
 from windrow.machines.plugin_workshop import Workshop, explained
 from windrow.machines.plugins import DriverSaid, Plugin, PluginError
-from windrow.machines.port import InfrastructureUnknown, Sighting
+from windrow.machines.port import HARVESTER, InfrastructureUnknown, Sighting
 from windrow.reconcile.alarm import either
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock
@@ -91,6 +91,8 @@ class Watch:
             seen = mend(before, seen, now, creating=charge.is_under("create"), trouble=charge.trouble)
         if seen.presence == "missing" and charge.is_elsewhere:
             return self.tell_unknown(charge, str(other_account(charge)))
+        if seen.presence == "missing" and charge.is_in_doubt and charge.driver != HARVESTER:
+            return self.tell_unknown(charge, str(lost_track(charge)))  # the driver may know no id to look for
         if seen.presence == "missing" and charge.is_under("remove"):
             return None  # what it left behind is still being cleared away
         if seen.presence == "missing" and not (charge.was_made or charge.ended):

@@ -514,7 +514,10 @@ async def test_what_another_node_may_have_begun_is_neither_missing_nor_made_agai
                 InfrastructureUnknown, match=r"not known whether .* m-1.* look for m-1 in the account"
             ):
                 await order
-        assert not [s for s in elsewhere.sightings().values() if s.presence == "missing"]
+        # Its removal was ordered and could not be; whoever looks at it now must not take "not found" for its end.
+        sighting = await seen(elsewhere, lambda s: s.presence != "present")
+        assert sighting.presence == "unknown"
+        assert "look for m-1 in the account" in sighting.because
     assert country.read()["made"] == ["m-1"]
     assert country.vms() == ["m-1"]
 
