@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from windrow.assembly.machinery import PluginHost
+from windrow.assembly.machinery import ask_flags
 from windrow.catalogue.asking import ask
 from windrow.catalogue.faults import Fault
-from windrow.machines.plugins import open_plugin
 from windrow.machines.port import HARVESTER
 from windrow.values.clock import Clock
-from windrow.wire.dockermachine import Flag
 
 CURE = "name a docker-machine driver for Harvester: ours, which `make driver` builds, or the Go one"
 # Every version of the Go driver has it, and no other driver.
@@ -28,13 +26,8 @@ class BadDriver(Exception):
 
 async def insist_on_driver(path: Path, env: Mapping[str, str], clock: Clock) -> None:
     """Return when the program at `path` answers as a driver for Harvester; it has ended by then. Raises BadDriver."""
-
-    async def ask_flags(program: Path) -> tuple[Flag, ...]:
-        async with open_plugin(program, HARVESTER, env=PluginHost(path, env).passed_on) as plugin:
-            return await plugin.get_flags()
-
     try:
-        flags = await ask(path, ask_flags, clock)
+        flags = await ask(path, lambda program: ask_flags(program, HARVESTER, env), clock)
     except Fault as fault:
         raise BadDriver(f"{path} is no docker-machine driver: {fault.fact}", CURE) from fault
     if MARK not in {flag.name for flag in flags}:

@@ -55,6 +55,17 @@ async def running(*services: Service) -> AsyncIterator[None]:
                 task.cancel()
 
 
+def pass_on(env: Mapping[str, str]) -> dict[str, str]:
+    """What of `env` plugins get."""
+    return {name: value for name, value in env.items() if name in PASSED_ON}
+
+
+async def ask_flags(path: Path, driver: str, env: Mapping[str, str]) -> tuple[Flag, ...]:
+    """The create flags of the plugin at `path`. `env` is ours; raises what `open_plugin` raises."""
+    async with open_plugin(path, driver, env=pass_on(env)) as plugin:
+        return await plugin.get_flags()
+
+
 @dataclass(frozen=True, slots=True)
 class PluginHost:
     """What docker-machine plugins need of this computer. `state` is a directory for drivers and bootstrap documents;
@@ -69,7 +80,7 @@ class PluginHost:
 
     @property
     def passed_on(self) -> dict[str, str]:
-        return {name: value for name, value in self.env.items() if name in PASSED_ON}
+        return pass_on(self.env)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +153,11 @@ def whole_machinery(
 def _make_catalogue(
     api: Client, clock: Clock, chance: Chance, host: PluginHost, heard: Callable[[str], None]
 ) -> Catalogue:
-    async def ask_flags(path: Path) -> tuple[Flag, ...]:
-        name = path.name.removeprefix("docker-machine-driver-")
-        async with open_plugin(path, name, env=host.passed_on) as plugin:
-            return await plugin.get_flags()
-
     return Catalogue(
         api,
         Store(host.state / "drivers", Platform(sys.platform, platform.machine())),
         Downloads(proxy=lambda url: find_proxy(url, "", host.env)).fetch,
-        ask_flags,
+        lambda path: ask_flags(path, path.name.removeprefix("docker-machine-driver-"), host.env),
         clock,
         chance,
         files_allowed=host.files_allowed,
