@@ -25,6 +25,11 @@ SERVICE_CONTROLLER = "service-lb-controller"
 ROUTE_CONTROLLER = "node-route-controller"
 CONTROLLERS = (NODE_CONTROLLER, LIFECYCLE_CONTROLLER, SERVICE_CONTROLLER, ROUTE_CONTROLLER)
 
+OrphanSweep = Literal["off", "report", "delete"]
+ORPHAN_SWEEPS: tuple[OrphanSweep, ...] = ("off", "report", "delete")
+# One service that waits for an address must not hold up the others, also where `--concurrent-service-syncs=1` stands.
+LEAST_SERVICE_WORKERS = 8
+
 
 class BadFlags(ValueError):
     """The command line cannot be used; the message is what the Go program says."""
@@ -50,8 +55,20 @@ class Options:
     renew_deadline: timedelta = timedelta(seconds=10)
     retry_period: timedelta = timedelta(seconds=2)
     node_workers: int = 1
+    # Workers of the services' queue. The Go program's 1 makes a hundred services wait for one another.
+    service_workers: int = LEAST_SERVICE_WORKERS
+    # What is done with load balancers on the host whose service is gone. Ours; `delete` tells first.
+    orphan_sweep: OrphanSweep = "report"
     qps: float = 20.0
     burst: int = 30
+    host_qps: float = 20.0
+    host_burst: int = 30
+    # Where probes and metrics are served; port 0 is nowhere.
+    secure_port: int = 10258
+    bind_address: str = "0.0.0.0"
+    tls_cert_file: str = ""
+    tls_key_file: str = ""
+    always_allow_paths: tuple[str, ...] = ("/healthz", "/readyz", "/livez")
     help: bool = False
     warnings: tuple[str, ...] = field(default=())
 
@@ -87,6 +104,9 @@ _TYPES: dict[str, Type] = {
     "leader-migration-config": "string",
     "concurrent-node-syncs": "int",
     "concurrent-service-syncs": "int",
+    "orphan-sweep": "string",
+    "host-api-qps": "float",
+    "host-api-burst": "int",
     "kube-api-qps": "float",
     "kube-api-burst": "int",
     "kube-api-content-type": "string",
@@ -233,6 +253,8 @@ def _read(values: dict[str, Any]) -> Options:
     if not network:
         warnings.append("--management-network is not set; the first network of each VM counts as its own")
     default = Options()
+    qps = values.get("kube-api-qps") or default.qps
+    burst = values.get("kube-api-burst") or default.burst
     return Options(
         cloud_config=values.get("cloud-config", ""),
         kubeconfig=values.get("kubeconfig", ""),
@@ -254,8 +276,20 @@ def _read(values: dict[str, Any]) -> Options:
         renew_deadline=values.get("leader-elect-renew-deadline", default.renew_deadline),
         retry_period=values.get("leader-elect-retry-period", default.retry_period),
         node_workers=_at_least_one("concurrent-node-syncs", values.get("concurrent-node-syncs", 1)),
-        qps=values.get("kube-api-qps", default.qps) or default.qps,
-        burst=values.get("kube-api-burst", default.burst) or default.burst,
+        service_workers=max(
+            _at_least_one("concurrent-service-syncs", values.get("concurrent-service-syncs", 1)),
+            LEAST_SERVICE_WORKERS,
+        ),
+        orphan_sweep=_orphan_sweep(values.get("orphan-sweep", default.orphan_sweep)),
+        qps=qps,
+        burst=burst,
+        host_qps=values.get("host-api-qps") or qps,
+        host_burst=values.get("host-api-burst") or burst,
+        secure_port=_port("secure-port", values.get("secure-port", default.secure_port)),
+        bind_address=_bind_address(values.get("bind-address", default.bind_address)),
+        tls_cert_file=values.get("tls-cert-file", ""),
+        tls_key_file=values.get("tls-private-key-file", ""),
+        always_allow_paths=tuple(values.get("authorization-always-allow-paths", default.always_allow_paths)),
         help=values.get("help", False),
         warnings=tuple(warnings),
     )
@@ -265,6 +299,31 @@ def _at_least_one(flag: str, number: int) -> int:
     if number < 1:
         raise BadFlags(f"{flag} must be greater than 0, but got {number}")
     return number
+
+
+def _orphan_sweep(text: str) -> OrphanSweep:
+    for known in ORPHAN_SWEEPS:
+        if text == known:
+            return known
+    raise BadFlags(f"invalid --orphan-sweep {text!r}: write one of {', '.join(ORPHAN_SWEEPS)}")
+
+
+def _port(flag: str, number: int) -> int:
+    if not 0 <= number <= 65535:
+        raise BadFlags(
+            f"--{flag} {number} must be between 0 and 65535, inclusive. 0 for turning off secure port"
+        )
+    return number
+
+
+def _bind_address(text: str) -> str:
+    try:
+        ip_address(text)
+    except ValueError as error:
+        raise BadFlags(
+            f'invalid argument "{text}" for "--bind-address" flag: failed to parse IP: "{text}"'
+        ) from error
+    return text
 
 
 def _cluster_name(raw: str) -> tuple[str, list[str]]:

@@ -1,0 +1,237 @@
+"""What the cloud provider counts, under the names that dashboards of the Go program know. In memory, no library.
+
+A `Measures()` that nobody serves is a valid object: controllers count, and nobody looks. The names of the framework
+keep their meaning; those that begin with `windrow_` are ours.
+
+| Who calls                | When                                                                          |
+|--------------------------|-------------------------------------------------------------------------------|
+| service controller       | `service_synced`, `service_failed`, `services_are`, `queue_is("service", …)`  |
+| node controller          | `node_seen`, `node_initialised`, `queue_is("Nodes", …)`                   |
+| sweep                    | `orphans_are`, `orphan_deleted`                                               |
+| program                  | `leads`, `controller_runs`, `credential_ends`, `credential_renewed`, `called` |
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+Labels = tuple[tuple[str, str], ...]
+Sort = Literal["counter", "gauge", "histogram"]
+
+MANAGER = "cloud-controller-manager"
+_SECONDS = tuple(float(2**power) for power in range(15))  # 1 … 16384
+_NODE_SECONDS = tuple(float(4**power) for power in range(6))  # 1 … 1024
+_CALL_SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+
+
+@dataclass(slots=True)
+class Distribution:
+    """How often which span was seen; the last of `counts` is of those above every bound."""
+
+    counts: list[int]
+    total: float = 0.0
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+
+@dataclass(slots=True)
+class Measure:
+    """One metric with a value for each combination of labels that was seen."""
+
+    name: str
+    sort: Sort
+    help: str
+    bounds: tuple[float, ...] = ()
+    values: dict[Labels, float] = field(default_factory=dict)
+    distributions: dict[Labels, Distribution] = field(default_factory=dict)
+
+    def add(self, amount: float = 1, **labels: str) -> None:
+        key = _key(labels)
+        self.values[key] = self.values.get(key, 0) + amount
+
+    def set(self, value: float, **labels: str) -> None:
+        self.values[_key(labels)] = value
+
+    def replace(self, values: Mapping[str, float], label: str) -> None:
+        """Set the value for each text of `label`; what is not named any more is forgotten."""
+        self.values = {((label, text),): value for text, value in values.items()}
+
+    def observe(self, value: float, **labels: str) -> None:
+        key = _key(labels)
+        if key not in self.distributions:
+            self.distributions[key] = Distribution([0] * (len(self.bounds) + 1))
+        found = self.distributions[key]
+        found.counts[bisect_left(self.bounds, value)] += 1
+        found.total += value
+
+    def value(self, **labels: str) -> float:
+        return self.values.get(_key(labels), 0)
+
+
+def _key(labels: Mapping[str, str]) -> Labels:
+    return tuple(sorted(labels.items()))
+
+
+class Measures:
+    """Everything that is counted. Iterate over it to see it all, in the order of names."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Measure] = {}
+        # The names of Kubernetes' cloud framework.
+        self._synced = self._counter(
+            "service_controller_loadbalancer_sync_total", "Load balancer syncs, failed ones with them."
+        )
+        self._node_syncs = self._histogram(
+            "service_controller_nodesync_latency_seconds", "How long a change of nodes took.", _SECONDS
+        )
+        self._node_sync_errors = self._counter(
+            "service_controller_nodesync_error_total",
+            "Changes of nodes that could not be brought to services.",
+        )
+        self._host_updates = self._histogram(
+            "service_controller_update_loadbalancer_host_latency_seconds",
+            "How long bringing new nodes to load balancers took; the host is never asked, so none are seen.",
+            _SECONDS,
+        )
+        self._taints = self._histogram(
+            "node_controller_cloud_provider_taint_removal_delay_seconds",
+            "From the creation of a node until its taint was taken away.",
+            _NODE_SECONDS,
+        )
+        self._first_syncs = self._histogram(
+            "node_controller_initial_node_sync_delay_seconds",
+            "From the creation of a node until it was first looked at.",
+            _NODE_SECONDS,
+        )
+        self._controllers = self._gauge(
+            "running_managed_controllers", "1 for each controller that runs in this process."
+        )
+        self._leads = self._gauge("leader_election_master_status", "1 while this process has the Lease.")
+        self._depths = self._gauge("workqueue_depth", "What waits in a queue.")
+        self._added = self._counter("workqueue_adds_total", "What was put in a queue.")
+        self._retried = self._counter(
+            "workqueue_retries_total", "What was put in a queue again after a failure."
+        )
+        self._requests = self._counter(
+            "rest_client_requests_total", "Requests to both clusters, by method, status code and host."
+        )
+        self._request_seconds = self._histogram(
+            "rest_client_request_duration_seconds", "How long requests took, by verb and host.", _CALL_SECONDS
+        )
+        # Ours.
+        self._failed = self._counter(
+            "windrow_service_failures_total", "Load balancer syncs that failed, by the reason of their event."
+        )
+        self._services = self._gauge("windrow_services", "Services of type LoadBalancer, by state.")
+        self._orphans = self._gauge(
+            "windrow_orphans", "Load balancers on the host whose service is gone, as the sweep last saw them."
+        )
+        self._orphans_deleted = self._counter(
+            "windrow_orphans_deleted_total", "Orphans that the sweep deleted."
+        )
+        self._ends = self._gauge(
+            "windrow_credential_expiration_timestamp_seconds",
+            "When a credential ends, in seconds since 1970; absent for one that does not say.",
+        )
+        self._renewals = self._counter(
+            "windrow_credential_reloads_total", "How often a credential was read anew, by result."
+        )
+
+    def __iter__(self) -> Iterator[Measure]:
+        return iter(self._all[name] for name in sorted(self._all))
+
+    def __getitem__(self, name: str) -> Measure:
+        return self._all[name]
+
+    # --- services -------------------------------------------------------------------------------------------------
+
+    def service_synced(self) -> None:
+        """A service was looked at and something was tried for it; call it for failures, too."""
+        self._synced.add()
+
+    def service_failed(self, reason: str) -> None:
+        """`reason` is that of the event: few different ones, never a message."""
+        self._failed.add(reason=reason)
+
+    def services_are(self, states: Mapping[str, int]) -> None:
+        """How many services are in which state now (`ready`, `waiting`, `refused`, …): all of them at once."""
+        self._services.replace(states, "state")
+
+    def nodes_synced(self, seconds: float, *, failed: bool = False) -> None:
+        self._node_syncs.observe(seconds)
+        if failed:
+            self._node_sync_errors.add()
+
+    # --- nodes ----------------------------------------------------------------------------------------------------
+
+    def node_seen(self, seconds: float) -> None:
+        """A node with the taint `uninitialized` was looked at for the first time, so long after its creation."""
+        self._first_syncs.observe(seconds)
+
+    def node_initialised(self, seconds: float) -> None:
+        """The taint `uninitialized` was taken away, so long after the node's creation."""
+        self._taints.observe(seconds)
+
+    # --- sweep ----------------------------------------------------------------------------------------------------
+
+    def orphans_are(self, number: int) -> None:
+        self._orphans.set(number)
+
+    def orphan_deleted(self) -> None:
+        self._orphans_deleted.add()
+
+    # --- queues ---------------------------------------------------------------------------------------------------
+
+    def queue_is(self, name: str, depth: int) -> None:
+        """How much waits in the queue `service`, `node` or `Nodes`."""
+        self._depths.set(depth, name=name)
+
+    def queue_added(self, name: str) -> None:
+        self._added.add(name=name)
+
+    def queue_retried(self, name: str) -> None:
+        self._retried.add(name=name)
+
+    # --- the process ----------------------------------------------------------------------------------------------
+
+    def leads(self, is_leader: bool, lease: str) -> None:
+        self._leads.set(int(is_leader), name=lease)
+
+    def controller_runs(self, name: str, is_running: bool = True) -> None:
+        self._controllers.set(int(is_running), name=name, manager=MANAGER)
+
+    def called(self, host: str, method: str, code: str, seconds: float) -> None:
+        """One request to `host` was answered with `code`, or broke (`<error>`)."""
+        self._requests.add(host=host, method=method, code=code)
+        self._request_seconds.observe(seconds, host=host, verb=method)
+
+    def credential_ends(self, cluster: str, at: datetime | None) -> None:
+        """When the credential for `host` or `guest` ends; None when it does not say."""
+        if at is None:
+            self._ends.values.pop(_key({"cluster": cluster}), None)
+        else:
+            self._ends.set(at.timestamp(), cluster=cluster)
+
+    def credential_renewed(self, cluster: str, result: str) -> None:
+        self._renewals.add(cluster=cluster, result=result)
+
+    # --- how they are made ----------------------------------------------------------------------------------------
+
+    def _counter(self, name: str, help: str) -> Measure:
+        return self._enter(Measure(name, "counter", help))
+
+    def _gauge(self, name: str, help: str) -> Measure:
+        return self._enter(Measure(name, "gauge", help))
+
+    def _histogram(self, name: str, help: str, bounds: tuple[float, ...]) -> Measure:
+        return self._enter(Measure(name, "histogram", help, bounds))
+
+    def _enter(self, measure: Measure) -> Measure:
+        self._all[measure.name] = measure
+        return measure
