@@ -251,7 +251,16 @@ def _signed(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
         certificate.verify_directly_issued_by(authority)
     except (InvalidSignature, ValueError, TypeError, UnsupportedAlgorithm):
         return False
-    return True
+    return _ends_in_whole_octets(certificate)
+
+
+def _ends_in_whole_octets(certificate: x509.Certificate) -> bool:
+    """Whether the signature, the last field, claims no unused bits (RFC 5280 §4.1.1.3: its octets are the signature).
+
+    The library takes the octets and never looks at the count before them, so one bit could turn there unnoticed.
+    """
+    encoded = certificate.public_bytes(serialization.Encoding.DER)
+    return encoded.endswith(b"\x00" + certificate.signature)
 
 
 def _is_authority(certificate: x509.Certificate) -> bool:

@@ -147,6 +147,18 @@ def test_one_flipped_bit_in_a_signature_is_noticed(from_end: int, bit: int) -> N
     assert not x509.is_signed_by(x509.from_der(bytes(raw)), CA)
 
 
+def test_a_signature_that_claims_unused_bits_is_noticed() -> None:
+    # The claim is only legible where the bits that it calls unused are nought; half of all signatures end so.
+    authorities = (x509.new_authority("a test authority", NOON, days=1)[0] for _ in range(100))
+    binary = next(binary for binary in map(x509.der, authorities) if not binary[-1] & 1)
+    algorithm = bytes.fromhex("2a8648ce3d040302")  # ecdsa-with-SHA256, the last before the signature
+    count = binary.rindex(algorithm) + len(algorithm) + 2  # BIT STRING, length, how many bits are unused
+    turned = x509.from_der(binary[:count] + b"\x01" + binary[count + 1 :])
+
+    assert binary[count] == 0
+    assert not x509.is_signed_by(turned, turned)
+
+
 def test_keys_are_in_the_traditional_form_that_every_distribution_reads() -> None:
     assert CA_KEY.startswith("-----BEGIN EC PRIVATE KEY-----\n")
     assert x509.new_rsa_signing_key().startswith("-----BEGIN RSA PRIVATE KEY-----\n")
