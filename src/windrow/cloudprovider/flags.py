@@ -1,29 +1,33 @@
 """The command line, as the Go program has it: the same names, the same defaults, the same complaints.
 
-Flags that steer what this program does not do (routes, webhooks, profiling, TLS of the metrics port) are accepted and
-checked for their type, so that an existing `extraArgs` keeps working; they have no effect.
+`windrow.cloudprovider.flag_table` lists them. Flags that steer what this program does not do are checked for their
+type and named in `Options.ignored`; they have no effect.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, Literal
 
+from windrow.cloudprovider.flag_table import FLAGS, SHORT, Type, shown
 from windrow.cloudprovider.names import LEASE_NAME, LEASE_NAMESPACE, UNNAMED
 from windrow.values.duration import NotDuration, parse_duration
 
 Network = IPv4Network | IPv6Network
-Type = Literal["bool", "string", "int", "float", "duration", "list"]
-
 NODE_CONTROLLER = "cloud-node-controller"
 LIFECYCLE_CONTROLLER = "cloud-node-lifecycle-controller"
 SERVICE_CONTROLLER = "service-lb-controller"
 ROUTE_CONTROLLER = "node-route-controller"
 CONTROLLERS = (NODE_CONTROLLER, LIFECYCLE_CONTROLLER, SERVICE_CONTROLLER, ROUTE_CONTROLLER)
+
+TLS_VERSIONS = ("VersionTLS12", "VersionTLS13")
+LOCK = "leases"
+# client-go asks for so much room between two tries and the end.
+JITTER = 1.2
 
 OrphanSweep = Literal["off", "report", "delete"]
 ORPHAN_SWEEPS: tuple[OrphanSweep, ...] = ("off", "report", "delete")
@@ -41,6 +45,7 @@ class Options:
 
     cloud_config: str = ""
     kubeconfig: str = ""
+    master: str = ""
     cluster_name: str = UNNAMED
     management_network: str = ""
     node_ip_cidr: tuple[Network, ...] = ()
@@ -68,9 +73,15 @@ class Options:
     bind_address: str = "0.0.0.0"
     tls_cert_file: str = ""
     tls_key_file: str = ""
+    tls_min_version: str = TLS_VERSIONS[0]
+    share_port: bool = False
     always_allow_paths: tuple[str, ...] = ("/healthz", "/readyz", "/livez")
+    verbosity: int = 0
     help: bool = False
-    warnings: tuple[str, ...] = field(default=())
+    version: bool = False
+    # Flags that were given and have no effect, and what is wrong without being an error.
+    ignored: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def names_cluster(self) -> bool:
@@ -78,93 +89,6 @@ class Options:
         return self.cluster_name not in ("", UNNAMED)
 
 
-# Every flag, with its type. Those that `_read` does not ask for are accepted without effect.
-_TYPES: dict[str, Type] = {
-    "cloud-config": "string",
-    "kubeconfig": "string",
-    "master": "string",
-    "cluster-name": "string",
-    "management-network": "string",
-    "node-ip-cidr": "string",
-    "node-exclude-ip-ranges": "list",
-    "disable-vmi-controller": "bool",
-    "disable-annotation-alpha-provided-ip-addr": "bool",
-    "show-full-help-on-error": "bool",
-    "help": "bool",
-    "version": "string",
-    "controllers": "list",
-    "leader-elect": "bool",
-    "leader-elect-resource-name": "string",
-    "leader-elect-resource-namespace": "string",
-    "leader-elect-resource-lock": "string",
-    "leader-elect-lease-duration": "duration",
-    "leader-elect-renew-deadline": "duration",
-    "leader-elect-retry-period": "duration",
-    "enable-leader-migration": "bool",
-    "leader-migration-config": "string",
-    "concurrent-node-syncs": "int",
-    "concurrent-service-syncs": "int",
-    "orphan-sweep": "string",
-    "host-api-qps": "float",
-    "host-api-burst": "int",
-    "kube-api-qps": "float",
-    "kube-api-burst": "int",
-    "kube-api-content-type": "string",
-    "secure-port": "int",
-    "webhook-secure-port": "int",
-    "bind-address": "string",
-    "webhook-bind-address": "string",
-    "cert-dir": "string",
-    "webhook-cert-dir": "string",
-    "tls-cert-file": "string",
-    "tls-private-key-file": "string",
-    "tls-cipher-suites": "list",
-    "tls-min-version": "string",
-    "tls-sni-cert-key": "list",
-    "permit-address-sharing": "bool",
-    "permit-port-sharing": "bool",
-    "http2-max-streams-per-connection": "int",
-    "requestheader-allowed-names": "list",
-    "requestheader-client-ca-file": "string",
-    "requestheader-extra-headers-prefix": "list",
-    "requestheader-group-headers": "list",
-    "requestheader-uid-headers": "list",
-    "requestheader-username-headers": "list",
-    "client-ca-file": "string",
-    "authentication-kubeconfig": "string",
-    "authentication-skip-lookup": "bool",
-    "authentication-token-webhook-cache-ttl": "duration",
-    "authentication-tolerate-lookup-failure": "bool",
-    "authorization-always-allow-paths": "list",
-    "authorization-kubeconfig": "string",
-    "authorization-webhook-cache-authorized-ttl": "duration",
-    "authorization-webhook-cache-unauthorized-ttl": "duration",
-    "allocate-node-cidrs": "bool",
-    "allow-untagged-cloud": "bool",
-    "cidr-allocator-type": "string",
-    "cloud-provider": "string",
-    "cluster-cidr": "string",
-    "configure-cloud-routes": "bool",
-    "contention-profiling": "bool",
-    "controller-start-interval": "duration",
-    "feature-gates": "string",
-    "log-flush-frequency": "duration",
-    "log-json-info-buffer-size": "string",
-    "log-json-split-stream": "bool",
-    "log-text-info-buffer-size": "string",
-    "log-text-split-stream": "bool",
-    "logging-format": "string",
-    "min-resync-period": "duration",
-    "node-monitor-period": "duration",
-    "node-status-update-frequency": "duration",
-    "node-sync-period": "duration",
-    "profiling": "bool",
-    "route-reconciliation-period": "duration",
-    "use-service-account-credentials": "bool",
-    "v": "int",
-    "vmodule": "string",
-}
-_SHORT = {"v": "v", "h": "help"}
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
 _FALSE = ("0", "f", "F", "false", "FALSE", "False")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -173,6 +97,11 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 def parse_flags(argv: Sequence[str]) -> Options:
     """The options that `argv` (without the program's name) asks for. Raises BadFlags."""
     return _read(_split(argv))
+
+
+def wants_full_help(argv: Sequence[str]) -> bool:
+    """Whether `--show-full-help-on-error` is among the words, understood or not."""
+    return any(word in ("--show-full-help-on-error", "--show-full-help-on-error=true") for word in argv)
 
 
 def _split(argv: Sequence[str]) -> dict[str, Any]:
@@ -186,16 +115,16 @@ def _split(argv: Sequence[str]) -> dict[str, Any]:
         if not word.startswith("-") or word == "-":
             rest.insert(0, word)
             break
-        name, shown, value = _named(word)
-        type = _TYPES[name]
+        name, said, value = _named(word)
+        type = FLAGS[name].type
         if value is None:
-            if type == "bool":
+            if type in ("bool", "version"):
                 value = "true"
             elif rest:
                 value = rest.pop(0)
             else:
-                raise BadFlags(f"flag needs an argument: {shown}")
-        parsed = _parse(type, shown, value)
+                raise BadFlags(f"flag needs an argument: {said}")
+        parsed = _parse(type, shown(name), value)
         values[name] = [*values.get(name, []), *parsed] if type == "list" else parsed
     if rest:
         raise BadFlags(f"cloud-controller-manager does not take any arguments, got [{' '.join(rest)}]")
@@ -203,25 +132,26 @@ def _split(argv: Sequence[str]) -> dict[str, Any]:
 
 
 def _named(word: str) -> tuple[str, str, str | None]:
-    """(name, how messages show it, value or None)"""
+    """(name, how the word said it, value or None)"""
     if word.startswith("--"):
         name, sign, value = word[2:].partition("=")
         name = name.replace("_", "-")
         if not name or name.startswith("-") or word[2:].startswith("="):
             raise BadFlags(f"bad flag syntax: {word}")
-        if name not in _TYPES:
+        if name not in FLAGS:
             raise BadFlags(f"unknown flag: --{name}")
         return name, f"--{name}", value if sign else None
     short = word[1]
-    if short not in _SHORT:
+    if short not in SHORT:
         raise BadFlags(f"unknown shorthand flag: {short!r} in {word}")
-    return _SHORT[short], f"{short!r} in {word}", word[2:].removeprefix("=") or None
+    return SHORT[short], f"{short!r} in {word}", word[2:].removeprefix("=") or None
 
 
-def _parse(type: Type, shown: str, value: str) -> Any:
+def _parse(type: Type, flag: str, value: str) -> Any:
     parse: dict[Type, Callable[[str], Any]] = {
         "bool": _bool,
         "string": str,
+        "version": str,
         "int": int,
         "float": float,
         "duration": parse_duration,
@@ -231,13 +161,12 @@ def _parse(type: Type, shown: str, value: str) -> Any:
         return parse[type](value)
     except NotDuration as error:
         raise BadFlags(
-            f'invalid argument "{value}" for "{shown}" flag: time: invalid duration "{value}"'
+            f'invalid argument "{value}" for "{flag}" flag: time: invalid duration "{value}"'
         ) from error
     except ValueError as error:
         function = {"bool": "ParseBool", "int": "ParseInt", "float": "ParseFloat"}[type]
         raise BadFlags(
-            f'invalid argument "{value}" for "{shown}" flag: '
-            f'strconv.{function}: parsing "{value}": invalid syntax'
+            f'invalid argument "{value}" for "{flag}" flag: strconv.{function}: parsing "{value}": invalid syntax'
         ) from error
 
 
@@ -253,11 +182,15 @@ def _read(values: dict[str, Any]) -> Options:
     if not network:
         warnings.append("--management-network is not set; the first network of each VM counts as its own")
     default = Options()
+    lease, renew, retry = _terms(values)
     qps = values.get("kube-api-qps") or default.qps
     burst = values.get("kube-api-burst") or default.burst
+    if bool(values.get("tls-cert-file")) != bool(values.get("tls-private-key-file")):
+        raise BadFlags("--tls-cert-file and --tls-private-key-file belong together: give both, or neither")
     return Options(
         cloud_config=values.get("cloud-config", ""),
         kubeconfig=values.get("kubeconfig", ""),
+        master=values.get("master", "").rstrip("/"),
         cluster_name=name,
         management_network=network,
         node_ip_cidr=_own_networks(values.get("node-ip-cidr", "")),
@@ -272,9 +205,9 @@ def _read(values: dict[str, Any]) -> Options:
         leader_elect=values.get("leader-elect", True),
         lease_name=values.get("leader-elect-resource-name", LEASE_NAME),
         lease_namespace=values.get("leader-elect-resource-namespace", LEASE_NAMESPACE),
-        lease_duration=values.get("leader-elect-lease-duration", default.lease_duration),
-        renew_deadline=values.get("leader-elect-renew-deadline", default.renew_deadline),
-        retry_period=values.get("leader-elect-retry-period", default.retry_period),
+        lease_duration=lease,
+        renew_deadline=renew,
+        retry_period=retry,
         node_workers=_at_least_one("concurrent-node-syncs", values.get("concurrent-node-syncs", 1)),
         service_workers=max(
             _at_least_one("concurrent-service-syncs", values.get("concurrent-service-syncs", 1)),
@@ -290,7 +223,12 @@ def _read(values: dict[str, Any]) -> Options:
         tls_cert_file=values.get("tls-cert-file", ""),
         tls_key_file=values.get("tls-private-key-file", ""),
         always_allow_paths=tuple(values.get("authorization-always-allow-paths", default.always_allow_paths)),
+        tls_min_version=_tls_version(values.get("tls-min-version", default.tls_min_version)),
+        share_port=values.get("permit-port-sharing", False),
+        verbosity=values.get("v", 0),
         help=values.get("help", False),
+        version=values.get("version", "false") != "false",
+        ignored=tuple(f"--{name}" for name in FLAGS if name in values and not FLAGS[name].works),
         warnings=tuple(warnings),
     )
 
@@ -299,6 +237,48 @@ def _at_least_one(flag: str, number: int) -> int:
     if number < 1:
         raise BadFlags(f"{flag} must be greater than 0, but got {number}")
     return number
+
+
+def _terms(values: dict[str, Any]) -> tuple[timedelta, timedelta, timedelta]:
+    """How long the Lease lasts, when its holder gives up, how often it is tried; as client-go insists."""
+    default = Options()
+    lease = values.get("leader-elect-lease-duration", default.lease_duration)
+    renew = values.get("leader-elect-renew-deadline", default.renew_deadline)
+    retry = values.get("leader-elect-retry-period", default.retry_period)
+    if not values.get("leader-elect", True):
+        return lease, renew, retry
+    lock = values.get("leader-elect-resource-lock", LOCK)
+    if lock in ("endpoints", "configmaps", "endpointsleases", "configmapsleases"):
+        raise BadFlags(f"error creating lock: {lock} lock is removed, migrate to {LOCK}")
+    if lock != LOCK:
+        raise BadFlags(
+            f"error creating lock: Invalid lock-type {lock}; write --leader-elect-resource-lock={LOCK}"
+        )
+    if lease <= renew:
+        raise BadFlags(
+            "leaseDuration must be greater than renewDeadline: "
+            f"--leader-elect-lease-duration is {lease}, --leader-elect-renew-deadline {renew}"
+        )
+    if renew <= retry * JITTER:
+        raise BadFlags(
+            f"renewDeadline must be greater than retryPeriod*JitterFactor ({JITTER}): "
+            f"--leader-elect-renew-deadline is {renew}, --leader-elect-retry-period {retry}"
+        )
+    if retry <= timedelta(0):
+        raise BadFlags("retryPeriod must be greater than zero: correct --leader-elect-retry-period")
+    if lease < timedelta(seconds=1):
+        raise BadFlags("--leader-elect-lease-duration must be 1s at least: Leases count whole seconds")
+    return lease, renew, retry
+
+
+def _tls_version(text: str) -> str:
+    if text in ("VersionTLS10", "VersionTLS11"):
+        return TLS_VERSIONS[0]  # what older clients would need is not offered
+    if text not in TLS_VERSIONS:
+        raise BadFlags(
+            f"unknown tls version {text!r}: write --tls-min-version as one of {', '.join(TLS_VERSIONS)}"
+        )
+    return text
 
 
 def _orphan_sweep(text: str) -> OrphanSweep:

@@ -1,9 +1,12 @@
+import re
 from datetime import timedelta
 from ipaddress import ip_network
 
 import pytest
 
+from windrow.cloudprovider.flag_table import FLAGS
 from windrow.cloudprovider.flags import CONTROLLERS, BadFlags, parse_flags
+from windrow.cloudprovider.help import render_help
 
 
 def test_what_charts_pass_is_understood():
@@ -67,6 +70,21 @@ def test_without_flags_the_go_programs_defaults_hold():
         (["--node-ip-cidr=10.0.0.0/99"], "neither an IP address nor a CIDR"),
         (["--node-exclude-ip-ranges=nine"], "neither an IP address nor a CIDR"),
         (["--concurrent-node-syncs=0"], "must be greater than 0"),
+        (["--concurrent-service-syncs=0"], "must be greater than 0"),
+        (["-v=high"], 'invalid argument "high" for "-v, --v" flag: strconv.ParseInt'),
+        (["--secure-port=65536"], "must be between 0 and 65535, inclusive"),
+        (["--bind-address=here"], 'for "--bind-address" flag: failed to parse IP: "here"'),
+        (["--orphan-sweep=all"], "write one of off, report, delete"),
+        (["--tls-cert-file=/a"], "--tls-cert-file and --tls-private-key-file belong together"),
+        (["--tls-min-version=12"], "unknown tls version '12'"),
+        (
+            ["--leader-elect-resource-lock=endpoints"],
+            "error creating lock: endpoints lock is removed, migrate to leases",
+        ),
+        (["--leader-elect-resource-lock=x"], "error creating lock: Invalid lock-type x"),
+        (["--leader-elect-renew-deadline=15s"], "leaseDuration must be greater than renewDeadline"),
+        (["--leader-elect-retry-period=9s"], "renewDeadline must be greater than retryPeriod*JitterFactor"),
+        (["--leader-elect-retry-period=0s"], "retryPeriod must be greater than zero"),
     ],
 )
 def test_what_go_refuses_is_refused_in_its_words(argv, message):
@@ -105,3 +123,55 @@ def test_quotes_around_the_cluster_name_are_dropped_with_a_warning():
 
 def test_a_cluster_without_a_name_is_warned_about():
     assert any("--cluster-name is kubernetes" in warning for warning in parse_flags([]).warnings)
+
+
+def test_flags_that_do_nothing_here_are_named_and_those_that_work_are_not():
+    options = parse_flags(["--profiling=false", "--secure-port=0", "--feature-gates", "A=true", "-v3"])
+
+    assert options.ignored == ("--feature-gates", "--profiling")
+    assert (options.secure_port, options.verbosity) == (0, 3)
+
+
+def test_services_do_not_wait_for_one_another_unless_more_workers_are_asked_for():
+    asked = [[], ["--concurrent-service-syncs=1"], ["--concurrent-service-syncs=20"]]
+
+    assert [parse_flags(argv).service_workers for argv in asked] == [8, 8, 20]
+
+
+def test_harvester_is_asked_as_often_as_the_guest_unless_it_is_told_apart():
+    options = parse_flags(["--kube-api-qps=50", "--kube-api-burst=90", "--host-api-burst=7"])
+
+    assert (options.host_qps, options.host_burst) == (50, 7)
+
+
+def test_the_spans_of_the_lease_do_not_matter_without_an_election():
+    assert not parse_flags(["--leader-elect=false", "--leader-elect-renew-deadline=1h"]).leader_elect
+
+
+@pytest.mark.parametrize("argv", [["--version"], ["--version=raw"], ["--version", "--help"]])
+def test_the_version_takes_no_word_after_it(argv):
+    assert parse_flags(argv).version
+
+
+def test_the_defaults_that_the_help_names_are_those_in_effect():
+    said = [
+        f"--{flag.name}={flag.default}"
+        for flag in FLAGS.values()
+        if flag.works and flag.default and flag.type != "version" and not flag.name.startswith("host-api")
+    ]
+
+    assert parse_flags([one for one in said if one != "--help=false"]) == parse_flags([])
+
+
+def test_the_help_names_every_flag_once():
+    text = render_help()
+
+    assert {
+        name: len(re.findall(rf"--{name}(?![-\w])", text.split("Usage:")[1]))
+        for name in FLAGS
+        if FLAGS[name].works
+    } == {
+        **{name: 1 for name in FLAGS if FLAGS[name].works},
+        "cloud-config": 2,
+    }
+    assert all(f"--{name}" in text for name in FLAGS)
