@@ -52,6 +52,7 @@ class Hardware:
     image_lacks: tuple[str, ...] = ()  # kernel modules that other images have
     cores: int = 2
     memory_bytes: int = 4 << 30
+    system_uuid: str = ""  # what the firmware says it is: the VMI's `domain.firmware.uuid`
 
 
 @dataclass(frozen=True, slots=True)

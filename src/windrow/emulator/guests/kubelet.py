@@ -259,7 +259,7 @@ class Kubelet:
                 "machineID": hardware.vm_uid.replace("-", ""),
                 "operatingSystem": "linux",
                 "osImage": "Ubuntu 24.04.3 LTS",
-                "systemUUID": hardware.vm_uid,
+                "systemUUID": hardware.system_uuid or hardware.vm_uid,
             },
         }
 

@@ -102,4 +102,5 @@ def read_hardware(control: Control, vmi: Raw) -> Hardware:
         image_lacks=modules_missing(image),
         cores=int(dig(vmi, "spec", "domain", "cpu", "cores", default=1)),
         memory_bytes=int(quantity_or_zero(dig(vmi, "spec", "domain", "memory", "guest"))) or SOME_MEMORY,
+        system_uuid=dig(vmi, "spec", "domain", "firmware", "uuid", default=""),
     )
