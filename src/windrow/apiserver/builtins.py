@@ -9,6 +9,7 @@ from windrow.apiserver import crds, events, reviews, rules
 from windrow.apiserver.columns import COLUMNS, PLAIN
 from windrow.apiserver.crds import EVERY_FIELD
 from windrow.apiserver.schema import LIST_KEYS, LIST_TYPE, PATCH_KEY, PATCH_STRATEGY, PRESERVE
+from windrow.apiserver.services.rules import service_faults
 from windrow.apiserver.types import VERBS, Scaling, Type
 from windrow.kube import refs
 from windrow.kube.refs import Kind
@@ -235,7 +236,7 @@ BUILTINS: tuple[Type, ...] = (
     _type(
         refs.SERVICE,
         upserts=True,
-        check=rules.service,
+        check=service_faults,
         short=("svc",),
         categories=("all",),
         subresources=STATUS,
@@ -247,9 +248,20 @@ BUILTINS: tuple[Type, ...] = (
             spec=thing(
                 type=defaulted(TEXT, "ClusterIP"),
                 sessionAffinity=defaulted(TEXT, "None"),
+                clusterIP=TEXT,
+                clusterIPs=listing(TEXT),
+                ipFamilies=listing(TEXT),
+                ipFamilyPolicy=TEXT,
+                externalIPs=listing(TEXT),
+                externalTrafficPolicy=TEXT,
+                healthCheckNodePort=NUMBER,
+                allocateLoadBalancerNodePorts=FLAG,
+                loadBalancerClass=TEXT,
                 ports=by(
                     "port",
-                    thing(("port",), port=NUMBER, protocol=defaulted(TEXT, "TCP")),
+                    thing(
+                        ("port",), name=TEXT, port=NUMBER, nodePort=NUMBER, protocol=defaulted(TEXT, "TCP")
+                    ),
                     keys=("port", "protocol"),
                 ),
             ),

@@ -139,10 +139,3 @@ def pod(raw: Raw, old: Raw | None) -> list[Cause]:
     if not dig(raw, "spec", "containers"):
         return [required("spec.containers")]
     return []
-
-
-def service(raw: Raw, old: Raw | None) -> list[Cause]:
-    spec = raw.get("spec") or {}
-    if not spec.get("ports") and spec.get("clusterIP") != "None" and spec.get("type") != "ExternalName":
-        return [required("spec.ports")]
-    return []

@@ -42,6 +42,7 @@ from windrow.apiserver.local import Local
 from windrow.apiserver.rbac import FIRST_ROLES, Rbac, first_objects, says_no
 from windrow.apiserver.rendering import as_yaml, render
 from windrow.apiserver.reviews import REVIEWS, review
+from windrow.apiserver.services.allocation import Allocation, ServiceRanges
 from windrow.apiserver.store import Store
 from windrow.apiserver.tables import metadata_only, partial, table, table_of
 from windrow.apiserver.tokens import Tokens
@@ -88,6 +89,7 @@ class ApiServer:
     * `authorize`: "rbac", or a function; None lets every known caller do everything.
     * `anonymous`: callers without a credential are `system:anonymous` instead of 401.
     * `root_ca`: the bundle published in every namespace and in token Secrets.
+    * `services`: give Services cluster addresses and node ports out of these ranges. None leaves them as they come.
     * `release_claims`: let go of deleted PersistentVolumeClaims that no pod uses. Off where somebody else does it.
     * `admission` hooks see every write. `actions` are subresources with a handler of their own, by
       `("virtualmachines.subresources.kubevirt.io", "start")`; `action_versions` says in which versions of a group
@@ -109,6 +111,7 @@ class ApiServer:
         tls: Identity | None = None,
         root_ca: str = "",
         release_claims: bool = False,
+        services: ServiceRanges | None = None,
     ) -> None:
         self.name, self.version = name, version
         self.tls, self.root_ca = tls, root_ca
@@ -131,6 +134,8 @@ class ApiServer:
         )
         if self._is_rbac:
             self.core.guards.append(self._check_grant)
+        if services is not None:
+            self.core.guards.append(Allocation(self.core, services).admit)
         self._pending: list[Raw] = []
         self._is_prepared = False
         self._preparing = asyncio.Lock()

@@ -171,6 +171,10 @@ def invalid_value(field: str, value: Any, text: str) -> Cause:
     return Cause(field, "FieldValueInvalid", f"Invalid value: {shown(value)}: {text}")
 
 
+def duplicate(field: str, value: Any) -> Cause:
+    return Cause(field, "FieldValueDuplicate", f"Duplicate value: {shown(value)}")
+
+
 def forbidden_value(field: str, text: str) -> Cause:
     return Cause(field, "FieldValueForbidden", f"Forbidden: {text}")
 

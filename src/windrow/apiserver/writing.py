@@ -56,10 +56,13 @@ def check(type: Type, raw: Raw, old: Raw | None) -> None:
     causes = metadata.faults(raw, type, created=old is None)
     if old is not None:
         causes += metadata.new_finalizer_faults(raw, old)
-    causes += schema.validate(type.schema, raw)
-    if type.check is not None:
-        causes += type.check(raw, old)
+    broken = schema.validate(type.schema, raw)
+    if not type.custom:  # of built-in lists, each type's own rules say what may not be there twice
+        broken = [cause for cause in broken if cause.reason != "FieldValueDuplicate"]
+    causes += broken
     mistyped = [cause for cause in causes if cause.reason == "FieldValueTypeInvalid"]
+    if type.check is not None and not mistyped:  # rules may rely on the types
+        causes += type.check(raw, old)
     if mistyped and not type.custom:
         raise _undecodable(type, mistyped[0])
     if causes:

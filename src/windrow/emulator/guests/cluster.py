@@ -15,6 +15,7 @@ from typing import Any
 from windrow.apiserver.doors import Identity
 from windrow.apiserver.local import Local
 from windrow.apiserver.server import ApiServer
+from windrow.apiserver.services.allocation import ServiceRanges
 from windrow.apiserver.stores import MemoryStore
 from windrow.emulator.guests.authorities import Authorities
 from windrow.emulator.guests.crds import HELM_CRDS
@@ -96,6 +97,7 @@ class GuestCluster:
             version=str(version),
             authorize="rbac",
             root_ca=authorities.server_ca,
+            services=read_ranges(settings),
         )
         for crd in HELM_CRDS:
             self.api.install_crd(crd)
@@ -193,6 +195,14 @@ class GuestCluster:
         self._pod_ranges += 1
         base = self.critical["cluster-cidr"].split(",")[0].split(".")
         return f"{base[0]}.{base[1]}.{(self._pod_ranges - 1) % 256}.0/24"
+
+
+def read_ranges(settings: Settings) -> ServiceRanges:
+    """Of what the API gives addresses and ports to Services."""
+    networks = settings.text("service-cidr", "10.43.0.0/16").split(",")
+    first, _, last = settings.text("service-node-port-range", "30000-32767").partition("-")
+    ports = (int(first), int(last)) if first.isdigit() and last.isdigit() else (30000, 32767)
+    return ServiceRanges(tuple(one.strip() for one in networks if one.strip()), ports)
 
 
 def _first_address(cidr: str) -> str:
