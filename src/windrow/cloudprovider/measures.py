@@ -13,69 +13,15 @@ keep their meaning; those that begin with `windrow_` are ours.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from typing import Literal
 
-Labels = tuple[tuple[str, str], ...]
-Sort = Literal["counter", "gauge", "histogram"]
+from windrow.probes.metrics import Measure
 
 MANAGER = "cloud-controller-manager"
 _SECONDS = tuple(float(2**power) for power in range(15))  # 1 … 16384
 _NODE_SECONDS = tuple(float(4**power) for power in range(6))  # 1 … 1024
 _CALL_SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
-
-
-@dataclass(slots=True)
-class Distribution:
-    """How often which span was seen; the last of `counts` is of those above every bound."""
-
-    counts: list[int]
-    total: float = 0.0
-
-    @property
-    def count(self) -> int:
-        return sum(self.counts)
-
-
-@dataclass(slots=True)
-class Measure:
-    """One metric with a value for each combination of labels that was seen."""
-
-    name: str
-    sort: Sort
-    help: str
-    bounds: tuple[float, ...] = ()
-    values: dict[Labels, float] = field(default_factory=dict)
-    distributions: dict[Labels, Distribution] = field(default_factory=dict)
-
-    def add(self, amount: float = 1, **labels: str) -> None:
-        key = _key(labels)
-        self.values[key] = self.values.get(key, 0) + amount
-
-    def set(self, value: float, **labels: str) -> None:
-        self.values[_key(labels)] = value
-
-    def replace(self, values: Mapping[str, float], label: str) -> None:
-        """Set the value for each text of `label`; what is not named any more is forgotten."""
-        self.values = {((label, text),): value for text, value in values.items()}
-
-    def observe(self, value: float, **labels: str) -> None:
-        key = _key(labels)
-        if key not in self.distributions:
-            self.distributions[key] = Distribution([0] * (len(self.bounds) + 1))
-        found = self.distributions[key]
-        found.counts[bisect_left(self.bounds, value)] += 1
-        found.total += value
-
-    def value(self, **labels: str) -> float:
-        return self.values.get(_key(labels), 0)
-
-
-def _key(labels: Mapping[str, str]) -> Labels:
-    return tuple(sorted(labels.items()))
 
 
 class Measures:
@@ -110,25 +56,38 @@ class Measures:
             _NODE_SECONDS,
         )
         self._controllers = self._gauge(
-            "running_managed_controllers", "1 for each controller that runs in this process."
+            "running_managed_controllers",
+            "1 for each controller that runs in this process.",
+            ("name", "manager"),
         )
-        self._leads = self._gauge("leader_election_master_status", "1 while this process has the Lease.")
-        self._depths = self._gauge("workqueue_depth", "What waits in a queue.")
-        self._added = self._counter("workqueue_adds_total", "What was put in a queue.")
+        self._leads = self._gauge(
+            "leader_election_master_status", "1 while this process has the Lease.", ("name",)
+        )
+        self._depths = self._gauge("workqueue_depth", "What waits in a queue.", ("name",))
+        self._added = self._counter("workqueue_adds_total", "What was put in a queue.", ("name",))
         self._retried = self._counter(
-            "workqueue_retries_total", "What was put in a queue again after a failure."
+            "workqueue_retries_total", "What was put in a queue again after a failure.", ("name",)
         )
         self._requests = self._counter(
-            "rest_client_requests_total", "Requests to both clusters, by method, status code and host."
+            "rest_client_requests_total",
+            "Requests to both clusters, by method, status code and host.",
+            ("host", "method", "code"),
         )
         self._request_seconds = self._histogram(
-            "rest_client_request_duration_seconds", "How long requests took, by verb and host.", _CALL_SECONDS
+            "rest_client_request_duration_seconds",
+            "How long requests took, by verb and host.",
+            _CALL_SECONDS,
+            ("host", "verb"),
         )
         # Ours.
         self._failed = self._counter(
-            "windrow_service_failures_total", "Load balancer syncs that failed, by the reason of their event."
+            "windrow_service_failures_total",
+            "Load balancer syncs that failed, by the reason of their event.",
+            ("reason",),
         )
-        self._services = self._gauge("windrow_services", "Services of type LoadBalancer, by state.")
+        self._services = self._gauge(
+            "windrow_services", "Services of type LoadBalancer, by state.", ("state",)
+        )
         self._orphans = self._gauge(
             "windrow_orphans", "Load balancers on the host whose service is gone, as the sweep last saw them."
         )
@@ -138,9 +97,12 @@ class Measures:
         self._ends = self._gauge(
             "windrow_credential_expiration_timestamp_seconds",
             "When a credential ends, in seconds since 1970; absent for one that does not say.",
+            ("cluster",),
         )
         self._renewals = self._counter(
-            "windrow_credential_reloads_total", "How often a credential was read anew, by result."
+            "windrow_credential_reloads_total",
+            "How often a credential was read anew, by result.",
+            ("cluster", "result"),
         )
 
     def __iter__(self) -> Iterator[Measure]:
@@ -161,7 +123,7 @@ class Measures:
 
     def services_are(self, states: Mapping[str, int]) -> None:
         """How many services are in which state now (`ready`, `waiting`, `refused`, …): all of them at once."""
-        self._services.replace(states, "state")
+        self._services.replace(states)
 
     def nodes_synced(self, seconds: float, *, failed: bool = False) -> None:
         self._node_syncs.observe(seconds)
@@ -192,6 +154,10 @@ class Measures:
         """How much waits in the queue `service`, `node` or `Nodes`."""
         self._depths.set(depth, name=name)
 
+    def queue(self, name: str, depth: Callable[[], int]) -> None:
+        """Ask `depth` whenever somebody looks, instead of being told by `queue_is`."""
+        self._depths.ask(depth, name=name)
+
     def queue_added(self, name: str) -> None:
         self._added.add(name=name)
 
@@ -200,8 +166,9 @@ class Measures:
 
     # --- the process ----------------------------------------------------------------------------------------------
 
-    def leads(self, is_leader: bool, lease: str) -> None:
-        self._leads.set(int(is_leader), name=lease)
+    def leads(self, is_leader: Callable[[], bool], lease: str) -> None:
+        """Ask `is_leader` whenever somebody looks."""
+        self._leads.ask(lambda: int(is_leader()), name=lease)
 
     def controller_runs(self, name: str, is_running: bool = True) -> None:
         self._controllers.set(int(is_running), name=name, manager=MANAGER)
@@ -214,7 +181,7 @@ class Measures:
     def credential_ends(self, cluster: str, at: datetime | None) -> None:
         """When the credential for `host` or `guest` ends; None when it does not say."""
         if at is None:
-            self._ends.values.pop(_key({"cluster": cluster}), None)
+            self._ends.forget(cluster=cluster)
         else:
             self._ends.set(at.timestamp(), cluster=cluster)
 
@@ -223,14 +190,16 @@ class Measures:
 
     # --- how they are made ----------------------------------------------------------------------------------------
 
-    def _counter(self, name: str, help: str) -> Measure:
-        return self._enter(Measure(name, "counter", help))
+    def _counter(self, name: str, help: str, labels: tuple[str, ...] = ()) -> Measure:
+        return self._enter(Measure(name, "counter", help, labels))
 
-    def _gauge(self, name: str, help: str) -> Measure:
-        return self._enter(Measure(name, "gauge", help))
+    def _gauge(self, name: str, help: str, labels: tuple[str, ...] = ()) -> Measure:
+        return self._enter(Measure(name, "gauge", help, labels))
 
-    def _histogram(self, name: str, help: str, bounds: tuple[float, ...]) -> Measure:
-        return self._enter(Measure(name, "histogram", help, bounds))
+    def _histogram(
+        self, name: str, help: str, bounds: tuple[float, ...], labels: tuple[str, ...] = ()
+    ) -> Measure:
+        return self._enter(Measure(name, "histogram", help, labels, bounds))
 
     def _enter(self, measure: Measure) -> Measure:
         self._all[measure.name] = measure

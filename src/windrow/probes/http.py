@@ -1,0 +1,134 @@
+"""The socket behind which the pages stand. The only file here that knows aiohttp."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import ssl
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+
+from aiohttp import web
+
+from windrow.probes.answers import Answer
+from windrow.probes.identity import Identity, KeyPair
+from windrow.probes.pages import Asked, refusal
+
+log = logging.getLogger(__name__)
+
+CLOSE_WITHIN_S = 0.5
+ANSWER_WITHIN_S = 10.0
+
+
+class PortTaken(OSError):
+    """The port cannot be had; the message says so in the words of the Go program."""
+
+
+class Site:
+    """Serves `answer` by HTTPS while entered; `port` is the one that the system chose when 0 was asked for.
+
+    Raises PortTaken and BadCertificate on entry.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[Asked], Awaitable[Answer]],
+        identity: Identity,
+        host: str,
+        port: int,
+        *,
+        share_port: bool = False,
+        minimum_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2,
+    ) -> None:
+        self._answer = answer
+        self._identity = identity
+        self._host, self.port = host, port
+        self._share_port = share_port
+        self._minimum_version = minimum_version
+        self._runner: web.ServerRunner | None = None
+        self._shown: KeyPair | None = None
+        self._context: ssl.SSLContext | None = None
+
+    async def __aenter__(self) -> Site:
+        context = self._tls()
+        # A probe that has gone away needs no answer; the next one comes soon.
+        server = web.Server(self._handle, handler_cancellation=True, access_log=None)
+        self._runner = web.ServerRunner(server)
+        await self._runner.setup()
+        site = web.TCPSite(
+            self._runner, self._host, self.port, ssl_context=context, reuse_port=self._share_port or None
+        )
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise self._refused(error) from error
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._runner is not None
+        self._runner._shutdown_timeout = CLOSE_WITHIN_S
+        await self._runner.cleanup()
+
+    def _refused(self, error: OSError) -> PortTaken:
+        where = f"[{self._host}]:{self.port}" if ":" in self._host else f"{self._host}:{self.port}"
+        why = {
+            errno.EADDRINUSE: "address already in use",
+            errno.EACCES: "permission denied",
+            errno.EADDRNOTAVAIL: "cannot assign requested address",
+        }.get(error.errno or 0, error.strerror or str(error))
+        return PortTaken(
+            f"failed to create listener: failed to listen on {where}: listen tcp {where}: bind: {why}"
+        )
+
+    def _tls(self) -> ssl.SSLContext:
+        pair = self._identity.current()
+        if pair != self._shown or self._context is None:
+            self._context = self._new_context(pair)
+            self._shown = pair
+        return self._context
+
+    def _new_context(self, pair: KeyPair) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = self._minimum_version
+        context.set_alpn_protocols(["http/1.1"])
+        with tempfile.TemporaryDirectory() as folder:  # the ssl module reads key pairs from files only
+            chain, key = Path(folder, "chain.pem"), Path(folder, "key.pem")
+            key.touch(mode=0o600)
+            chain.write_text(pair.chain)
+            key.write_text(pair.key)
+            context.load_cert_chain(chain, key)
+        context.sni_callback = self._renew
+        return context
+
+    def _renew(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        """Show a renewed certificate to new connections, without a restart."""
+        fresh = self._tls()
+        if fresh is not context:
+            connection.context = fresh
+
+    async def _handle(self, http: web.BaseRequest) -> web.StreamResponse:
+        scheme, _, token = http.headers.get("Authorization", "").partition(" ")
+        query = {name: http.query.getall(name) for name in http.query}
+        asked = Asked(http.method, http.path, query, token.strip() if scheme.lower() == "bearer" else "")
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                answer = await self._answer(asked)
+        except TimeoutError:
+            answer = refusal(500, f"no answer within {ANSWER_WITHIN_S:.0f} s")
+        except Exception:
+            # A fault of ours: the operator learns why, whoever asked that there is one.
+            log.exception("%s %s failed", asked.method, asked.path)
+            answer = refusal(500, "the page could not be made; the program's log says why")
+        headers = {
+            "Content-Type": answer.content_type,
+            "Cache-Control": "no-cache, private",
+            "X-Content-Type-Options": "nosniff",
+        }
+        return web.Response(status=answer.status, body=answer.body.encode(), headers=headers)

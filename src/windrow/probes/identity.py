@@ -1,0 +1,109 @@
+"""The certificate that the probes' port shows: from two files, read anew when they change, or one made up here.
+
+Nobody verifies a made-up one; the kubelet does not verify at all. It keeps what is read from being plain text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+from windrow.formats import x509
+from windrow.kube.kubeconfig import ReadFile
+from windrow.values.clock import Clock
+
+LIFETIME = timedelta(days=365)
+RENEWAL = timedelta(days=30)
+
+
+class BadCertificate(ValueError):
+    """Certificate and key cannot be used; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A certificate with its chain, and its key, as PEM text."""
+
+    chain: str
+    key: str = field(repr=False)
+
+
+class Identity(Protocol):
+    def current(self) -> KeyPair:
+        """What to show now; asked for each connection. Raises BadCertificate the first time only."""
+        ...
+
+
+class MadeUp:
+    """A self-signed identity in memory, made anew a month before it ends."""
+
+    def __init__(self, clock: Clock, common_name: str) -> None:
+        self._clock = clock
+        self._common_name = common_name
+        self._pair: KeyPair | None = None
+        self._until = clock.now()
+
+    def current(self) -> KeyPair:
+        now = self._clock.now()
+        if self._pair is None or now > self._until:
+            days = LIFETIME.days
+            authority = x509.new_authority(f"{self._common_name}-ca@{int(now.timestamp())}", now, days)
+            name = f"{self._common_name}@{int(now.timestamp())}"
+            chain, key = x509.issue(
+                *authority,
+                common_name=name,
+                dns=("localhost",),
+                ips=("127.0.0.1", "::1"),
+                server=True,
+                now=now,
+                lifetime=LIFETIME,
+            )
+            self._pair = KeyPair(chain + authority[0], key)
+            self._until = now + LIFETIME - RENEWAL
+        return self._pair
+
+
+class FromFiles:
+    """The identity that two files hold. When they cannot be used any more, that is told once and the last one stays."""
+
+    def __init__(self, certificate: str, key: str, read_file: ReadFile, say: Callable[[str], None]) -> None:
+        self._paths = (certificate, key)
+        self._read_file = read_file
+        self._say = say
+        self._pair: KeyPair | None = None
+        self._problem = ""
+
+    def current(self) -> KeyPair:
+        try:
+            self._pair = self._read()
+            self._problem = ""
+        except BadCertificate as error:
+            if self._pair is None:
+                raise
+            if str(error) != self._problem:
+                self._problem = str(error)
+                self._say(f"warning: {error}; the certificate that was read before is shown on")
+        return self._pair
+
+    def _read(self) -> KeyPair:
+        certificate, key = self._paths
+        try:
+            pair = KeyPair(self._read_file(certificate), self._read_file(key))
+        except OSError as error:
+            raise BadCertificate(f"unable to load server certificate: {error}; correct the path") from error
+        if pair == self._pair:
+            return pair
+        try:
+            good = x509.matches_key(pair.chain, pair.key)
+        except x509.NotCertificate as error:
+            raise BadCertificate(
+                f"unable to load server certificate from {certificate} and {key}: {error}"
+            ) from error
+        if not good:
+            raise BadCertificate(
+                f"unable to load server certificate: private key {key} is not that of {certificate}; "
+                "give a certificate and its own key"
+            )
+        return pair
