@@ -7,12 +7,17 @@ one address of each family is chosen as internal, by the first rule that applies
 2. the first one inside `--node-ip-cidr`;
 3. the first one.
 
-All others are external, unless something says they are nobody's business.
+All others are external, unless something says they are nobody's business: the annotation with additional internal
+addresses (rules 1 and 3), `--node-exclude-ip-ranges` (rule 2), or a service of type LoadBalancer that was given the
+address (always): kube-vip binds it to the same card, and it belongs to the service, not to the node.
+
+The framework of cloud providers then puts what the kubelet was started with first, whatever the rule, and refuses a
+node whose own address the host side does not confirm; `preferred` and `missing_provided_ips` do so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from windrow.cloudprovider.flags import Options, is_usable
@@ -21,25 +26,41 @@ from windrow.cloudprovider.readings import Address, GuestNode, Instance
 Ip = IPv4Address | IPv6Address
 
 
-def node_addresses(instance: Instance, node: GuestNode, options: Options) -> tuple[Address, ...]:
-    """The addresses that the host side knows for `node`, the Hostname last. Only the Hostname when none is known."""
+NONE: Set[str] = frozenset()
+
+
+def node_addresses(
+    instance: Instance, node: GuestNode, options: Options, virtual: Set[str] = NONE
+) -> tuple[Address, ...]:
+    """The addresses that the host side knows for `node`, the Hostname last. Only the Hostname when none is known.
+
+    `virtual` are addresses that services of the guest were given.
+    """
     internal, hidden = _rules(node, options)
-    found: list[Address] = []
-    taken: set[int] = set()
-    for ip in reported_ips(instance, options.management_network):
-        if ip.version not in taken and internal(ip):
-            taken.add(ip.version)
-            found.append(Address("InternalIP", str(ip)))
-        elif not hidden(ip):
-            found.append(Address("ExternalIP", str(ip)))
+    reported = reported_ips(instance, options.management_network)
+    chosen = _internal(reported, internal, virtual)
+    found = [
+        Address("InternalIP" if ip in chosen else "ExternalIP", str(ip))
+        for ip in reported
+        if ip in chosen or not (hidden(ip) or str(ip) in virtual)
+    ]
     return (*found, Address("Hostname", node.name))
+
+
+def _internal(reported: list[Ip], may_be: Callable[[Ip], bool], virtual: Set[str]) -> set[Ip]:
+    """One of each family. A service's address is chosen only where there is no other: then it is the node's, too."""
+    chosen: dict[int, Ip] = {}
+    for ip in sorted(reported, key=lambda ip: str(ip) in virtual):
+        if may_be(ip):
+            chosen.setdefault(ip.version, ip)
+    return set(chosen.values())
 
 
 def _rules(node: GuestNode, options: Options) -> tuple[Callable[[Ip], bool], Callable[[Ip], bool]]:
     """(may be the internal one of its family?, is hidden when it is not internal?)"""
-    provided = provided_ips(node)
-    additional = node.additional_internal_ips
-    if provided and not options.ignore_provided_ip:
+    additional = () if options.ignore_provided_ip else node.additional_internal_ips
+    if node.provided_ip and not options.ignore_provided_ip:
+        provided = provided_ips(node)
         return lambda ip: ip in provided, lambda ip: str(ip) in additional
     if options.node_ip_cidr:
         return (
@@ -70,15 +91,36 @@ def _card(instance: Instance, management_network: str) -> str:
     return ""
 
 
+class BadProvidedIp(ValueError):
+    """The kubelet's annotation holds neither one address nor one of each family."""
+
+
 def provided_ips(node: GuestNode) -> tuple[Ip, ...]:
-    """The addresses that the kubelet was started with: none, one, or one of each family."""
-    found = []
-    for text in node.provided_ip.split(","):
-        try:
-            found.append(ip_address(text.strip()))
-        except ValueError:
-            continue
-    return tuple(found)
+    """The addresses that the kubelet was started with: one, or one of each family. None of an annotation that is
+    missing, or that nobody can read."""
+    try:
+        return parse_provided_ips(node.provided_ip)
+    except BadProvidedIp:
+        return ()
+
+
+def parse_provided_ips(text: str) -> tuple[Ip, ...]:
+    """Raises BadProvidedIp with the framework's words."""
+    if not text:
+        return ()
+    try:
+        found = tuple(ip_address(part.strip()) for part in text.split(","))
+    except ValueError as error:
+        raise BadProvidedIp(f"failed to parse node IP {_quoted(text)}: {error}") from error
+    if len(found) != len({ip.version for ip in found}):
+        raise BadProvidedIp(
+            f"failed to parse node IP {_quoted(text)}: must contain either a single IP or a dual-stack pair of IPs"
+        )
+    return found
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
 
 
 def missing_provided_ips(node: GuestNode, known: tuple[Address, ...]) -> tuple[str, ...]:
@@ -88,11 +130,9 @@ def missing_provided_ips(node: GuestNode, known: tuple[Address, ...]) -> tuple[s
 
 
 def preferred(node: GuestNode, known: tuple[Address, ...]) -> tuple[Address, ...]:
-    """`known` as the node's status shows it: the kubelet's own addresses first, and alone of their type."""
-    own = {str(ip) for ip in provided_ips(node)}
-    if not own:
-        return known
-    first = tuple(one for one in known if one.address in own)
+    """`known` as the node's status shows it: the kubelet's own addresses first, in the kubelet's order, and alone of
+    their type."""
+    first = tuple(one for ip in provided_ips(node) for one in known if one.address == str(ip))
     types = {one.type for one in first}
     return (*first, *(one for one in known if one.type not in types))
 

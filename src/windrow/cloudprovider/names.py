@@ -18,6 +18,17 @@ REGION = "topology.kubernetes.io/region"
 REGION_BETA = "failure-domain.beta.kubernetes.io/region"
 TOPOLOGY = (ZONE, ZONE_BETA, REGION, REGION_BETA)
 
+# Harvester knows no instance types; a user's old key brings the present one, as in the Go program.
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+INSTANCE_TYPE_BETA = "beta.kubernetes.io/instance-type"
+
+# Old key -> present key. The present one is added where only the old one stands.
+SUCCESSORS = ((ZONE_BETA, ZONE), (REGION_BETA, REGION), (INSTANCE_TYPE_BETA, INSTANCE_TYPE))
+
+# On guest nodes: which topology we wrote there, as a JSON object of `zone` and `region`. What stands in the record
+# came from the host and goes when the host has it no longer; a label that is not in it is a user's.
+TOPOLOGY_RECORD = "windrow.io/topology"
+
 # Events: their sources are those of the framework's controllers.
 NODE_CONTROLLER = "cloud-node-controller"
 LIFECYCLE_CONTROLLER = "cloud-node-lifecycle-controller"
@@ -33,3 +44,51 @@ NETWORK_MAP_KEY = "interface-nad-mapping"
 
 # What the framework calls a cluster that was not given a name: then labels cannot tell clusters apart.
 UNNAMED = "kubernetes"
+
+# --- services ---
+
+# Whoever runs the framework's service controller uses this one finalizer and this one name for its events.
+FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
+SERVICE_EVENTS = "service-controller"
+
+# On guest services, by the user. IPAM is `pool` (also when absent) or `dhcp`; NETWORK and PRIMARY_SERVICE are
+# `namespace/name`, where a bare PRIMARY_SERVICE is in the service's own namespace.
+IPAM = "cloudprovider.harvesterhci.io/ipam"
+NETWORK = "cloudprovider.harvesterhci.io/network"
+PROJECT = "cloudprovider.harvesterhci.io/project"
+NAMESPACE = "cloudprovider.harvesterhci.io/namespace"
+PRIMARY_SERVICE = "cloudprovider.harvesterhci.io/primary-service"  # as a label, ours, on secondaries
+# Ours: the pool on Harvester that the address shall come from; its own pool of one address makes an address fixed.
+IP_POOL = "windrow.io/ip-pool"
+# Understood by the Go program before v0.2.0, and by nobody since.
+OLD_SERVICE_KEYS = (
+    "cloudprovider.harvesterhci.io/healthcheck-port",
+    "cloudprovider.harvesterhci.io/healthcheck-success-threshold",
+    "cloudprovider.harvesterhci.io/healthcheck-failure-threshold",
+    "cloudprovider.harvesterhci.io/healthcheck-periodseconds",
+    "cloudprovider.harvesterhci.io/healthcheck-timeoutseconds",
+    "cloudprovider.harvesterhci.io/description",
+)
+
+# On guest services, by us for kube-vip: which addresses to announce, separated by commas, and on which interface.
+VIP_ADDRESSES = "kube-vip.io/loadbalancerIPs"
+VIP_INTERFACE = "kube-vip.io/serviceInterface"
+# What makes kube-vip ask DHCP.
+ASK_DHCP = "0.0.0.0"
+# By the user: kube-vip leaves the service alone.
+VIP_IGNORE = "kube-vip.io/ignore"
+# By kube-vip: where an address is now, and its lease. They mean nothing once the service is no load balancer.
+VIP_TRACES = ("kube-vip.io/vipHost", "kube-vip.io/hwaddr", "kube-vip.io/requestedIP")
+
+# On load balancers on Harvester. The first four are what pools are chosen by; Harvester's webhook overwrites the first
+# three with what it knows better. FIXED_NETWORK holds what the service asked for at first (since Go v0.2.7).
+LB_NETWORK = "loadbalancer.harvesterhci.io/network"
+LB_PROJECT = "loadbalancer.harvesterhci.io/project"
+LB_NAMESPACE = "loadbalancer.harvesterhci.io/namespace"
+LB_CLUSTER = "loadbalancer.harvesterhci.io/cluster"
+FIXED_NETWORK = "cloudprovider.harvesterhci.io/lb-network"
+MANAGEMENT_NETWORK = "cloudprovider.harvesterhci.io/managementNetwork"
+# Their labels: whose they are.
+LB_OF_CLUSTER = "cloudprovider.harvesterhci.io/cluster"
+LB_OF_NAMESPACE = "cloudprovider.harvesterhci.io/serviceNamespace"
+LB_OF_SERVICE = "cloudprovider.harvesterhci.io/serviceName"

@@ -3,7 +3,7 @@
 | The node                           | Then                                                                       |
 |------------------------------------|----------------------------------------------------------------------------|
 | carries the taint `uninitialized`  | providerID, topology labels and taint in one write; addresses; event Synced |
-| is initialised                     | addresses and topology follow its VM                                       |
+| is initialised                     | addresses and topology follow its VM, also where it moves                  |
 | is Ready                           | the taint `shutdown` is taken away                                         |
 | is not Ready, its VM is off        | it gets the taint `shutdown`                                               |
 | is not Ready, its VM is surely gone | it is deleted                                                             |
@@ -11,13 +11,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Set
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.addresses import has_ip, missing_provided_ips, node_addresses, preferred
+from windrow.cloudprovider.addresses import (
+    NONE,
+    BadProvidedIp,
+    has_ip,
+    missing_provided_ips,
+    node_addresses,
+    parse_provided_ips,
+    preferred,
+)
 from windrow.cloudprovider.flags import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Options
 from windrow.cloudprovider.identities import Foreign, Found, Identity, Missing, Unknown
 from windrow.cloudprovider.readings import Address, GuestNode, GuestVm, Instance, Taint
+from windrow.cloudprovider.topology import Labels, missing_successors, plan_topology
 from windrow.harvester.identity import provider_id
 
 
@@ -29,7 +40,17 @@ class SetProviderId:
 
 @dataclass(frozen=True, slots=True)
 class SetLabels:
-    labels: tuple[tuple[str, str], ...]
+    """None takes a label away."""
+
+    labels: Labels
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Which topology was written, kept on the node itself so that no restart forgets it; "" for none."""
+
+    topology: str
     because: str
 
 
@@ -68,40 +89,41 @@ class DeleteNode:
     because: str
 
 
-Change = SetProviderId | SetLabels | RemoveTaint | AddTaint | SetAddresses | Announce | DeleteNode
+Change = SetProviderId | SetLabels | Record | RemoveTaint | AddTaint | SetAddresses | Announce | DeleteNode
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now, and what is waited for ("" when nothing)."""
+    """What to do now, what is waited for ("" when nothing), and when to look again without being woken."""
 
     changes: tuple[Change, ...] = ()
     waits_for: str = ""
+    look_again: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One node and what is known of its VM. `is_gone` is true only when the host was asked and said so."""
+    """One node and what is known of its VM.
+
+    `is_gone` is true only when the host was asked and said so. `known_for` tells for how long we have known the
+    instance; `virtual` are the addresses that services of the guest were given.
+    """
 
     node: GuestNode
     identity: Identity
     instance: Instance | None = None
     is_gone: bool = False
+    known_for: timedelta = timedelta.max
+    virtual: Set[str] = NONE
 
 
 def plan_node(seen: Seen, options: Options) -> Plan:
     node = seen.node
     if node.is_deleting or isinstance(seen.identity, Foreign):
         return Plan()
-    initial = needs_initialisation(node)
-    if initial and NODE_CONTROLLER in options.controllers:
-        plan = plan_first(seen, options)
-    elif isinstance(seen.identity, Found) and NODE_CONTROLLER in options.controllers:
-        plan = Plan(tuple(plan_upkeep(node, seen.instance, options)))
-    else:
-        plan = Plan()
+    plan = plan_care(seen, options) if NODE_CONTROLLER in options.controllers else Plan()
     if LIFECYCLE_CONTROLLER in options.controllers:
-        plan = Plan((*plan.changes, *plan_lifecycle(seen)), plan.waits_for)
+        plan = replace(plan, changes=(*plan.changes, *plan_lifecycle(seen)))
     return plan
 
 
@@ -109,44 +131,53 @@ def needs_initialisation(node: GuestNode) -> bool:
     return node.has_taint(names.UNINITIALISED)
 
 
-def plan_first(seen: Seen, options: Options) -> Plan:
-    match seen.identity:
-        case Found(vm):
-            return plan_initialisation(seen.node, vm, seen.instance, options)
-        case Missing(vm_uid):
+def plan_care(seen: Seen, options: Options) -> Plan:
+    """What the node needs of its cloud, be it the first time or later."""
+    match (seen.identity, needs_initialisation(seen.node)):
+        case (Found(vm), True):
+            return plan_initialisation(seen, vm, options)
+        case (Found(), False):
+            return plan_upkeep(seen, options)
+        case (Missing(vm_uid), True):
             return Plan(waits_for=f"node {seen.node.name!r}: no VM has the uid {vm_uid} of its providerID")
-        case Unknown(because):
+        case (Unknown(because), True):
             return Plan(waits_for=f"node {seen.node.name!r}: {because}")
-        case Foreign():
+        case _:
             return Plan()
 
 
-def plan_initialisation(node: GuestNode, vm: GuestVm, instance: Instance | None, options: Options) -> Plan:
+def plan_initialisation(seen: Seen, vm: GuestVm, options: Options) -> Plan:
     """Everything a fresh node needs from its cloud, or what is still missing for it."""
+    node, instance = seen.node, seen.instance
     if instance is None:
         return Plan(waits_for=f"node {node.name!r}: VM {vm.name!r} has no running instance yet")
-    known = node_addresses(instance, node, options)
-    missing = missing_provided_ips(node, known)
-    if missing:
-        return Plan(waits_for=_unconfirmed(node, instance, known, missing))
+    known = node_addresses(instance, node, options, seen.virtual)
+    doubt = _doubt(node, instance, known)
+    if doubt:
+        return Plan(waits_for=f'provided node ip for node "{node.name}" is not valid: {doubt}')
     because = f"it runs in VM {vm.name}"
     changes: list[Change] = []
     if not node.provider_id:
         changes.append(SetProviderId(provider_id(vm.uid), because))
-    labels = _missing_labels(node, instance)
-    if labels:
-        changes.append(SetLabels(labels, f"the host of VM {vm.name} is there"))
+    topology, look_again = _topology_changes(seen, instance, f"the host of VM {vm.name} is there")
+    changes += topology
     changes.append(RemoveTaint(names.UNINITIALISED, because))
     wanted = preferred(node, known)
     if wanted != node.addresses and (has_ip(wanted) or not has_ip(node.addresses)):
         changes.append(SetAddresses(wanted, f"VM {vm.name} reports them"))
     changes.append(Announce(names.NODE_CONTROLLER, "Synced", "Node synced successfully", because))
-    return Plan(tuple(changes))
+    return Plan(tuple(changes), look_again=look_again)
 
 
-def _unconfirmed(
-    node: GuestNode, instance: Instance, known: tuple[Address, ...], missing: tuple[str, ...]
-) -> str:
+def _doubt(node: GuestNode, instance: Instance, known: tuple[Address, ...]) -> str:
+    """Why the kubelet's own address cannot be believed, "" when it can. The words before ";" are the framework's."""
+    try:
+        parse_provided_ips(node.provided_ip)
+    except BadProvidedIp as error:
+        return f"{error}; correct --node-ip of its kubelet, or the annotation {names.PROVIDED_NODE_IP}"
+    missing = missing_provided_ips(node, known)
+    if not missing:
+        return ""
     found = ", ".join(one.address for one in known if one.type != "Hostname")
     if found:
         state = f"its VM reports {found}"
@@ -154,47 +185,36 @@ def _unconfirmed(
         state = "its guest agent has not reported an address on the node's network"
     else:
         state = "its guest agent is not connected (is qemu-guest-agent installed and running?)"
-    return (
-        f'provided node ip for node "{node.name}" is not valid: failed to get node address from cloud provider '
-        f"that matches ip: {', '.join(missing)}; {state}"
-    )
+    return f"failed to get node address from cloud provider that matches ip: {', '.join(missing)}; {state}"
 
 
-def plan_upkeep(node: GuestNode, instance: Instance | None, options: Options) -> list[Change]:
-    """What has changed on the host side since. Nothing is taken away because a report is missing."""
+def plan_upkeep(seen: Seen, options: Options) -> Plan:
+    """What has changed on the host side since. No address is taken away because a report is missing."""
+    node, instance = seen.node, seen.instance
     changes: list[Change] = []
-    labels = dict(_missing_old_labels(node))
-    if instance is not None and not instance.is_migrating and not options.disable_vmi_controller:
-        labels.update(_missing_labels(node, instance))
-    if labels:
-        changes.append(SetLabels(tuple(labels.items()), "the VM's host says so"))
-    if instance is None or instance.is_migrating:
-        return changes
-    known = node_addresses(instance, node, options)
+    look_again = None
+    is_steady = instance is not None and not instance.is_migrating
+    if instance is not None and is_steady and not options.disable_vmi_controller:
+        changes, look_again = _topology_changes(seen, instance, "the VM's host says so")
+    if not changes and (labels := missing_successors(node.topology)):
+        changes = [SetLabels(labels, "their old keys are there")]
+    if instance is None or not is_steady:
+        return Plan(tuple(changes), look_again=look_again)
+    known = node_addresses(instance, node, options, seen.virtual)
     wanted = preferred(node, known)
-    if has_ip(wanted) and not missing_provided_ips(node, known) and wanted != node.addresses:
+    if has_ip(wanted) and not _doubt(node, instance, known) and wanted != node.addresses:
         changes.append(SetAddresses(wanted, f"VM {instance.name} reports them"))
-    return changes
+    return Plan(tuple(changes), look_again=look_again)
 
 
-def _missing_labels(node: GuestNode, instance: Instance) -> tuple[tuple[str, str], ...]:
-    wanted = (
-        (names.ZONE_BETA, instance.zone),
-        (names.ZONE, instance.zone),
-        (names.REGION_BETA, instance.region),
-        (names.REGION, instance.region),
-    )
-    return tuple((key, value) for key, value in wanted if value and node.topology.get(key) != value)
-
-
-def _missing_old_labels(node: GuestNode) -> list[tuple[str, str]]:
-    """Present keys that are missing beside their old ones. A present key that differs is a user's choice."""
-    pairs = ((names.ZONE_BETA, names.ZONE), (names.REGION_BETA, names.REGION))
-    return [
-        (present, node.topology[old])
-        for old, present in pairs
-        if old in node.topology and present not in node.topology
-    ]
+def _topology_changes(seen: Seen, instance: Instance, because: str) -> tuple[list[Change], timedelta | None]:
+    plan = plan_topology(seen.node, instance, seen.known_for)
+    changes: list[Change] = []
+    if plan.labels:
+        changes.append(SetLabels(plan.labels, because))
+    if plan.record is not None:
+        changes.append(Record(plan.record, because))
+    return changes, plan.look_again
 
 
 def plan_lifecycle(seen: Seen) -> list[Change]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from windrow.cloudprovider import names
@@ -25,6 +26,9 @@ from windrow.kube.objects import (
     uid_of,
     version_of,
 )
+from windrow.values.clock import read_stamp
+
+_LABELS = (*names.TOPOLOGY, names.INSTANCE_TYPE, names.INSTANCE_TYPE_BETA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +52,21 @@ class GuestNode:
     uid: str
     version: str = ""
     provider_id: str = ""
+    created: datetime | None = None
     is_ready: bool = False
+    # When its kubelet was last heard of, by the kubelet's own clock.
+    last_heard: datetime | None = None
     is_deleting: bool = False
     taints: tuple[Taint, ...] = ()
+    # Those of its labels that say where it is, or what, under keys that the cloud provider may write.
     topology: Mapping[str, str] = field(default_factory=dict)
+    # What the cloud provider wrote there; None where it left no record.
+    topology_record: Mapping[str, str] | None = None
     provided_ip: str = ""
     additional_internal_ips: tuple[str, ...] = ()
     addresses: tuple[Address, ...] = ()
+    # What the firmware says the machine is.
+    system_uuid: str = ""
 
     @property
     def vm_uid(self) -> str:
@@ -72,6 +84,7 @@ class GuestVm:
     name: str
     uid: str
     guest_cluster: str = ""
+    created: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +111,8 @@ class Instance:
     zone: str = ""
     networks: tuple[tuple[str, str], ...] = ()
     interfaces: tuple[Interface, ...] = ()
+    # What its firmware tells the guest that it is. VMs made by copying may share one.
+    system_uuid: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -113,18 +128,23 @@ def read_node(raw: Mapping[str, Any]) -> GuestNode:
         uid=uid_of(raw),
         version=version_of(raw),
         provider_id=dig(raw, "spec", "providerID", default=""),
+        created=_instant(dig(raw, "metadata", "creationTimestamp")),
         is_ready=is_true(dig(raw, "status", "conditions"), "Ready"),
+        last_heard=_last_heard(raw),
         is_deleting=is_deleting(raw),
         taints=tuple(Taint(one["key"], one.get("effect", ""), one.get("value") or "") for one in taints),
-        topology={key: labels[key] for key in names.TOPOLOGY if key in labels},
+        topology={key: labels[key] for key in _LABELS if key in labels},
+        topology_record=_record(annotations.get(names.TOPOLOGY_RECORD)),
         provided_ip=annotations.get(names.PROVIDED_NODE_IP, ""),
         additional_internal_ips=_texts(annotations.get(names.ADDITIONAL_INTERNAL_IPS, "")),
         addresses=tuple(Address(one["type"], one["address"]) for one in addresses),
+        system_uuid=dig(raw, "status", "nodeInfo", "systemUUID", default="").lower(),
     )
 
 
 def read_vm(raw: Mapping[str, Any]) -> GuestVm:
-    return GuestVm(name_of(raw), uid_of(raw), labels_of(raw).get(GUEST_CLUSTER, ""))
+    created = _instant(dig(raw, "metadata", "creationTimestamp"))
+    return GuestVm(name_of(raw), uid_of(raw), labels_of(raw).get(GUEST_CLUSTER, ""), created)
 
 
 def read_instance(raw: Mapping[str, Any]) -> Instance:
@@ -148,6 +168,7 @@ def read_instance(raw: Mapping[str, Any]) -> Instance:
             if (network := dig(one, "multus", "networkName"))
         ),
         interfaces=tuple(_interface(one) for one in interfaces if one.get("name")),
+        system_uuid=dig(raw, "spec", "domain", "firmware", "uuid", default="").lower(),
     )
 
 
@@ -157,6 +178,33 @@ def _interface(raw: Mapping[str, Any]) -> Interface:
     return Interface(
         raw["name"], raw.get("interfaceName") or "", tuple(many) if many else (single,) if single else ()
     )
+
+
+def _last_heard(raw: Mapping[str, Any]) -> datetime | None:
+    for condition in dig(raw, "status", "conditions", default=[]):
+        if condition.get("type") == "Ready":
+            return _instant(condition.get("lastHeartbeatTime"))
+    return None
+
+
+def _instant(text: str | None) -> datetime | None:
+    try:
+        return read_stamp(text) if text else None
+    except ValueError:
+        return None
+
+
+def _record(text: str | None) -> dict[str, str] | None:
+    """What was written; nothing known for what is no record, since somebody else's slip must remove no label."""
+    if text is None:
+        return None
+    try:
+        found = loads(text)
+    except NotJson:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {key: value for key, value in found.items() if isinstance(value, str)}
 
 
 def _texts(text: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from windrow.cloudprovider.nodes import (
     Announce,
     Change,
     DeleteNode,
+    Record,
     RemoveTaint,
     SetAddresses,
     SetLabels,
@@ -28,7 +29,8 @@ def render_node_patch(node: GuestNode, changes: Sequence[Change]) -> dict[str, A
 
     It rests on the version that was read, so a taint that somebody added meanwhile is not lost.
     """
-    labels: dict[str, str] = {}
+    labels: dict[str, str | None] = {}
+    annotations: dict[str, str | None] = {}
     spec: dict[str, Any] = {}
     taints = list(node.taints)
     for change in changes:
@@ -37,6 +39,8 @@ def render_node_patch(node: GuestNode, changes: Sequence[Change]) -> dict[str, A
                 spec["providerID"] = provider_id
             case SetLabels(labels=wanted):
                 labels.update(wanted)
+            case Record(topology=topology):
+                annotations[names.TOPOLOGY_RECORD] = topology or None
             case RemoveTaint(key=key):
                 taints = [taint for taint in taints if taint.key != key]
             case AddTaint(taint=taint):
@@ -45,11 +49,13 @@ def render_node_patch(node: GuestNode, changes: Sequence[Change]) -> dict[str, A
                 pass
     if tuple(taints) != node.taints:
         spec["taints"] = [_render_taint(taint) for taint in taints] or None
-    if not labels and not spec:
+    if not (labels or annotations or spec):
         return {}
     metadata: dict[str, Any] = {"resourceVersion": node.version}
     if labels:
         metadata["labels"] = labels
+    if annotations:
+        metadata["annotations"] = annotations
     return {"metadata": metadata, "spec": spec} if spec else {"metadata": metadata}
 
 
@@ -99,7 +105,7 @@ async def _delete(client: Client, recorders: Mapping[str, Recorder], node: Guest
             ref,
             node.uid,
             "DeletingNodeFailed",
-            f"Error deleting node {node.name}: {error.message}",
+            f"Failed deleting node {node.name}: {error.message}",
             "Warning",
         )
         await recorders[names.LIFECYCLE_CONTROLLER].tell(told)

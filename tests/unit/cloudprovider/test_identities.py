@@ -1,7 +1,7 @@
 import pytest
 
 from windrow.cloudprovider.flags import Options
-from windrow.cloudprovider.identities import Foreign, Found, Missing, Unknown, identify
+from windrow.cloudprovider.identities import Evidence, Foreign, Found, Missing, Unknown, identify
 from windrow.cloudprovider.readings import GuestNode, GuestVm
 
 DEMO = Options(cluster_name="demo")
@@ -32,7 +32,7 @@ def a_node(provider_id="", name="w1"):
     ],
 )
 def test_the_vm_of_a_node(node, vms, hostnames, wanted):
-    assert identify(node, vms, hostnames, DEMO) == wanted
+    assert identify(node, Evidence(vms, hostnames=hostnames), DEMO) == wanted
 
 
 @pytest.mark.parametrize(
@@ -45,11 +45,11 @@ def test_the_vm_of_a_node(node, vms, hostnames, wanted):
     ],
 )
 def test_a_vm_of_another_cluster_or_a_doubtful_one_is_nobodys(vms, hostnames, words):
-    found = identify(a_node(), vms, hostnames, DEMO)
+    found = identify(a_node(), Evidence(vms, hostnames=hostnames), DEMO)
 
     assert isinstance(found, Unknown)
     assert words in found.because
 
 
 def test_a_cluster_without_a_name_cannot_tell_vms_apart():
-    assert identify(a_node(), [STRANGER], {}, Options()) == Found(STRANGER)
+    assert identify(a_node(), Evidence([STRANGER]), Options()) == Found(STRANGER)

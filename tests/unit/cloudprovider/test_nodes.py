@@ -1,14 +1,26 @@
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from windrow.cloudprovider.flags import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Options
 from windrow.cloudprovider.identities import Foreign, Found, Missing, Unknown
-from windrow.cloudprovider.names import REGION, REGION_BETA, SHUTDOWN, UNINITIALISED, ZONE, ZONE_BETA
+from windrow.cloudprovider.names import (
+    INSTANCE_TYPE,
+    INSTANCE_TYPE_BETA,
+    REGION,
+    REGION_BETA,
+    SHUTDOWN,
+    UNINITIALISED,
+    ZONE,
+    ZONE_BETA,
+)
 from windrow.cloudprovider.nodes import (
     AddTaint,
     Announce,
     DeleteNode,
+    Plan,
+    Record,
     RemoveTaint,
     Seen,
     SetAddresses,
@@ -44,6 +56,7 @@ SETTLED = GuestNode(
     is_ready=True,
     taints=(ROLE,),
     topology=TOPOLOGY,
+    topology_record={"zone": "z1", "region": "r1"},
     provided_ip="10.0.0.1",
     addresses=ADDRESSES,
 )
@@ -56,6 +69,11 @@ def plan(node, identity=FOUND, instance=RUNNING, is_gone=False, **options):
     return plan_node(Seen(node, identity, instance, is_gone), Options(**options))
 
 
+def labels_after(node, found):
+    changed = {key: value for one in found.changes if isinstance(one, SetLabels) for key, value in one.labels}
+    return {key: value for key, value in {**node.topology, **changed}.items() if value is not None}
+
+
 def kinds(found):
     return [type(change) for change in found.changes]
 
@@ -66,9 +84,13 @@ def kinds(found):
 def test_a_fresh_node_gets_everything_in_one_write_and_its_addresses_and_an_event():
     found = plan(INITIAL)
 
-    assert kinds(found) == [SetProviderId, SetLabels, RemoveTaint, SetAddresses, Announce]
+    assert kinds(found) == [SetProviderId, SetLabels, Record, RemoveTaint, SetAddresses, Announce]
     assert render_node_patch(INITIAL, found.changes) == {
-        "metadata": {"resourceVersion": "7", "labels": TOPOLOGY},
+        "metadata": {
+            "resourceVersion": "7",
+            "labels": TOPOLOGY,
+            "annotations": {"windrow.io/topology": '{"zone":"z1","region":"r1"}'},
+        },
         "spec": {
             "providerID": "harvester://vm-uid",
             "taints": [{"key": ROLE.key, "value": "true", "effect": "NoExecute"}],
@@ -131,6 +153,14 @@ def test_a_node_whose_kubelet_address_is_not_confirmed_waits_and_says_why(instan
     assert words in found.waits_for
 
 
+def test_a_kubelet_address_that_nobody_can_read_keeps_the_taint_and_says_what_to_correct():
+    found = plan(replace(INITIAL, provided_ip="ten"))
+
+    assert found.changes == ()
+    assert 'failed to parse node IP "ten"' in found.waits_for
+    assert "--node-ip" in found.waits_for
+
+
 def test_a_node_without_a_kubelet_address_does_not_wait_for_the_agent():
     node = replace(INITIAL, provided_ip="")
 
@@ -164,7 +194,11 @@ def test_a_vm_that_migrated_to_another_zone_takes_its_node_along():
     found = plan(SETTLED, instance=replace(RUNNING, zone="z2"))
 
     assert render_node_patch(SETTLED, found.changes) == {
-        "metadata": {"resourceVersion": "7", "labels": {ZONE: "z2", ZONE_BETA: "z2"}}
+        "metadata": {
+            "resourceVersion": "7",
+            "labels": {ZONE: "z2", ZONE_BETA: "z2"},
+            "annotations": {"windrow.io/topology": '{"zone":"z2","region":"r1"}'},
+        }
     }
 
 
@@ -172,12 +206,11 @@ def test_a_vm_that_migrated_to_another_zone_takes_its_node_along():
     "instance",
     [
         replace(RUNNING, zone="z2", is_migrating=True),
-        replace(RUNNING, zone="", region=""),
         replace(RUNNING, interfaces=()),
         replace(RUNNING, interfaces=(Interface("nic-1", "enp1s0", ("10.0.0.9",)),)),
         None,
     ],
-    ids=["under way", "no topology", "no report", "a report without the kubelet's address", "no instance"],
+    ids=["under way", "no report", "a report without the kubelet's address", "no instance"],
 )
 def test_nothing_is_taken_away_for_want_of_a_report(instance):
     assert plan(SETTLED, instance=instance).changes == ()
@@ -190,17 +223,78 @@ def test_a_new_address_is_shown():
 
 
 def test_a_zone_that_a_user_chose_stays_where_the_host_has_none():
-    node = replace(SETTLED, topology={ZONE: "mine", ZONE_BETA: "other"})
+    node = replace(SETTLED, topology={ZONE: "mine", ZONE_BETA: "other"}, topology_record=None)
 
     assert plan(node, instance=replace(RUNNING, zone="", region="")).changes == ()
 
 
 def test_old_topology_keys_bring_the_present_ones():
-    node = replace(SETTLED, topology={ZONE_BETA: "z1"})
+    node = replace(SETTLED, topology={ZONE_BETA: "z1"}, topology_record=None)
 
     found = plan(node, instance=replace(RUNNING, zone="", region=""))
 
     assert found.changes[0].labels == ((ZONE, "z1"),)
+
+
+def test_an_old_instance_type_brings_the_present_one_and_none_is_invented():
+    node = replace(SETTLED, topology={**TOPOLOGY, INSTANCE_TYPE_BETA: "large"})
+
+    assert plan(node).changes[0].labels == ((INSTANCE_TYPE, "large"),)
+    assert INSTANCE_TYPE not in labels_after(INITIAL, plan(INITIAL))
+
+
+def test_topology_that_the_host_has_no_longer_is_taken_away_under_both_keys():
+    found = plan(SETTLED, instance=replace(RUNNING, zone="", region=""))
+
+    assert render_node_patch(SETTLED, found.changes) == {
+        "metadata": {
+            "resourceVersion": "7",
+            "labels": dict.fromkeys((ZONE, ZONE_BETA, REGION, REGION_BETA)),
+            "annotations": {"windrow.io/topology": None},
+        }
+    }
+
+
+def test_zone_and_region_are_each_others_strangers():
+    found = plan(SETTLED, instance=replace(RUNNING, zone=""))
+
+    assert labels_after(SETTLED, found) == {REGION: "r1", REGION_BETA: "r1"}
+    assert Record('{"region":"r1"}', "the VM's host says so") in found.changes
+
+
+def test_a_label_that_a_user_changed_stays_when_the_host_has_no_zone_any_more():
+    node = replace(SETTLED, topology={**TOPOLOGY, ZONE: "mine"})
+
+    found = plan(node, instance=replace(RUNNING, zone=""))
+
+    assert labels_after(node, found) == {ZONE: "mine", REGION: "r1", REGION_BETA: "r1"}
+
+
+def test_labels_of_the_go_program_are_adopted_by_a_record_and_not_written_again():
+    found = plan(replace(SETTLED, topology_record=None))
+
+    assert kinds(found) == [Record]
+
+
+def test_a_record_that_nobody_can_read_takes_no_label_away():
+    node = replace(SETTLED, topology_record={})
+
+    assert plan(node, instance=replace(RUNNING, zone="", region="")).changes == ()
+
+
+def test_an_instance_that_has_just_started_is_given_time_before_labels_go():
+    bare = replace(RUNNING, zone="", region="")
+    early = Seen(SETTLED, FOUND, bare, known_for=timedelta(seconds=10))
+    late = replace(early, known_for=timedelta(seconds=30))
+
+    assert plan_node(early, Options()) == Plan(look_again=timedelta(seconds=20))
+    assert kinds(plan_node(late, Options())) == [SetLabels, Record]
+
+
+def test_a_migration_under_way_changes_nothing():
+    moving = replace(RUNNING, zone="z2", is_migrating=True)
+
+    assert plan(SETTLED, instance=moving) == Plan()
 
 
 def test_without_the_vmi_controller_topology_is_set_once():

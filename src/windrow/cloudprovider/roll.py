@@ -1,0 +1,44 @@
+"""The roll: which VMs Harvester says that it has, asked now and not remembered.
+
+A node is only ever deleted on the word of this. The watch may be late, or of another namespace than its VMs; so the
+list is fetched anew, and counts only when it holds the VM of another node of this cluster. Nodes that are asked about
+at the same moment share one list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from windrow.client.client import Client
+from windrow.harvester.kinds import VM
+from windrow.kube.objects import uid_of
+from windrow.values.clock import Clock
+
+# As old as a list may be: the Go program looks at a node that is not Ready so often.
+FRESH = timedelta(seconds=5)
+
+
+class Roll:
+    def __init__(self, host: Client, namespace: str, clock: Clock) -> None:
+        self._host = host
+        self._namespace = namespace
+        self._clock = clock
+        self._asking = asyncio.Lock()
+        self._asked: datetime | None = None
+        self._uids: frozenset[str] = frozenset()
+
+    async def lacks(self, vm_uid: str, ours: Iterable[str]) -> bool:
+        """Whether Harvester, asked now, has no VM with this uid, and we ask the right Harvester.
+
+        A namespace that holds none of `ours`, the uids that our nodes name, is not our namespace: then the credential
+        was changed, and what it does not show is not gone. Raises the KubeError of a list that fails.
+        """
+        async with self._asking:
+            if self._asked is None or self._clock.now() - self._asked > FRESH:
+                asked = self._clock.now()
+                pages = self._host.pages(VM, self._namespace)
+                self._uids = frozenset([uid_of(raw) async for page in pages for raw in page.items])
+                self._asked = asked
+        return vm_uid not in self._uids and any(uid in self._uids for uid in ours)
