@@ -13,7 +13,7 @@ RUN := $(VENV)/.windrow-run
 DEV := $(VENV)/.windrow-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format lock docs setup bench driver driver-pins clean
+.PHONY: help demo test check format lock docs setup bench chart driver driver-pins clean
 
 help:  ## list what one can type
 	@grep -E '^[a-z-]+:.*  ##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -29,7 +29,7 @@ check: $(DEV)  ## format, lint, types, walls between packages, lock files, refer
 	@$(MAKE) --no-print-directory --keep-going $(CHECKS)
 
 # All of them run, so that one look shows all that is wrong.
-CHECKS := check-format check-lint check-types check-walls check-locks check-docs
+CHECKS := check-format check-lint check-types check-walls check-locks check-docs check-chart
 CODE   := src tests scripts benchmarks
 .PHONY: $(CHECKS)
 
@@ -45,6 +45,8 @@ check-locks:
 	$(BIN)/python scripts/lock.py --check
 check-docs:
 	$(BIN)/python scripts/reference.py --check
+check-chart:
+	$(BIN)/python scripts/chart.py --check
 
 format: $(DEV)  ## write the format, and what lint can repair by itself
 	$(BIN)/ruff check --quiet --fix $(CODE)
@@ -52,6 +54,9 @@ format: $(DEV)  ## write the format, and what lint can repair by itself
 
 bench: $(DEV)  ## measure, and compare with the stated baselines
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+chart: $(RUN)  ## pack the cloud provider's Helm chart, also into its K3s manifest (ARGS="--cluster-name NAME" prints one)
+	@$(BIN)/python scripts/chart.py $(ARGS)
 
 driver: $(RUN)  ## build the node driver as one file for Rancher, in dist/ (ARGS="--strict" for a release)
 	@$(BIN)/python scripts/driver/build.py $(ARGS)

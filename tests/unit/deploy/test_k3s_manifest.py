@@ -1,0 +1,111 @@
+"""The one file with which K3s installs the cloud provider."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripts import chart
+
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.stores import MemoryStore
+from windrow.assembly.clock import LoopClock, run_story
+from windrow.formats.json import dumps
+from windrow.formats.yaml import load
+from windrow.kube.errors import KubeError
+from windrow.kube.refs import Kind
+from windrow.kube.requests import JSON, Request
+from windrow.values.chance import Chance
+
+SCHEMA = Path(__file__).parents[4] / "shared" / "crds" / "helm.cattle.io_helmcharts.yaml"
+HELM_CHART = Kind("helm.cattle.io", "v1", "HelmChart", "helmcharts")
+
+
+def manifest() -> dict[str, Any]:
+    raw: dict[str, Any] = load(chart.MANIFEST.read_text())
+    return raw
+
+
+def test_it_holds_the_chart_as_it_is() -> None:
+    assert chart.unpack(base64.b64decode(manifest()["spec"]["chartContent"])) == chart.chart_files()
+    assert chart.main(["--check"]) == 0
+
+
+def test_it_needs_no_repository_and_comes_before_the_pod_network() -> None:
+    spec = manifest()["spec"]
+
+    assert not {"repo", "chart", "version"} & set(spec)
+    assert (spec["bootstrap"], spec["targetNamespace"]) == (True, "kube-system")
+
+
+def test_the_credential_is_where_k3s_machines_have_it() -> None:
+    values = load(manifest()["spec"]["valuesContent"])
+
+    assert values == {"cloudConfigPath": "/var/lib/rancher/k3s/etc/config-files/cloud-provider-config"}
+
+
+def test_the_same_chart_gives_the_same_archive() -> None:
+    assert chart.pack(chart.chart_files()) == chart.pack(chart.chart_files())
+
+
+def test_the_archive_has_the_chart_s_name_before_every_file_and_nothing_hidden() -> None:
+    names = list(chart.chart_files())
+
+    assert "harvester-cloud-provider/Chart.yaml" in names
+    assert "harvester-cloud-provider/charts/kube-vip/Chart.yaml" in names
+    assert not [name for name in names if "/." in name or not name.startswith("harvester-cloud-provider/")]
+
+
+def test_one_cluster_s_manifest_has_its_name_image_and_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = [
+        "--cluster-name=edge",
+        "--image=registry:5000/ours/provider:1.2",
+        "--set=kube-vip.enabled=false",
+        "--set=extraArgs=[--v=3]",
+    ]
+
+    assert chart.main(argv) == 0
+
+    values = load(load(capsys.readouterr().out)["spec"]["valuesContent"])
+    assert values == {
+        "cloudConfigPath": chart.CREDENTIAL,
+        "global": {"cattle": {"clusterName": "edge"}},
+        "image": {"repository": "registry:5000/ours/provider", "tag": "1.2"},
+        "kube-vip": {"enabled": False},
+        "extraArgs": ["--v=3"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("image", "parts"),
+    [
+        ("a/b", ("a/b", "")),
+        ("a/b:1", ("a/b", "1")),
+        ("host:5000/a/b", ("host:5000/a/b", "")),
+        ("host:5000/a:1", ("host:5000/a", "1")),
+    ],
+)
+def test_a_port_is_no_tag(image: str, parts: tuple[str, str]) -> None:
+    assert chart.split_image(image) == parts
+
+
+def test_k3s_s_own_schema_knows_every_field() -> None:
+    if not SCHEMA.exists():
+        pytest.skip("the schemas of helm.cattle.io are not beside this tree (shared/crds)")
+
+    async def story(raw: dict[str, Any]) -> int:
+        server = ApiServer(MemoryStore(), LoopClock(), Chance(1))
+        server.install_crd(load(SCHEMA.read_text()))
+        query = (("fieldValidation", "Strict"),)
+        path = HELM_CHART.path("kube-system")
+        reply = await server.local().send(Request("POST", path, query, body=dumps(raw), content_type=JSON))
+        return reply.status
+
+    wrong = manifest()
+    wrong["spec"]["chartContents"] = "x"
+
+    assert run_story(story(manifest())) == 201
+    with pytest.raises(KubeError, match="chartContents"):
+        run_story(story(wrong))
