@@ -62,6 +62,16 @@ class Candidate:
         self._record: dict[str, Any] = {}
         self._record_since: datetime | None = None
 
+    @property
+    def renewed(self) -> datetime | None:
+        """When the record was last seen to change, by our own clock; while we lead, that was a renewal of ours."""
+        return self._record_since
+
+    @property
+    def holder(self) -> str:
+        """Who had the Lease when it was last looked at; "" for nobody, or not looked at yet."""
+        return str(self._record.get("holderIdentity") or "")
+
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait for the Lease, then work while it is held; release it at the end.
 

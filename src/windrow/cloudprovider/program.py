@@ -1,41 +1,46 @@
-"""The program `harvester-cloud-provider`: its command line, its two kubeconfigs, its lead, its end.
+"""The program `harvester-cloud-provider`: its command line, its ways to the two clusters, its lead, its end.
 
 Runs in the guest cluster. `--cloud-config` is a whole kubeconfig for Harvester whose context names the namespace of
 the VMs; the guest's own API is reached by `--kubeconfig`, KUBECONFIG, or the pod's service account.
+
+Of the guest it asks itself: leases get, create, update; events create, patch; and what `serving` names. What the
+controllers ask, their modules say.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 from windrow.client.client import Client
 from windrow.client.lease import Candidate, LeadershipLost, Terms
 from windrow.client.limited import LimitedTransport
+from windrow.client.measured import MeasuredTransport
+from windrow.client.recording import Recorder, Told
 from windrow.client.retrying import RetryingTransport
 from windrow.client.transport import Transport
-from windrow.cloudprovider.flags import SERVICE_CONTROLLER, BadFlags, Options, parse_flags
+from windrow.cloudprovider.flags import ROUTE_CONTROLLER, Options
+from windrow.cloudprovider.measures import Measures
 from windrow.cloudprovider.provider import Provider
-from windrow.kube.kubeconfig import Access, BadKubeconfig, ReadFile, in_cluster_access, parse_kubeconfig
+from windrow.cloudprovider.serving import CannotServe, Serve, Vitals
+from windrow.cloudprovider.start import NAME, PROGRAM, begin, complain
+from windrow.cloudprovider.ways import Way, load_guest, load_host
+from windrow.kube.kubeconfig import Access, BadKubeconfig, ReadFile
+from windrow.kube.requests import Request
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock, pause
 
-NAME = "cloudprovider.harvesterhci.io"
-LOOK_AT_CONFIG = timedelta(minutes=1)
-HELP = """\
-harvester-cloud-provider keeps the nodes of a guest cluster in step with their VMs on Harvester.
+log = logging.getLogger(__name__)
 
-  --cloud-config FILE          kubeconfig for Harvester; its context names the namespace of the VMs (required)
-  --cluster-name NAME          the guest cluster's name, as its VMs are labelled
-  --kubeconfig FILE            the guest cluster; default: KUBECONFIG, else the pod's service account
-  --management-network NS/NAD  the Harvester network that carries node addresses
-  --node-ip-cidr CIDR,CIDR     where internal addresses are, at most one range of each family
-  --node-exclude-ip-ranges LIST  addresses that are no external addresses
-  --controllers LIST           `*`, a name, or -name; default `*`
-  --leader-elect=BOOL          default true; Lease kube-system/cloud-controller-manager
-"""
+# How soon a renewed credential is noticed, should nobody be refused before.
+LOOK_AT_FILES = timedelta(seconds=5)
+ANNOUNCE_S = 5.0
+
+Say = Callable[[str], None]
 
 
 async def run(
@@ -45,134 +50,201 @@ async def run(
     dial: Callable[[Access], Transport],
     clock: Clock,
     chance: Chance,
-    out: Callable[[str], None],
+    out: Say,
+    *,
+    serve: Serve | None = None,
+    measures: Measures | None = None,
 ) -> int:
-    """Run until cancelled; then the Lease is released.
+    """Run until cancelled; then the Lease is released. Returns 1 for a bad start and for a lost lead.
 
-    Returns 1 for a bad start and for a lost lead, and 0 when the cloud config has changed: whoever keeps the program
-    running starts it anew, with the new credential.
+    Without `serve` no port is opened, whatever the flags say.
     """
-    arguments = list(argv)
-    if arguments and not arguments[0].startswith("-"):
-        arguments = arguments[1:]  # the program's own name
+    options = begin(argv, out)
+    if isinstance(options, int):
+        return options
+    counted = measures or Measures()
     try:
-        options = parse_flags(arguments)
-        if options.help:
-            out(HELP)
-            return 0
-        host = _read_cloud_config(options, read_file)
-        guest = _read_guest_access(options, env, read_file)
-    except (BadFlags, BadKubeconfig) as error:
-        _complain(error, out)
+        host = Way("host", load_host(options), dial, read_file, clock, out, counted)
+        guest = Way("guest", load_guest(options, env), dial, read_file, clock, out, counted)
+    except BadKubeconfig as error:
+        complain(error, out)
         return 1
-    _introduce(options, host, guest, out)
+    program = Program(options, env, host, guest, clock, chance, out, counted)
+    program.introduce()
     try:
-        await _lead(options, env, read_file, host, guest, dial, clock, chance, out)
-    except LeadershipLost as error:
-        out(f"leaderelection lost: {error}")
+        async with program.served(serve):
+            return await program.run()
+    except CannotServe as error:
+        complain(error, out)
         return 1
-    out(f"{options.cloud_config} has changed; starting anew")
-    return 0
 
 
-async def _lead(
-    options: Options,
-    env: Mapping[str, str],
-    read_file: ReadFile,
-    host: Access,
-    guest: Access,
-    dial: Callable[[Access], Transport],
-    clock: Clock,
-    chance: Chance,
-    out: Callable[[str], None],
-) -> None:
-    def polite(access: Access) -> Transport:
-        limited = LimitedTransport(dial(access), clock, per_second=options.qps, burst=options.burst)
-        return RetryingTransport(limited, clock, chance)
+class Program:
+    """One life of the process."""
 
-    to_guest, to_host = polite(guest), polite(host)
-    namespace = host.namespace or "default"
+    def __init__(
+        self,
+        options: Options,
+        env: Mapping[str, str],
+        host: Way,
+        guest: Way,
+        clock: Clock,
+        chance: Chance,
+        say: Say,
+        measures: Measures,
+    ) -> None:
+        self._options = options
+        self._host, self._guest = host, guest
+        self._clock, self._chance, self._say = clock, chance, say
+        self._measures = measures
+        self._vitals = Vitals(options, measures, clock)
+        self._identity = f"{env.get('HOSTNAME') or PROGRAM}_{chance.uid()}"
+        self._candidate: Candidate | None = None
+        self._moved = asyncio.Event()
+        for way in (host, guest):
+            way.moved = self._start_anew
 
-    async def work() -> None:
-        out(f"leading; VMs are looked for in namespace {namespace!r}")
-        provider = Provider(to_guest, to_host, namespace, options, clock, chance, out)
+    def introduce(self) -> None:
+        options = self._options
+        flags = [
+            f"--cluster-name={options.cluster_name}",
+            f"--management-network={options.management_network}",
+            f"--node-ip-cidr={','.join(map(str, options.node_ip_cidr))}",
+            f"--node-exclude-ip-ranges={','.join(map(str, options.node_exclude_ip_ranges))}",
+            f"--disable-vmi-controller={str(options.disable_vmi_controller).lower()}",
+            f"--disable-annotation-alpha-provided-ip-addr={str(options.ignore_provided_ip).lower()}",
+        ]
+        self._say(f"{NAME} effective configurations: {' '.join(flags)}")
+        host, guest = self._host.access, self._guest.access
+        self._say(f"Harvester is {host.server} ({host.credential}); the guest cluster is {guest.server}")
+        if options.ignored:
+            self._say(f"accepted without effect: {', '.join(options.ignored)}")
+        for warning in options.warnings:
+            self._say(f"warning: {warning}")
+
+    @asynccontextmanager
+    async def served(self, serve: Serve | None) -> AsyncIterator[None]:
+        """The port is open meanwhile, where there is one. Raises CannotServe."""
+        wanted = serve is not None and self._options.secure_port != 0
+        pages = self._vitals.pages(self._counted(self._guest))
+        async with serve(self._options, pages, self._say) if wanted and serve else nullcontext():
+            yield
+
+    async def run(self) -> int:
         async with asyncio.TaskGroup() as group:
-            providing = group.create_task(provider.run())
-            await _wait_for_change(options.cloud_config, read_file, clock)
-            providing.cancel()
+            following = group.create_task(self._follow_files())
+            try:
+                await self._lead()
+            except LeadershipLost as error:
+                self._say(f"leaderelection lost: {error}")
+                return 1
+            finally:
+                following.cancel()
+        return 0
 
-    if not options.leader_elect:
-        await work()
-        return
-    identity = f"{env.get('HOSTNAME') or 'harvester-cloud-provider'}_{chance.uid()}"
-    terms = Terms(options.lease_duration, options.renew_deadline, options.retry_period)
-    # The Lease is renewed past the rate limit: a burst of other calls must not cost the lead.
-    candidate = Candidate(
-        Client(dial(guest)), options.lease_namespace, options.lease_name, identity, clock, chance, terms
-    )
-    await candidate.lead(work)
-
-
-async def _wait_for_change(path: str, read_file: ReadFile, clock: Clock) -> None:
-    """Return when the file holds something else than now. A file that cannot be read has not changed."""
-    before = read_file(path)
-    while True:
-        await pause(clock, LOOK_AT_CONFIG)
-        with suppress(OSError):
-            if read_file(path) != before:
-                return
-
-
-def _read_cloud_config(options: Options, read_file: ReadFile) -> Access:
-    cure = "check the --cloud-config flag and the file it names"
-    if not options.cloud_config:
-        raise BadKubeconfig("can't init from an empty reader (io.Reader)", cure)
-    try:
-        text = read_file(options.cloud_config)
-    except OSError as error:
-        raise BadKubeconfig(
-            f"couldn't open cloud provider configuration {options.cloud_config}: {error}", cure
-        ) from error
-    if not text.strip():
-        raise BadKubeconfig(
-            f"can't init from an empty reader (io.Reader): {options.cloud_config} is empty", cure
+    async def _lead(self) -> None:
+        options = self._options
+        if not options.leader_elect:
+            await self._work()
+            return
+        terms = Terms(options.lease_duration, options.renew_deadline, options.retry_period)
+        # The Lease is renewed past the rate limit: a burst of other calls must not cost the lead.
+        client = Client(self._counted(self._guest))
+        candidate = Candidate(
+            client,
+            options.lease_namespace,
+            options.lease_name,
+            self._identity,
+            self._clock,
+            self._chance,
+            terms,
         )
-    return parse_kubeconfig(text, read_file=read_file)
+        self._candidate = candidate
+        self._vitals.stands_for(candidate)
+        lease = f"{options.lease_namespace}/{options.lease_name}"
+        self._say(f"attempting to acquire leader lease {lease}...")
 
+        async def work() -> None:
+            self._say(f"successfully acquired lease {lease}")
+            await self._work()
 
-def _read_guest_access(options: Options, env: Mapping[str, str], read_file: ReadFile) -> Access:
-    path = options.kubeconfig or env.get("KUBECONFIG", "")
-    if not path:
-        return in_cluster_access(env, read_file)
-    try:
-        return parse_kubeconfig(read_file(path), read_file=read_file)
-    except OSError as error:
-        raise BadKubeconfig(
-            f"the guest's kubeconfig cannot be read: {error}", "correct --kubeconfig"
-        ) from error
+        await candidate.lead(work)
 
+    async def _work(self) -> None:
+        """Keep the guest in step with its VMs until cancelled; from the start again where the ways have changed."""
+        while True:
+            self._moved.clear()
+            await self._work_here()
+            self._say("the work starts anew")
 
-def _complain(error: Exception, out: Callable[[str], None]) -> None:
-    out(f"FATAL: {NAME} failed to start")
-    out(f"Error detail: {error}")
-    if isinstance(error, BadFlags):
-        out(
-            "Hint: flags come from extraArgs in the values of the chart harvester-cloud-provider; correct them there"
+    async def _work_here(self) -> None:
+        namespace = self._host.namespace
+        self._say(f"leading; VMs are looked for in namespace {namespace!r}")
+        options = self._options
+        provider = Provider(
+            self._polite(self._guest, options.qps, options.burst),
+            self._polite(self._host, options.host_qps, options.host_burst),
+            namespace,
+            options,
+            self._clock,
+            self._chance,
+            self._say,
         )
+        running = options.controllers - {ROUTE_CONTROLLER}
+        self._vitals.works(running, lambda: "")
+        try:
+            async with asyncio.TaskGroup() as group:
+                providing = group.create_task(provider.run())
+                await self._moved.wait()
+                providing.cancel()
+        finally:
+            self._vitals.rests(running)
 
+    def _start_anew(self, why: str) -> None:
+        self._say(why)
+        self._moved.set()
 
-def _introduce(options: Options, host: Access, guest: Access, out: Callable[[str], None]) -> None:
-    flags = [
-        f"--cluster-name={options.cluster_name}",
-        f"--management-network={options.management_network}",
-        f"--node-ip-cidr={','.join(map(str, options.node_ip_cidr))}",
-        f"--node-exclude-ip-ranges={','.join(map(str, options.node_exclude_ip_ranges))}",
-        f"--disable-vmi-controller={str(options.disable_vmi_controller).lower()}",
-        f"--disable-annotation-alpha-provided-ip-addr={str(options.ignore_provided_ip).lower()}",
-    ]
-    out(f"{NAME} effective configurations: {' '.join(flags)}")
-    out(f"Harvester is {host.server} ({host.credential}); the guest cluster is {guest.server}")
-    for warning in options.warnings:
-        out(f"warning: {warning}")
-    if SERVICE_CONTROLLER in options.controllers:
-        out("warning: services of type LoadBalancer are not handled yet; service-lb-controller does nothing")
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    def _polite(self, way: Way, per_second: float, burst: int) -> Transport:
+        limited = LimitedTransport(self._counted(way), self._clock, per_second=per_second, burst=burst)
+        return RetryingTransport(limited, self._clock, self._chance)
+
+    def _counted(self, way: Way) -> Transport:
+        def heard(request: Request, code: str, seconds: float) -> None:
+            parts = urlsplit(way.access.server)
+            self._measures.called(parts.netloc, request.method, code, seconds)
+            if self._options.verbosity >= 6:
+                log.info(
+                    "%s %s%s %s in %.0f ms",
+                    request.method,
+                    way.access.server,
+                    request.path,
+                    code,
+                    seconds * 1000,
+                )
+
+        return MeasuredTransport(way.transport, self._clock, heard)
+
+    # --- credentials ----------------------------------------------------------------------------------------------
+
+    async def _follow_files(self) -> None:
+        """Notice renewed credentials, and warn of those that end soon."""
+        while True:
+            for way in (self._host, self._guest):
+                way.look()
+                warning = way.warning()
+                if warning:
+                    self._say(f"warning: {warning}")
+                    await self._announce(warning)
+            await pause(self._clock, LOOK_AT_FILES)
+
+    async def _announce(self, warning: str) -> None:
+        """An event about the Lease: who does not read this log may read the events of kube-system."""
+        if self._candidate is None or not self._candidate.is_leader:
+            return
+        recorder = Recorder(Client(self._counted(self._guest)), PROGRAM, self._clock, self._chance)
+        told = Told(self._candidate.ref, "", "CredentialExpires", warning, "Warning")
+        with suppress(TimeoutError):  # a guest that does not answer must not keep us from the files
+            async with asyncio.timeout(ANNOUNCE_S):
+                await recorder.tell(told)

@@ -1,6 +1,7 @@
 """The whole program between two API servers in this process: a guest cluster and a Harvester."""
 
 import asyncio
+import base64
 from dataclasses import replace
 from datetime import timedelta
 
@@ -17,7 +18,7 @@ from windrow.formats.json import dumps
 from windrow.kube.errors import NotFound
 from windrow.kube.kubeconfig import Access, render_kubeconfig
 from windrow.kube.objects import new_object
-from windrow.kube.refs import CONFIG_MAP, EVENT, LEASE, NODE, Kind
+from windrow.kube.refs import CONFIG_MAP, EVENT, LEASE, NAMESPACE, NODE, Kind
 from windrow.kube.requests import Reply
 from windrow.values.chance import Chance
 
@@ -27,9 +28,14 @@ UNINITIALISED = "node.cloudprovider.kubernetes.io/uninitialized"
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 ZONE = "topology.kubernetes.io/zone"
 LEASE_REF = LEASE.ref("cloud-controller-manager", "kube-system")
-CA = x509.new_authority("both", NOON, 1)
+CA = x509.new_authority("both", NOON, 10)
 CHAIN, KEY = x509.issue(
-    *CA, common_name="server", server=True, ips=["10.0.0.1", "10.0.0.2"], now=NOON, lifetime=timedelta(days=1)
+    *CA,
+    common_name="server",
+    server=True,
+    ips=["10.0.0.1", "10.0.0.2"],
+    now=NOON,
+    lifetime=timedelta(days=10),
 )
 
 
@@ -113,15 +119,36 @@ class World:
             program.cancel()
         await asyncio.gather(*self.programs, return_exceptions=True)
 
+    def write(self, path, text):
+        if text is None:
+            del self.files[path]
+        else:
+            self.files[path] = text
+
+    def renew(self, token, namespace="default"):
+        """Harvester knows another token, and the cloud config holds it."""
+        self.host.tokens[token] = ("program", (), None)
+        access = replace(self._access("10.0.0.1", token), namespace=namespace)
+        self.write("/cloud-config", render_kubeconfig(access, "harvester"))
+
+    def said(self, words):
+        return [line for line in self.lines if words in line]
+
+    def count(self):
+        """From now on, requests are in `counted`."""
+        self.counted = []
+        for door in (self.host, self.guest):
+            _count(door, self.counted)
+
     # --- the host side ------------------------------------------------------------------------------------------------
 
-    async def make_vm(self, name, *addresses, cluster="demo", zone="z1"):
+    async def make_vm(self, name, *addresses, cluster="demo", zone="z1", namespace="default"):
         labels = {"guestcluster.harvesterhci.io/name": cluster}
-        vm = await self.harvester.create(VM, new_object(VM, name, "default", labels=labels, spec={}))
+        vm = await self.harvester.create(VM, new_object(VM, name, namespace, labels=labels, spec={}))
         vmi = new_object(
             VMI,
             name,
-            "default",
+            namespace,
             labels=labels,
             annotations={ZONE: zone, "topology.kubernetes.io/region": "r1"},
             spec={"networks": [{"name": "nic-1", "multus": {"networkName": "default/vlan1"}}]},
@@ -129,12 +156,12 @@ class World:
         )
         await self.harvester.create(VMI, vmi)
         if addresses:
-            await self.report(name, *addresses)
+            await self.report(name, *addresses, namespace=namespace)
         return vm["metadata"]["uid"]
 
-    async def report(self, name, *addresses):
+    async def report(self, name, *addresses, namespace="default"):
         interface = {"name": "nic-1", "interfaceName": "enp1s0", "ipAddresses": list(addresses)}
-        await self.harvester.patch(VMI.ref(name, "default"), {"status": {"interfaces": [interface]}})
+        await self.harvester.patch(VMI.ref(name, namespace), {"status": {"interfaces": [interface]}})
 
     async def lose_vm(self, name):
         for kind in (VMI, VM):
@@ -349,11 +376,9 @@ def test_a_vm_that_is_off_is_marked_and_the_mark_goes_when_it_is_back():
 def test_once_all_is_well_nothing_is_asked_but_watches():
     async def story(world):
         await settled(world, "w1", "w2")
-        counted = []
-        for door in (world.host, world.guest):
-            _count(door, counted)
+        world.count()
         await asyncio.sleep(600)
-        return [request for request in counted if "/leases/" not in request.path]
+        return [request for request in world.counted if "/leases/" not in request.path]
 
     assert tell(story) == []
 
@@ -392,18 +417,145 @@ def test_one_program_leads_and_the_next_takes_over_without_a_wait():
     assert tell(story) == ("pod-0", "pod-1")
 
 
-def test_a_renewed_cloud_config_ends_the_program_so_that_it_is_started_anew():
+def test_a_renewed_credential_is_used_without_a_restart_and_watches_go_on():
+    async def story(world):
+        await settled(world, "w1")
+        world.count()
+        world.renew("renewed")
+        await asyncio.sleep(10)
+        asked = [request.path for request in world.counted if "/leases/" not in request.path]
+        world.host.tokens.pop("harvester-token")
+        await world.make_vm("w2", "192.168.1.2")
+        await world.join("w2", "192.168.1.2")
+        await asyncio.sleep(1)
+        return asked, await world.taints("w2"), world.said("read anew")
+
+    assert tell(story) == (
+        [],
+        [],
+        ["the credential for Harvester was read anew: https://10.0.0.1:6443 (the token of user 'harvester')"],
+    )
+
+
+def test_a_refused_request_has_the_credential_read_at_once():
+    async def story(world):
+        await world.make_vm("db-vm", "192.168.1.2")
+        world.hostnames = {"db-vm": "db"}
+        await settled(world, "w1")
+        world.renew("renewed")
+        world.host.tokens.pop("harvester-token")
+        await world.join("db", "192.168.1.2")  # its VM is asked for its name
+        await asyncio.sleep(1)
+        return await world.taints("db"), world.said("does not accept")
+
+    assert tell(story) == ([], [])
+
+
+def test_whoever_was_refused_does_not_wait_on_once_there_is_a_new_credential():
+    async def story(world):
+        world.host.tokens.pop("harvester-token")
+        await world.make_vm("w1", "192.168.1.1")
+        await world.join("w1", "192.168.1.1")
+        program = world.start()
+        await asyncio.sleep(3600)
+        before = await world.taints("w1")
+        world.renew("renewed")
+        await asyncio.sleep(6)
+        return before, await world.taints("w1"), program.done(), world.said("starts anew")
+
+    assert tell(story) == ([UNINITIALISED], [], False, ["the work starts anew"])
+
+
+def test_another_namespace_starts_the_work_anew_and_keeps_the_lead():
     async def story(world):
         program = world.start()
-        await asyncio.sleep(90)
-        running = not program.done()
-        renewed = replace(world._access("10.0.0.1", "harvester-token"), token="renewed")
-        world.files["/cloud-config"] = render_kubeconfig(renewed, "harvester")
-        await asyncio.sleep(90)
-        holder = (await world.cluster.get(LEASE_REF))["spec"]["holderIdentity"]
-        return running, program.result(), holder, world.lines[-1]
+        await asyncio.sleep(30)
+        before = (await world.cluster.get(LEASE_REF))["spec"]
+        await world.harvester.create(NAMESPACE, new_object(NAMESPACE, "elsewhere"))
+        await world.make_vm("w1", "192.168.1.1", namespace="elsewhere")
+        world.renew("harvester-token", namespace="elsewhere")
+        await world.join("w1", "192.168.1.1")
+        await asyncio.sleep(10)
+        after = (await world.cluster.get(LEASE_REF))["spec"]
+        kept = [before[name] == after[name] for name in ("holderIdentity", "leaseTransitions", "acquireTime")]
+        return kept, await world.taints("w1"), program.done()
 
-    assert tell(story) == (True, 0, "", "/cloud-config has changed; starting anew")
+    assert tell(story) == ([True, True, True], [], False)
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (None, "couldn't open cloud provider configuration /cloud-config"),
+        ("", "can't init from an empty reader"),
+        ("clusters: [", "the kubeconfig is not YAML"),
+        ("a: b", "not a kubeconfig"),
+    ],
+)
+def test_a_cloud_config_that_breaks_is_told_once_and_the_old_credential_goes_on(broken, words):
+    async def story(world):
+        await settled(world, "w1")
+        kept = world.files["/cloud-config"]
+        world.write("/cloud-config", broken)
+        await asyncio.sleep(600)
+        told = world.said("stays in use")
+        await world.make_vm("w2", "192.168.1.2")
+        await world.join("w2", "192.168.1.2")
+        await asyncio.sleep(5)
+        world.write("/cloud-config", kept)
+        await asyncio.sleep(600)
+        return told, await world.taints("w2"), world.said("read anew")
+
+    told, taints, renewed = tell(story)
+
+    assert len(told) == 1
+    assert words in told[0]
+    assert (taints, renewed) == ([], [])
+
+
+def test_a_credential_that_ends_soon_is_told_ahead_with_the_cure():
+    async def story(world):
+        world.renew(a_token(NOON - timedelta(days=90), NOON + timedelta(days=8)))
+        world.start()
+        await asyncio.sleep(3600)
+        early = world.said("ends at")
+        await asyncio.sleep(2 * 86400)
+        events = [
+            raw["message"] for raw in await world.cluster.list(EVENT) if raw["reason"] == "CredentialExpires"
+        ]
+        return early, world.said("ends at"), len(events)
+
+    early, late, events = tell(story)
+
+    assert early == []
+    assert "ends at 2026-01-09T12:00:00Z, in 7 days" in late[0]
+    assert "without a restart" in late[0]
+    assert (len(late), events) == (2, 2)
+
+
+def a_token(began, ends):
+    claims = dumps({"iat": began.timestamp(), "exp": ends.timestamp()})
+    return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.c2ln"
+
+
+def test_flags_without_effect_are_named():
+    async def story(world):
+        world.start("--profiling=false", "--cluster-cidr=10.42.0.0/16")
+        await asyncio.sleep(1)
+        return world.said("without effect")
+
+    assert tell(story) == ["accepted without effect: --cluster-cidr, --profiling"]
+
+
+def test_the_address_of_the_guest_can_be_said_by_itself():
+    async def story(world):
+        elsewhere = replace(world._access("10.0.0.2", "guest-token"), server="https://10.9.9.9:6443")
+        world.files["/guest"] = render_kubeconfig(elsewhere, "guest")
+        world.start("--master=https://10.0.0.2:6443")
+        await asyncio.sleep(5)
+        return (await world.cluster.get(LEASE_REF))["spec"]["holderIdentity"].split("_")[0]
+
+    assert tell(story) == "pod-0"
 
 
 @pytest.mark.parametrize(
@@ -412,6 +564,7 @@ def test_a_renewed_cloud_config_ends_the_program_so_that_it_is_started_anew():
         (["--nonsense"], "unknown flag: --nonsense"),
         ([], "can't init from an empty reader"),
         (["--cloud-config=/nowhere"], "/nowhere"),
+        (["harvester-cloud-provider", "--controllers=service"], '"service" is not in the list'),
     ],
 )
 async def test_a_bad_start_ends_with_one_and_says_why(argv, words):
@@ -425,6 +578,21 @@ async def test_a_bad_start_ends_with_one_and_says_why(argv, words):
     assert code == 1
     assert lines[0] == "FATAL: cloudprovider.harvesterhci.io failed to start"
     assert words in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        (["--help"], 0, "Accepted without effect"),
+        (["--version"], 0, "harvester-cloud-provider (Windrow) v"),
+        (["--nonsense", "--show-full-help-on-error"], 1, "Accepted without effect"),
+    ],
+)
+async def test_help_and_version_need_no_cluster(argv, code, words):
+    lines = []
+
+    assert await run(argv, {}, None, None, LoopClock(), Chance(1), lines.append) == code
+    assert any(words in line for line in lines)
 
 
 def test_a_node_that_is_gone_for_good_is_not_waited_for():

@@ -1,0 +1,114 @@
+"""When a credential ends, and when to say so.
+
+A client certificate says it itself, and so do tokens that are JWTs. Rancher's tokens and the old tokens of service
+accounts do not. Tokens in files and what plugins print are renewed by somebody else, so nobody is warned of them.
+
+| Left                 | Said                       |
+|----------------------|----------------------------|
+| more than a week, or than a third of its life | nothing |
+| more than a day      | once a day                 |
+| less, or nothing     | once an hour               |
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from windrow.formats import x509
+from windrow.formats.json import NotJson, loads
+from windrow.kube.kubeconfig import Access
+from windrow.values.clock import stamp
+
+EARLIEST = timedelta(days=7)
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """When a credential ends, and when it began (None where it does not say)."""
+
+    ends: datetime
+    began: datetime | None = None
+
+    @property
+    def warns_from(self) -> datetime:
+        """The instant from which people should know."""
+        if self.began is None:
+            return self.ends - EARLIEST
+        return self.ends - min(EARLIEST, (self.ends - self.began) / 3)
+
+    def next_warning(self, last: datetime | None) -> datetime:
+        """When to warn, after a warning at `last`."""
+        if last is None:
+            return self.warns_from
+        return last + (DAY if self.ends - last > DAY else HOUR)
+
+
+def expiry_of(access: Access) -> Expiry | None:
+    """The end of the credential, or None when it says none or renews itself. The first of several counts."""
+    if access.exec or access.token_file:
+        return None
+    found = [one for one in (_of_certificate(access.certificate), _of_token(access.token)) if one is not None]
+    return min(found, key=lambda one: one.ends, default=None)
+
+
+def sentence(access: Access, expiry: Expiry, now: datetime) -> str:
+    """What a person should know and do."""
+    left = expiry.ends - now
+    when = (
+        f"ended at {stamp(expiry.ends)}"
+        if left <= timedelta(0)
+        else f"ends at {stamp(expiry.ends)}, in {_span(left)}"
+    )
+    return (
+        f"{access.credential} for {access.server} {when}; put a new kubeconfig in its place: "
+        "it is read within seconds, without a restart"
+    )
+
+
+def _of_certificate(pem: str) -> Expiry | None:
+    if not pem:
+        return None
+    try:
+        subject = x509.read_subject(pem)
+    except x509.NotCertificate:
+        return None
+    return Expiry(subject.not_after, subject.not_before)
+
+
+def _of_token(token: str) -> Expiry | None:
+    """What the middle part of a JWT says; nobody here checks its signature."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims = loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        ends = _instant(claims["exp"])
+        began = _instant(claims["iat"]) if "iat" in claims else None
+    except (
+        binascii.Error,
+        NotJson,
+        UnicodeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        OverflowError,
+        OSError,
+    ):
+        return None
+    return Expiry(ends, began)
+
+
+def _instant(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _span(left: timedelta) -> str:
+    if left >= 2 * DAY:
+        return f"{left // DAY} days"
+    if left >= 2 * HOUR:
+        return f"{left // HOUR} hours"
+    return f"{max(left // timedelta(minutes=1), 1)} minutes"

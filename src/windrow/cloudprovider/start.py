@@ -1,0 +1,54 @@
+"""The first look at the command line: help, version and complaints need nothing else, so little is loaded for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from windrow import __version__
+from windrow.cloudprovider.flags import BadFlags, Options, parse_flags, wants_full_help
+
+NAME = "cloudprovider.harvesterhci.io"
+PROGRAM = "harvester-cloud-provider"
+_EXTRA_ARGS = (
+    "Hint: flags come from extraArgs in the values of the chart harvester-cloud-provider; correct them there"
+)
+
+
+def begin(argv: Sequence[str], out: Callable[[str], None]) -> Options | int:
+    """What the command line asks for, or the exit code when all has been said. `argv` may begin with the name."""
+    arguments = flags_of(argv)
+    try:
+        options = parse_flags(arguments)
+    except BadFlags as error:
+        complain(error, out)
+        if wants_full_help(arguments):
+            _help(out)
+        return 1
+    if options.help:
+        _help(out)
+        return 0
+    if options.version:
+        out(f"{PROGRAM} (Windrow) v{__version__}")
+        return 0
+    return options
+
+
+def flags_of(argv: Sequence[str]) -> list[str]:
+    """The words after the program's own name, where that was said."""
+    return list(argv[1:] if argv and not argv[0].startswith("-") else argv)
+
+
+def complain(error: Exception, out: Callable[[str], None]) -> None:
+    """The banner of the Go program, and the cure."""
+    out(f"FATAL: {NAME} failed to start")
+    out(f"Error detail: {error}")
+    if isinstance(error, BadFlags):
+        out(_EXTRA_ARGS)
+        out(f"Hint: every flag: {PROGRAM} --help")
+
+
+def _help(out: Callable[[str], None]) -> None:
+    from windrow.cloudprovider.help import render_help
+
+    for line in render_help().splitlines():
+        out(line)
