@@ -1,0 +1,425 @@
+"""One random life of a few services: people, Harvester, the network and the process itself do as they like.
+
+Everything is drawn from the seed: who does what and when, which writes go wrong and how, when watches break, when the
+process dies. Then all troubles end, and within a bounded time everything must be as `service_invariants` says. To look
+at one seed:
+
+    python -m tests.stories.service_chaos 1234          # what happened, and what is wrong
+    python -m tests.stories.service_chaos 1234 0,3,4    # the same with only these deeds: for making a case small
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from windrow.assembly.clock import run_story
+from windrow.emulator import kinds
+from windrow.emulator.faults import (
+    BROKEN,
+    CONFLICT,
+    THROTTLED,
+    UNAUTHORIZED,
+    UNAVAILABLE,
+    WRITES,
+    CutWatch,
+    Fault,
+    ForgetHistory,
+    LoseAnswer,
+    Refuse,
+    Reset,
+    Slow,
+)
+from windrow.kube.errors import KubeError
+from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, labels_of, name_of, new_object
+from windrow.kube.refs import SERVICE
+from windrow.values.chance import Chance
+
+from .crashes import Moment, SomeWrites
+from .service_invariants import Witness, find_faults, look, name_for
+from .service_rig import ADDRESSES, PROVIDER, Room, a_pool, a_room, a_service, service_ref
+from .service_telling import Narrator
+
+NAMES = ("a", "b", "c")
+FORBIDDEN = Refuse(
+    403, "Forbidden", 'loadbalancers.loadbalancer.harvesterhci.io is forbidden: User "demo" cannot'
+)
+LATEST_S = 1800.0
+POOL = "10.1.0.10-12"
+
+Deed = Callable[["Life"], Awaitable[str]]
+
+
+@dataclass
+class Life:
+    """One run: what happened (`told`) and what is wrong with it (`faults`)."""
+
+    room: Room
+    chance: Chance
+    told: list[str] = field(default_factory=list)
+    machines: int = 1
+
+    def tell(self, what: str) -> None:
+        self.told.append(f"{self.room.now_s:9.3f} s  {what}")
+
+    def pick(self, *options: Any) -> Any:
+        return options[self.chance.integer(len(options))]
+
+    def name(self) -> str:
+        return str(self.pick(*NAMES))
+
+
+# --- what people do -------------------------------------------------------------------------------------------------
+
+
+def _random_service(life: Life, name: str) -> Raw:
+    other = life.name()
+    primary = life.pick(None, None, None, None, other, f"default/{other}")
+    return a_service(
+        name,
+        ipam=life.pick("pool", "pool", "pool", "dhcp", ""),
+        primary=primary,
+        ports=life.pick((80,), (80, 443), (("UDP", 53),), (("TCP", 53), ("UDP", 53))),
+        type=life.pick("LoadBalancer", "LoadBalancer", "LoadBalancer", "ClusterIP"),
+        annotations={"example.com/mine": "yes"},
+        labels={"app": name},
+        finalizers=life.pick((), (), ("example.com/mine",)),
+    )
+
+
+async def create(life: Life) -> str:
+    raw = _random_service(life, life.name())
+    await life.room.guest.create(SERVICE, raw)
+    return f"{name_of(raw)} is created: {raw['spec']['type']} {annotations_of(raw)} {raw['spec']['ports']}"
+
+
+async def delete(life: Life) -> str:
+    name = life.name()
+    await life.room.guest.delete(service_ref(name))
+    return f"{name} is deleted"
+
+
+async def recreate(life: Life) -> str:
+    """Delete, wait until it is gone or patience ends, create again."""
+    name = life.name()
+    await life.room.guest.delete(service_ref(name))
+    for _ in range(20):
+        if await life.room.service(name) is None:
+            break
+        await asyncio.sleep(0.05)
+    await life.room.guest.create(SERVICE, _random_service(life, name))
+    return f"{name} is made anew"
+
+
+async def change_ports(life: Life) -> str:
+    name = life.name()
+    ports = a_service(ports=life.pick((80,), (81,), (80, 443), (("UDP", 53),)))["spec"]["ports"]
+    await life.room.guest.patch(service_ref(name), {"spec": {"ports": ports}})
+    return f"{name} has other ports: {ports}"
+
+
+async def change_type(life: Life) -> str:
+    name, kind = life.name(), life.pick("ClusterIP", "LoadBalancer")
+    await life.room.guest.patch(service_ref(name), {"spec": {"type": kind}})
+    return f"{name} is of type {kind}"
+
+
+async def change_ipam(life: Life) -> str:
+    name, ipam = life.name(), life.pick("pool", "dhcp", None, "strange")
+    await life.room.annotate(name, ipam=ipam)
+    return f"{name} wants ipam {ipam}"
+
+
+async def change_network(life: Life) -> str:
+    name, network = life.name(), life.pick("default/vlan50", "default/nowhere", None, None)
+    await life.room.annotate(name, network=network)
+    return f"{name} wants network {network}"
+
+
+async def change_primary(life: Life) -> str:
+    name = life.name()
+    primary = life.pick(None, None, life.name(), f"default/{life.name()}", "missing")
+    await life.room.annotate(name, primary_service=primary)
+    return f"{name} wants to share with {primary}"
+
+
+async def meddle(life: Life) -> str:
+    name = life.name()
+    value = life.pick(None, "10.9.9.9", "nonsense")
+    await life.room.guest.patch(service_ref(name), {"metadata": {"annotations": {ADDRESSES: value}}})
+    return f"somebody writes {ADDRESSES}={value} on {name}"
+
+
+async def decorate(life: Life) -> str:
+    name, mark = life.name(), life.chance.suffix()
+    marks = {"labels": {"mark": mark}, "annotations": {"example.com/mark": mark}}
+    await life.room.guest.patch(service_ref(name), {"metadata": marks})
+    return f"{name} is marked"
+
+
+async def let_go(life: Life) -> str:
+    """People take their own finalizers away."""
+    name = life.name()
+    raw = await life.room.guest.get(service_ref(name))
+    kept = [one for one in raw["metadata"].get("finalizers", []) if one != "example.com/mine"]
+    change = {"metadata": {"finalizers": kept or None, "resourceVersion": raw["metadata"]["resourceVersion"]}}
+    await life.room.guest.patch(service_ref(name), change)
+    return f"{name} loses the finalizer of its user"
+
+
+# --- what administrators of Harvester do ----------------------------------------------------------------------------
+
+
+async def change_pool(life: Life) -> str:
+    span = life.pick("10.1.0.10", "10.1.0.10-11", "10.1.0.10-12", "10.1.0.10-14")
+    await life.room.set_ranges(span)
+    return f"the pool has {span}"
+
+
+async def delete_pool(life: Life) -> str:
+    await life.room.at_host.delete(kinds.IP_POOL.ref("lan"))
+    return "the pool is deleted"
+
+
+async def delete_balancer(life: Life) -> str:
+    ours = [raw for raw in await life.room.balancers() if labels_of(raw).get(f"{PROVIDER}/cluster") == "demo"]
+    if not ours:
+        return "nobody finds a load balancer to delete"
+    name = name_of(life.pick(*ours))
+    await life.room.at_host.delete(kinds.LOAD_BALANCER.ref(name, "default"))
+    return f"somebody deletes load balancer {name}"
+
+
+async def change_machines(life: Life) -> str:
+    if life.machines < 3:
+        life.machines += 1
+        await life.room.add_machine(f"m-{life.machines}")
+        return f"machine m-{life.machines} joins"
+    await life.room.lose_machine("m-2")
+    return "machine m-2 is lost"
+
+
+# --- what goes wrong ------------------------------------------------------------------------------------------------
+
+
+async def lose_host(life: Life) -> str:
+    gate, span = life.room.gates["host"], life.pick(0.5, 5, 40)
+    gate.shut()
+    asyncio.get_running_loop().call_later(span, gate.open)
+    return f"Harvester is down for {span} s"
+
+
+async def break_watches(life: Life) -> str:
+    side = life.pick("host", "guest")
+    faults = life.room.host.faults if side == "host" else life.room.faults
+    if life.chance.integer(2):
+        faults.add(Fault(ForgetHistory(), frozenset({"watch"}), times=2))
+    life.room.gates[side].cut()
+    return f"the watches of the {side} break"
+
+
+async def refuse_us(life: Life) -> str:
+    refusal, span = life.pick(UNAUTHORIZED, FORBIDDEN), life.pick(0.5, 5, 40)
+    fault = life.room.host.faults.add(Fault(refusal))
+    asyncio.get_running_loop().call_later(span, life.room.host.faults.end, fault)
+    return f"Harvester answers {refusal.status} for {span} s"
+
+
+async def lose_lease(life: Life) -> str:
+    fault = life.room.faults.add(Fault(UNAVAILABLE, frozenset({"update", "get"}), frozenset({"leases"})))
+    asyncio.get_running_loop().call_later(14, life.room.faults.end, fault)
+    return "leases cannot be renewed for 14 s"
+
+
+async def kill(life: Life) -> str:
+    pod = life.pick(*life.room.pods)
+    await life.room.restart(pod)
+    return f"{pod.name} is killed"
+
+
+async def kill_soon(life: Life) -> str:
+    """At one of the next writes, before or after it."""
+    life.room.fate = Once(SomeWrites(4, life.chance))
+    return "a process will die at a write"
+
+
+class Once:
+    """A fate that strikes a single time."""
+
+    ask_at_s: float | None = None
+
+    def __init__(self, inner: SomeWrites) -> None:
+        self._inner, self._struck = inner, False
+
+    def strikes(self, moment: Moment) -> bool:
+        if self._struck or moment.what.endswith((" leases", " events")):
+            return False
+        self._struck = self._inner.strikes(moment)
+        return self._struck
+
+
+DEEDS: tuple[tuple[int, Deed], ...] = (
+    (5, create),
+    (3, delete),
+    (2, recreate),
+    (1, change_ports),
+    (2, change_type),
+    (1, change_ipam),
+    (1, change_network),
+    (2, change_primary),
+    (1, meddle),
+    (1, decorate),
+    (1, let_go),
+    (1, change_pool),
+    (1, delete_pool),
+    (1, delete_balancer),
+    (1, change_machines),
+    (1, lose_host),
+    (1, break_watches),
+    (1, refuse_us),
+    (1, lose_lease),
+    (1, kill),
+    (2, kill_soon),
+)
+_TABLE = tuple(deed for weight, deed in DEEDS for _ in range(weight))
+
+
+def _trouble(life: Life) -> list[tuple[str, Fault]]:
+    """What befalls writes in this run: side, fault."""
+    odds = life.pick(0.0, 0.1, 0.3)
+    if not odds:
+        return []
+    sorts = (
+        Fault(CONFLICT, frozenset({"update", "patch"}), odds=odds),
+        Fault(BROKEN, WRITES, odds=odds),
+        Fault(LoseAnswer(), WRITES, odds=odds),
+        Fault(Reset(), WRITES, odds=odds),
+        Fault(THROTTLED, odds=odds),
+        Fault(Slow(life.pick(0.3, 3.0)), odds=odds),
+        Fault(CutWatch(1 + life.chance.integer(3), clean=bool(life.chance.integer(2))), frozenset({"watch"})),
+    )
+    return [(life.pick("host", "guest"), life.pick(*sorts)) for _ in range(life.pick(1, 2, 3))]
+
+
+# --- a life ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What happened and what is wrong, in sentences."""
+
+    seed: int
+    told: tuple[str, ...]
+    faults: tuple[str, ...]
+
+
+def live(seed: int, only: Collection[int] | None = None, *, narrate: bool = False) -> Outcome:
+    """Tell the life of this seed, to its end. `only` names the deeds that are done (by their place); None is all."""
+    return run_story(_live(seed, only, narrate))
+
+
+async def _live(seed: int, only: Collection[int] | None, narrate: bool) -> Outcome:
+    async with a_room(f"room {seed}") as room:
+        life = Life(room, Chance(f"services {seed}"))
+        witness = Witness(room)
+        if narrate:
+            narrator = Narrator(room)
+            narrator.lines = life.told
+        await room.at_host.create(kinds.LOAD_BALANCER, THEIRS)
+        await room.make_pool(POOL)
+        _start(life)
+        await room.pass_time(1)
+        troubles = [(side, _faults_of(room, side).add(fault)) for side, fault in _trouble(life)]
+        for side, fault in troubles:
+            life.tell(f"{side}: {fault.effect} with odds {fault.odds}")
+        for place in range(4 + life.chance.integer(6)):
+            # Drawn also where it is left out, so that the others stay as they are.
+            deed, pause = life.pick(*_TABLE), life.pick(0.0, 0.02, 0.06, 0.1, 0.3, 1.0, 6.0, 20.0)
+            chance, life.chance = life.chance, Chance(f"{seed}/{place}")
+            if only is None or place in only:
+                with suppress(KubeError):  # a refusal is an answer
+                    life.tell(f"[{place}] {await deed(life)}")
+                await room.pass_time(pause)
+            life.chance = chance
+        _clear_up(life, troubles)
+        life.tell("all is well from here on")
+        await _restore_pool(room)
+        faults = await _settle(life, witness)
+        theirs = await room.at_host.find(kinds.LOAD_BALANCER.ref("theirs", "default"))
+        if theirs is None or is_deleting(theirs):
+            faults.append("the load balancer of another cluster is gone")
+        return Outcome(seed, tuple(life.told), tuple(faults))
+
+
+THEIRS = new_object(
+    kinds.LOAD_BALANCER,
+    "theirs",
+    "default",
+    labels={
+        f"{PROVIDER}/cluster": "other",
+        f"{PROVIDER}/serviceNamespace": "default",
+        f"{PROVIDER}/serviceName": "a",
+    },
+    spec={"ipam": "dhcp", "workloadType": "cluster"},
+)
+
+
+def _faults_of(room: Room, side: str) -> Any:
+    return room.host.faults if side == "host" else room.faults
+
+
+def _start(life: Life) -> None:
+    if life.chance.integer(4):
+        life.room.start("--leader-elect=false")
+        return
+    life.room.start()
+    life.room.start()
+
+
+def _clear_up(life: Life, troubles: list[tuple[str, Fault]]) -> None:
+    room = life.room
+    for side, fault in troubles:
+        _faults_of(room, side).end(fault)
+    room.host.faults.script.clear()
+    room.faults.script.clear()
+    room.gates["host"].open()
+    room.fate = None
+
+
+async def _restore_pool(room: Room) -> None:
+    with suppress(KubeError):
+        await room.at_host.create(kinds.IP_POOL, a_pool(POOL))
+
+
+async def _settle(life: Life, witness: Witness) -> list[str]:
+    """What is wrong once time enough has passed; nothing more may be written after that."""
+    room, wait = life.room, 5.0
+    while True:
+        await room.pass_time(wait)
+        scene = await look(room, witness.forced)
+        faults = find_faults(scene)
+        if not faults or room.now_s > LATEST_S:
+            break
+        wait = min(wait * 2, 300)
+    before = _writes(room)
+    await room.pass_time(60)
+    if written := _writes(room)[len(before) :]:
+        faults.append(f"it does not come to rest: {written[:6]}")
+    return witness.faults + faults
+
+
+def _writes(room: Room) -> list[str]:
+    return [write.what for write in room.writes if not write.what.endswith(("leases", "events"))]
+
+
+__all__ = ["DEEDS", "Life", "Outcome", "dig", "live", "name_for"]
+
+
+if __name__ == "__main__":
+    chosen = [int(one) for one in sys.argv[2].split(",")] if len(sys.argv) > 2 else None
+    found = live(int(sys.argv[1]), chosen, narrate=True)
+    print("\n".join((*found.told, "", *(found.faults or ("all is well",)))))

@@ -1,0 +1,702 @@
+"""A guest cluster's API, its kube-vip, Harvester's side, and the cloud provider between them, on a driven clock.
+
+What is real and what is not:
+
+* the cloud provider is the whole program, `cloudprovider.program.run`, with the arguments that its chart renders and
+  the rights that Harvester and the chart give it; each start is a pod, which the rig starts again when it ends;
+* Harvester is either the whole emulated cluster (`a_room(whole=True)`) or only its load balancer controller, IPAM and
+  webhooks on an API of their own, which starts in a millisecond. VMs are then objects that nothing acts on;
+* kube-vip is `Announcer`, one small loop with the manners of the real one; nodes are objects.
+
+Between the program and the two APIs stand, from the inside out: the API's fault door, a `Gate` that is a network
+cable, and the `Line` of one process, which is cut when that process is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol
+
+from windrow.apiserver.calls import Caller, Target
+from windrow.apiserver.doors import Door, Identity, Peer
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.stores import MemoryStore
+from windrow.assembly.clock import NOON, LoopClock
+from windrow.assembly.network import CountingTransport
+from windrow.client.in_process import InProcessTransport
+from windrow.client.transport import Transport
+from windrow.cloudprovider.program import run as cloud_provider
+from windrow.emulator import definitions, kinds
+from windrow.emulator.delays import Delays, Pace
+from windrow.emulator.faults import Faults, FaultyDoor
+from windrow.emulator.guests.charts import CLOUD_CONFIG, render_arguments
+from windrow.emulator.hand import Hand
+from windrow.emulator.harvester import PORT, VIP, Harvester
+from windrow.emulator.load_balancers import services as vip
+from windrow.emulator.load_balancers.room import BalancerRoom
+from windrow.emulator.mirror import Mirror
+from windrow.emulator.networks import Segments
+from windrow.emulator.rack import Rack
+from windrow.emulator.stock import Image, Network
+from windrow.emulator.world import World
+from windrow.formats import x509
+from windrow.kube.errors import KubeError, NotFound, Unanswered
+from windrow.kube.kubeconfig import Access, render_kubeconfig
+from windrow.kube.objects import Raw, annotations_of, dig, name_of, namespace_of, new_object, uid_of
+from windrow.kube.refs import NAMESPACE, NODE, ROLE_BINDING, SECRET, SERVICE, SERVICE_ACCOUNT, Ref
+from windrow.kube.requests import Event, Reply, Request
+from windrow.values.chance import Chance
+
+from .crashes import Fate, Line, Moment, Process, Write
+from .rackside import IMAGE, NETWORK, blank
+
+CLUSTER = "demo"
+GROUP = "loadbalancer.harvesterhci.io"
+PROVIDER = "cloudprovider.harvesterhci.io"
+CLEANUP = "service.kubernetes.io/load-balancer-cleanup"
+ADDRESSES = "kube-vip.io/loadbalancerIPs"
+INTERFACE = "kube-vip.io/serviceInterface"
+IPAM, NETWORK_OF, PRIMARY = f"{PROVIDER}/ipam", f"{PROVIDER}/network", f"{PROVIDER}/primary-service"
+
+GUEST = "10.43.0.1"
+US = "system:serviceaccount:kube-system:harvester-cloud-provider"
+AT_HOST = "system:serviceaccount:default:demo"
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+CA = x509.new_authority("guest", NOON, 3650)
+SERVER = Identity(
+    *x509.issue(*CA, common_name="guest", server=True, ips=[GUEST], now=NOON, lifetime=timedelta(days=3650))
+)
+
+
+# --- Harvester without machines -------------------------------------------------------------------------------------
+
+_ALLOWED: Mapping[tuple[str, str], frozenset[str]] = {
+    (GROUP, "loadbalancers"): frozenset({"get", "list", "watch", "update", "create", "delete"}),
+    ("kubevirt.io", "virtualmachines"): frozenset({"get", "list", "watch"}),
+    ("kubevirt.io", "virtualmachineinstances"): frozenset({"get", "list", "watch"}),
+    ("subresources.kubevirt.io", "virtualmachineinstances"): frozenset({"get", "update"}),
+}
+
+
+async def only_what_the_role_allows(caller: Caller, verb: str, target: Target) -> bool:
+    """ClusterRole `harvesterhci.io:cloudprovider`, bound in `default` alone (reference 02 §6.3)."""
+    return target.namespace == "default" and verb in _ALLOWED.get((target.group, target.plural), ())
+
+
+class Host(Protocol):
+    """What a story needs of either Harvester."""
+
+    api: ApiServer
+    door: FaultyDoor
+    faults: Faults
+    rack: Rack
+    balancers: BalancerRoom
+
+
+class Balancing:
+    """Harvester's load balancer controller, IPAM and webhooks, and nothing else of it."""
+
+    def __init__(self, clock: LoopClock, chance: Chance, version: str = "v1.8.2") -> None:
+        self.api = ApiServer(
+            MemoryStore(), clock, chance, name="harvester", authorize=only_what_the_role_allows
+        )
+        served = {one.qualified for one in (kinds.LOAD_BALANCER, kinds.IP_POOL, kinds.VM, kinds.VMI)}
+        for raw in _definitions():
+            if raw["metadata"]["name"] in served:
+                self.api.install_crd(raw)
+        pace, self.faults, self.rack = Pace(clock), Faults(), Rack()
+        self.door = FaultyDoor(self.api, self.faults, pace, chance)
+        self.rack.open(VIP, PORT, self.door)
+        self.log: deque[str] = deque(maxlen=100)
+        hand = Hand(self.api.local("harvester", ("system:masters",)))
+        self._mirrors = {"vms": Mirror(hand, kinds.VM, 3600), "instances": Mirror(hand, kinds.VMI, 3600)}
+        self.balancers = BalancerRoom(
+            hand,
+            World(**self._mirrors),
+            self._mirrors["instances"],
+            self.rack,
+            Segments({}),
+            pace,
+            Delays(),
+            version,
+            self.log.append,
+        )
+        self.api.admission.append(self.balancers.admit)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for mirror in self._mirrors.values():
+                tasks.create_task(mirror.run())
+            tasks.create_task(self.balancers.run())
+
+
+_DEFINITIONS: list[Raw] = []
+
+
+def _definitions() -> list[Raw]:
+    if not _DEFINITIONS:
+        _DEFINITIONS.extend(definitions.crds())
+    return _DEFINITIONS
+
+
+# --- the way there --------------------------------------------------------------------------------------------------
+
+
+class Gate:
+    """A network cable: shut, nobody gets through, and what was connected breaks."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._streams: set[asyncio.Timeout] = set()
+        self.is_open = True
+
+    def shut(self) -> None:
+        self.is_open = False
+        self.cut()
+
+    def open(self) -> None:
+        self.is_open = True
+
+    def cut(self) -> None:
+        """Break every watch, once."""
+        for scope in tuple(self._streams):
+            scope.reschedule(asyncio.get_running_loop().time())
+        self._streams.clear()
+
+    def identity(self) -> Identity | None:
+        return self._door.identity()
+
+    async def send(self, request: Request, peer: Peer) -> Reply:
+        reply = await self._door.send(request, peer)
+        if not self.is_open:
+            raise Unanswered("connection reset by peer (the cable was pulled)")
+        return reply
+
+    @asynccontextmanager
+    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[Event]]:
+        scope = asyncio.timeout(None)
+        try:
+            async with scope, self._door.stream(request, peer) as events:
+                self._streams.add(scope)
+                yield events
+        except TimeoutError as error:
+            raise Unanswered(
+                "connection reset by peer (the cable was pulled, in the middle of a watch)"
+            ) from error
+        finally:
+            self._streams.discard(scope)
+
+
+# --- kube-vip -------------------------------------------------------------------------------------------------------
+
+
+class Announcer:
+    """kube-vip: announces what a Service's annotations ask for, one Service after the other.
+
+    Announced are addresses by Service; DHCP gives the same address to the same Service again.
+    """
+
+    TAKES_S, DHCP_TAKES_S = 0.2, 3.0
+
+    def __init__(self, guest: ApiServer) -> None:
+        self._hand = Hand(guest.local("system:serviceaccount:kube-system:kube-vip"))
+        self.services = Mirror(self._hand, SERVICE, 3600)
+        self.announced: dict[tuple[str, str], tuple[str, ...]] = {}
+        self.has_macvlan = True
+        self.answers_dhcp = True
+        self._leases: dict[str, str] = {}
+        self._told: dict[tuple[str, str], tuple[str, str]] = {}
+        self._failed: dict[tuple[str, str], str] = {}
+        self._waiting: dict[tuple[str, str], None] = {}
+        self._news = asyncio.Event()
+
+    async def run(self) -> None:
+        self.services.listen(self._add)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.services.run())
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                while self._waiting:
+                    key = next(iter(self._waiting))
+                    del self._waiting[key]
+                    await self._serve(key)
+
+    def _add(self, raw: Raw) -> None:
+        self._waiting[namespace_of(raw), name_of(raw)] = None
+        self._news.set()
+
+    async def _serve(self, key: tuple[str, str]) -> None:
+        raw = self.services.get(key)
+        asked = vip.asked_addresses(raw) if raw is not None else ()
+        if raw is None or not asked:
+            self.announced.pop(key, None)
+            self._told.pop(key, None)
+            return
+        wish = (uid_of(raw), ",".join(asked))
+        if self._told.get(key, ("",))[0] != f"{wish}":
+            if self._failed.get(key) == raw["metadata"]["resourceVersion"]:
+                return
+            taken = await self._take(raw, asked)
+            if taken is None:
+                self._failed[key] = raw["metadata"]["resourceVersion"]
+                return
+            self.announced[key] = taken
+        await self._tell(key, raw, wish)
+
+    async def _take(self, raw: Raw, asked: Sequence[str]) -> tuple[str, ...] | None:
+        dhcp = vip.ASK_DHCP in asked
+        await asyncio.sleep(self.DHCP_TAKES_S if dhcp else self.TAKES_S)
+        if dhcp and not (self.has_macvlan and self.answers_dhcp):
+            return None
+        lease = self._leases.setdefault(uid_of(raw), f"192.168.50.{100 + len(self._leases)}") if dhcp else ""
+        return tuple(lease if one == vip.ASK_DHCP else one for one in asked)
+
+    async def _tell(self, key: tuple[str, str], raw: Raw, wish: tuple[str, str]) -> None:
+        ingress = vip.render_ingress(raw, self.announced[key])
+        if self._told.get(key) == (f"{wish}", f"{ingress}"):
+            return
+        said = {vip.HOST: "m-1"}
+        if vip.ASK_DHCP in wish[1]:
+            said |= {vip.HARDWARE_ADDRESS: "02:00:00:00:00:01", vip.REQUESTED: self.announced[key][0]}
+
+        def annotate(found: Raw) -> None:
+            if uid_of(found) == wish[0] and found["spec"].get("type") == "LoadBalancer":
+                found["metadata"]["annotations"] = {**annotations_of(found), **said}
+
+        def show(found: Raw) -> None:
+            if uid_of(found) == wish[0] and found["spec"].get("type") == "LoadBalancer":
+                found.setdefault("status", {})["loadBalancer"] = {"ingress": ingress}
+
+        ref = SERVICE.ref(key[1], key[0])
+        with suppress(KubeError):
+            await self._hand.change(ref, annotate)
+            await self._hand.change(ref, show, "status")
+            self._told[key] = (f"{wish}", f"{ingress}")
+
+
+# --- the room -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Pod:
+    """One pod of the cloud provider, and the process in it."""
+
+    name: str
+    argv: tuple[str, ...]
+    process: Process = field(default_factory=Process)
+    task: asyncio.Task[None] | None = None
+    starts: int = 0
+    results: list[int] = field(default_factory=list)
+
+
+class Room:
+    """The whole stage. Guest objects through `guest`, Harvester's through `at_host`, both as their administrators."""
+
+    def __init__(self, host: Host, clock: LoopClock, chance: Chance, tasks: asyncio.TaskGroup) -> None:
+        self.clock, self.chance, self.tasks, self.host = clock, chance, tasks, host
+        self.api = ApiServer(MemoryStore(), clock, chance, name="guest", tls=SERVER)
+        self.api.tokens["guest-token"] = (US, ("system:serviceaccounts",), None)
+        self.faults = Faults()
+        self.gates = {
+            "host": Gate(host.door),
+            "guest": Gate(FaultyDoor(self.api, self.faults, Pace(clock), chance)),
+        }
+        self.guest, self.at_host = self.api.local("user"), host.api.local("administrator")
+        self.announcer = Announcer(self.api)
+        self.pods: list[Pod] = []
+        self.calls: Counter[str] = Counter()
+        self.said: list[str] = []
+        self.files = {f"{ACCOUNT}/ca.crt": CA[0], f"{ACCOUNT}/token": "guest-token"}
+        # What `Line` asks for, and what it tells.
+        self.fate: Fate | None = None
+        self.writes: list[Write] = []
+        self.deaths: list[Moment] = []
+        self.sent = 0
+        self._under_way: set[asyncio.Task[Reply]] = set()
+        self._died = asyncio.Event()
+
+    # -- time
+
+    @property
+    def now_s(self) -> float:
+        return (self.clock.now() - NOON) / timedelta(seconds=1)
+
+    async def pass_time(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def until(self, holds: Callable[[], Coroutine[Any, Any, Any]], within_s: float = 600) -> Any:
+        """What `holds` returns as soon as it is something; fails when simulated time runs out."""
+        end = self.now_s + within_s
+        while not (found := await holds()):
+            assert self.now_s < end, f"waited {within_s} s in vain for {holds.__qualname__}"
+            await asyncio.sleep(0.05)
+        return found
+
+    # -- the program
+
+    def start(self, *extra: str, cluster: str = CLUSTER) -> Pod:
+        """Start a pod as the chart does, and again whenever its program ends."""
+        values = {"global": {"cattle": {"clusterName": cluster}}, "extraArgs": list(extra)}
+        pod = Pod(f"provider-{len(self.pods) + 1}", tuple(render_arguments(values)))
+        self.pods.append(pod)
+        self._go(pod)
+        return pod
+
+    def _go(self, pod: Pod) -> None:
+        pod.process = Process()
+        pod.task = self.tasks.create_task(self._keep(pod, pod.process))
+
+    async def _keep(self, pod: Pod, process: Process) -> None:
+        while process.alive:
+            pod.starts += 1
+            env = {
+                "HOSTNAME": pod.name,
+                "KUBERNETES_SERVICE_HOST": GUEST,
+                "KUBERNETES_SERVICE_PORT": "6443",
+            }
+            life = cloud_provider(
+                pod.argv,
+                env,
+                self.read,
+                lambda access: self._dial(access, process),
+                self.clock,
+                Chance(f"{self.chance.bits(64)}"),
+                self.said.append,
+            )
+            try:
+                pod.results.append(await life)
+            except BaseExceptionGroup:  # what a cut line leaves behind
+                if process.alive:
+                    raise
+                return
+            await asyncio.sleep(1)
+
+    def read(self, path: str) -> str:
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return self.files[path]
+
+    def _dial(self, access: Access, process: Process) -> Transport:
+        label = "guest" if GUEST in access.server else "host"
+        plain = InProcessTransport(access, self.find, self.clock, read_file=self.read)
+        return Line(CountingTransport(plain, self.calls, label), label, process, self)  # type: ignore[arg-type]
+
+    def find(self, address: str, port: int) -> Door | None:
+        gate = self.gates["guest" if address == GUEST else "host"]
+        return gate if gate.is_open else None
+
+    async def stop(self, pod: Pod) -> None:
+        """SIGTERM."""
+        await self._end(pod)
+
+    async def kill(self, pod: Pod) -> None:
+        """SIGKILL: what it sent is carried out, nothing more is sent."""
+        pod.process.die()
+        await self._end(pod)
+
+    async def _end(self, pod: Pod) -> None:
+        if pod.task is not None:
+            pod.task.cancel()
+            await asyncio.gather(pod.task, return_exceptions=True)
+
+    async def restart(self, pod: Pod) -> None:
+        await self.kill(pod)
+        self._go(pod)
+
+    async def follow_deaths(self) -> None:
+        """Bring killed pods back a second later, until cancelled."""
+        while True:
+            await self._died.wait()
+            self._died.clear()
+            for pod in self.pods:
+                if not pod.process.alive:
+                    await self._end(pod)
+                    await asyncio.sleep(1)
+                    self._go(pod)
+
+    # -- for `Line`
+
+    def next_number(self) -> int:
+        self.sent += 1
+        return self.sent
+
+    def strikes(self, when: Any, number: int = 0, what: str = "") -> bool:
+        moment = Moment(when, number, self.now_s, what)
+        struck = self.fate is not None and self.fate.strikes(moment)
+        if struck:
+            self.deaths.append(moment)
+            self._died.set()
+        return struck
+
+    def deliver(self, sending: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply]:
+        """What was sent is carried out, whether or not its sender lives to hear of it."""
+        task = asyncio.get_running_loop().create_task(sending)
+        self._under_way.add(task)
+        task.add_done_callback(self._delivered)
+        return task
+
+    def _delivered(self, task: asyncio.Task[Reply]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # its sender hears of it, if anybody does
+
+    def note(self, number: int, what: str, status: int) -> None:
+        self.writes.append(Write(number, what, status, self.now_s))
+
+    # -- users
+
+    async def serve(
+        self, name: str = "web", namespace: str = "default", *, ipam: str = "pool", **rest: Any
+    ) -> Raw:
+        """A user creates a service of type LoadBalancer."""
+        return await self.guest.create(SERVICE, a_service(name, namespace, ipam=ipam, **rest))
+
+    async def service(self, name: str = "web", namespace: str = "default") -> Raw | None:
+        return await self.guest.find(SERVICE.ref(name, namespace))
+
+    async def annotate(self, name: str = "web", namespace: str = "default", **marks: str | None) -> Raw:
+        """Set or remove annotations of the cloud provider; `ipam="dhcp"`, `primary_service=None`."""
+        said = {f"{PROVIDER}/{key.replace('_', '-')}": value for key, value in marks.items()}
+        return await self.guest.patch(SERVICE.ref(name, namespace), {"metadata": {"annotations": said}})
+
+    async def delete(self, name: str = "web", namespace: str = "default") -> None:
+        with suppress(NotFound):
+            await self.guest.delete(SERVICE.ref(name, namespace))
+
+    async def address(self, name: str = "web", namespace: str = "default") -> str:
+        """The first address in a service's status; "" while it has none."""
+        raw = await self.service(name, namespace)
+        return str(dig(raw, "status", "loadBalancer", "ingress", 0, "ip", default=""))
+
+    async def served(self, name: str = "web", namespace: str = "default", within_s: float = 600) -> str:
+        """A service's address, as soon as it has one."""
+        return str(await self.until(lambda: self.address(name, namespace), within_s))
+
+    async def gone(self, name: str = "web", namespace: str = "default", within_s: float = 600) -> None:
+        async def is_gone() -> bool:
+            return await self.service(name, namespace) is None
+
+        await self.until(is_gone, within_s)
+
+    # -- administrators of Harvester
+
+    async def make_pool(self, *ranges: str, name: str = "lan", cluster: str = "*", **rest: Any) -> Raw:
+        """A pool of these ranges, each `10.1.0.10-12` or one address."""
+        return await self.at_host.create(kinds.IP_POOL, a_pool(*ranges, name=name, cluster=cluster, **rest))
+
+    async def set_ranges(self, *ranges: str, name: str = "lan") -> Raw:
+        change = {"spec": {"ranges": [_range(one) for one in ranges]}}
+        return await self.at_host.patch(kinds.IP_POOL.ref(name), change)
+
+    async def balancers(self) -> list[Raw]:
+        return await self.at_host.list(kinds.LOAD_BALANCER)
+
+    # -- machines, where nothing acts on them
+
+    async def add_machine(self, name: str, zone: str = "z1") -> None:
+        labels = {"guestcluster.harvesterhci.io/name": CLUSTER}
+        vm = await self.at_host.create(
+            kinds.VM, new_object(kinds.VM, name, "default", labels=labels, spec=VM_SPEC)
+        )
+        await self.at_host.create(
+            kinds.VMI,
+            new_object(
+                kinds.VMI,
+                name,
+                "default",
+                labels=labels,
+                annotations={"topology.kubernetes.io/zone": zone, "topology.kubernetes.io/region": "r1"},
+                spec={**VM_SPEC["template"]["spec"]},
+                status={
+                    "phase": "Running",
+                    "conditions": [{"type": "AgentConnected", "status": "True"}],
+                    "interfaces": [
+                        {
+                            "name": "nic-0",
+                            "interfaceName": "enp1s0",
+                            "ipAddress": "192.168.50.2",
+                            "ipAddresses": ["192.168.50.2"],
+                        }
+                    ],
+                },
+            ),
+        )
+        await self.join(name, vm_uid=uid_of(vm))
+
+    async def join(self, name: str, vm_uid: str = "") -> None:
+        """A Ready node of the guest, as its kubelet registers it."""
+        taint = {
+            "key": "node.cloudprovider.kubernetes.io/uninitialized",
+            "value": "true",
+            "effect": "NoSchedule",
+        }
+        spec: Raw = {"taints": [taint]}
+        if vm_uid:
+            spec["providerID"] = f"harvester://{vm_uid}"
+        await self.guest.create(NODE, new_object(NODE, name, spec=spec))
+        await self.be_ready(name, True)
+
+    async def be_ready(self, name: str, ready: bool) -> None:
+        condition = {"type": "Ready", "status": "True" if ready else "Unknown"}
+        await self.guest.patch(NODE.ref(name), {"status": {"conditions": [condition]}}, "status")
+
+    async def lose_machine(self, name: str) -> None:
+        for kind in (kinds.VMI, kinds.VM):
+            with suppress(NotFound):
+                await self.at_host.delete(kind.ref(name, "default"))
+        with suppress(NotFound):
+            await self.be_ready(name, False)
+
+
+VM_SPEC: Raw = {
+    "runStrategy": "RerunOnFailure",
+    "template": {
+        "spec": {
+            "domain": {"devices": {"interfaces": [{"name": "nic-0", "bridge": {}}]}},
+            "networks": [{"name": "nic-0", "multus": {"networkName": NETWORK}}],
+        }
+    },
+}
+
+
+def a_service(
+    name: str = "web",
+    namespace: str = "default",
+    *,
+    ipam: str = "pool",
+    network: str = "",
+    primary: str | None = None,
+    ports: Iterable[int | tuple[str, int]] = (80,),
+    type: str = "LoadBalancer",
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    finalizers: Sequence[str] = (),
+    **spec: Any,
+) -> Raw:
+    """A service as a user writes one; a port is a number, or (protocol, number)."""
+    said = {IPAM: ipam, NETWORK_OF: network}
+    said = {key: value for key, value in said.items() if value} | dict(annotations or {})
+    if primary is not None:
+        said[PRIMARY] = primary
+    pairs = [one if isinstance(one, tuple) else ("TCP", one) for one in ports]
+    listed = [
+        {"name": f"p{number}-{protocol.lower()}", "port": number, "protocol": protocol}
+        for protocol, number in pairs
+    ]
+    spec = {"type": type, "ports": listed, "selector": {"app": name}, **spec}
+    return new_object(
+        SERVICE, name, namespace, annotations=said, labels=labels, finalizers=finalizers, spec=spec
+    )
+
+
+def a_pool(
+    *ranges: str,
+    name: str = "lan",
+    cluster: str = "*",
+    namespace: str = "*",
+    network: str = "",
+    priority: int = 0,
+    project: str = "*",
+) -> Raw:
+    scope = [{"project": project, "namespace": namespace, "guestCluster": cluster}]
+    selector = {"network": network, "scope": scope, "priority": priority}
+    spec = {"ranges": [_range(one) for one in ranges or ("10.1.0.10-12",)], "selector": selector}
+    return new_object(kinds.IP_POOL, name, spec=spec)
+
+
+def _range(text: str) -> Raw:
+    first, _, last = text.partition("-")
+    stem = first.rpartition(".")[0]
+    return {
+        "subnet": f"{stem}.0/24",
+        "rangeStart": first,
+        "rangeEnd": f"{stem}.{last}" if last else first,
+    }
+
+
+# --- the two Harvesters as rooms ------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def a_room(
+    seed: int | str = 1, *, whole: bool = False, version: str = "v1.8.2", machines: Sequence[str] = ("m-1",)
+) -> AsyncIterator[Room]:
+    """A room with machines and a credential, in which no cloud provider runs yet."""
+    clock, chance = LoopClock(), Chance(seed)
+    async with asyncio.TaskGroup() as tasks:
+        host: Any = (
+            Harvester(clock, chance, machine_factory=blank, version=version)
+            if whole
+            else Balancing(clock, chance, version)
+        )
+        room = Room(host, clock, chance, tasks)
+        running = [
+            tasks.create_task(host.run()),
+            tasks.create_task(room.announcer.run()),
+            tasks.create_task(room.follow_deaths()),
+        ]
+        if whole:
+            networks = [Network(NETWORK, vlan=50, cidr="192.168.50.0/24")]
+            await host.stock(images=[Image(IMAGE)], networks=networks)
+            room.files[CLOUD_CONFIG] = await an_account(host)
+        else:
+            host.api.tokens["host-token"] = (AT_HOST, ("system:serviceaccounts",), None)
+            room.files[CLOUD_CONFIG] = a_cloud_config("host-token")
+            for name in machines:
+                await room.add_machine(name)
+        await room.guest.create(NAMESPACE, new_object(NAMESPACE, "team"))
+        try:
+            yield room
+        finally:
+            room.fate = None
+            for pod in room.pods:
+                await room.kill(pod)
+            for task in running:
+                task.cancel()
+
+
+def a_cloud_config(token: str, namespace: str = "default") -> str:
+    return render_kubeconfig(Access(f"http://{VIP}:{PORT}", token=token, namespace=namespace), "default")
+
+
+async def an_account(
+    harvester: Harvester, name: str = CLUSTER, namespace: str = "default", bound_in: str = "default"
+) -> str:
+    """What Harvester's `generate` makes for a guest cluster: account, token, role binding; the kubeconfig."""
+    line = harvester.api.local()
+    account = new_object(SERVICE_ACCOUNT, name, namespace)
+    note = {"kubernetes.io/service-account.name": name}
+    token = new_object(
+        SECRET, f"{name}-token", namespace, annotations=note, type="kubernetes.io/service-account-token"
+    )
+    binding = new_object(
+        ROLE_BINDING,
+        f"{namespace}-{name}",
+        bound_in,
+        roleRef={
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "harvesterhci.io:cloudprovider",
+        },
+        subjects=[{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+    )
+    for kind, raw in ((SERVICE_ACCOUNT, account), (SECRET, token), (ROLE_BINDING, binding)):
+        await line.create(kind, raw)
+    while not dig(raw := await line.get(SECRET.ref(f"{name}-token", namespace)), "data", "token"):
+        await harvester.pace.pause(0.1)
+    from windrow.bootstrap.access import find_credential
+
+    text = find_credential(raw, harvester.url, namespace)
+    assert text is not None
+    return text
+
+
+def service_ref(name: str = "web", namespace: str = "default") -> Ref:
+    return SERVICE.ref(name, namespace)
