@@ -5,17 +5,26 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.conformance.object_tables import (
+    ABSENT,
+    Difference,
+    Row,
+    field_differences,
+    flat,
+    list_differences,
+)
+from tests.conformance.object_tables import compare as compare_all
+
 from windrow.formats import yaml
 
 DOCUMENT = Path(__file__).parents[2] / "docs/reference/differences-node-driver.md"
 HEADING = "## Objects, field by field"
-ABSENT = "absent"
+NAMED_LISTS = ("disks", "volumes", "interfaces", "networks")
 CLAIMS = "harvesterhci.io/volumeClaimTemplates"
 
 
@@ -35,7 +44,7 @@ class Made:
         for kind, text in self._documents().items():
             read = _read_document(text)
             parts[kind] = {key: value for key, value in read.items() if not isinstance(value, list)}
-        found = {path: text for part, value in parts.items() for path, text in _flat(part, value)}
+        found = {path: text for part, value in parts.items() for path, text in flat(part, value, NAMED_LISTS)}
         return {self._general(path): self._general(text) for path, text in found.items()}
 
     def lists(self) -> dict[str, list[str]]:
@@ -104,87 +113,20 @@ def _text(item: Any) -> str:
     return item if isinstance(item, str) else json.dumps(item)
 
 
-NAMED_LISTS = ("disks", "volumes", "interfaces", "networks")
-
-
-def _flat(path: str, value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping) and value:
-        for inner_key, inner in value.items():
-            dotted = re.fullmatch(r"[\w()-]+", inner_key)
-            yield from _flat(f"{path}.{inner_key}" if dotted else f"{path}[{inner_key}]", inner, inner_key)
-    elif isinstance(value, list) and value:
-        for place, inner in enumerate(value):
-            yield from _flat(f"{path}[{inner['name'] if key in NAMED_LISTS else place}]", inner)
-    else:
-        yield path, value if isinstance(value, str) and value else json.dumps(value)
-
-
 # -- differences ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Row:
-    """One field that differs, and in which inputs."""
-
-    field: str
-    go: str
-    ours: str
-    inputs: str
-
-    def __str__(self) -> str:
-        return f"| `{self.field}` | {_cell(self.go)} | {_cell(self.ours)} | {self.inputs} |"
-
-
-def _cell(text: str) -> str:
-    return text if text == ABSENT else f"`{text}`"
 
 
 def compare(go: Mapping[str, Made], ours: Mapping[str, Made]) -> list[Row]:
     """Every field that differs, with the inputs in which it does."""
-    where: dict[tuple[str, str, str], set[str]] = defaultdict(set)
-    for name in go:
-        for difference in _differences(go[name], ours[name]):
-            where[difference].add(name)
-    return sorted(Row(*difference, _told(names, {*go})) for difference, names in where.items())
+    return compare_all(go, ours, _differences)
 
 
-def _differences(go: Made, ours: Made) -> Iterator[tuple[str, str, str]]:
+def _differences(go: Made, ours: Made) -> Iterator[Difference]:
     if (go.secret is None) != (ours.secret is None):
         yield "Secret", *(ABSENT if made.secret is None else "present" for made in (go, ours))
     alone = go.secret is None or ours.secret is None
-    theirs, mine = go.fields(), ours.fields()
-    for field in {*theirs, *mine}:
-        left, right = theirs.get(field, ABSENT), mine.get(field, ABSENT)
-        if left != right and not (alone and field.startswith("Secret.")):
-            yield re.sub(r"\[\d+\]", "[*]", field), left, right
+    for difference in field_differences(go.fields(), ours.fields()):
+        if not (alone and difference[0].startswith("Secret.")):
+            yield difference
     for field in {*go.lists(), *ours.lists()}:
-        yield from _list_differences(field, go.lists().get(field, []), ours.lists().get(field, []))
-
-
-def _list_differences(field: str, theirs: list[str], mine: list[str]) -> Iterator[tuple[str, str, str]]:
-    """The elements that one of them has more, and whether the others stand in another order."""
-    for item in {*theirs, *mine}:
-        if (item in theirs) != (item in mine):
-            yield field, *(item if item in items else ABSENT for items in (theirs, mine))
-    common = [[item for item in items if item in theirs and item in mine] for items in (theirs, mine)]
-    if common[0] != common[1]:
-        yield f"{field} (order)", *(", ".join(items) for items in common)
-
-
-def _told(names: set[str], everything: set[str]) -> str:
-    """`all`, `all but …` or the names, whichever is shortest."""
-    others = ", ".join(sorted(everything - names))
-    return min(f"all but {others}" if others else "all", ", ".join(sorted(names)), key=len)
-
-
-def documented() -> dict[Row, str]:
-    """The rows of the table in the documentation, with the reasons."""
-    section = DOCUMENT.read_text().partition(HEADING)[2].partition("\n## ")[0]
-    found = {}
-    for line in section.splitlines():
-        if line.startswith("| `"):
-            field, go, ours, inputs, *reason = (
-                cell.strip().strip("`") for cell in line.strip("|").split(" | ")
-            )
-            found[Row(field, go, ours, inputs)] = " | ".join(reason)
-    return found
+        yield from list_differences(field, go.lists().get(field, []), ours.lists().get(field, []))
