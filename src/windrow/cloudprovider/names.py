@@ -92,3 +92,7 @@ MANAGEMENT_NETWORK = "cloudprovider.harvesterhci.io/managementNetwork"
 LB_OF_CLUSTER = "cloudprovider.harvesterhci.io/cluster"
 LB_OF_NAMESPACE = "cloudprovider.harvesterhci.io/serviceNamespace"
 LB_OF_SERVICE = "cloudprovider.harvesterhci.io/serviceName"
+# Ours, an annotation: the guest cluster that had it made, whatever that is called. It is the uid of the guest's own
+# service GUEST_SERVICE: every cluster has it from birth, a restored one has it still, and no right is needed to see it.
+GUEST_MARK = "windrow.io/guest-uid"
+GUEST_SERVICE = ("kubernetes", "default")

@@ -106,7 +106,7 @@ class Seen:
     """One node and what is known of its VM.
 
     `is_gone` is true only when the host was asked and said so. `known_for` tells for how long we have known the
-    instance; `virtual` are the addresses that services of the guest were given.
+    instance; `virtual` are the addresses that services of the guest were given, None while nobody knows.
     """
 
     node: GuestNode
@@ -114,7 +114,7 @@ class Seen:
     instance: Instance | None = None
     is_gone: bool = False
     known_for: timedelta = timedelta.max
-    virtual: Set[str] = NONE
+    virtual: Set[str] | None = NONE
 
 
 def plan_node(seen: Seen, options: Options) -> Plan:
@@ -151,7 +151,7 @@ def plan_initialisation(seen: Seen, vm: GuestVm, options: Options) -> Plan:
     node, instance = seen.node, seen.instance
     if instance is None:
         return Plan(waits_for=f"node {node.name!r}: VM {vm.name!r} has no running instance yet")
-    known = node_addresses(instance, node, options, seen.virtual)
+    known = node_addresses(instance, node, options, seen.virtual or NONE)
     doubt = _doubt(node, instance, known)
     if doubt:
         return Plan(waits_for=f'provided node ip for node "{node.name}" is not valid: {doubt}')
@@ -198,7 +198,7 @@ def plan_upkeep(seen: Seen, options: Options) -> Plan:
         changes, look_again = _topology_changes(seen, instance, "the VM's host says so")
     if not changes and (labels := missing_successors(node.topology)):
         changes = [SetLabels(labels, "their old keys are there")]
-    if instance is None or not is_steady:
+    if instance is None or not is_steady or seen.virtual is None:
         return Plan(tuple(changes), look_again=look_again)
     known = node_addresses(instance, node, options, seen.virtual)
     wanted = preferred(node, known)
