@@ -78,5 +78,6 @@ def _question(kind: Kind, spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
+        "metadata": {},
         "spec": {key: value for key, value in spec.items() if value},
     }

@@ -14,8 +14,14 @@ _EXTRA_ARGS = (
 )
 
 
-def begin(argv: Sequence[str], out: Callable[[str], None]) -> Options | int:
-    """What the command line asks for, or the exit code when all has been said. `argv` may begin with the name."""
+def begin(
+    argv: Sequence[str], out: Callable[[str], None], answer: Callable[[str], None] | None = None
+) -> Options | int:
+    """What the command line asks for, or the exit code when all has been said. `argv` may begin with the name.
+
+    Help and version that were asked for go to `answer`, where they may be piped on.
+    """
+    answer = answer or out
     arguments = flags_of(argv)
     try:
         options = parse_flags(arguments)
@@ -25,10 +31,10 @@ def begin(argv: Sequence[str], out: Callable[[str], None]) -> Options | int:
             _help(out)
         return 1
     if options.help:
-        _help(out)
+        _help(answer)
         return 0
     if options.version:
-        out(f"{PROGRAM} (Windrow) v{__version__}")
+        answer(f"{PROGRAM} (Windrow) v{__version__}")
         return 0
     return options
 

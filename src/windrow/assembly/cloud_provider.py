@@ -1,0 +1,130 @@
+"""`harvester-cloud-provider` as a process of its own: the console script.
+
+Little is loaded before the command line is understood. SIGTERM, SIGINT and SIGHUP end the process at once, by way of
+giving back the Lease; a second one does not wait for that.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+from windrow.cloudprovider.flags import Options
+from windrow.cloudprovider.start import PROGRAM, begin
+
+# Whose warnings the program says itself, in its own words.
+_SAID_ELSEWHERE = ("windrow.client.watching",)
+
+
+def main() -> int:
+    """The console script."""
+    options = begin(sys.argv[1:], say, print)
+    if isinstance(options, int):
+        return options
+    _set_up_logs(options)
+    env = {**os.environ}
+    if not env.get("HOSTNAME"):  # shells know it and do not always tell
+        import socket
+
+        env["HOSTNAME"] = socket.gethostname()
+    return _live(sys.argv[1:], env)
+
+
+def _live(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    from windrow.assembly.loop import run_service
+
+    try:
+        return run_service(_run(argv, env))
+    except KeyboardInterrupt:
+        return 0
+
+
+async def _run(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    import asyncio
+
+    from windrow import __version__
+    from windrow.assembly.clock import SystemClock
+    from windrow.client.sockets import Pool, SocketTransport
+    from windrow.client.transport import Transport
+    from windrow.cloudprovider.program import run
+    from windrow.cloudprovider.serving import serve_over_sockets
+    from windrow.kube.kubeconfig import Access
+    from windrow.values.chance import Chance
+
+    clock = SystemClock()
+    async with Pool() as pool:
+
+        def dial(access: Access) -> Transport:
+            return SocketTransport(access, clock, env=env, agent=f"{PROGRAM}/v{__version__}", pool=pool)
+
+        try:
+            code = await run(
+                argv, env, _read_file, dial, clock, Chance(), say, serve=serve_over_sockets(clock, _read_file)
+            )
+        except asyncio.CancelledError:
+            say("ended by a signal")
+            code = 0
+    _end(code)
+
+
+def _end(code: int) -> NoReturn:
+    """Leave without waiting for threads: one that resolves a name may take minutes to give up."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def say(line: str) -> None:
+    """One line to standard error, with the time."""
+    print(f"{_now()} {line}", file=sys.stderr, flush=True)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _read_file(path: str) -> str:
+    return Path(path).read_text()
+
+
+class _OneLine(logging.Formatter):
+    """As `say` writes; the trace of an error follows from `-v=5` on."""
+
+    def __init__(self, *, traces: bool) -> None:
+        super().__init__()
+        self._traces = traces
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = f"{_now()} {record.levelname.lower()}: {record.getMessage()}"
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None:
+            return text
+        if self._traces and record.exc_info:
+            return f"{text}\n{self.formatException(record.exc_info)}"
+        return f"{text}: {type(error).__name__}: {error}"
+
+
+def _set_up_logs(options: Options) -> None:
+    """0: warnings that nobody else says; 1: all warnings; 3: what the parts do; 5: everything, with traces."""
+    level = logging.WARNING
+    if options.verbosity >= 3:
+        level = logging.INFO
+    if options.verbosity >= 5:
+        level = logging.DEBUG
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine(traces=options.verbosity >= 5))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    for name in _SAID_ELSEWHERE if options.verbosity < 1 else ():
+        logging.getLogger(name).setLevel(logging.ERROR)
+    for name in ("asyncio", "aiohttp"):  # what they say at DEBUG is about themselves
+        logging.getLogger(name).setLevel(max(level, logging.INFO))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
