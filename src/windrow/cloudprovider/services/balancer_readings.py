@@ -1,0 +1,109 @@
+"""What the service controller reads of load balancers on Harvester."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from windrow.cloudprovider import names
+from windrow.harvester.kinds import LOAD_BALANCER
+from windrow.kube.conditions import find_condition
+from windrow.kube.objects import (
+    Raw,
+    annotations_of,
+    dig,
+    finalizers_of,
+    is_deleting,
+    labels_of,
+    name_of,
+    namespace_of,
+    uid_of,
+    version_of,
+)
+from windrow.kube.refs import Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose load balancer it is, as its labels say."""
+
+    cluster: str = ""
+    namespace: str = ""
+    service: str = ""
+
+    def __str__(self) -> str:
+        if not any((self.cluster, self.namespace, self.service)):
+            return "no service (it has no such labels)"
+        return f"service {self.namespace}/{self.service} of cluster {self.cluster!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Balancer:
+    """A LoadBalancer of Harvester. Empty texts stand for what is absent; the address is its own when it exists."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str = ""
+    owner: Owner = Owner()
+    is_deleting: bool = False
+    finalizers: tuple[str, ...] = ()
+    ipam: str = ""
+    pool: str = ""  # the one asked for
+    given_pool: str = ""  # the one the address is from
+    given: tuple[str, ...] = ()  # the addresses reserved for it
+    address: str = ""  # the one recorded as in use
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    refusal: str = ""  # why it is not Ready
+    # The whole object, for there is no patching on Harvester: what is not ours must go back as it came.
+    raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def ref(self) -> Ref:
+        return LOAD_BALANCER.ref(self.name, self.namespace)
+
+    @property
+    def mode(self) -> str:
+        """Where its address comes from. Harvester takes an absent word for `pool`."""
+        return self.ipam or "pool"
+
+
+def balancer_reader(cluster: str) -> Callable[[Raw], Balancer]:
+    """Reads load balancers for `cluster`; of those of others the whole object is not kept."""
+
+    def read(raw: Raw) -> Balancer:
+        labels = labels_of(raw)
+        owner = Owner(
+            labels.get(names.LB_OF_CLUSTER, ""),
+            labels.get(names.LB_OF_NAMESPACE, ""),
+            labels.get(names.LB_OF_SERVICE, ""),
+        )
+        given = dig(raw, "status", "allocatedAddress", "ip", default="")
+        ready = find_condition(dig(raw, "status", "conditions"), "Ready")
+        is_ours = owner.cluster == cluster
+        return Balancer(
+            namespace=namespace_of(raw),
+            name=name_of(raw),
+            uid=uid_of(raw),
+            version=version_of(raw),
+            owner=owner,
+            is_deleting=is_deleting(raw),
+            finalizers=tuple(finalizers_of(raw)),
+            ipam=dig(raw, "spec", "ipam", default=""),
+            pool=dig(raw, "spec", "ipPool", default=""),
+            given_pool=dig(raw, "status", "allocatedAddress", "ipPool", default=""),
+            given=tuple(one.strip() for one in given.split(",") if one.strip()),
+            address=dig(raw, "status", "address", default=""),
+            annotations=annotations_of(raw) if is_ours else {},
+            refusal=ready.message if ready is not None and ready.status == "False" else "",
+            raw=_without_field_owners(raw) if is_ours else {},
+        )
+
+    return read
+
+
+def _without_field_owners(raw: Raw) -> Raw:
+    """The object without `managedFields`, which the server keeps by itself; they are half of its size."""
+    metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
+    return {**raw, "metadata": metadata}

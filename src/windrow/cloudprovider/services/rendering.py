@@ -1,0 +1,102 @@
+"""What goes over the wire: load balancers for Harvester, patches for services. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windrow.cloudprovider import names
+from windrow.cloudprovider.services.planning import Amend, LetGo, Mark, Policy
+from windrow.cloudprovider.services.service_readings import Service
+from windrow.harvester.kinds import LOAD_BALANCER
+from windrow.kube.objects import Raw, new_object
+
+
+def render_balancer(service: Service, policy: Policy) -> Raw:
+    """The load balancer that `service` has on Harvester, as it is created."""
+    said = {
+        names.LB_NETWORK: service.network,
+        names.LB_PROJECT: service.project,
+        names.LB_NAMESPACE: service.project_namespace,
+        names.LB_CLUSTER: policy.cluster,
+        names.FIXED_NETWORK: service.network,
+    }
+    if policy.management_network:
+        said[names.MANAGEMENT_NETWORK] = policy.management_network
+    spec: Raw = {"ipam": service.mode, "workloadType": "cluster"}
+    if service.pool and not service.uses_dhcp:
+        spec["ipPool"] = service.pool
+    return new_object(
+        LOAD_BALANCER,
+        policy.name_for(service),
+        policy.namespace,
+        labels={
+            names.LB_OF_CLUSTER: policy.cluster,
+            names.LB_OF_NAMESPACE: service.namespace,
+            names.LB_OF_SERVICE: service.name,
+        },
+        annotations=said,
+        spec=spec,
+    )
+
+
+def render_amended(amend: Amend) -> Raw:
+    """The whole load balancer with the changes in it, and everything else as it came."""
+    raw: Raw = dict(amend.balancer.raw)
+    metadata = dict(raw["metadata"])
+    if amend.annotations:
+        metadata["annotations"] = _merged(metadata.get("annotations") or {}, amend.annotations)
+    raw["metadata"] = metadata
+    if amend.pool is not None:
+        raw["spec"] = {**(raw.get("spec") or {}), "ipPool": amend.pool}
+    if amend.address is not None:
+        raw["status"] = {**(raw.get("status") or {}), "address": amend.address}
+    return raw
+
+
+def is_amended(amend: Amend, annotations: Mapping[str, str], pool: str, address: str) -> bool:
+    """Whether Harvester took the changes; its webhook may have put its own values in their place."""
+    return (
+        all(annotations.get(key) == value for key, value in amend.annotations.items())
+        and amend.pool in (None, pool)
+        and amend.address in (None, address)
+    )
+
+
+def _merged(before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    merged = {**before, **changes}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def render_mark(service: Service, mark: Mark) -> Raw:
+    """A merge patch that is refused where the service has changed: a list of finalizers is replaced as a whole."""
+    finalizers = [*service.finalizers, names.FINALIZER] if mark.protects else None
+    return _patch(service, mark.annotations, mark.labels, finalizers)
+
+
+def render_letting_go(service: Service, let_go: LetGo) -> Raw:
+    finalizers = [one for one in service.finalizers if one != names.FINALIZER]
+    return _patch(service, let_go.annotations, let_go.labels, finalizers)
+
+
+def _patch(
+    service: Service,
+    annotations: Mapping[str, str | None],
+    labels: Mapping[str, str | None],
+    finalizers: list[str] | None,
+) -> Raw:
+    metadata: dict[str, Any] = {"resourceVersion": service.version}
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    if labels:
+        metadata["labels"] = dict(labels)
+    if finalizers is not None:
+        metadata["finalizers"] = finalizers or None
+    return {"metadata": metadata}
+
+
+def render_cleared_status(service: Service) -> Raw:
+    return {
+        "metadata": {"resourceVersion": service.version},
+        "status": {"loadBalancer": {"ingress": None}},
+    }

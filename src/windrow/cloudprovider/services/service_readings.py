@@ -1,0 +1,140 @@
+"""What the service controller reads of guest services, and of the map of their networks: no more than its plans need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from windrow.cloudprovider import names
+from windrow.formats.json import NotJson, loads
+from windrow.kube.objects import (
+    annotations_of,
+    dig,
+    finalizers_of,
+    is_deleting,
+    labels_of,
+    name_of,
+    namespace_of,
+    uid_of,
+    version_of,
+)
+from windrow.kube.refs import SERVICE, Ref
+
+Port = tuple[str, int]  # protocol, number
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service of the guest cluster. Empty texts stand for what is absent.
+
+    Each write rests on `version`, so a change of anything makes another reading.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    version: str = ""
+    created: str = ""
+    is_balanced: bool = False  # type LoadBalancer
+    balancer_class: str = ""
+    is_deleting: bool = False
+    finalizers: tuple[str, ...] = ()
+    ports: tuple[Port, ...] = ()
+    wanted_address: str = ""  # spec.loadBalancerIP
+    ingress: tuple[str, ...] = ()
+
+    # Annotations by users.
+    ipam: str = ""
+    network: str = ""
+    project: str = ""
+    project_namespace: str = ""
+    primary: str = ""
+    pool: str = ""
+    old_keys: tuple[str, ...] = ()
+    ignores_vip: bool = False
+
+    # What we wrote before, None where it is absent, and what kube-vip wrote.
+    addresses: str | None = None
+    interface: str | None = None
+    sharing: str | None = None
+    has_ipam: bool = False
+    traces: tuple[str, ...] = ()
+
+    @property
+    def ref(self) -> Ref:
+        return SERVICE.ref(self.name, self.namespace)
+
+    @property
+    def title(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def wants_balancer(self) -> bool:
+        return self.is_balanced and not self.balancer_class
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether it stays until its load balancer is gone."""
+        return names.FINALIZER in self.finalizers
+
+    @property
+    def mode(self) -> str:
+        """Where its address comes from: `pool` where it does not say."""
+        return self.ipam or "pool"
+
+    @property
+    def uses_dhcp(self) -> bool:
+        return self.mode == "dhcp"
+
+
+def read_service(raw: Mapping[str, Any]) -> Service:
+    said, labels = annotations_of(raw), labels_of(raw)
+    spec = raw.get("spec") or {}
+    ports = spec.get("ports") or ()
+    ingress = dig(raw, "status", "loadBalancer", "ingress", default=[])
+    return Service(
+        namespace=namespace_of(raw),
+        name=name_of(raw),
+        uid=uid_of(raw),
+        version=version_of(raw),
+        created=raw["metadata"].get("creationTimestamp") or "",
+        is_balanced=spec.get("type") == "LoadBalancer",
+        balancer_class=spec.get("loadBalancerClass") or "",
+        is_deleting=is_deleting(raw),
+        finalizers=tuple(finalizers_of(raw)),
+        ports=tuple((one.get("protocol") or "TCP", int(one["port"])) for one in ports),
+        wanted_address=spec.get("loadBalancerIP") or "",
+        ingress=tuple(one["ip"] for one in ingress if one.get("ip")),
+        ipam=said.get(names.IPAM, ""),
+        network=said.get(names.NETWORK, ""),
+        project=said.get(names.PROJECT, ""),
+        project_namespace=said.get(names.NAMESPACE, ""),
+        primary=said.get(names.PRIMARY_SERVICE, "").strip(),
+        pool=said.get(names.IP_POOL, ""),
+        old_keys=tuple(key for key in names.OLD_SERVICE_KEYS if key in said),
+        ignores_vip=said.get(names.VIP_IGNORE) == "true",
+        addresses=said.get(names.VIP_ADDRESSES),
+        interface=said.get(names.VIP_INTERFACE),
+        sharing=labels.get(names.PRIMARY_SERVICE),
+        has_ipam=names.IPAM in said,
+        traces=tuple(key for key in names.VIP_TRACES if key in said),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Interfaces:
+    """Which network is which interface in every node; empty while no network is the same everywhere."""
+
+    of: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_interfaces(raw: Mapping[str, Any]) -> Interfaces:
+    """What the ConfigMap of networks says; nothing where it cannot be understood."""
+    try:
+        found = loads(dig(raw, "data", names.NETWORK_MAP_KEY, default="") or "{}")
+    except NotJson:
+        return Interfaces()
+    if not isinstance(found, dict):
+        return Interfaces()
+    return Interfaces({key: value for key, value in found.items() if isinstance(value, str) and value})

@@ -1,0 +1,167 @@
+"""Several services on one address: who is whose secondary, and which ports are free. Pure.
+
+A service with the annotation `primary-service` is a secondary: it has no load balancer of its own and shows the
+primary's address. Once it does, it has a label that says so. The label tells who uses an address; the annotation
+only tells who wants to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from windrow.cloudprovider import names
+from windrow.cloudprovider.services.balancer_names import sharing_label
+from windrow.cloudprovider.services.service_readings import Service
+from windrow.kube.refs import Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """It has an address of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """It has the address of `primary`."""
+
+    primary: Service
+
+
+@dataclass(frozen=True, slots=True)
+class CannotShare:
+    """It wants to, and cannot: what is wrong, and the cure."""
+
+    why: str
+
+
+Sharing = Alone | Shares | CannotShare
+Find = Callable[[str, str], Service | None]
+
+
+def primary_of(service: Service) -> tuple[str, str] | None:
+    """Namespace and name of the primary that its annotation names; None where it names none in a form we know."""
+    namespace, slash, name = service.primary.rpartition("/")
+    if not name or "/" in namespace or (slash and not namespace):
+        return None
+    return (namespace, name) if slash else (service.namespace, name)
+
+
+def find_sharing(service: Service, find: Find) -> Sharing:
+    """What its annotation means in this cluster."""
+    if not service.primary:
+        return Alone()
+    named = primary_of(service)
+    cure = f"correct the annotation {names.PRIMARY_SERVICE}, or remove it to get an address of its own"
+    if named is None:
+        return CannotShare(
+            f"invalid service name {service.primary}: write the primary service as NAMESPACE/NAME, or as NAME if it "
+            f"is in namespace {service.namespace}; {cure}"
+        )
+    title = "/".join(named)
+    if named == (service.namespace, service.name):
+        return CannotShare(f"service {title} names itself as its primary service; {cure}")
+    primary = find(*named)
+    if primary is None:
+        return CannotShare(f"primary service {title} does not exist; create it, or {cure}")
+    if primary.is_deleting:
+        return CannotShare(f"primary service {title} is being deleted; {cure}")
+    if not primary.is_balanced:
+        return CannotShare(f"primary service {title} is not of type LoadBalancer; {cure}")
+    if primary.balancer_class:
+        return CannotShare(
+            f"primary service {title} has loadBalancerClass {primary.balancer_class!r}, so its address is not ours "
+            f"to share; {cure}"
+        )
+    if primary.primary:
+        return CannotShare(
+            f"service {title} is not a primary service: it shares the address of {primary.primary}; name that one; "
+            f"{cure}"
+        )
+    return Shares(primary)
+
+
+def find_collision(service: Service, primary: Service, sharers: Iterable[Service]) -> str:
+    """The port that somebody has at the shared address already, with the cure; "" when there is none.
+
+    Whoever has the address comes before those who want it; these come in the order of their creation, so that two
+    that are made at once do not both get the port.
+    """
+    for other in (primary, *sorted(sharers, key=_rank)):
+        if other.uid == service.uid or (other is not primary and not _comes_first(other, service, primary)):
+            continue
+        taken = sorted(set(service.ports) & set(other.ports))
+        if taken:
+            protocol, number = taken[0]
+            return (
+                f"check port overlap failed, primary service: {primary.title}, secondary service: {service.title}, "
+                f"error: port {number} ({protocol}) has been used in service {other.title}; give one of them another "
+                f"port, or remove the annotation {names.PRIMARY_SERVICE} to get an address of its own"
+            )
+    return ""
+
+
+def _comes_first(other: Service, service: Service, primary: Service) -> bool:
+    if other.is_deleting or not other.wants_balancer:
+        return False
+    label = sharing_label(primary.namespace, primary.name)
+    has, we_have = other.sharing == label, service.sharing == label
+    if has != we_have:
+        return has
+    return _rank(other) < _rank(service)
+
+
+def _rank(service: Service) -> tuple[str, str, str]:
+    return (service.created, service.namespace, service.name)
+
+
+def users_of(primary: Service, sharers: Iterable[Service]) -> tuple[Service, ...]:
+    """Those who show the primary's address now. It must not be given back before they left."""
+    label = sharing_label(primary.namespace, primary.name)
+    return tuple(
+        sorted(
+            (
+                one
+                for one in sharers
+                if one.sharing == label
+                and one.uid != primary.uid
+                and (one.is_protected or (one.is_balanced and not one.is_deleting))
+            ),
+            key=lambda one: one.title,
+        )
+    )
+
+
+def _groups(service: Service) -> Iterator[str]:
+    """The shared addresses, by label value, that a service has or wants."""
+    if service.sharing:
+        yield service.sharing
+    named = primary_of(service) if service.primary else None
+    if named is not None:
+        yield sharing_label(*named)
+
+
+class Sharers:
+    """Who has or wants which shared address, kept from the changes of services."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[Ref, None]] = {}
+
+    def take(self, before: Service | None, after: Service | None) -> None:
+        if before is not None:
+            for group in _groups(before):
+                members = self._of.get(group, {})
+                members.pop(before.ref, None)
+                if not members:
+                    self._of.pop(group, None)
+        if after is not None:
+            for group in _groups(after):
+                self._of.setdefault(group, {})[after.ref] = None
+
+    def of(self, namespace: str, name: str) -> tuple[Ref, ...]:
+        """Those who share the address of this service, or want to."""
+        return tuple(self._of.get(sharing_label(namespace, name), ()))
+
+    def beside(self, service: Service) -> tuple[Ref, ...]:
+        """Everyone who has or wants an address that this service has or wants."""
+        return tuple(ref for group in _groups(service) for ref in self._of.get(group, ()))

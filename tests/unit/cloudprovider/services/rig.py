@@ -1,0 +1,333 @@
+"""A guest's API, Harvester's load balancer controller, a kube-vip in ten lines, and the service controller between.
+
+Nothing touches a socket; time passes when nobody has work. What goes to either side passes a `Cable`, which counts
+and breaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import asynccontextmanager, suppress
+
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.stores import MemoryStore
+from windrow.assembly.clock import NOON, LoopClock, run_story
+from windrow.assembly.network import verb_and_resource
+from windrow.cloudprovider import names
+from windrow.cloudprovider.flags import Options
+from windrow.cloudprovider.measures import Measures
+from windrow.cloudprovider.services.balancer_names import balancer_name
+from windrow.cloudprovider.services.provider import ServiceProvider
+from windrow.emulator import definitions, kinds
+from windrow.emulator.delays import Delays, Pace
+from windrow.emulator.hand import Hand
+from windrow.emulator.load_balancers.room import BalancerRoom
+from windrow.emulator.mirror import Mirror
+from windrow.emulator.networks import Segments
+from windrow.emulator.rack import Rack
+from windrow.emulator.world import World as Machines
+from windrow.formats.json import dumps
+from windrow.kube.errors import KubeError, NotFound, Unanswered, Unreachable, error_for
+from windrow.kube.objects import annotations_of, dig, finalizers_of, labels_of, name_of, new_object, uid_of
+from windrow.kube.refs import CONFIG_MAP, EVENT, NAMESPACE, SERVICE
+from windrow.values.chance import Chance
+
+CLUSTER = "demo"
+_DEFINITIONS = []
+
+
+class Cable:
+    """The way to one API server."""
+
+    def __init__(self, local, label, calls):
+        self._local, self._label, self._calls = local, label, calls
+        self._streams = set()
+        self.is_cut = False
+        self.refusal = None  # a Reply instead of any answer
+        self.breaks = []  # (verb and resource, before or after): once each
+        self.written = asyncio.Event()
+
+    async def send(self, request):
+        words = verb_and_resource(request)
+        if self.is_cut:
+            raise Unreachable(f"cannot reach {self._label}: connection refused")
+        self._calls[f"{self._label} {words}"] += 1
+        if self.refusal is not None:
+            return self.refusal
+        if (words, "before") in self.breaks:
+            self.breaks.remove((words, "before"))
+            raise Unreachable(f"cannot reach {self._label}: connection refused")
+        reply = await self._local.send(request)
+        if (words, "after") in self.breaks:
+            self.breaks.remove((words, "after"))
+            raise Unanswered(f"{self._label} did not answer")
+        return reply
+
+    @asynccontextmanager
+    async def stream(self, request):
+        if self.is_cut:
+            raise Unreachable(f"cannot reach {self._label}: connection refused")
+        if self.refusal is not None:
+            raise error_for(self.refusal)
+        scope = asyncio.timeout(None)
+        try:
+            async with scope, self._local.stream(request) as events:
+                self._streams.add(scope)
+                yield events
+        except TimeoutError as error:
+            raise Unanswered(f"the watch of {self._label} broke") from error
+        finally:
+            self._streams.discard(scope)
+
+    def cut(self):
+        """From now on nobody gets through, and watches break."""
+        self.is_cut = True
+        self.break_watches()
+
+    def break_watches(self):
+        for scope in tuple(self._streams):
+            scope.reschedule(asyncio.get_running_loop().time())
+
+    def refuse(self, reply):
+        self.refusal = reply
+        self.break_watches()
+
+    def mend(self):
+        self.is_cut, self.refusal = False, None
+
+
+class World:
+    """Guest objects through `guest`, Harvester's through `harvester`."""
+
+    def __init__(self, tasks, version="v1.8.2", seed=1):
+        self.clock = LoopClock()
+        self.tasks = tasks
+        chance = Chance(seed)
+        self.host_api = ApiServer(MemoryStore(), self.clock, chance, name="harvester")
+        if not _DEFINITIONS:
+            _DEFINITIONS.extend(definitions.crds())
+        served = {one.qualified for one in (kinds.LOAD_BALANCER, kinds.IP_POOL, kinds.VM, kinds.VMI)}
+        for raw in _DEFINITIONS:
+            if raw["metadata"]["name"] in served:
+                self.host_api.install_crd(raw)
+        self.guest_api = ApiServer(MemoryStore(), self.clock, chance, name="guest")
+        self.harvester, self.guest = self.host_api.local("admin"), self.guest_api.local("user")
+        pace, hand = Pace(self.clock), Hand(self.host_api.local("harvester"))
+        self._mirrors = {"vms": Mirror(hand, kinds.VM, 3600), "instances": Mirror(hand, kinds.VMI, 3600)}
+        self.room = BalancerRoom(
+            hand,
+            Machines(**self._mirrors),
+            self._mirrors["instances"],
+            Rack(),
+            Segments({}),
+            pace,
+            Delays(),
+            version,
+            lambda line: None,
+        )
+        self.host_api.admission.append(self.room.admit)
+        self.calls = Counter()
+        self.host_cable = Cable(self.host_api.local("provider"), "host", self.calls)
+        self.guest_cable = Cable(self.guest_api.local("provider"), "guest", self.calls)
+        self.lines = []
+        self.measures = Measures()
+        self.vip_works = True
+        self.dhcp_works = True
+        self._provider = None
+        self._vip = Mirror(Hand(self.guest_api.local("kube-vip")), SERVICE, 3600)
+        self._starts = 0
+
+    async def set_up(self):
+        for mirror in self._mirrors.values():
+            self.tasks.create_task(mirror.run())
+        self.tasks.create_task(self.room.run())
+        self._vip.listen(
+            lambda raw: self.tasks.create_task(self._announce(name_of(raw), raw["metadata"]["namespace"]))
+        )
+        self.tasks.create_task(self._vip.run())
+
+    # --- the program ------------------------------------------------------------------------------------------------
+
+    def start(self, cluster=CLUSTER, **options):
+        self._starts += 1
+        provider = ServiceProvider(
+            self.guest_cable,
+            self.host_cable,
+            "default",
+            Options(cluster_name=cluster, **options),
+            self.clock,
+            Chance(self._starts),
+            self.lines.append,
+            self.measures,
+        )
+        self._provider = self.tasks.create_task(provider.run())
+        return provider
+
+    async def stop(self):
+        self._provider.cancel()
+        await asyncio.gather(self._provider, return_exceptions=True)
+
+    async def restart(self, **options):
+        await self.stop()
+        self.start(**options)
+
+    # --- kube-vip ---------------------------------------------------------------------------------------------------
+
+    async def _announce(self, name, namespace):
+        await asyncio.sleep(0.2)
+        ref = SERVICE.ref(name, namespace)
+        raw = await self.guest.find(ref)
+        asked = annotations_of(raw).get(names.VIP_ADDRESSES, "") if raw else ""
+        if not asked or not self.vip_works or dig(raw, "spec", "type") != "LoadBalancer":
+            return
+        if names.ASK_DHCP in asked:
+            if not self.dhcp_works:
+                return
+            await asyncio.sleep(3)
+        ips = [f"192.168.50.{100 + len(name)}" if one == names.ASK_DHCP else one for one in asked.split(",")]
+        if [one["ip"] for one in dig(raw, "status", "loadBalancer", "ingress", default=[])] == ips:
+            return
+        with suppress(KubeError):
+            await self.guest.patch(ref, {"metadata": {"annotations": {"kube-vip.io/vipHost": "m-1"}}})
+            await self.guest.patch(
+                ref, {"status": {"loadBalancer": {"ingress": [{"ip": ip} for ip in ips]}}}, "status"
+            )
+
+    # --- Harvester ----------------------------------------------------------------------------------------------------
+
+    async def pool(self, name="pool", first=10, last=12, cluster=CLUSTER, **selector):
+        ranges = a_range(first, last)
+        scope = [{"project": "*", "namespace": "*", "guestCluster": cluster}]
+        spec = {"ranges": ranges, "selector": {"scope": scope, **selector}}
+        await self.harvester.create(kinds.IP_POOL, new_object(kinds.IP_POOL, name, spec=spec))
+
+    async def widen(self, last, name="pool", first=10):
+        await self.harvester.patch(kinds.IP_POOL.ref(name), {"spec": {"ranges": a_range(first, last)}})
+
+    async def held(self, name="pool"):
+        """Address -> load balancer."""
+        pool = await self.harvester.get(kinds.IP_POOL.ref(name))
+        return dict(dig(pool, "status", "allocated", default={}))
+
+    async def balancers(self):
+        found = await self.harvester.list(kinds.LOAD_BALANCER)
+        return {name_of(raw): raw for raw in found}
+
+    async def balancer(self, service="web", namespace="default", cluster=CLUSTER):
+        raw = await self.service(service, namespace)
+        name = balancer_name(cluster, namespace, service, uid_of(raw))
+        return await self.harvester.find(kinds.LOAD_BALANCER.ref(name, "default"))
+
+    # --- the guest ----------------------------------------------------------------------------------------------------
+
+    async def serve(self, name="web", namespace="default", ports=(80,), spec=None, **annotations):
+        if namespace != "default" and await self.guest.find(NAMESPACE.ref(namespace)) is None:
+            await self.guest.create(NAMESPACE, new_object(NAMESPACE, namespace))
+        said = {KEYS.get(key, key): value for key, value in annotations.items()}
+        raw = new_object(
+            SERVICE,
+            name,
+            namespace,
+            annotations=said,
+            spec={"type": "LoadBalancer", "ports": [a_port(one) for one in ports], **(spec or {})},
+        )
+        return await self.guest.create(SERVICE, raw)
+
+    async def service(self, name="web", namespace="default"):
+        return await self.guest.get(SERVICE.ref(name, namespace))
+
+    async def annotate(self, name="web", namespace="default", **annotations):
+        said = {KEYS.get(key, key): value for key, value in annotations.items()}
+        await self.guest.patch(SERVICE.ref(name, namespace), {"metadata": {"annotations": said}})
+
+    async def delete(self, name="web", namespace="default"):
+        await self.guest.delete(SERVICE.ref(name, namespace))
+
+    async def is_gone(self, name="web", namespace="default"):
+        return await self.guest.find(SERVICE.ref(name, namespace)) is None
+
+    async def address(self, name="web", namespace="default"):
+        return annotations_of(await self.service(name, namespace)).get(names.VIP_ADDRESSES)
+
+    async def map_networks(self, **interfaces):
+        data = {names.NETWORK_MAP_KEY: dumps(interfaces).decode() if interfaces else ""}
+        ref = CONFIG_MAP.ref(names.NETWORK_MAP_NAME, names.NETWORK_MAP_NAMESPACE)
+        try:
+            await self.guest.patch(ref, {"data": data})
+        except NotFound:
+            await self.guest.create(CONFIG_MAP, new_object(CONFIG_MAP, ref.name, ref.namespace, data=data))
+
+    async def events(self, name="web", reason=""):
+        """(reason, message) of the events on a service, in order."""
+        found = [raw for raw in await self.guest.list(EVENT) if raw["involvedObject"]["name"] == name]
+        return [(raw["reason"], raw["message"]) for raw in found if reason in ("", raw["reason"])]
+
+    async def complaints(self, name="web"):
+        return [message for _, message in await self.events(name, "SyncLoadBalancerFailed")]
+
+    async def until(self, holds, within_s=600):
+        """What `holds()` gives as soon as it is something."""
+        end = self.clock.now().timestamp() + within_s
+        while not (found := await holds()):
+            assert self.clock.now().timestamp() < end, "waited in vain"
+            await asyncio.sleep(0.05)
+        return found
+
+    async def settle(self, seconds=5):
+        await asyncio.sleep(seconds)
+
+    @property
+    def seconds(self):
+        return (self.clock.now() - NOON).total_seconds()
+
+    def writes(self):
+        """Calls that are no reads, since the last time this was asked."""
+        found = {key: count for key, count in self.calls.items() if key.split()[1] not in ("GET", "WATCH")}
+        self.calls.clear()
+        return found
+
+
+KEYS = {
+    "ipam": names.IPAM,
+    "network": names.NETWORK,
+    "primary": names.PRIMARY_SERVICE,
+    "pool": names.IP_POOL,
+    "addresses": names.VIP_ADDRESSES,
+}
+
+
+def a_port(port):
+    protocol, number = port if isinstance(port, tuple) else ("TCP", port)
+    return {"name": f"{protocol.lower()}-{number}", "port": number, "protocol": protocol}
+
+
+def a_range(first, last):
+    return [{"subnet": "10.1.0.0/24", "rangeStart": f"10.1.0.{first}", "rangeEnd": f"10.1.0.{last}"}]
+
+
+def protected(raw):
+    return names.FINALIZER in finalizers_of(raw)
+
+
+def sharing(raw):
+    return labels_of(raw).get(names.PRIMARY_SERVICE)
+
+
+def ingress(raw):
+    return [one["ip"] for one in dig(raw, "status", "loadBalancer", "ingress", default=[])]
+
+
+def tell(story, **rest):
+    """Run `story(world)`."""
+
+    async def whole():
+        async with asyncio.TaskGroup() as tasks:
+            world = World(tasks, **rest)
+            await world.set_up()
+            result = await story(world)
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+        return result
+
+    return run_story(whole())
