@@ -1,0 +1,418 @@
+"""A life of the cloud provider under the service account and the rights that its chart renders, on a driven clock.
+
+Every request that it sends to the guest's API is noted with the right that it needed. `live` gives what was asked,
+what was refused, and which of the things that a user relies on came about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from tests.conformance.chart_rig import NAME, NAMESPACE, command_of
+from tests.stories.rackside import NETWORK
+from tests.stories.service_rig import (
+    ACCOUNT,
+    CA,
+    GUEST,
+    INTERFACE,
+    SERVER,
+    Announcer,
+    Balancing,
+    Gate,
+    Room,
+    a_cloud_config,
+)
+
+from windrow.apiserver.calls import named, options_of, parse_target, verb_of
+from windrow.apiserver.doors import Door, Identity, Peer
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.stores import MemoryStore
+from windrow.assembly.clock import LoopClock
+from windrow.client.in_process import InProcessTransport
+from windrow.cloudprovider.flags import Options
+from windrow.cloudprovider.program import run as cloud_provider
+from windrow.emulator import kinds
+from windrow.emulator.guests.charts import CLOUD_CONFIG
+from windrow.kube.errors import Forbidden
+from windrow.kube.objects import Raw, annotations_of, dig, name_of, new_object
+from windrow.kube.refs import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    CONFIG_MAP,
+    EVENT,
+    LEASE,
+    NODE,
+    ROLE,
+    ROLE_BINDING,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    Kind,
+)
+from windrow.kube.refs import (
+    NAMESPACE as NAMESPACES,
+)
+from windrow.kube.requests import Event, Reply, Request
+from windrow.probes.pages import Asked, Pages
+from windrow.values.chance import Chance
+
+KINDS: dict[str, Kind] = {
+    kind.kind: kind for kind in (SERVICE_ACCOUNT, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING)
+}
+ZONE = "topology.kubernetes.io/zone"
+UNINITIALISED = "node.cloudprovider.kubernetes.io/uninitialized"
+LEASE_REF = LEASE.ref("cloud-controller-manager", "kube-system")
+NETWORKS = CONFIG_MAP.ref("harvester-nad-mapping", "kube-system")
+
+
+@dataclass(frozen=True, order=True)
+class Right:
+    """One verb on one resource; `namespace` "" is everywhere, `name` "" is any."""
+
+    verb: str
+    resource: str  # with group and subresource, as `leases.coordination.k8s.io`, `nodes/status`
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        where = f" in {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {self.resource}{where}{f' named {self.name}' if self.name else ''}"
+
+    def covers(self, other: Right) -> bool:
+        return (
+            (self.verb, self.resource) == (other.verb, other.resource)
+            and self.namespace in ("", other.namespace)
+            and self.name in ("", other.name)
+        )
+
+
+def rights_of(objects: Sequence[Raw]) -> list[Right]:
+    """Every single right that the chart's roles give to the provider."""
+    return [right for raw in _roles(objects) for rule in raw["rules"] for right in _rights(raw, rule)]
+
+
+def without(objects: Sequence[Raw], right: Right) -> list[Raw]:
+    """The same objects, but for that right."""
+    return [
+        {**raw, "rules": [one for rule in raw["rules"] for one in _split(raw, rule, right)]}
+        if raw in _roles(objects)
+        else raw
+        for raw in objects
+    ]
+
+
+def _roles(objects: Sequence[Raw]) -> list[Raw]:
+    return [
+        raw
+        for raw in objects
+        if raw["kind"] in ("ClusterRole", "Role") and raw["metadata"]["name"].startswith(NAME)
+    ]
+
+
+def _rights(role: Raw, rule: Raw) -> Iterator[Right]:
+    parts = product(rule["verbs"], rule["resources"], rule["apiGroups"], rule.get("resourceNames") or [""])
+    for verb, resource, group, name in parts:
+        yield Right(verb, _resource(resource, group), role["metadata"].get("namespace", ""), name)
+
+
+def _split(role: Raw, rule: Raw, right: Right) -> Iterator[Raw]:
+    if right not in list(_rights(role, rule)):
+        yield rule
+        return
+    for resource, verb in product(rule["resources"], rule["verbs"]):
+        one = {**rule, "resources": [resource], "verbs": [verb]}
+        if right not in list(_rights(role, one)):
+            yield one
+
+
+def _resource(resource: str, group: str) -> str:
+    plural, slash, subresource = resource.partition("/")
+    return f"{plural}{f'.{group}' if group else ''}{slash}{subresource}"
+
+
+# --- the door -------------------------------------------------------------------------------------------------------
+
+
+class Watchman:
+    """A door that notes which right each request needs, and which requests are refused."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self.asked: set[Right] = set()
+        self.refused: list[str] = []
+
+    def identity(self) -> Identity | None:
+        return self._door.identity()
+
+    async def send(self, request: Request, peer: Peer) -> Reply:
+        self._note(request)
+        reply = await self._door.send(request, peer)
+        if reply.status == 403:
+            self.refused.append(str(self._right(request)))
+        return reply
+
+    @asynccontextmanager
+    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[Event]]:
+        self._note(request)
+        try:
+            async with self._door.stream(request, peer) as events:
+                yield events
+        except Forbidden:
+            self.refused.append(str(self._right(request)))
+            raise
+
+    def _note(self, request: Request) -> None:
+        right = self._right(request)
+        if right is not None:
+            self.asked.add(right)
+
+    @staticmethod
+    def _right(request: Request) -> Right | None:
+        target, options = parse_target(request.path), options_of(request)
+        if not target.is_resource:
+            return None
+        verb = verb_of(request.method, target, options)
+        resource = _resource(
+            f"{target.plural}/{target.subresource}" if target.subresource else target.plural, target.group
+        )
+        return Right(verb, resource, target.namespace, target.name or named(options))
+
+
+# --- the stage ------------------------------------------------------------------------------------------------------
+
+
+class GuardedRoom(Room):
+    """A room whose guest API asks for rights, of the provider and of kube-vip."""
+
+    def __init__(self, host: Balancing, clock: LoopClock, chance: Chance, tasks: asyncio.TaskGroup) -> None:
+        super().__init__(host, clock, chance, tasks)
+        self.api = ApiServer(MemoryStore(), clock, chance, name="guest", tls=SERVER, authorize="rbac")
+        self.watchman = Watchman(self.api)
+        self.gates["guest"] = Gate(self.watchman)
+        self.guest = self.api.local("user", ("system:masters",))
+        self.announcer = Announcer(self.api)
+        self.pages: list[Pages] = []
+
+    async def install(self, objects: Sequence[Raw]) -> None:
+        """Accounts and roles of the chart; the provider's token lies where a pod has it."""
+        for raw in objects:
+            if raw["kind"] in KINDS:
+                await self.guest.create(KINDS[raw["kind"]], raw)
+        account = await self.guest.get(SERVICE_ACCOUNT.ref(NAME, NAMESPACE))
+        self.files[f"{ACCOUNT}/token"] = await self.api.tokens_of_accounts.mint(account)
+        self.files[f"{ACCOUNT}/ca.crt"] = CA[0]
+
+    async def provide(self, argv: Sequence[str], name: str) -> int:
+        """The program, in a pod of that name."""
+        env = {"HOSTNAME": name, "KUBERNETES_SERVICE_HOST": GUEST, "KUBERNETES_SERVICE_PORT": "6443"}
+
+        @asynccontextmanager
+        async def serve(options: Options, pages: Pages, say: Any) -> AsyncIterator[None]:
+            self.pages.append(pages)
+            yield
+
+        return await cloud_provider(
+            argv,
+            env,
+            self.read,
+            lambda access: InProcessTransport(access, self.find, self.clock, read_file=self.read),
+            self.clock,
+            Chance(name),
+            self.said.append,
+            serve=serve,
+        )
+
+    async def sees(self, holds: Callable[[], Awaitable[Any]], within_s: float = 30) -> bool:
+        """Whether that comes about in time."""
+        end = self.now_s + within_s
+        while not await holds():
+            if self.now_s >= end:
+                return False
+            await asyncio.sleep(0.25)
+        return True
+
+
+@asynccontextmanager
+async def a_guarded_room(objects: Sequence[Raw]) -> AsyncIterator[GuardedRoom]:
+    clock, chance = LoopClock(), Chance(1)
+    async with asyncio.TaskGroup() as tasks:
+        host = Balancing(clock, chance)
+        room = GuardedRoom(host, clock, chance, tasks)
+        running = [tasks.create_task(one) for one in (host.run(), room.api.run(), room.announcer.run())]
+        host.api.tokens["host-token"] = ("system:serviceaccount:default:demo", (), None)
+        room.files[CLOUD_CONFIG] = a_cloud_config("host-token")
+        await room.guest.create(NAMESPACES, new_object(NAMESPACES, "team"))
+        await room.install(objects)
+        program = tasks.create_task(room.provide(command_of(list(objects)), "pod-1"))
+        try:
+            yield room
+        finally:
+            for task in (program, *running):
+                task.cancel()
+
+
+# --- the life -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Life:
+    """`did` holds each thing that a user relies on, and whether it came about."""
+
+    did: dict[str, bool] = field(default_factory=dict)
+    asked: set[Right] = field(default_factory=set)
+    refused: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+
+async def live(objects: Sequence[Raw]) -> Life:
+    """A cluster's first hour."""
+    life = Life()
+    async with a_guarded_room(objects) as room:
+        for chapter in (_lead, _nodes, _services, _metrics, _lead_on):
+            await chapter(room, life.did)
+        life.asked, life.refused, life.said = room.watchman.asked, room.watchman.refused, room.said
+    return life
+
+
+async def _lead(room: GuardedRoom, did: dict[str, bool]) -> None:
+    async def holds() -> bool:
+        raw = await room.guest.find(LEASE_REF)
+        return str(dig(raw, "spec", "holderIdentity", default="")).startswith("pod-1")
+
+    did["leads"] = await room.sees(holds)
+
+
+async def _lead_on(room: GuardedRoom, did: dict[str, bool]) -> None:
+    before = dig(await room.guest.find(LEASE_REF), "spec", "renewTime", default="")
+    await room.pass_time(30)
+    did["keeps the lead"] = dig(await room.guest.find(LEASE_REF), "spec", "renewTime", default="") > before
+
+
+async def _nodes(room: GuardedRoom, did: dict[str, bool]) -> None:
+    for name in ("m-1", "m-2"):
+        await room.add_machine(name)
+
+    async def node(name: str = "m-1") -> Raw:
+        return await room.guest.find(NODE.ref(name)) or {}
+
+    async def is_initialised() -> bool:
+        keys = [taint["key"] for taint in dig(await node(), "spec", "taints", default=[])]
+        return dig(await node(), "metadata", "labels", ZONE) == "z1" and UNINITIALISED not in keys
+
+    async def has_address() -> bool:
+        return {"type": "InternalIP", "address": "192.168.50.2"} in dig(
+            await node(), "status", "addresses", default=[]
+        )
+
+    async def has_moved() -> bool:
+        return bool(dig(await node(), "metadata", "labels", ZONE) == "z2")
+
+    async def is_gone() -> bool:
+        return await node("m-2") == {}
+
+    async def networks() -> str:
+        return str(dig(await room.guest.find(NETWORKS), "data", default={}))
+
+    did["initialises nodes"] = await room.sees(is_initialised)
+    did["writes addresses"] = await room.sees(has_address)
+    did["tells of nodes"] = await room.sees(lambda: _has_event(room, "Node", "m-1"))
+    did["maps networks"] = await room.sees(lambda: _is_in("enp1s0", networks()))
+    zone = {"metadata": {"annotations": {ZONE: "z2"}}}
+    await room.at_host.patch(kinds.VMI.ref("m-1", "default"), zone)
+    did["follows a migration"] = await room.sees(has_moved)
+    await room.lose_machine("m-2")
+    did["removes nodes that are gone"] = await room.sees(is_gone, 120)
+    await _rename_card(room, "eth7")
+    did["follows networks"] = await room.sees(lambda: _is_in("eth7", networks()))
+
+
+async def _rename_card(room: GuardedRoom, device: str) -> None:
+    """The guest says now that its card is this interface."""
+    card = {"name": "nic-0", "interfaceName": device, "ipAddresses": ["192.168.50.2"]}
+    await room.at_host.patch(kinds.VMI.ref("m-1", "default"), {"status": {"interfaces": [card]}})
+
+
+async def _services(room: GuardedRoom, did: dict[str, bool]) -> None:
+    await room.make_pool("10.1.0.10-12")
+    await room.serve("web", "team")
+    did["gives addresses of a pool"] = await room.sees(lambda: room.address("web", "team"), 60)
+    await room.serve("asks", "team", ipam="dhcp", ports=(81,))
+    did["gives addresses of DHCP"] = await room.sees(lambda: room.address("asks", "team"), 60)
+    await room.serve("second", "team", primary="web", ports=(82,))
+    did["shares addresses"] = await room.sees(lambda: room.address("second", "team"), 60)
+    did["tells of services"] = await room.sees(lambda: _has_event(room, "Service", "web"))
+    await _wire(room, did)
+    await _change_type(room, did)
+    for name in ("second", "web", "asks", "turns", "wired"):
+        await room.delete(name, "team")
+
+    async def are_gone() -> bool:
+        services = [await room.service(name, "team") for name in ("web", "asks", "second", "turns", "wired")]
+        return not any(services) and await room.balancers() == []
+
+    did["gives addresses back"] = await room.sees(are_gone, 60)
+
+
+async def _wire(room: GuardedRoom, did: dict[str, bool]) -> None:
+    """A service on a network of its own is announced on the interface that this network is in the guests."""
+
+    async def is_on(device: str) -> bool:
+        return annotations_of(await room.service("wired", "team") or {}).get(INTERFACE) == device
+
+    await room.serve("wired", "team", network=NETWORK, ports=(84,))
+    did["puts services on their network"] = await room.sees(lambda: is_on("eth7"))
+    await _rename_card(room, "eth8")
+    did["follows networks with services"] = await room.sees(lambda: is_on("eth8"))
+
+
+async def _change_type(room: GuardedRoom, did: dict[str, bool]) -> None:
+    """To a plain service and back: the second time, the same events are counted on the first ones."""
+    ref = SERVICE.ref("turns", "team")
+
+    async def is_plain() -> bool:
+        balancers = await room.balancers()
+        return await room.address("turns", "team") == "" and not any(
+            "-turns-" in name_of(one) for one in balancers
+        )
+
+    async def is_counted() -> bool:
+        told = [raw for raw in await room.guest.list(EVENT) if raw["involvedObject"]["name"] == "turns"]
+        return any(raw["count"] > 1 for raw in told)
+
+    await room.serve("turns", "team", ports=(83,))
+    await room.sees(lambda: room.address("turns", "team"))
+    await room.guest.patch(ref, {"spec": {"type": "ClusterIP"}})
+    did["follows a change of type"] = await room.sees(is_plain)
+    await room.guest.patch(ref, {"spec": {"type": "LoadBalancer"}})
+    did["counts what it tells again"] = await room.sees(is_counted)
+
+
+async def _metrics(room: GuardedRoom, did: dict[str, bool]) -> None:
+    reader = new_object(SERVICE_ACCOUNT, "prometheus", "team")
+    rules = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    subject = {"kind": "ServiceAccount", "name": "prometheus", "namespace": "team"}
+    role = {"apiGroup": CLUSTER_ROLE.group, "kind": "ClusterRole", "name": "reader"}
+    account = await room.guest.create(SERVICE_ACCOUNT, reader)
+    await room.guest.create(CLUSTER_ROLE, new_object(CLUSTER_ROLE, "reader", rules=rules))
+    await room.guest.create(
+        CLUSTER_ROLE_BINDING, new_object(CLUSTER_ROLE_BINDING, "reader", roleRef=role, subjects=[subject])
+    )
+    token = await room.api.tokens_of_accounts.mint(account)
+    for pages in room.pages:
+        shown = await pages.answer(Asked("GET", "/metrics", {}, token))
+        did["shows metrics"] = shown.status == 200
+        hidden = await pages.answer(Asked("GET", "/metrics", {}, "another"))
+        did["hides metrics"] = hidden.status == 401
+
+
+async def _has_event(room: GuardedRoom, kind: str, name: str) -> bool:
+    about = [raw["involvedObject"] for raw in await room.guest.list(EVENT)]
+    return any((one["kind"], one["name"]) == (kind, name) for one in about)
+
+
+async def _is_in(part: str, text: Awaitable[str]) -> bool:
+    return part in await text
