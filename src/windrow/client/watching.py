@@ -93,6 +93,11 @@ class WatchedCache(Generic[V]):
         await self._listed.wait()
 
     @property
+    def was_listed(self) -> bool:
+        """True from the first complete list on, whatever happens later: what `synced` waits for."""
+        return self._listed.is_set()
+
+    @property
     def is_synced(self) -> bool:
         return self._watching
 

@@ -189,9 +189,10 @@ class Program:
             self._clock,
             self._chance,
             self._say,
+            self._measures,
         )
         running = options.controllers - {ROUTE_CONTROLLER}
-        self._vitals.works(running, lambda: "")
+        self._vitals.works(running, provider.waits_for)
         try:
             async with asyncio.TaskGroup() as group:
                 providing = group.create_task(provider.run())

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from windrow.client.client import Client
 from windrow.client.recording import Recorder
@@ -113,6 +114,14 @@ class Provider:
         self._waits: dict[str, tuple[str, datetime]] = {}
         # The instance that each node runs in, and since when we know it.
         self._met: dict[str, tuple[str, datetime]] = {}
+
+    def waits_for(self) -> str:
+        """Which lists were not read yet; "" once all were. For the probe of readiness."""
+        caches: list[WatchedCache[Any]] = [self._nodes, self._vms, self._instances]
+        if self._services is not None:
+            caches += [self._services.services, self._services.balancers]
+        unknown = [cache.kind.plural for cache in caches if not cache.was_listed]
+        return f"not listed yet: {', '.join(unknown)}" if unknown else ""
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
