@@ -6,7 +6,7 @@ On Harvester, in one namespace: loadbalancers get, create, update, delete.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from windrow.client.client import Client
@@ -63,6 +63,7 @@ class Carrier:
         policy: Policy,
         services: Ahead[Service],
         balancers: Ahead[Balancer],
+        guest_uid: Callable[[], str] = lambda: "",
     ) -> None:
         self._guest = guest
         self._host = host
@@ -70,6 +71,7 @@ class Carrier:
         self._policy = policy
         self._services = services
         self._balancers = balancers
+        self._guest_uid = guest_uid
         self._read_balancer = balancer_reader(policy.cluster)
         # Changes that Harvester answered with something else: they would be sent again at every look.
         self._futile: dict[Ref, tuple[object, ...]] = {}
@@ -141,7 +143,9 @@ class Carrier:
     async def _reserve(self, service: Service, reserve: Reserve) -> None:
         ref = LOAD_BALANCER.ref(reserve.name, self._policy.namespace)
         try:
-            raw = await self._host.create(LOAD_BALANCER, render_balancer(service, self._policy))
+            raw = await self._host.create(
+                LOAD_BALANCER, render_balancer(service, self._policy, self._guest_uid())
+            )
         except Exists as error:
             # Our watch lags behind: an answer of ours was lost, or somebody else has the name.
             found = await self._find_balancer(ref)
@@ -164,7 +168,7 @@ class Carrier:
         if self._futile.get(balancer.ref) == content:
             return
         try:
-            raw = await self._host.update(LOAD_BALANCER, render_amended(amend))
+            raw = await self._host.update(LOAD_BALANCER, render_amended(amend, self._guest_uid()))
         except Conflict as error:
             raise Stale from error
         except KubeError as error:

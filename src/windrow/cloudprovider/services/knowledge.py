@@ -58,6 +58,12 @@ class Knowledge:
         self._former: dict[Ref, dict[Ref, None]] = {}
         self._old_keys: dict[Ref, tuple[str, ...]] = {}
 
+    @property
+    def guest_uid(self) -> str:
+        """What tells this guest cluster from others of its name; "" while its own service is not seen."""
+        own = self.services.get(SERVICE.ref(*names.GUEST_SERVICE))
+        return own.uid if own is not None else ""
+
     # --- news -------------------------------------------------------------------------------------------------------
 
     def take_service(self, before: Service | None, after: Service | None) -> Iterator[Ref]:
@@ -194,9 +200,13 @@ class Knowledge:
         owner, found = Owner(self._policy.cluster, ref.namespace, ref.name), []
         for one in suspects:
             balancer = self.find_balancer(one) if one != own else None
-            if balancer is not None and balancer.owner == owner:
+            if balancer is not None and balancer.owner == owner and not self._is_of_another_guest(balancer):
                 found.append(balancer)
         return tuple(found)
+
+    def _is_of_another_guest(self, balancer: Balancer) -> bool:
+        """Whether another cluster of our name, in the same namespace, had it made for a service of the same name."""
+        return balancer.annotations.get(names.GUEST_MARK, self.guest_uid) != self.guest_uid
 
     def _sharers_of(self, primary: Service) -> tuple[Service, ...]:
         found = (self.find_service(ref) for ref in self._sharers.of(primary.namespace, primary.name))

@@ -114,6 +114,7 @@ class ServiceProvider:
             policy,
             self._knowledge.service_answers,
             self._knowledge.balancer_answers,
+            lambda: self._knowledge.guest_uid,
         )
         self._controller: Controller[Ref] = Controller(
             "services", self._reconcile, clock, chance, workers=options.service_workers, back_off=BACK_OFF

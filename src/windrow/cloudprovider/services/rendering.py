@@ -12,8 +12,8 @@ from windrow.harvester.kinds import LOAD_BALANCER
 from windrow.kube.objects import Raw, new_object
 
 
-def render_balancer(service: Service, policy: Policy) -> Raw:
-    """The load balancer that `service` has on Harvester, as it is created."""
+def render_balancer(service: Service, policy: Policy, guest_uid: str = "") -> Raw:
+    """The load balancer that `service` has on Harvester, as it is created, with the mark of the guest if it is known."""
     said = {
         names.LB_NETWORK: service.network,
         names.LB_PROJECT: service.project,
@@ -23,6 +23,8 @@ def render_balancer(service: Service, policy: Policy) -> Raw:
     }
     if policy.management_network:
         said[names.MANAGEMENT_NETWORK] = policy.management_network
+    if guest_uid:
+        said[names.GUEST_MARK] = guest_uid
     spec: Raw = {"ipam": service.mode, "workloadType": "cluster"}
     if service.pool and not service.uses_dhcp:
         spec["ipPool"] = service.pool
@@ -40,12 +42,16 @@ def render_balancer(service: Service, policy: Policy) -> Raw:
     )
 
 
-def render_amended(amend: Amend) -> Raw:
-    """The whole load balancer with the changes in it, and everything else as it came."""
+def render_amended(amend: Amend, guest_uid: str = "") -> Raw:
+    """The whole load balancer with the changes in it, and everything else as it came.
+
+    One without a mark, as the Go program makes them, gets that of the guest along with the changes.
+    """
     raw: Raw = dict(amend.balancer.raw)
     metadata = dict(raw["metadata"])
-    if amend.annotations:
-        metadata["annotations"] = _merged(metadata.get("annotations") or {}, amend.annotations)
+    mark = {names.GUEST_MARK: guest_uid} if guest_uid else {}
+    if amend.annotations or mark:
+        metadata["annotations"] = {**mark, **_merged(metadata.get("annotations") or {}, amend.annotations)}
     raw["metadata"] = metadata
     if amend.pool is not None:
         raw["spec"] = {**(raw.get("spec") or {}), "ipPool": amend.pool}
