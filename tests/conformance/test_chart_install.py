@@ -1,0 +1,117 @@
+"""A real API server takes what our chart renders, field by field, and helm installs, changes and removes it there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from tests.conformance.chart_rig import CHART, NAME, NAMESPACE, Helm, the
+from tests.conformance.test_certificates import Cluster, cluster
+from tests.conformance.test_charts import BY_SECRET, EVERYTHING, K3S, NAMED, SHAPES
+
+from windrow.assembly.clock import SystemClock
+from windrow.client.client import Client
+from windrow.client.sockets import SocketTransport
+from windrow.formats.json import dumps
+from windrow.kube.kubeconfig import render_kubeconfig
+from windrow.kube.objects import Raw, dig
+from windrow.kube.refs import CLUSTER_ROLE, ROLE, SERVICE_ACCOUNT, Kind
+from windrow.kube.requests import JSON, Request
+
+pytestmark = pytest.mark.go
+__all__ = ["cluster"]  # the fixture
+
+BUILT_IN = {
+    "apps/v1": {"Deployment": "deployments", "DaemonSet": "daemonsets"},
+    "v1": {"ServiceAccount": "serviceaccounts", "Service": "services"},
+    "policy/v1": {"PodDisruptionBudget": "poddisruptionbudgets"},
+    "rbac.authorization.k8s.io/v1": {
+        "ClusterRole": "clusterroles",
+        "ClusterRoleBinding": "clusterrolebindings",
+        "Role": "roles",
+        "RoleBinding": "rolebindings",
+    },
+}
+DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
+# Their definitions come with Prometheus' operator.
+FOREIGN = "monitoring.coreos.com/v1"
+
+
+@pytest.fixture
+def helm(witness: Callable[[str], str], tmp_path: Path) -> Helm:
+    return Helm(witness("helm"), tmp_path)
+
+
+@pytest.fixture
+async def api(cluster: Cluster) -> AsyncIterator[Client]:
+    async with SocketTransport(cluster.access(), SystemClock()) as transport:
+        yield Client(transport)
+
+
+def kind_of(raw: Raw) -> Kind:
+    group, _, version = raw["apiVersion"].rpartition("/")
+    plural = BUILT_IN[raw["apiVersion"]][raw["kind"]]
+    return Kind(group, version, raw["kind"], plural, namespaced=not raw["kind"].startswith("Cluster"))
+
+
+async def try_to_create(api: Client, raw: Raw) -> Raw:
+    """What the server would store; raises the KubeError for a field that it does not know."""
+    strictly = (("dryRun", "All"), ("fieldValidation", "Strict"))
+    path = kind_of(raw).path(raw["metadata"].get("namespace", ""))
+    return await api.call(Request("POST", path, strictly, body=dumps(raw), content_type=JSON))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_a_real_api_server_knows_every_field(helm: Helm, api: Client, shape: str) -> None:
+    for raw in helm.render(SHAPES[shape]):
+        if raw["apiVersion"] != FOREIGN:
+            await try_to_create(api, raw)
+
+
+async def test_what_is_asked_for_is_what_the_server_stores(helm: Helm, api: Client) -> None:
+    """Nothing is dropped, turned round or filled in where we meant to leave it out."""
+    asked = the(helm.render(EVERYTHING), "Deployment")
+
+    stored = await try_to_create(api, asked)
+
+    ours, theirs = (dig(raw, "spec", "template", "spec") for raw in (asked, stored))
+    assert {key: theirs[key] for key in ours if key not in ("containers", "volumes")} == {
+        key: ours[key] for key in ours if key not in ("containers", "volumes")
+    }
+    assert [one["args"] for one in theirs["containers"]] == [one["args"] for one in ours["containers"]]
+    assert [one["name"] for one in theirs["volumes"]] == ["cloud-config", "tmp"]
+
+
+async def test_helm_installs_changes_and_removes_it(
+    helm: Helm, api: Client, cluster: Cluster, tmp_path: Path
+) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(render_kubeconfig(cluster.access(), "guest"))
+    there = ("--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE)
+
+    said = helm.run("install", NAME, str(CHART), *there)
+    assert "WARNING: the cluster has no name" in said
+    by_file = await api.get(DEPLOYMENT.ref(NAME, NAMESPACE))
+
+    values = helm.file({**NAMED, **BY_SECRET, "clusterNam": "x"})
+    said = helm.run("upgrade", NAME, str(CHART), *there, "--values", str(values))
+    assert "no name" not in said
+    assert "the value clusterNam is unknown" in said
+    by_secret = await api.get(DEPLOYMENT.ref(NAME, NAMESPACE))
+
+    helm.run("upgrade", NAME, str(CHART), *there, "--values", str(helm.file(K3S)), "--reset-values")
+    k3s = await api.get(DEPLOYMENT.ref(NAME, NAMESPACE))
+    helm.run("uninstall", NAME, *there, "--cascade", "background")
+
+    sources = [dig(raw, "spec", "template", "spec", "volumes", 0) for raw in (by_file, by_secret, k3s)]
+    assert sources[0]["hostPath"]["path"].startswith("/var/lib/rancher/rke2/")
+    assert sources[1]["secret"]["secretName"] == "access"
+    assert sources[2]["hostPath"]["path"].startswith("/var/lib/rancher/k3s/")
+    for ref in (
+        DEPLOYMENT.ref(NAME, NAMESPACE),
+        SERVICE_ACCOUNT.ref(NAME, NAMESPACE),
+        CLUSTER_ROLE.ref(NAME),
+        ROLE.ref(f"{NAME}-lease", NAMESPACE),
+    ):
+        assert await api.find(ref) is None
