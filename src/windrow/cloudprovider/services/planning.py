@@ -282,7 +282,7 @@ def _find_fault(seen: Seen, policy: Policy) -> str:
     return (
         _foreign(seen, policy)
         or _find_change(service, seen.balancer)
-        or _find_missing_interface(service, seen.interfaces)
+        or _find_missing_interface(seen)
     )
 
 
@@ -307,9 +307,12 @@ def _find_change(service: Service, balancer: Balancer | None) -> str:
     return ""
 
 
-def _find_missing_interface(service: Service, interfaces: Interfaces | Unseen | None) -> str:
-    """Why kube-vip could not be told an interface. One that was told stays: nodes come and go from the map."""
-    if not service.network or interfaces is None or service.interface:
+def _find_missing_interface(seen: Seen) -> str:
+    """Why kube-vip cannot be told an interface. A service that works is left alone: networks come to and go from
+    the map as nodes start and stop."""
+    service, interfaces = seen.service, seen.interfaces
+    works = service.interface or (service.addresses and seen.balancer is not None)
+    if not service.network or interfaces is None or works:
         return ""
     where = f"{names.NETWORK_MAP_NAMESPACE}/{names.NETWORK_MAP_NAME}"
     if isinstance(interfaces, Unseen):

@@ -1,0 +1,365 @@
+"""What cannot be done: one event on the service in words one can act on, the service untouched, nothing leaked."""
+
+import pytest
+
+from windrow.cloudprovider import names
+from windrow.kube.objects import annotations_of
+from windrow.kube.refs import SERVICE
+from windrow.kube.requests import Reply
+
+from .rig import protected, tell
+
+
+def one_complaint(*words, made=(), stocked=True, after=400, **rest):
+    """The one event that a service with these annotations gets; it holds `words`. The world is given back, too."""
+
+    async def story(world):
+        if stocked:
+            await world.pool()
+        world.start(**rest.pop("options", {}))
+        await world.settle()
+        for name, more in made:
+            await world.serve(name, **more)
+            await world.settle()
+        await world.serve("bad", **rest)
+        await world.settle(after)
+        service = await world.service("bad")
+        return await world.complaints("bad"), service, await world.balancers()
+
+    complaints, service, balancers = tell(story)
+    assert len(complaints) == 1, complaints
+    for word in words:
+        assert word in complaints[0]
+    assert names.VIP_ADDRESSES not in annotations_of(service)
+    return service, balancers
+
+
+def untouched(service):
+    return not protected(service) and "labels" not in service["metadata"]
+
+
+def test_an_unknown_ipam_mode_is_refused_before_harvester_is_asked():
+    service, balancers = one_complaint("'static'", "'pool'", "'dhcp'", ipam="static")
+
+    assert untouched(service)
+    assert balancers == {}
+
+
+def test_an_unknown_pool_is_named():
+    one_complaint("nowhere", names.IP_POOL, "fail to get allocator nowhere", pool="nowhere")
+
+
+def test_no_matching_pool_says_what_a_pool_must_match():
+    one_complaint("Cluster:demo", "widen the scope", stocked=False)
+
+
+def test_an_empty_pool_is_like_a_full_one():
+    async def story(world):
+        await world.pool(first=1, last=1)  # the gateway
+        world.start()
+        await world.serve()
+        await world.settle(400)
+        return await world.complaints()
+
+    complaints = tell(story)
+    assert len(complaints) == 1
+    assert "no IP addresses available in range set: 10.1.0.1-10.1.0.1" in complaints[0]
+
+
+def test_a_full_pool_says_how_to_get_room_and_nothing_is_created_or_deleted_meanwhile():
+    async def story(world):
+        await world.pool(last=10)
+        world.start()
+        await world.serve("first")
+        await world.settle()
+        world.writes()
+        await world.serve()
+        await world.settle(600)
+        waiting = (await world.complaints(), world.writes(), await world.held())
+        await world.widen(20)
+        await world.until(world.address, 130)
+        await world.settle()
+        return *waiting, await world.address(), world.writes()
+
+    complaints, meanwhile, held, address, afterwards = tell(story)
+    assert len(complaints) == 1
+    assert "widen its range" in complaints[0]
+    assert meanwhile == {"guest PATCH services": 1, "host POST loadbalancers": 1, "guest POST events": 2}
+    assert len(held) == 1
+    assert address == "10.1.0.11"
+    assert "host DELETE loadbalancers" not in afterwards
+
+
+def test_a_full_pool_is_left_when_the_service_names_another():
+    async def story(world):
+        await world.pool(last=10)
+        await world.pool("other", first=50, last=60, cluster="nobody")
+        world.start()
+        await world.serve("first")
+        await world.settle()
+        await world.serve()
+        await world.settle(100)
+        await world.annotate(pool="other")
+        await world.settle(35)
+        return await world.address(), await world.held("other")
+
+    address, held = tell(story)
+    assert address == "10.1.0.50"
+    assert len(held) == 1
+
+
+PRIMARY = [("web", {})]
+
+
+@pytest.mark.parametrize(
+    ("primary", "words"),
+    [
+        ("default/nobody", "primary service default/nobody does not exist"),
+        ("nobody", "primary service default/nobody does not exist"),
+        ("other/web", "primary service other/web does not exist"),
+        ("bad", "names itself"),
+        ("default/bad", "names itself"),
+        ("a/b/c", "invalid service name a/b/c"),
+        ("/web", "invalid service name /web"),
+        ("web/", "invalid service name web/"),
+        ("second", "service default/second is not a primary service"),
+        ("inner", "default/inner is not of type LoadBalancer"),
+        ("foreign", "loadBalancerClass 'acme.io/balancer'"),
+    ],
+)
+def test_a_primary_that_cannot_be_one_is_refused(primary, words):
+    made = [
+        *PRIMARY,
+        ("second", {"primary": "web", "ports": (81,)}),
+        ("inner", {"spec": {"type": "ClusterIP"}}),
+        ("foreign", {"spec": {"loadBalancerClass": "acme.io/balancer"}}),
+    ]
+    service, balancers = one_complaint(words, names.PRIMARY_SERVICE, made=made, primary=primary, ports=(82,))
+
+    assert untouched(service)
+    assert len(balancers) == 1
+
+
+def test_a_port_that_somebody_has_at_the_shared_address_is_refused():
+    made = [*PRIMARY, ("second", {"primary": "web", "ports": (81, 82)})]
+    service, balancers = one_complaint(
+        "port 82 (TCP) has been used in service default/second", made=made, primary="web", ports=(82,)
+    )
+
+    assert untouched(service)
+    assert len(balancers) == 1
+
+
+def test_a_network_that_no_map_has_is_refused_before_harvester_is_asked():
+    async def story(world):
+        await world.pool()
+        await world.map_networks(**{"default/vlan1": "enp1s0"})
+        world.start()
+        await world.serve(network="default/vlan2")
+        await world.settle(400)
+        first = await world.complaints(), await world.balancers(), await world.service()
+        await world.map_networks(**{"default/vlan2": "enp2s0"})
+        await world.settle()
+        return *first, (await world.service())["metadata"]["annotations"]
+
+    complaints, balancers, service, annotations = tell(story)
+    assert len(complaints) == 1
+    assert "network default/vlan2 not found in NAD mapping for service default/web" in complaints[0]
+    assert "default/vlan1" in complaints[0]
+    assert balancers == {}
+    assert untouched(service)
+    assert annotations[names.VIP_INTERFACE] == "enp2s0"
+    assert annotations[names.VIP_ADDRESSES] == "10.1.0.10"
+
+
+def test_an_empty_map_is_another_fault_and_none_at_all_is_none():
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.serve("early", network="default/vlan1")
+        await world.settle()
+        await world.map_networks()
+        await world.serve(network="default/vlan1")
+        await world.settle(400)
+        return await world.address("early"), await world.complaints("early"), await world.complaints()
+
+    early, silence, complaints = tell(story)
+    assert early == "10.1.0.10"
+    assert silence == []
+    assert len(complaints) == 1
+    assert "there is no common NAD mapping: kube-system/harvester-nad-mapping is empty" in complaints[0]
+
+
+def test_without_a_lease_one_event_names_both_causes_after_a_minute():
+    async def story(world):
+        world.dhcp_works = False
+        world.start()
+        await world.serve(ipam="dhcp")
+        await world.settle(55)
+        early = await world.complaints()
+        await world.settle(400)
+        return early, await world.complaints(), await world.address()
+
+    early, complaints, address = tell(story)
+    assert early == []
+    assert len(complaints) == 1
+    assert "no DHCP server" in complaints[0]
+    assert "macvlan" in complaints[0]
+    assert address == "0.0.0.0"
+
+
+def test_an_address_that_kube_vip_does_not_announce_is_complained_about_after_a_minute():
+    async def story(world):
+        world.vip_works = False
+        await world.pool()
+        world.start()
+        await world.serve()
+        await world.serve("quiet", **{"kube-vip.io/ignore": "true"})
+        await world.settle(400)
+        return await world.complaints(), await world.complaints("quiet")
+
+    complaints, quiet = tell(story)
+    assert len(complaints) == 1
+    assert "kube-vip does not announce 10.1.0.1" in complaints[0]
+    assert quiet == []
+
+
+def refusal(status, reason, message):
+    body = f'{{"kind":"Status","status":"Failure","reason":"{reason}","message":"{message}","code":{status}}}'
+    return Reply(status, body.encode())
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (refusal(401, "Unauthorized", "Unauthorized"), "does not accept the credential of the cloud config"),
+        (refusal(403, "Forbidden", "loadbalancers is forbidden"), "in namespace default of Harvester"),
+    ],
+)
+def test_a_credential_that_harvester_refuses_is_told_once_and_its_cure_is_noticed(reply, words):
+    async def story(world):
+        await world.pool()
+        world.host_cable.refuse(reply)
+        world.start()
+        await world.serve()
+        await world.settle(1000)
+        complaints, service = await world.complaints(), await world.service()
+        world.host_cable.mend()
+        await world.settle(70)
+        return complaints, service, await world.address()
+
+    complaints, service, address = tell(story)
+    assert len(complaints) == 1
+    assert words in complaints[0]
+    assert untouched(service)
+    assert address == "10.1.0.10"
+
+
+def test_a_credential_that_expires_touches_no_settled_service():
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.serve("settled")
+        await world.settle()
+        world.host_cable.refuse(refusal(401, "Unauthorized", "Unauthorized"))
+        await world.settle(1)
+        world.writes()
+        await world.annotate("settled", colour="blue")
+        await world.serve("new")
+        await world.settle(600)
+        return await world.complaints("settled"), await world.complaints("new"), world.writes()
+
+    settled, new, writes = tell(story)
+    assert settled == []
+    assert len(new) == 1
+    assert writes == {"guest POST events": 1}
+
+
+def test_an_empty_cluster_name_is_refused_and_services_can_still_go():
+    async def story(world):
+        await world.pool(cluster="*")
+        world.start(cluster="")
+        await world.serve()
+        await world.guest.patch(
+            SERVICE.ref("web", "default"), {"metadata": {"finalizers": [names.FINALIZER]}}
+        )
+        await world.settle(400)
+        complaints, balancers = await world.complaints(), await world.balancers()
+        await world.delete()
+        await world.settle()
+        return complaints, balancers, await world.is_gone()
+
+    complaints, balancers, gone = tell(story)
+    assert len(complaints) == 1
+    assert "--cluster-name" in complaints[0]
+    assert balancers == {}
+    assert gone
+
+
+def test_the_default_cluster_name_works_and_is_warned_of_loudly():
+    async def story(world):
+        await world.pool(cluster="*")
+        world.start(cluster="kubernetes")
+        await world.serve()
+        await world.settle()
+        return await world.address(), await world.events(reason="ClusterNameMissing")
+
+    address, events = tell(story)
+    assert address == "10.1.0.10"
+    assert len(events) == 1
+    assert "--cluster-name" in events[0][1]
+
+
+def test_a_cluster_name_that_no_object_can_have_is_refused():
+    service, balancers = one_complaint("'My_Cluster'", "--cluster-name", options={"cluster": "My_Cluster"})
+
+    assert untouched(service)
+    assert balancers == {}
+
+
+def test_annotations_that_mean_nothing_any_more_are_named_once_with_what_to_use():
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.serve(**{names.OLD_SERVICE_KEYS[0]: "8080"})
+        await world.settle()
+        first = await world.events(reason="IgnoredAnnotations")
+        await world.restart()
+        await world.settle()
+        again = await world.events(reason="IgnoredAnnotations")
+        await world.annotate(**{names.OLD_SERVICE_KEYS[1]: "2"})
+        await world.settle()
+        return first, again, await world.events(reason="IgnoredAnnotations")
+
+    first, again, more = tell(story)
+    assert len(first) == 1
+    assert "healthcheck-port" in first[0][1]
+    assert "readiness" in first[0][1]
+    assert again == first
+    assert len(more) == 2
+    assert "success-threshold" in more[1][1]
+    assert "healthcheck-port" not in more[1][1]
+
+
+def test_an_address_that_was_wished_for_and_not_given_is_told_with_how_to_fix_one():
+    async def story(world):
+        await world.pool()
+        await world.pool("one", first=99, last=99, cluster="nobody")
+        world.start()
+        await world.serve(spec={"loadBalancerIP": "10.1.0.99"})
+        await world.serve("fixed", spec={"loadBalancerIP": "10.1.0.99"}, pool="one")
+        await world.settle()
+        return (
+            await world.address(),
+            await world.events(reason="AddressNotAsWished"),
+            await world.address("fixed"),
+            await world.events("fixed", "AddressNotAsWished"),
+        )
+
+    address, events, fixed, silence = tell(story)
+    assert address == "10.1.0.10"
+    assert len(events) == 1
+    assert "10.1.0.99" in events[0][1]
+    assert names.IP_POOL in events[0][1]
+    assert fixed == "10.1.0.99"
+    assert silence == []

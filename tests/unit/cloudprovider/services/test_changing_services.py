@@ -1,0 +1,297 @@
+"""Services that change while they live, and load balancers that others meddle with."""
+
+from windrow.cloudprovider import names
+from windrow.emulator import kinds
+from windrow.kube.objects import annotations_of, labels_of, name_of, new_object, uid_of
+from windrow.kube.refs import SERVICE
+
+from .rig import ingress, protected, tell
+
+WEB = SERVICE.ref("web", "default")
+
+
+async def settled(world, **rest):
+    await world.pool()
+    world.start()
+    await world.serve(**rest)
+    await world.settle()
+    world.writes()
+
+
+def test_a_change_of_the_ipam_mode_is_refused_without_asking_harvester():
+    async def story(world):
+        await settled(world)
+        await world.annotate(ipam="dhcp")
+        await world.settle(100)
+        refused = await world.complaints(), world.writes(), await world.address()
+        await world.annotate(ipam="pool")
+        await world.settle()
+        return *refused, world.writes(), await world.complaints()
+
+    complaints, writes, address, afterwards, again = tell(story)
+    assert len(complaints) == 1
+    assert "from pool to dhcp" in complaints[0]
+    assert writes == {"guest POST events": 1}
+    assert address == "10.1.0.10"
+    assert afterwards == {}
+    assert again == complaints
+
+
+def test_a_change_of_the_network_is_refused_without_asking_harvester():
+    async def story(world):
+        await world.map_networks(**{"default/vlan1": "enp1s0", "default/vlan2": "enp2s0"})
+        await settled(world, network="default/vlan1")
+        await world.annotate(network="default/vlan2")
+        await world.settle(100)
+        return await world.complaints(), world.writes(), annotations_of(await world.service())
+
+    complaints, writes, annotations = tell(story)
+    assert len(complaints) == 1
+    assert "'default/vlan1'" in complaints[0]
+    assert writes == {"guest POST events": 1}
+    assert annotations[names.VIP_INTERFACE] == "enp1s0"
+
+
+def test_a_load_balancer_of_an_old_release_is_taken_as_it_is_and_learns_its_network():
+    async def story(world):
+        await world.map_networks(**{"default/vlan1": "enp1s0"})
+        await settled(world, network="default/vlan1")
+        balancer = await world.balancer()
+        ref = kinds.LOAD_BALANCER.ref(name_of(balancer), "default")
+        await world.harvester.patch(ref, {"metadata": {"annotations": {names.FIXED_NETWORK: None}}})
+        await world.settle()
+        return await world.complaints(), world.writes(), annotations_of(await world.balancer())
+
+    complaints, writes, annotations = tell(story)
+    assert complaints == []
+    assert writes == {"host PUT loadbalancers": 1}
+    assert annotations[names.FIXED_NETWORK] == "default/vlan1"
+
+
+def test_an_interface_follows_the_map_and_survives_its_loss():
+    async def story(world):
+        await world.map_networks(**{"default/vlan1": "enp1s0"})
+        await settled(world, network="default/vlan1")
+        await world.map_networks(**{"default/vlan1": "enp7s0"})
+        await world.settle()
+        moved = annotations_of(await world.service())[names.VIP_INTERFACE]
+        await world.map_networks()
+        await world.settle()
+        return moved, annotations_of(await world.service())[names.VIP_INTERFACE], await world.complaints()
+
+    assert tell(story) == ("enp7s0", "enp7s0", [])
+
+
+def test_a_service_that_is_no_load_balancer_any_more_keeps_no_trace_and_can_become_one_again():
+    async def story(world):
+        await settled(world)
+        await world.guest.patch(WEB, {"spec": {"type": "ClusterIP"}, "metadata": {"finalizers": None}})
+        await world.guest.patch(WEB, {"metadata": {"finalizers": [names.FINALIZER, "acme.io/other"]}})
+        await world.settle()
+        plain, held = await world.service(), await world.held()
+        await world.guest.patch(WEB, {"spec": {"type": "LoadBalancer"}})
+        await world.settle()
+        return plain, held, ingress(await world.service())
+
+    plain, held, again = tell(story)
+    assert annotations_of(plain) == {}
+    assert plain["metadata"]["finalizers"] == ["acme.io/other"]
+    assert ingress(plain) == []
+    assert held == {}
+    assert again == ["10.1.0.10"]  # Harvester remembers who had it
+
+
+def test_a_service_of_another_class_is_not_ours():
+    async def story(world):
+        await settled(world, spec={"loadBalancerClass": "acme.io/balancer"})
+        await world.guest.patch(WEB, {"metadata": {"finalizers": [names.FINALIZER]}})
+        await world.settle()
+        return world.writes(), await world.balancers(), protected(await world.service())
+
+    assert tell(story) == ({}, {}, True)
+
+
+def test_a_service_that_took_a_class_gives_its_address_back_and_keeps_the_others_finalizer():
+    async def story(world):
+        await settled(world)
+        await world.stop()
+        change = {"spec": {"type": "ClusterIP"}}
+        await world.guest.patch(WEB, change)
+        change = {"spec": {"type": "LoadBalancer", "loadBalancerClass": "acme.io/balancer"}}
+        await world.guest.patch(WEB, change)
+        world.start()
+        await world.settle()
+        service = await world.service()
+        await world.delete()
+        await world.settle()
+        return service, await world.held(), await world.is_gone()
+
+    service, held, gone = tell(story)
+    assert names.VIP_ADDRESSES not in annotations_of(service)
+    assert protected(service)
+    assert held == {}
+    assert gone
+
+
+def test_a_service_that_is_made_anew_gets_the_only_address_of_its_pool_again():
+    async def story(world):
+        await world.pool(last=10)
+        world.start()
+        await world.serve()
+        await world.settle()
+        await world.stop()
+        await world.guest.patch(WEB, {"metadata": {"finalizers": None}})
+        await world.delete()
+        await world.serve()
+        world.start()
+        await world.settle()
+        return await world.address(), await world.held(), await world.balancer(), await world.balancers()
+
+    address, held, balancer, balancers = tell(story)
+    assert address == "10.1.0.10"
+    assert held == {"10.1.0.10": f"default/{name_of(balancer)}"}
+    assert list(balancers) == [name_of(balancer)]
+
+
+def test_a_service_that_is_made_anew_is_known_also_where_labels_tell_no_clusters_apart():
+    async def story(world):
+        await world.pool(last=10, cluster="*")
+        world.start(cluster="kubernetes")
+        await world.serve()
+        await world.settle()
+        stranger = await world.balancer(cluster="kubernetes")
+        stranger["metadata"] = {
+            "name": "kubernetes-default-web-00000000",
+            "namespace": "default",
+            "labels": labels_of(stranger),
+        }
+        await world.harvester.create(kinds.LOAD_BALANCER, stranger)
+        await world.guest.patch(WEB, {"metadata": {"finalizers": None}})
+        await world.delete()
+        await world.serve()
+        await world.settle(40)
+        return sorted(await world.balancers()), name_of(await world.balancer(cluster="kubernetes"))
+
+    found, own = tell(story)
+    assert found == sorted(["kubernetes-default-web-00000000", own])
+
+
+def test_a_service_that_went_without_waiting_for_us_leaves_no_load_balancer():
+    async def story(world):
+        await settled(world)
+        await world.guest.patch(WEB, {"metadata": {"finalizers": None}})
+        await world.delete()
+        await world.settle()
+        return await world.balancers()
+
+    assert tell(story) == {}
+
+
+def test_the_finalizer_comes_back_when_somebody_takes_it_from_a_living_service():
+    async def story(world):
+        await settled(world)
+        await world.guest.patch(WEB, {"metadata": {"finalizers": None}})
+        await world.settle()
+        return protected(await world.service()), world.writes()
+
+    assert tell(story) == (True, {"guest PATCH services": 1})
+
+
+def test_a_load_balancer_of_somebody_else_is_neither_used_nor_deleted():
+    async def story(world):
+        await world.pool()
+        service = await world.serve()
+        from windrow.cloudprovider.services.balancer_names import balancer_name
+
+        name = balancer_name("demo", "default", "web", uid_of(service))
+        raw = new_object(
+            kinds.LOAD_BALANCER,
+            name,
+            "default",
+            labels={"cloudprovider.harvesterhci.io/cluster": "theirs"},
+            spec={"ipam": "pool", "workloadType": "cluster"},
+        )
+        await world.harvester.create(kinds.LOAD_BALANCER, raw)
+        world.start()
+        await world.settle(100)
+        complaints, before = await world.complaints(), protected(await world.service())
+        await world.guest.patch(WEB, {"metadata": {"finalizers": [names.FINALIZER]}})
+        await world.delete()
+        await world.settle()
+        left = list(await world.balancers())
+        return complaints, before, await world.is_gone(), left == [name]
+
+    complaints, before, gone, left = tell(story)
+    assert len(complaints) == 1
+    assert "cluster 'theirs'" in complaints[0]
+    assert not before
+    assert gone
+    assert left
+
+
+def test_a_load_balancer_that_somebody_deleted_is_made_again_with_its_address():
+    async def story(world):
+        await settled(world)
+        ref = kinds.LOAD_BALANCER.ref(name_of(await world.balancer()), "default")
+        await world.harvester.delete(ref)
+        await world.settle()
+        return await world.address(), (await world.balancer())["status"]["address"], await world.complaints()
+
+    assert tell(story) == ("10.1.0.10", "10.1.0.10", [])
+
+
+def test_what_the_pool_moved_is_brought_to_the_service():
+    async def story(world):
+        await settled(world)
+        await world.pool("other", first=50, last=60, cluster="nobody")
+        await world.annotate(pool="other")
+        await world.settle()
+        balancer = await world.balancer()
+        return await world.address(), balancer["status"]["address"], await world.held()
+
+    assert tell(story) == ("10.1.0.50", "10.1.0.50", {})
+
+
+def test_several_addresses_are_all_told_and_all_shared():
+    async def story(world):
+        await settled(world)
+        ref = kinds.LOAD_BALANCER.ref(name_of(await world.balancer()), "default")
+        both = {"status": {"allocatedAddress": {"ip": "10.1.0.10, fd00::10"}}}
+        await world.harvester.patch(ref, both)
+        await world.serve("one", primary="web", ports=(81,))
+        await world.settle()
+        return await world.address(), ingress(await world.service()), await world.address("one")
+
+    assert tell(story) == ("10.1.0.10,fd00::10", ["10.1.0.10", "fd00::10"], "10.1.0.10,fd00::10")
+
+
+def test_what_does_not_concern_addresses_is_left_alone():
+    async def story(world):
+        spec = {"externalTrafficPolicy": "Local", "sessionAffinity": "ClientIP"}
+        await settled(world, spec=spec, ports=(80, ("UDP", 53)))
+        before = await world.service()
+        change = {"spec": {"sessionAffinity": "None", "ports": before["spec"]["ports"][:1]}}
+        await world.guest.patch(WEB, change)
+        await world.settle()
+        return before["spec"], world.writes()
+
+    spec, writes = tell(story)
+    assert spec["externalTrafficPolicy"] == "Local"
+    assert spec["sessionAffinity"] == "ClientIP"
+    assert writes == {}
+
+
+def test_a_value_that_harvester_puts_its_own_in_place_of_is_not_sent_for_ever():
+    async def story(world):
+        async def overwrite(operation):
+            if operation.kind == kinds.LOAD_BALANCER and operation.object:
+                annotations_of(operation.object)[names.LB_CLUSTER] = "other"
+
+        await world.pool(cluster="*")
+        world.host_api.admission.append(overwrite)
+        world.start()
+        await world.serve()
+        await world.settle(100)
+        return world.calls["host PUT loadbalancers"]
+
+    assert tell(story) <= 3

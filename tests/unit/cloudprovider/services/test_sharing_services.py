@@ -1,0 +1,264 @@
+"""Several services on one address."""
+
+import pytest
+
+from windrow.cloudprovider import names
+from windrow.kube.objects import annotations_of, labels_of
+from windrow.kube.refs import SERVICE
+
+from .rig import ingress, protected, sharing, tell
+
+
+async def three(world, primary="web"):
+    """A primary and two secondaries, settled."""
+    await world.pool()
+    world.start()
+    await world.serve("web")
+    await world.serve("one", primary=primary, ports=(81,))
+    await world.serve("two", primary=primary, ports=(82,))
+    await world.settle()
+
+
+@pytest.mark.parametrize("primary", ["web", "default/web"])
+def test_three_services_share_one_address_of_the_pool(primary):
+    async def story(world):
+        await three(world, primary)
+        services = [await world.service(name) for name in ("web", "one", "two")]
+        return services, await world.held(), await world.events("one")
+
+    services, held, events = tell(story)
+
+    assert [ingress(one) for one in services] == [["10.1.0.10"]] * 3
+    assert list(held) == ["10.1.0.10"]
+    assert [sharing(one) for one in services] == [None, "default.web", "default.web"]
+    assert all(map(protected, services))
+    assert [reason for reason, _ in events] == ["EnsuringLoadBalancer", "EnsuredLoadBalancer"]
+
+
+def test_a_secondary_waits_for_a_primary_that_comes_later():
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.serve("one", primary="web", ports=(81,))
+        await world.settle()
+        await world.serve("web")
+        await world.settle()
+        return await world.address("one"), len(await world.complaints("one"))
+
+    assert tell(story) == ("10.1.0.10", 1)
+
+
+def test_a_primary_in_another_namespace_is_fine():
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.serve("web", "front")
+        await world.serve("one", primary="front/web", ports=(81,))
+        await world.settle()
+        return await world.service("one")
+
+    service = tell(story)
+    assert ingress(service) == ["10.1.0.10"]
+    assert sharing(service) == "front.web"
+
+
+def test_a_primary_with_a_long_name_can_be_shared():
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.serve("w" * 60, "n" * 60)
+        await world.serve("one", primary=f"{'n' * 60}/{'w' * 60}", ports=(81,))
+        await world.settle()
+        await world.delete("w" * 60, "n" * 60)
+        await world.settle()
+        stays = not await world.is_gone("w" * 60, "n" * 60)
+        await world.delete("one")
+        await world.settle()
+        return stays, await world.is_gone("w" * 60, "n" * 60), await world.held()
+
+    assert tell(story) == (True, True, {})
+
+
+def test_the_same_number_on_another_protocol_is_no_collision():
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.serve("web", ports=(("TCP", 53),))
+        await world.serve("one", primary="web", ports=(("UDP", 53),))
+        await world.settle()
+        return await world.address("one"), await world.complaints("one")
+
+    assert tell(story) == ("10.1.0.10", [])
+
+
+def test_of_two_secondaries_made_at_once_with_one_port_only_the_first_gets_it():
+    async def story(world):
+        await world.pool()
+        await world.serve("web")
+        await world.serve("one", primary="web", ports=(81,))
+        await world.serve("two", primary="web", ports=(81,))
+        world.start()
+        await world.settle()
+        first = await world.address("one"), await world.address("two")
+        await world.delete("one")
+        await world.settle()
+        return first, await world.address("two"), len(await world.complaints("two"))
+
+    assert tell(story) == (("10.1.0.10", None), "10.1.0.10", 1)
+
+
+def test_a_primary_with_secondaries_stays_until_they_have_left():
+    async def story(world):
+        await three(world)
+        await world.delete("web")
+        await world.settle()
+        held, complaints = await world.held(), await world.complaints("web")
+        await world.delete("one")
+        await world.settle()
+        half = await world.is_gone("one"), await world.is_gone("web")
+        await world.annotate("two", primary=None)
+        await world.settle()
+        return (
+            held,
+            complaints,
+            half,
+            await world.is_gone("web"),
+            await world.address("two"),
+            await world.held(),
+        )
+
+    held, complaints, half, gone, address, afterwards = tell(story)
+
+    assert list(held) == ["10.1.0.10"]
+    assert complaints[0].startswith(
+        "Error syncing load balancer: failed to delete load balancer: could not delete load balancer for service "
+        "default/web: service default/web is still used by other services [default/one default/two]"
+    )
+    assert half == (True, False)
+    assert gone
+    assert address == "10.1.0.11"
+    assert list(afterwards) == ["10.1.0.11"]
+
+
+def test_secondaries_follow_their_primary_to_another_address():
+    async def story(world):
+        await three(world)
+        await world.pool("other", first=50, last=60, cluster="nobody")
+        await world.annotate("web", pool="other")
+        await world.settle()
+        return [await world.address(name) for name in ("web", "one", "two")], await world.held()
+
+    assert tell(story) == (["10.1.0.50"] * 3, {})
+
+
+def test_secondaries_follow_a_primary_of_dhcp():
+    async def story(world):
+        world.start()
+        await world.serve("web", ipam="dhcp")
+        await world.serve("one", primary="web", ports=(81,))
+        await world.settle(10)
+        return await world.address("web"), await world.address("one"), ingress(await world.service("one"))
+
+    assert tell(story) == ("0.0.0.0", "192.168.50.103", ["192.168.50.103"])
+
+
+def test_a_service_that_becomes_a_secondary_gives_its_own_address_back_afterwards():
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.serve("web")
+        await world.settle()
+        await world.serve("one", ipam="pool", ports=(81,))
+        await world.settle()
+        before = await world.held()
+        await world.annotate("one", primary="web")
+        await world.settle()
+        return before, await world.held(), await world.service("one")
+
+    before, held, service = tell(story)
+    assert list(before) == ["10.1.0.10", "10.1.0.11"]
+    assert list(held) == ["10.1.0.10"]
+    assert ingress(service) == ["10.1.0.10"]
+    assert names.IPAM not in annotations_of(service)
+
+
+def test_a_secondary_that_goes_its_own_way_keeps_the_shared_address_until_it_has_one():
+    async def story(world):
+        await world.pool(last=10)
+        world.start()
+        await world.serve("web")
+        await world.serve("one", primary="web", ports=(81,))
+        await world.settle()
+        await world.annotate("one", primary=None)
+        await world.settle()
+        meanwhile = await world.address("one"), sharing(await world.service("one"))
+        await world.widen(20)
+        await world.settle(40)
+        return meanwhile, await world.address("one"), labels_of(await world.service("one"))
+
+    assert tell(story) == (("10.1.0.10", "default.web"), "10.1.0.11", {})
+
+
+def test_a_service_whose_address_others_share_cannot_become_a_secondary():
+    async def story(world):
+        await three(world)
+        await world.serve("fourth", ports=(90,))
+        await world.settle()
+        await world.annotate("web", primary="fourth")
+        await world.settle()
+        return await world.complaints("web"), await world.address("web"), await world.address("one")
+
+    complaints, *addresses = tell(story)
+    assert len(complaints) == 1
+    assert "[default/one default/two]" in complaints[0]
+    assert addresses == ["10.1.0.10", "10.1.0.10"]
+
+
+def test_a_deleted_secondary_releases_at_once_and_touches_no_load_balancer():
+    async def story(world):
+        await three(world)
+        world.writes()
+        await world.delete("one")
+        await world.settle(1)
+        return await world.is_gone("one"), world.writes()
+
+    gone, writes = tell(story)
+    assert gone
+    assert writes == {"guest PATCH services": 1, "guest POST events": 1}
+
+
+def test_a_secondary_takes_the_network_of_its_primary_and_may_not_name_another():
+    async def story(world):
+        await world.pool()
+        await world.map_networks(**{"default/vlan1": "enp1s0", "default/vlan2": "enp2s0"})
+        world.start()
+        await world.serve("web", network="default/vlan1")
+        await world.serve("one", primary="web", ports=(81,))
+        await world.serve("two", primary="web", ports=(82,), network="default/vlan2")
+        await world.settle()
+        return (
+            annotations_of(await world.service("one")),
+            await world.address("two"),
+            await world.complaints("two"),
+        )
+
+    annotations, address, complaints = tell(story)
+    assert annotations[names.NETWORK] == "default/vlan1"
+    assert names.VIP_INTERFACE not in annotations
+    assert address is None
+    assert len(complaints) == 1
+    assert "default/vlan2" in complaints[0]
+
+
+def test_a_primary_that_stops_to_be_a_load_balancer_stays_one_until_its_secondaries_left():
+    async def story(world):
+        await three(world)
+        await world.guest.patch(SERVICE.ref("web", "default"), {"spec": {"type": "ClusterIP"}})
+        await world.settle()
+        held = await world.held()
+        for name in ("one", "two"):
+            await world.delete(name)
+        await world.settle()
+        return list(held), await world.held(), protected(await world.service("web"))
+
+    assert tell(story) == (["10.1.0.10"], {}, False)
