@@ -9,7 +9,7 @@ virtualmachineinstances list, watch; guestosinfo get. The services and the sweep
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -38,6 +38,8 @@ from windrow.cloudprovider.nodes import Plan, RemoveTaint, Seen, needs_initialis
 from windrow.cloudprovider.readings import GuestNode, GuestVm, Instance, read_instance, read_node, read_vm
 from windrow.cloudprovider.roll import Roll
 from windrow.cloudprovider.services.provider import ServiceProvider
+from windrow.cloudprovider.sweep import Sweep
+from windrow.cloudprovider.virtual import VirtualAddresses
 from windrow.cloudprovider.writes import carry_out
 from windrow.harvester.kinds import VM, VMI
 from windrow.kube.errors import Conflict, Forbidden, KubeError
@@ -92,10 +94,24 @@ class Provider:
             host, VMI, namespace, read_instance, clock, chance, heard=self._hearer("VM instances")
         )
         self._services: ServiceProvider | None = None
+        self._sweep: Sweep | None = None
         if SERVICE_CONTROLLER in options.controllers:
             self._services = ServiceProvider(
                 guest, host, namespace, options, clock, chance, say, self._measures
             )
+            self._sweep = Sweep(
+                self._guest,
+                self._host,
+                self._services.services,
+                self._services.balancers,
+                options,
+                clock,
+                say,
+                self._measures,
+            )
+        # Nobody looks at services where they are not ours to handle: then no address is known to be one of theirs.
+        self._virtual = VirtualAddresses()
+        self._knows_virtual = self._services is None
         sources = (names.NODE_CONTROLLER, names.LIFECYCLE_CONTROLLER)
         self._recorders = {source: Recorder(self._guest, source, clock, chance) for source in sources}
         self._controller: Controller[str] = Controller(
@@ -125,8 +141,10 @@ class Provider:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            if self._services is not None:
+            if self._services is not None and self._sweep is not None:
                 group.create_task(self._services.run())
+                group.create_task(self._sweep.run())
+                group.create_task(self._follow_services(self._services))
             group.create_task(self._run_nodes())
 
     async def _run_nodes(self) -> None:
@@ -173,6 +191,27 @@ class Provider:
             self._wake(instance.name)
             if self._options.names_cluster and not self._options.disable_vmi_controller:
                 self._network_maps.queue.add(names.NETWORK_MAP_NAME)
+
+    async def _follow_services(self, provider: ServiceProvider) -> None:
+        await provider.services.synced()
+        for known in provider.services.values():
+            self._virtual.note(known.namespace, known.name, known)
+        self._knows_virtual = True
+        for node in self._nodes.values():
+            self._look_at(node.name)
+        async for before, after in provider.services.changes():
+            service = after or before
+            assert service is not None
+            fresh = self._virtual.note(service.namespace, service.name, after)
+            self._look_at_those_with(fresh)
+
+    def _look_at_those_with(self, addresses: Collection[str]) -> None:
+        """Nodes that show the address of a service as one of theirs."""
+        if not addresses:
+            return
+        for node in self._nodes.values():
+            if any(one.address in addresses for one in node.addresses):
+                self._look_at(node.name)
 
     def _wake(self, vm_name: str) -> None:
         """Something happened to a VM: look at its nodes, and at every node whose VM is not known."""
@@ -257,7 +296,8 @@ class Provider:
         self._homes.settle(node.name, identity.vm.name)
         self._homeless.discard(node.name)
         instance = self._instances.get(VMI.ref(identity.vm.name, self._namespace))
-        return Seen(node, identity, instance, known_for=self._known_for(node, instance))
+        virtual = self._virtual.all if self._knows_virtual else None
+        return Seen(node, identity, instance, known_for=self._known_for(node, instance), virtual=virtual)
 
     def _known_for(self, node: GuestNode, instance: Instance | None) -> timedelta:
         uid, since = self._met.get(node.name, ("", self._clock.now()))

@@ -1,0 +1,243 @@
+"""The orphan sweep: load balancers on Harvester that a service of ours had made, and that no service has any more.
+
+Usually a service takes its load balancer along. Where somebody removed its finalizer by hand, or another controller
+did, the load balancer stays, and with it an address of a pool. The sweep finds such orphans in what is watched anyway
+and tells of each once; with `--orphan-sweep=delete` it deletes them, an hour after it told. It asks the guest: services
+get; Harvester: loadbalancers get, delete; and both only where it deletes.
+
+An orphan has our cluster's name, a namespace and a service in its labels, the name that the cloud provider gives to
+the load balancer of exactly this service, and the service is gone or has another uid. Clusters without a name of their
+own (`kubernetes`, or none) have no orphans: their labels prove nothing.
+
+Labels prove little anyhow. Two clusters of one name may share a namespace; a credential may have been mixed up; a
+guest may answer with an empty list while it is being restored. So what is deleted must, beyond that,
+
+* carry the mark of this very guest (the uid of its service `default/kubernetes`). Load balancers that the Go program
+  made have no mark; they are told, and left to a person;
+* have been an orphan for an hour without a break, as seen by this process;
+* be confirmed by the guest, asked now: it has the mark's uid, and not the service;
+* be the same object with the same labels on Harvester, asked now, and the DELETE names its uid;
+* have an address that no service of the guest uses: secondaries outlive a primary that was torn away.
+
+One is deleted at each look, every ten minutes: whoever sees it go wrong has time to stop it.
+
+What remains: a guest that was restored to a day before some services were made deletes their load balancers, slowly.
+That is what the guest now says; should they come back, they are given addresses anew. And a cluster whose disks were
+all copied cannot be told from its copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from windrow.client.cache import Cache
+from windrow.client.client import Client
+from windrow.cloudprovider import names
+from windrow.cloudprovider.flags import Options
+from windrow.cloudprovider.measures import Measures
+from windrow.cloudprovider.services.balancer_names import balancer_name, is_balancer_name
+from windrow.cloudprovider.services.balancer_readings import Balancer, balancer_reader
+from windrow.cloudprovider.services.service_readings import Service, read_service
+from windrow.kube.errors import KubeError, NotFound
+from windrow.kube.objects import dig
+from windrow.kube.refs import SERVICE
+from windrow.values.clock import Clock, pause
+
+LOOK_EVERY = timedelta(minutes=10)
+TOLD_BEFORE = timedelta(hours=1)
+GUEST = SERVICE.ref(*names.GUEST_SERVICE)
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A load balancer that no service has. `spared` tells why it is not to be deleted, "" when it may be."""
+
+    balancer: Balancer
+    because: str
+    spared: str = ""
+
+
+def plan_sweep(
+    services: Iterable[Service], balancers: Iterable[Balancer], options: Options
+) -> tuple[Orphan, ...]:
+    """The orphans among `balancers`, in the order of their names.
+
+    None at all where the guest does not show its own service: then this is no complete list of its services.
+    """
+    known = {(one.namespace, one.name): one for one in services}
+    guest = known.get((GUEST.namespace, GUEST.name))
+    if guest is None or not options.names_cluster:
+        return ()
+    users = _users(known.values())
+    return tuple(
+        Orphan(one, because, _reason_to_spare(one, guest.uid, users))
+        for one in sorted(balancers, key=lambda one: one.name)
+        if is_of_this_program(one, options) and (because := _loss(one, known))
+    )
+
+
+def is_of_this_program(balancer: Balancer, options: Options) -> bool:
+    """Whether labels, annotation, workload and name all say that the cloud provider of this cluster made it."""
+    owner = balancer.owner
+    return (
+        owner.cluster == options.cluster_name
+        and bool(owner.namespace and owner.service)
+        and not balancer.is_deleting
+        and is_balancer_name(balancer.name, owner.cluster, owner.namespace, owner.service)
+        and balancer.annotations.get(names.LB_CLUSTER, owner.cluster) == owner.cluster
+        and dig(balancer.raw, "spec", "workloadType", default="") == "cluster"
+    )
+
+
+def _loss(balancer: Balancer, known: Mapping[tuple[str, str], Service]) -> str:
+    """Why no service has it, "" when one does."""
+    owner = balancer.owner
+    service = known.get((owner.namespace, owner.service))
+    if service is None:
+        return f"service {owner.namespace}/{owner.service} does not exist any more"
+    if balancer_name(owner.cluster, owner.namespace, owner.service, service.uid) == balancer.name:
+        return ""
+    return f"service {owner.namespace}/{owner.service} was made anew and has another one"
+
+
+def _users(services: Iterable[Service]) -> dict[str, str]:
+    """Address -> a service that uses it."""
+    found: dict[str, str] = {}
+    for service in services:
+        told = (service.addresses or "").split(",")
+        found |= dict.fromkeys((*(one.strip() for one in told), *service.ingress), service.title)
+    return found
+
+
+def _reason_to_spare(balancer: Balancer, guest_uid: str, users: Mapping[str, str]) -> str:
+    mark = balancer.annotations.get(names.GUEST_MARK, "")
+    if not mark:
+        return (
+            "it has no mark of the guest that had it made, as those of the Go program; a person has to decide"
+        )
+    if mark != guest_uid:
+        return "it has the mark of another guest cluster of this name; it may be in use there"
+    for address in {*balancer.given, balancer.address} - {"", names.ASK_DHCP, "::"}:
+        if address in users:
+            return f"service {users[address]} uses its address {address}"
+    return ""
+
+
+class Sweep:
+    """Looks for orphans while it runs, tells of each once, and deletes them if it is to."""
+
+    def __init__(
+        self,
+        guest: Client,
+        host: Client,
+        services: Cache[Service],
+        balancers: Cache[Balancer],
+        options: Options,
+        clock: Clock,
+        say: Callable[[str], None],
+        measures: Measures,
+    ) -> None:
+        self._guest = guest
+        self._host = host
+        self._services = services
+        self._balancers = balancers
+        self._options = options
+        self._clock = clock
+        self._say = say
+        self._measures = measures
+        # What was told of each orphan, by uid, and since when it has been one.
+        self._told: dict[str, tuple[str, datetime]] = {}
+
+    async def run(self) -> None:
+        """Look again and again until cancelled. Returns at once where nothing is to be looked for."""
+        if self._options.orphan_sweep == "off" or not self._options.names_cluster:
+            return
+        await self._services.synced()
+        await self._balancers.synced()
+        while True:
+            await self.look()
+            await pause(self._clock, LOOK_EVERY)
+
+    async def look(self) -> None:
+        """Tell of new orphans, and delete one that is ripe. Caches that are not current prove nothing."""
+        if not self._services.is_synced or not self._balancers.is_synced:
+            return
+        orphans = plan_sweep(self._services.values(), self._balancers.values(), self._options)
+        self._measures.orphans_are(len(orphans))
+        self._tell(orphans)
+        if self._options.orphan_sweep != "delete":
+            return
+        ripe = next((one for one in orphans if self._is_ripe(one)), None)
+        if ripe is not None:
+            await self._end(ripe)
+
+    def _tell(self, orphans: tuple[Orphan, ...]) -> None:
+        before, self._told = self._told, {}
+        for orphan in orphans:
+            sentence = render_orphan(orphan, self._options)
+            told, since = before.get(orphan.balancer.uid, ("", self._clock.now()))
+            if told != sentence:
+                self._say(sentence)
+            self._told[orphan.balancer.uid] = (sentence, since)
+
+    def _is_ripe(self, orphan: Orphan) -> bool:
+        _, since = self._told[orphan.balancer.uid]
+        return not orphan.spared and self._clock.now() - since >= TOLD_BEFORE
+
+    async def _end(self, orphan: Orphan) -> None:
+        balancer = orphan.balancer
+        title = f"orphan {balancer.namespace}/{balancer.name}"
+        # Whatever comes of it, it is the next one's turn; should this one stay, its hour begins anew.
+        del self._told[balancer.uid]
+        try:
+            doubt = await self._doubt(orphan)
+            if doubt:
+                self._say(f"{title} is not deleted: {doubt}")
+                return
+            await self._host.delete(balancer.ref, uid=balancer.uid)
+        except NotFound:
+            return
+        except KubeError as error:
+            self._say(f"{title} could not be deleted: {error}")
+            return
+        self._say(f"{title} is deleted: {orphan.because}")
+        self._measures.orphan_deleted()
+
+    async def _doubt(self, orphan: Orphan) -> str:
+        """What guest and host say against its deletion, both asked now; "" when they say nothing."""
+        balancer, owner = orphan.balancer, orphan.balancer.owner
+        asked = [await self._guest.find(ref) for ref in (GUEST, SERVICE.ref(owner.service, owner.namespace))]
+        if asked[0] is None:
+            return "the guest does not show its own service now"
+        now = {(one.namespace, one.name): one for one in self._services.values()}
+        now.pop((owner.namespace, owner.service), None)
+        now |= {(one.namespace, one.name): one for one in map(read_service, filter(None, asked))}
+        raw = await self._host.find(balancer.ref)
+        if raw is None:
+            raise NotFound(f"{balancer.name} is gone already")
+        fresh = balancer_reader(self._options.cluster_name)(raw)
+        match plan_sweep(now.values(), [fresh], self._options):
+            case [Orphan(spared="") as found] if found.balancer.uid == balancer.uid:
+                return ""
+            case [Orphan(spared=why)] if why:
+                return why
+            case _:
+                return "it is an orphan no longer"
+
+
+def render_orphan(orphan: Orphan, options: Options) -> str:
+    """What is said of it: the fact, and what can be done."""
+    balancer = orphan.balancer
+    addresses = ", ".join(balancer.given) or "no address"
+    by_hand = (
+        f"kubectl -n {balancer.namespace} delete loadbalancers.loadbalancer.harvesterhci.io {balancer.name}"
+    )
+    if orphan.spared:
+        end = f"it is left alone, because {orphan.spared}; by hand, on Harvester: {by_hand}"
+    elif options.orphan_sweep == "delete":
+        end = "it is deleted in an hour; --orphan-sweep=report prevents it"
+    else:
+        end = f"--orphan-sweep=delete deletes such ones; by hand, on Harvester: {by_hand}"
+    return f"orphan {balancer.namespace}/{balancer.name} ({addresses}): {orphan.because}; {end}"
