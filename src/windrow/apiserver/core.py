@@ -27,6 +27,7 @@ class Core:
     hooks: list[Hook] = field(default_factory=list)
     guards: list[Hook] = field(default_factory=list)  # the server's own refusals, after every hook
     bookmark_every_s: float = 60.0
+    pods_end_slowly: bool = False  # a deleted pod stays until its kubelet says that it has ended
 
     def stamp(self) -> str:
         return stamp(self.clock.now())

@@ -76,9 +76,13 @@ class Local:
         )
         return _object(outcome)
 
-    async def delete(self, ref: Ref, *, propagation: str = "", uid: str = "") -> Raw:
+    async def delete(
+        self, ref: Ref, *, propagation: str = "", uid: str = "", grace_s: int | None = None
+    ) -> Raw:
         """The object where it stays for a while, a Status where it is gone."""
         options: Raw = {"propagationPolicy": propagation} if propagation else {}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
         if uid:
             options["preconditions"] = {"uid": uid}
         return _object(await self._call("delete", ref, body_options=options))

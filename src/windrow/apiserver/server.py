@@ -90,6 +90,7 @@ class ApiServer:
     * `anonymous`: callers without a credential are `system:anonymous` instead of 401.
     * `root_ca`: the bundle published in every namespace and in token Secrets.
     * `services`: give Services cluster addresses and node ports out of these ranges. None leaves them as they come.
+    * `pods_end_slowly`: a pod on a node that is deleted stays until somebody deletes it without grace: its kubelet.
     * `release_claims`: let go of deleted PersistentVolumeClaims that no pod uses. Off where somebody else does it.
     * `admission` hooks see every write. `actions` are subresources with a handler of their own, by
       `("virtualmachines.subresources.kubevirt.io", "start")`; `action_versions` says in which versions of a group
@@ -112,11 +113,12 @@ class ApiServer:
         root_ca: str = "",
         release_claims: bool = False,
         services: ServiceRanges | None = None,
+        pods_end_slowly: bool = False,
     ) -> None:
         self.name, self.version = name, version
         self.tls, self.root_ca = tls, root_ca
         self._release_claims = release_claims
-        self.core = Core(store, clock, chance, Registry(types))
+        self.core = Core(store, clock, chance, Registry(types), pods_end_slowly=pods_end_slowly)
         self.admission: list[Hook] = self.core.hooks
         self.actions: dict[tuple[str, str], Action] = {}
         self.action_versions: dict[str, tuple[str, ...]] = {}

@@ -15,7 +15,7 @@ from windrow.apiserver.rules import find_bad_base64
 from windrow.apiserver.store import Entry, Raw, Stale
 from windrow.apiserver.types import Type
 from windrow.kube.errors import KubeError
-from windrow.kube.refs import SECRET
+from windrow.kube.refs import POD, SECRET
 
 _MODES = ("Ignore", "Strict", "Warn")
 _OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions"}
@@ -202,7 +202,9 @@ def _record_managers(
 
 
 def _holds_back(type: Type, raw: Raw) -> bool:
-    """Namespaces stay until their own finalizers, in spec, are gone."""
+    """Namespaces stay until their own finalizers, in spec, are gone; pods until their kubelet has ended them."""
+    if type.kind == POD and raw["metadata"].get("deletionGracePeriodSeconds"):
+        return True
     return type.kind.plural == "namespaces" and bool((raw.get("spec") or {}).get("finalizers"))
 
 

@@ -371,7 +371,7 @@ def test_another_address_from_dhcp_moves_the_service_when_its_lease_is_renewed()
             assert await rig.shown() == [first]
 
             rig.floor.leases[mac] = "10.0.0.99"
-            await rig.floor.wait(1800)
+            await rig.floor.wait(1801)
             assert await rig.shown() == ["10.0.0.99"]
             assert annotations_of(await rig.kubectl.get(WEB))["kube-vip.io/requestedIP"] == "10.0.0.99"
             assert (await rig.ask(first)(), await rig.ask("10.0.0.99")()) == ("", "web-0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from windrow.apiserver import core as kernel
@@ -15,6 +16,9 @@ from windrow.apiserver.store import Entry, Raw, Stale
 from windrow.apiserver.types import Type
 from windrow.apiserver.writing import ATTEMPTS, ask
 from windrow.kube.errors import KubeError
+from windrow.kube.objects import dig
+from windrow.kube.refs import POD
+from windrow.values.clock import stamp
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -95,7 +99,8 @@ async def _attempt(
     await ask(core, type, call, "delete", None, old)
     finalizers = finalizers_for(type, was.raw, options.get("propagationPolicy"))
     held = is_namespace and bool((was.raw.get("spec") or {}).get("finalizers"))
-    if not finalizers and not held:
+    grace = _grace(core, type, was.raw, options)
+    if not finalizers and not held and not grace:
         if call.dry_run:
             gone = was
         else:
@@ -103,7 +108,7 @@ async def _attempt(
         if type.returns_deleted:
             return Single(type, served(type, gone))
         return Plain(statuses.success(type.kind, head["name"], head["uid"]))
-    marked = _marked(core, type, was.raw, finalizers)
+    marked = _marked(core, type, was.raw, finalizers, grace)
     if is_namespace:
         marked["status"] = {**(marked.get("status") or {}), "phase": "Terminating"}
     if marked == was.raw or call.dry_run:
@@ -111,14 +116,30 @@ async def _attempt(
     return Single(type, served(type, await core.store.commit(was.key, marked, was.rev)))
 
 
-def _marked(core: Core, type: Type, raw: Raw, finalizers: list[str]) -> Raw:
+def _grace(core: Core, type: Type, raw: Raw, options: Mapping[str, Any]) -> int:
+    """The seconds that a pod has to end in; 0 for one that nothing runs, and for everything else."""
+    if not core.pods_end_slowly or type.kind != POD or not dig(raw, "spec", "nodeName"):
+        return 0
+    if dig(raw, "status", "phase") in ("Succeeded", "Failed"):
+        return 0
+    asked = str(options.get("gracePeriodSeconds", ""))
+    usual = int(dig(raw, "spec", "terminationGracePeriodSeconds", default=30))
+    wanted = int(asked) if asked.isdigit() else usual
+    before = raw["metadata"].get("deletionGracePeriodSeconds")
+    return wanted if before is None else min(wanted, before)
+
+
+def _marked(core: Core, type: Type, raw: Raw, finalizers: list[str], grace: int = 0) -> Raw:
     head = {name: value for name, value in raw["metadata"].items() if name != "finalizers"}
     if finalizers:
         head["finalizers"] = finalizers
+    if grace < head.get("deletionGracePeriodSeconds", 0):  # sooner than said before
+        head["deletionTimestamp"] = stamp(core.clock.now() + timedelta(seconds=grace))
+        head["deletionGracePeriodSeconds"] = grace
     if not head.get("deletionTimestamp"):
-        head["deletionTimestamp"] = core.stamp()
+        head["deletionTimestamp"] = stamp(core.clock.now() + timedelta(seconds=grace))
         if type.kind.plural != "namespaces":
-            head["deletionGracePeriodSeconds"] = 0
+            head["deletionGracePeriodSeconds"] = grace
         if "generation" in head:
             head["generation"] += 1
     return {**raw, "metadata": head}

@@ -91,14 +91,27 @@ async def binding(core: Core, type: Type, call: Call) -> Outcome:
         if spec.get("nodeName"):
             why = f'pod {call.target.name} is already assigned to node "{spec["nodeName"]}"'
             raise statuses.conflict(type.kind, call.target.name, why)
+        placed = {**pod.raw, "spec": {**spec, "nodeName": node}, "status": _scheduled(core, pod.raw)}
         try:
-            await core.store.commit(pod.key, {**pod.raw, "spec": {**spec, "nodeName": node}}, pod.rev)
+            await core.store.commit(pod.key, placed, pod.rev)
         except Stale:
             continue
         return Plain(
             {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201
         )
     raise statuses.modified(type.kind, call.target.name)
+
+
+def _scheduled(core: Core, pod: Raw) -> Raw:
+    status = pod.get("status") or {}
+    rest = [one for one in status.get("conditions") or () if one["type"] != "PodScheduled"]
+    said = {
+        "type": "PodScheduled",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": core.stamp(),
+    }
+    return {**status, "conditions": [*rest, said]}
 
 
 async def finalize(core: Core, type: Type, call: Call) -> Outcome:

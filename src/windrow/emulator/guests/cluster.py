@@ -98,6 +98,7 @@ class GuestCluster:
             authorize="rbac",
             root_ca=authorities.server_ca,
             services=read_ranges(settings),
+            pods_end_slowly=True,
         )
         for crd in HELM_CRDS:
             self.api.install_crd(crd)

@@ -20,6 +20,7 @@ from windrow.emulator.guests.hardware import Program
 from windrow.emulator.guests.kubelet import NOT_READY, UNREACHABLE
 from windrow.emulator.guests.pods import Pod, tolerates
 from windrow.emulator.guests.settings import Settings
+from windrow.emulator.guests.workloads.workshop import Workloads
 from windrow.formats.yaml import NotYaml, load_all
 from windrow.kube.conditions import find_condition
 from windrow.kube.errors import KubeError, NotFound
@@ -55,6 +56,7 @@ class ControlPlane:
                 group.create_task(self._drop_stalled_learners())
                 group.create_task(self._place_pods())
                 group.create_task(self._watch_chart_settings())
+                group.create_task(Workloads(self.box, self.cluster).run())
                 group.create_task(deploy_bundled_charts(self.box, self.cluster, self.settings, self.programs))
 
     # -- nodes

@@ -63,6 +63,11 @@ class GuestDelays:
     crash_backoff_limit: float = 300.0
     manifests_retry: float = 15.0
 
+    # Pods of workloads: started as above, Ready after their first probe, ended well before their grace is over (our
+    # estimates).
+    pod_ready: float = 1.0
+    pod_stop: float = 1.0
+
     # kube-vip: takes an address, tells the network and writes the Service twice; DHCP needs an interface and four
     # messages first (our estimates). The leader's lease is kube-vip's default: 5 s, given up after 3 s without API.
     # Leases of DHCP are renewed after half of an hour's lease (our estimate).

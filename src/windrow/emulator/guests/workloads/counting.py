@@ -1,0 +1,267 @@
+"""How many of what: a ReplicaSet and its pods, a Deployment and its ReplicaSets. Plans and statuses, nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from windrow.emulator.guests.workloads.names import REVISION
+from windrow.emulator.guests.workloads.templates import is_of_template
+from windrow.kube.conditions import Condition, is_true, set_condition
+from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, name_of
+
+
+def is_ready(pod: Raw) -> bool:
+    return is_true(dig(pod, "status", "conditions"), "Ready")
+
+
+def is_active(pod: Raw) -> bool:
+    """Whether the pod counts: one that leaves or has ended does not."""
+    return not is_deleting(pod) and dig(pod, "status", "phase") not in ("Succeeded", "Failed")
+
+
+# --- ReplicaSets ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MakePods:
+    count: int
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndPod:
+    pod: Raw
+    because: str
+
+
+def plan_replica_set(replica_set: Raw, pods: Sequence[Raw]) -> list[MakePods | EndPod]:
+    """What brings the ReplicaSet to its number. `pods` are all of its own."""
+    if is_deleting(replica_set):
+        return []
+    active = [pod for pod in pods if is_active(pod)]
+    wanted = dig(replica_set, "spec", "replicas", default=1)
+    because = f"{len(active)} of {name_of(replica_set)} are there, {wanted} are wanted"
+    if len(active) < wanted:
+        return [MakePods(wanted - len(active), because)]
+    return [EndPod(pod, because) for pod in sorted(active, key=_worth)[: len(active) - wanted]]
+
+
+def _worth(pod: Raw) -> tuple[Any, ...]:
+    """Who goes first: unplaced, not running, not Ready, youngest."""
+    return (
+        bool(dig(pod, "spec", "nodeName")),
+        dig(pod, "status", "phase") == "Running",
+        is_ready(pod),
+        [-ord(sign) for sign in pod["metadata"]["creationTimestamp"]],
+        name_of(pod),
+    )
+
+
+def render_replica_set_status(replica_set: Raw, pods: Sequence[Raw]) -> Raw:
+    active = [pod for pod in pods if is_active(pod)]
+    ready = sum(is_ready(pod) for pod in active)
+    counts = {
+        "fullyLabeledReplicas": len(active),
+        "readyReplicas": ready,
+        "availableReplicas": ready,
+        "terminatingReplicas": sum(is_deleting(pod) for pod in pods),
+    }
+    return {
+        "observedGeneration": replica_set["metadata"].get("generation", 1),
+        "replicas": len(active),
+        **{name: count for name, count in counts.items() if count},
+    }
+
+
+# --- Deployments ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MakeSet:
+    replicas: int
+    revision: int
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleSet:
+    replica_set: Raw
+    replicas: int
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndSet:
+    replica_set: Raw
+    because: str
+
+
+DeploymentStep = MakeSet | ScaleSet | EndSet
+
+
+def plan_deployment(deployment: Raw, sets: Sequence[Raw]) -> list[DeploymentStep]:
+    """The next step of the Deployment. `sets` are its own ReplicaSets; what it asks of them shows in their status."""
+    if is_deleting(deployment) or dig(deployment, "spec", "paused"):
+        return []
+    wanted = int(dig(deployment, "spec", "replicas", default=1))
+    current = next((one for one in sets if is_of_template(one, deployment)), None)
+    old = [one for one in sets if one is not current]
+    bounds = _Bounds.read(deployment, wanted)
+    if current is None:
+        if bounds.recreate and any(_seen(one) for one in old):
+            return _shrink_all(old, "its pods end before those of the new template begin")
+        revision = 1 + max((_revision(one) for one in sets), default=0)
+        room = wanted + bounds.surge - sum(_asked(one) for one in old)
+        count = max(min(wanted, room), 0)
+        return [MakeSet(count, revision, f"{name_of(deployment)} has a new template")]
+    return [
+        *_grow(current, old, wanted, bounds),
+        *_shrink(current, old, wanted, bounds),
+        *_tidy(deployment, old),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """How far a rollout may go beyond the number wanted, and below it."""
+
+    surge: int
+    below: int
+    recreate: bool = False
+
+    @staticmethod
+    def read(deployment: Raw, wanted: int) -> _Bounds:
+        strategy = dig(deployment, "spec", "strategy", default={})
+        if strategy.get("type") == "Recreate":
+            return _Bounds(0, wanted, recreate=True)
+        rolling = strategy.get("rollingUpdate") or {}
+        surge = _count(rolling.get("maxSurge", "25%"), wanted, math.ceil)
+        below = _count(rolling.get("maxUnavailable", "25%"), wanted, math.floor)
+        return _Bounds(surge, below if surge or below else 1)
+
+
+def _count(said: Any, of: int, rounded: Any) -> int:
+    text = str(said)
+    if text.endswith("%") and text[:-1].isdigit():
+        return int(rounded(int(text[:-1]) * of / 100))
+    return int(text) if text.isdigit() else 0
+
+
+def _asked(one: Raw) -> int:
+    return int(dig(one, "spec", "replicas", default=0))
+
+
+def _seen(one: Raw) -> int:
+    return int(dig(one, "status", "replicas", default=0))
+
+
+def _available(one: Raw) -> int:
+    return int(dig(one, "status", "availableReplicas", default=0))
+
+
+def _revision(one: Raw) -> int:
+    text = annotations_of(one).get(REVISION, "0")
+    return int(text) if text.isdigit() else 0
+
+
+def _grow(current: Raw, old: Sequence[Raw], wanted: int, bounds: _Bounds) -> list[DeploymentStep]:
+    have = _asked(current)
+    if have > wanted:
+        return [ScaleSet(current, wanted, f"{wanted} are wanted")]
+    room = wanted + bounds.surge - sum(_asked(one) for one in old)
+    if bounds.recreate and any(_seen(one) for one in old):
+        return []
+    count = max(min(wanted, room), have)
+    return [ScaleSet(current, count, f"{wanted} are wanted")] if count != have else []
+
+
+def _shrink(current: Raw, old: Sequence[Raw], wanted: int, bounds: _Bounds) -> list[DeploymentStep]:
+    """Old pods go as far as new ones that are available allow; those that are not available go in any case."""
+    steps: list[DeploymentStep] = []
+    spare = _available(current) + sum(_available(one) for one in old) - (wanted - bounds.below)
+    for one in old:
+        if not _asked(one):
+            continue
+        idle = max(_asked(one) - _available(one), 0)
+        going = min(_asked(one), idle + max(min(spare, _available(one)), 0))
+        spare -= max(going - idle, 0)
+        if going:
+            steps.append(ScaleSet(one, _asked(one) - going, "pods of the new template take their place"))
+    return steps
+
+
+def _shrink_all(old: Sequence[Raw], because: str) -> list[DeploymentStep]:
+    return [ScaleSet(one, 0, because) for one in old if _asked(one)]
+
+
+def _tidy(deployment: Raw, old: Sequence[Raw]) -> list[DeploymentStep]:
+    """Empty ReplicaSets are kept for a way back, the last ten of them unless said otherwise."""
+    kept = int(dig(deployment, "spec", "revisionHistoryLimit", default=10))
+    empty = sorted((one for one in old if not _asked(one) and not _seen(one)), key=_revision)
+    return [EndSet(one, f"{kept} old ones are kept") for one in empty[: max(len(empty) - kept, 0)]]
+
+
+def render_deployment_status(deployment: Raw, sets: Sequence[Raw], now: datetime) -> Raw:
+    wanted = int(dig(deployment, "spec", "replicas", default=1))
+    current = [one for one in sets if is_of_template(one, deployment)]
+    seen, available = sum(map(_seen, sets)), sum(map(_available, sets))
+    updated = sum(map(_seen, current))
+    counts = {
+        "replicas": seen,
+        "updatedReplicas": updated,
+        "readyReplicas": sum(int(dig(one, "status", "readyReplicas", default=0)) for one in sets),
+        "availableReplicas": available,
+        "unavailableReplicas": max(wanted - available, 0),
+    }
+    conditions = dig(deployment, "status", "conditions", default=[])
+    for condition in _conditions(deployment, wanted, available, seen, updated, current):
+        conditions = set_condition(conditions, condition, now)
+    return {
+        "observedGeneration": deployment["metadata"].get("generation", 1),
+        **{name: count for name, count in counts.items() if count},
+        "conditions": conditions,
+    }
+
+
+def _conditions(
+    deployment: Raw, wanted: int, available: int, seen: int, updated: int, current: Sequence[Raw]
+) -> list[Condition]:
+    enough = available >= wanted - _Bounds.read(deployment, wanted).below
+    name = name_of(current[0]) if current else ""
+    is_done = bool(current) and updated == wanted == available == seen
+    minimum = (
+        Condition("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+        if enough
+        else Condition(
+            "Available",
+            "False",
+            "MinimumReplicasUnavailable",
+            "Deployment does not have minimum availability.",
+        )
+    )
+    progress = (
+        Condition(
+            "Progressing",
+            "True",
+            "NewReplicaSetAvailable",
+            f'ReplicaSet "{name}" has successfully progressed.',
+        )
+        if is_done
+        else Condition("Progressing", "True", "ReplicaSetUpdated", f'ReplicaSet "{name}" is progressing.')
+    )
+    return [minimum, progress]
+
+
+def owned_by(owner: Mapping[str, Any], objects: Sequence[Raw]) -> list[Raw]:
+    uid = owner["metadata"]["uid"]
+    return [one for one in objects if controller_uid(one) == uid]
+
+
+def controller_uid(raw: Mapping[str, Any]) -> str:
+    """The uid of the owner that controls it, "" where none does."""
+    owners = raw["metadata"].get("ownerReferences") or ()
+    return next((str(one["uid"]) for one in owners if one.get("controller")), "")

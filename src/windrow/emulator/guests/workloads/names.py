@@ -1,0 +1,20 @@
+"""Kinds, labels and marks of workloads, as Kubernetes' own controllers write them."""
+
+from __future__ import annotations
+
+from windrow.kube.refs import Kind
+
+DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
+REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets")
+
+TEMPLATE_HASH = "pod-template-hash"
+REVISION = "deployment.kubernetes.io/revision"
+DESIRED = "deployment.kubernetes.io/desired-replicas"
+
+SLICE_MANAGER = "endpointslice.kubernetes.io/managed-by"
+SLICE_CONTROLLER = "endpointslice-controller.k8s.io"
+SERVICE_NAME = "kubernetes.io/service-name"
+ZONE = "topology.kubernetes.io/zone"
+
+NOT_READY = "node.kubernetes.io/not-ready"
+UNREACHABLE = "node.kubernetes.io/unreachable"

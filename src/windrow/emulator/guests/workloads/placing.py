@@ -1,0 +1,69 @@
+"""Which node a pod may run on, and which of those it gets. Resources and affinities are not looked at, except for the
+labels that `nodeSelector` asks for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from windrow.emulator.guests.pods import tolerates
+from windrow.emulator.guests.workloads.counting import controller_uid, is_active
+from windrow.kube.objects import Raw, dig, labels_of, name_of
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The node for a pod; without one, why there is none."""
+
+    node: str = ""
+    why_not: str = ""
+
+
+def find_place(pod: Raw, nodes: Sequence[Raw], pods: Iterable[Raw]) -> Place:
+    """The node with the fewest pods of the same owner, then with the fewest pods. `pods` are all of the cluster."""
+    reasons = {name_of(node): _refusal(pod, node) for node in nodes}
+    fit = [name for name, reason in reasons.items() if not reason]
+    if not fit:
+        return Place(why_not=_say(len(nodes), Counter(reasons.values())))
+    mates: Counter[str] = Counter()
+    load: Counter[str] = Counter()
+    owner = controller_uid(pod)
+    for one in pods:
+        where = dig(one, "spec", "nodeName", default="")
+        if where and is_active(one):
+            load[where] += 1
+            mates[where] += bool(owner) and controller_uid(one) == owner
+    reluctant = {name_of(node): _is_reluctant(pod, node) for node in nodes}
+    return Place(min(fit, key=lambda name: (reluctant[name], mates[name], load[name], name)))
+
+
+def _refusal(pod: Raw, node: Raw) -> str:
+    """Why the pod may not run there, "" where it may."""
+    tolerations = dig(pod, "spec", "tolerations", default=[])
+    if dig(node, "spec", "unschedulable"):
+        return "node(s) were unschedulable"
+    taints = dig(node, "spec", "taints", default=[])
+    for taint in taints:
+        if not tolerates(tolerations, [taint]):
+            return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
+    wanted: Mapping[str, str] = dig(pod, "spec", "nodeSelector", default={})
+    if not wanted.items() <= labels_of(node).items():
+        return "node(s) didn't match Pod's node affinity/selector"
+    return ""
+
+
+def _is_reluctant(pod: Raw, node: Raw) -> bool:
+    """Whether a taint says "rather not"."""
+    soft = [one for one in dig(node, "spec", "taints", default=[]) if one.get("effect") == "PreferNoSchedule"]
+    hard = [{**one, "effect": "NoSchedule"} for one in soft]
+    tolerations = [
+        {**one, "effect": ""} if one.get("effect") == "PreferNoSchedule" else one
+        for one in dig(pod, "spec", "tolerations", default=[])
+    ]
+    return not tolerates(tolerations, hard)
+
+
+def _say(count: int, reasons: Counter[str]) -> str:
+    listed = ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items()))
+    return f"0/{count} nodes are available: {listed}." if count else "no nodes available to schedule pods"

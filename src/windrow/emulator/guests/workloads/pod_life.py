@@ -1,0 +1,232 @@
+"""One pod's life: placed, started, Ready, not Ready with its node, evicted, ended. What is due now, and when to look
+again.
+
+A kubelet that is silent does nothing: its pods stay as they are, until the control plane says of them what it may say
+(not Ready, to be ended), and until their node is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from zlib import crc32
+
+from windrow.emulator.guests.pods import tolerates
+from windrow.emulator.guests.workloads.counting import is_ready
+from windrow.kube.conditions import is_true
+from windrow.kube.objects import Raw, dig, is_deleting, name_of, uid_of
+from windrow.values.clock import stamp
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long things take, in time that passes."""
+
+    start: timedelta
+    ready: timedelta
+    stop: timedelta
+    speed: float = 1.0
+
+    def seconds(self, said: float) -> timedelta:
+        """A span that an object states."""
+        return timedelta(seconds=said / self.speed)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What is known about a pod beside itself. `since` is when it came into its present stage."""
+
+    now: datetime
+    since: datetime
+    node: Raw | None
+    alive: bool  # the kubelet of its node
+    tainted: Mapping[str, datetime]  # since when, by taint key
+    pace: Pace
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    because: str = "it has no node"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """Let the status say whether it is Ready."""
+
+    ready: bool
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Delete it: with the time it has to end in, or at once where nobody runs it any more."""
+
+    at_once: bool
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    until: datetime
+    because: str
+
+
+Step = Bind | Start | Show | End | Later
+
+
+def stage_of(pod: Raw, *, alive: bool) -> str:
+    """The stage that its delays are counted in."""
+    if is_deleting(pod):
+        return f"leaving {alive}"
+    if dig(pod, "status", "phase") == "Running":
+        return "ready" if is_ready(pod) else f"running {alive}"
+    return f"starting {alive}" if dig(pod, "spec", "nodeName") else "unplaced"
+
+
+def plan_pod(pod: Raw, seen: Situation) -> list[Step]:
+    """What is due for the pod, at most one thing to do and one to wait for."""
+    node = dig(pod, "spec", "nodeName", default="")
+    if dig(pod, "status", "phase") in ("Succeeded", "Failed") and not is_deleting(pod):
+        return []
+    if is_deleting(pod):
+        return _leave(seen, node)
+    if not node:
+        return [Bind()]
+    if seen.node is None:
+        return [End(at_once=True, because=f"node {node} is gone")]
+    evicted = _evict(pod, seen)
+    if isinstance(evicted, End):
+        return [evicted]
+    steps = _run(pod, seen)
+    return [*steps, evicted] if evicted is not None else steps
+
+
+def _leave(seen: Situation, node: str) -> list[Step]:
+    if not node or seen.node is None:
+        return [End(at_once=True, because="nobody runs it")]
+    if not seen.alive:
+        return []
+    due = seen.since + seen.pace.stop
+    ended = "its containers have ended"
+    return [End(at_once=True, because=ended) if seen.now >= due else Later(due, ended)]
+
+
+def _run(pod: Raw, seen: Situation) -> list[Step]:
+    healthy = is_true(dig(seen.node, "status", "conditions"), "Ready")
+    ready = is_ready(pod)
+    if dig(pod, "status", "phase") != "Running":
+        if not seen.alive:
+            return []
+        due = seen.since + seen.pace.start
+        return [Start("its containers run") if seen.now >= due else Later(due, "containers start")]
+    if ready and not healthy:
+        return [Show(False, f"node {name_of(seen.node or {})} is not Ready")]
+    if not ready and healthy and seen.alive:
+        due = seen.since + seen.pace.ready
+        return [Show(True, "its probe succeeds") if seen.now >= due else Later(due, "its probe")]
+    return []
+
+
+def _evict(pod: Raw, seen: Situation) -> End | Later | None:
+    """What the NoExecute taints of its node mean for the pod."""
+    tolerations = dig(pod, "spec", "tolerations", default=[])
+    soonest: datetime | None = None
+    for taint in dig(seen.node, "spec", "taints", default=[]):
+        if taint.get("effect") != "NoExecute":
+            continue
+        patience = patience_with(taint, tolerations)
+        if patience is None:
+            continue
+        due = seen.tainted.get(taint["key"], seen.now) + seen.pace.seconds(patience)
+        if seen.now >= due:
+            return End(at_once=False, because=f"it does not bear taint {taint['key']} any longer")
+        soonest = due if soonest is None else min(soonest, due)
+    return Later(soonest, "its patience with the node") if soonest is not None else None
+
+
+def patience_with(taint: Raw, tolerations: Sequence[Raw]) -> float | None:
+    """For how many seconds a taint is borne; None is for ever."""
+    bearing = [one for one in tolerations if tolerates([one], [taint])]
+    if not bearing:
+        return 0
+    said = [one["tolerationSeconds"] for one in bearing if one.get("tolerationSeconds") is not None]
+    return max(min(said), 0) if said else None
+
+
+# --- statuses -------------------------------------------------------------------------------------------------------
+
+
+def render_running(pod: Raw, node: Raw, address: str, now: datetime) -> Raw:
+    """The status of a pod whose containers have just started."""
+    at = stamp(now)
+    host = _address_of(node)
+    words = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
+    known = [one for one in dig(pod, "status", "conditions", default=[]) if one["type"] not in words]
+    made = [_condition(word, word not in ("Ready", "ContainersReady"), at) for word in words]
+    return {
+        **(pod.get("status") or {}),
+        "phase": "Running",
+        "hostIP": host,
+        "hostIPs": [{"ip": host}],
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "startTime": at,
+        "conditions": [*made, *known],
+        "containerStatuses": [_container(pod, one, at) for one in dig(pod, "spec", "containers", default=[])],
+    }
+
+
+def render_readiness(status: Raw, ready: bool, now: datetime, *, probed: bool) -> Raw:
+    """The status with another readiness. Without a probe it is the control plane that speaks: of Ready alone."""
+    at = stamp(now)
+    changing = ("Ready", "ContainersReady") if probed else ("Ready",)
+    conditions = [
+        _condition(one["type"], ready, at)
+        if one["type"] in changing and is_true([one], one["type"]) != ready
+        else one
+        for one in status.get("conditions") or ()
+    ]
+    made = {**status, "conditions": conditions}
+    if probed:
+        made["containerStatuses"] = [{**one, "ready": ready} for one in status.get("containerStatuses") or ()]
+    return made
+
+
+def _condition(type: str, holds: bool, at: str) -> Raw:
+    made: Raw = {"type": type, "status": str(holds), "lastProbeTime": None, "lastTransitionTime": at}
+    if type in ("Ready", "ContainersReady") and not holds:
+        made["reason"] = "ContainersNotReady"
+    return made
+
+
+def _container(pod: Raw, container: Raw, at: str) -> Raw:
+    number = crc32(f"{uid_of(pod)} {container['name']}".encode())
+    return {
+        "name": container["name"],
+        "image": container.get("image", ""),
+        "imageID": "",
+        "containerID": f"containerd://{number:08x}",
+        "ready": False,
+        "started": True,
+        "restartCount": 0,
+        "state": {"running": {"startedAt": at}},
+        "lastState": {},
+    }
+
+
+def _address_of(node: Raw) -> str:
+    """Where the node is reached, as its pods see it."""
+    addresses: list[Any] = dig(node, "status", "addresses", default=[])
+    inner = [one["address"] for one in addresses if one.get("type") == "InternalIP"]
+    return inner[0] if inner else ""
+
+
+def host_address(node: Raw) -> str:
+    return _address_of(node)

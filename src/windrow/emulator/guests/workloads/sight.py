@@ -1,0 +1,46 @@
+"""What the controllers see of their kinds: followed by watch, with their own writes known at once.
+
+A controller that creates a pod and looks again before the watch has brought it would create another one. The real ones
+count what they expect; here the view takes our own writes in, and does not go back when the watch brings older news.
+"""
+
+from __future__ import annotations
+
+from windrow.emulator.hand import Hand
+from windrow.emulator.mirror import Mirror
+from windrow.emulator.world import Key, key_of
+from windrow.kube.objects import Raw, uid_of, version_of
+from windrow.kube.refs import Kind
+
+SPAN_S = 3600
+
+
+class Sight(Mirror):
+    """The objects of one kind."""
+
+    def __init__(self, hand: Hand, kind: Kind) -> None:
+        super().__init__(hand, kind, SPAN_S)
+        self._removed: set[str] = set()  # uids that we removed and the watch still shows
+
+    def learn(self, raw: Raw) -> None:
+        """`raw` is what the server answered to a write of ours."""
+        self._keep(key_of(raw), raw)
+
+    def forget(self, raw: Raw) -> None:
+        """`raw` is gone by our own doing."""
+        self._removed.add(uid_of(raw))
+        held = self.get(key_of(raw))
+        if held is not None and uid_of(held) == uid_of(raw):
+            super()._drop(key_of(raw))
+
+    def _keep(self, key: Key, raw: Raw) -> None:
+        held = self.get(key)
+        is_older = held is not None and int(version_of(raw)) < int(version_of(held))
+        if uid_of(raw) not in self._removed and not is_older:
+            super()._keep(key, raw)
+
+    def _drop(self, key: Key, last: Raw | None = None) -> None:
+        if last is not None and uid_of(last) in self._removed:
+            self._removed.discard(uid_of(last))
+            return
+        super()._drop(key, last)

@@ -1,0 +1,112 @@
+"""From a Deployment to its ReplicaSet, from a ReplicaSet to its pods: what the next one down looks like."""
+
+from __future__ import annotations
+
+from typing import Any
+from zlib import crc32
+
+from windrow.emulator.guests.workloads.names import (
+    DEPLOYMENT,
+    DESIRED,
+    NOT_READY,
+    REPLICA_SET,
+    REVISION,
+    TEMPLATE_HASH,
+    UNREACHABLE,
+)
+from windrow.formats.fastjson import dumps, loads
+from windrow.kube.objects import Raw, dig, labels_of, name_of, namespace_of, new_object, owner_reference
+from windrow.kube.refs import POD
+from windrow.kube.selectors import read_label_selector
+
+_SAFE = "bcdfghjklmnpqrstvwxz2456789"
+
+
+def hash_template(template: Raw) -> str:
+    """A word for the content of a pod template, the same for the same content."""
+    number, word = crc32(dumps(_sorted(template))), ""
+    while number:
+        number, place = divmod(number, len(_SAFE))
+        word += _SAFE[place]
+    return word or _SAFE[0]
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(one) for one in value] if isinstance(value, list) else value
+
+
+def template_of(owner: Raw) -> Raw:
+    found: Raw = dig(owner, "spec", "template", default={})
+    return found
+
+
+def selects_its_own(owner: Raw) -> bool:
+    """Whether the pods of the template are those of the selector; a real server refuses anything else."""
+    selector = dig(owner, "spec", "selector")
+    labels = dig(template_of(owner), "metadata", "labels", default={})
+    return bool(selector) and read_label_selector(selector).matches(labels)
+
+
+def render_replica_set(deployment: Raw, replicas: int, revision: int) -> Raw:
+    template = loads(dumps(template_of(deployment)))
+    word = hash_template(template)
+    labels = {**dig(template, "metadata", "labels", default={}), TEMPLATE_HASH: word}
+    template.setdefault("metadata", {})["labels"] = labels
+    selector = loads(dumps(dig(deployment, "spec", "selector", default={})))
+    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), TEMPLATE_HASH: word}
+    wanted = dig(deployment, "spec", "replicas", default=1)
+    return new_object(
+        REPLICA_SET,
+        f"{name_of(deployment)}-{word}",
+        namespace_of(deployment),
+        labels=labels,
+        annotations={REVISION: str(revision), DESIRED: str(wanted)},
+        owners=[owner_reference(DEPLOYMENT, deployment, controller=True, block=True)],
+        spec={"replicas": replicas, "selector": selector, "template": template},
+    )
+
+
+def is_of_template(replica_set: Raw, deployment: Raw) -> bool:
+    return labels_of(replica_set).get(TEMPLATE_HASH) == hash_template(template_of(deployment))
+
+
+def render_pod(replica_set: Raw, patience_s: int) -> Raw:
+    """A new pod. Like every pod it bears a node that is not Ready for `patience_s`, if it says nothing itself."""
+    template = loads(dumps(template_of(replica_set)))
+    spec = template.get("spec") or {}
+    head = template.get("metadata") or {}
+    spec.setdefault("serviceAccountName", "default")
+    spec["tolerations"] = with_patience(spec.get("tolerations") or [], patience_s)
+    raw = new_object(
+        POD,
+        "",
+        namespace_of(replica_set),
+        labels=head.get("labels"),
+        annotations=head.get("annotations"),
+        owners=[owner_reference(REPLICA_SET, replica_set, controller=True, block=True)],
+        spec=spec,
+    )
+    del raw["metadata"]["name"]
+    raw["metadata"]["generateName"] = f"{name_of(replica_set)}-"
+    return raw
+
+
+def with_patience(tolerations: list[Raw], patience_s: int) -> list[Raw]:
+    made = list(tolerations)
+    for key in (NOT_READY, UNREACHABLE):
+        said = any(
+            one.get("key") in (key, None, "") and one.get("effect") in ("NoExecute", None, "")
+            for one in tolerations
+        )
+        if not said:
+            made.append(
+                {
+                    "key": key,
+                    "operator": "Exists",
+                    "effect": "NoExecute",
+                    "tolerationSeconds": patience_s,
+                }
+            )
+    return made

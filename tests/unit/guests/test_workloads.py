@@ -1,0 +1,340 @@
+"""Deployments, their pods and the endpoints of Services in a guest cluster whose machines come and go."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from windrow.assembly.clock import run_story
+from windrow.emulator.guests.workloads.names import DEPLOYMENT, REPLICA_SET
+from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
+from windrow.kube import requests
+from windrow.kube.conditions import find_condition, is_true
+from windrow.kube.objects import dig, is_deleting, labels_of, name_of, new_object
+from windrow.kube.refs import NODE, POD, SERVICE
+
+from .floor import Cluster, Floor, Kubectl, a_floor
+
+Raw = dict[str, Any]
+WEB = DEPLOYMENT.ref("web", "default")
+
+
+def a_deployment(replicas: int = 2, image: str = "web:1", **pod: Any) -> Raw:
+    labels = {"app": "web"}
+    container = {"name": "web", "image": image, "ports": [{"name": "http", "containerPort": 8080}]}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container], **pod}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    return new_object(DEPLOYMENT, "web", "default", spec=spec)
+
+
+def a_service(**spec: Any) -> Raw:
+    given = {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "http"}], **spec}
+    return new_object(SERVICE, "web", "default", spec=given)
+
+
+class Rig:
+    """A server and workers without a cloud provider."""
+
+    def __init__(self, floor: Floor) -> None:
+        self.floor = floor
+        self.cluster = Cluster()
+        self.kubectl = Kubectl(floor, self.cluster)
+
+    async def start(self, *workers: str) -> None:
+        taint = ["CriticalAddonsOnly=true:NoExecute"]
+        self.floor.power_on("one", self.cluster.first("one", **{"node-taint": taint} if workers else {}))
+        await self.floor.until(self._all_ready("one"))
+        for name in workers:
+            self.floor.power_on(name, self.cluster.worker(name))
+        await self.floor.until(self._all_ready("one", *workers))
+
+    def _all_ready(self, *names: str) -> Any:
+        async def holds() -> bool:
+            return await self.kubectl.ready() >= set(names)
+
+        return holds
+
+    async def create(self, kind: Any, raw: Raw) -> None:
+        await self.kubectl.send(requests.create(kind, raw))
+
+    async def pods(self) -> list[Raw]:
+        return await self.kubectl.list(POD, "default")
+
+    async def ready(self) -> list[Raw]:
+        """Pods that are Ready and stay."""
+        found = await self.pods()
+        return [
+            pod
+            for pod in found
+            if is_true(dig(pod, "status", "conditions"), "Ready") and not is_deleting(pod)
+        ]
+
+    async def where(self) -> list[str]:
+        """The nodes of the pods that are Ready."""
+        return sorted(dig(pod, "spec", "nodeName") for pod in await self.ready())
+
+    async def ready_pods(self, count: int) -> float:
+        async def holds() -> bool:
+            return len(await self.ready()) == count
+
+        return await self.floor.until(holds)
+
+    async def endpoints(self) -> list[Raw]:
+        slices = await self.kubectl.list(ENDPOINT_SLICE, "default")
+        return [one for raw in slices for one in raw.get("endpoints") or ()]
+
+    async def addresses(self) -> list[str]:
+        """Those of endpoints that are ready."""
+        return [one["addresses"][0] for one in await self.endpoints() if dig(one, "conditions", "ready")]
+
+
+@asynccontextmanager
+async def a_rig(*workers: str) -> AsyncIterator[Rig]:
+    async with a_floor() as floor:
+        rig = Rig(floor)
+        await rig.start(*workers)
+        yield rig
+
+
+def test_a_deployment_gets_its_pods_on_different_nodes_within_seconds():
+    async def story() -> None:
+        async with a_rig("w1", "w2") as rig:
+            await rig.create(DEPLOYMENT, a_deployment())
+            took = await rig.ready_pods(2)
+            pods = await rig.ready()
+
+            assert took <= 4
+            assert await rig.where() == ["w1", "w2"]
+            assert len({pod["status"]["podIP"] for pod in pods}) == 2
+            assert all(labels_of(pod)["pod-template-hash"] for pod in pods)
+            sets = await rig.kubectl.list(REPLICA_SET, "default")
+            assert {owner["uid"] for pod in pods for owner in pod["metadata"]["ownerReferences"]} == {
+                sets[0]["metadata"]["uid"]
+            }
+
+    run_story(story())
+
+
+def test_the_counts_in_the_statuses_are_those_of_the_pods():
+    async def story() -> None:
+        async with a_rig("w1") as rig:
+            await rig.create(DEPLOYMENT, a_deployment(3))
+            await rig.ready_pods(3)
+            await rig.floor.wait(1)
+            status = (await rig.kubectl.get(WEB))["status"]
+            (one,) = await rig.kubectl.list(REPLICA_SET, "default")
+
+            counts = {key: value for key, value in status.items() if key.endswith("eplicas")}
+            assert counts == dict.fromkeys(
+                ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 3
+            )
+            assert is_true(status["conditions"], "Available")
+            assert one["status"]["readyReplicas"] == 3
+
+    run_story(story())
+
+
+def test_a_deployment_grows_shrinks_and_takes_everything_along_when_it_goes():
+    async def story() -> None:
+        async with a_rig("w1", "w2") as rig:
+            await rig.create(DEPLOYMENT, a_deployment(2))
+            await rig.ready_pods(2)
+            await rig.kubectl.patch(WEB, {"spec": {"replicas": 5}})
+            await rig.ready_pods(5)
+            await rig.kubectl.patch(WEB, {"spec": {"replicas": 1}})
+            await rig.ready_pods(1)
+            await rig.floor.wait(3)
+            assert len(await rig.pods()) == 1
+            await rig.kubectl.delete(WEB)
+            await rig.floor.wait(5)
+
+            assert await rig.pods() == []
+            assert await rig.kubectl.list(REPLICA_SET, "default") == []
+
+    run_story(story())
+
+
+def test_a_new_template_rolls_through_without_ever_being_below_what_is_allowed():
+    async def story() -> None:
+        async with a_rig("w1", "w2") as rig:
+            await rig.create(DEPLOYMENT, a_deployment(4))
+            await rig.ready_pods(4)
+            await rig.kubectl.patch(WEB, {"spec": a_deployment(4, "web:2")["spec"]})
+            least, most = 4, 0
+
+            async def rolled() -> bool:
+                nonlocal least, most
+                ready, pods = await rig.ready(), await rig.pods()
+                least = min(least, len(ready))
+                most = max(most, sum(not is_deleting(pod) for pod in pods))
+                images = [pod["spec"]["containers"][0]["image"] for pod in pods]
+                return images == ["web:2"] * 4 and len(ready) == 4
+
+            await rig.floor.until(rolled)
+            assert (least, most) == (3, 5)
+
+    run_story(story())
+
+
+def test_endpoints_are_the_ready_pods_of_a_service():
+    async def story() -> None:
+        async with a_rig("w1", "w2") as rig:
+            await rig.create(SERVICE, a_service())
+            await rig.floor.wait(1)
+            assert await rig.endpoints() == []
+            await rig.create(DEPLOYMENT, a_deployment())
+            await rig.ready_pods(2)
+            await rig.floor.wait(1)
+            (slice_,) = await rig.kubectl.list(ENDPOINT_SLICE, "default")
+            pods = {name_of(pod): pod for pod in await rig.ready()}
+
+            assert labels_of(slice_)["endpointslice.kubernetes.io/managed-by"] == (
+                "endpointslice-controller.k8s.io"
+            )
+            assert slice_["ports"] == [{"name": "", "protocol": "TCP", "port": 8080}]
+            for one in slice_["endpoints"]:
+                pod = pods.pop(one["targetRef"]["name"])
+                assert one["addresses"] == [pod["status"]["podIP"]]
+                assert one["nodeName"] == pod["spec"]["nodeName"]
+                assert one["conditions"] == {"ready": True, "serving": True, "terminating": False}
+            assert pods == {}
+            await rig.kubectl.delete(SERVICE.ref("web", "default"))
+            await rig.floor.wait(1)
+            assert await rig.kubectl.list(ENDPOINT_SLICE, "default") == []
+
+    run_story(story())
+
+
+def test_a_dead_nodes_pods_are_no_endpoints_after_its_grace_and_are_replaced_after_their_patience():
+    async def story() -> None:
+        async with a_rig("w1", "w2") as rig:
+            await rig.create(SERVICE, a_service())
+            await rig.create(DEPLOYMENT, a_deployment())
+            await rig.ready_pods(2)
+            await rig.floor.wait(1)
+            await rig.floor.cut_power("w1")
+            await rig.floor.wait(20)
+            assert len(await rig.addresses()) == 2
+            await rig.floor.wait(25)
+            assert len(await rig.addresses()) == 1
+            assert await rig.where() == ["w2"]
+            await rig.floor.wait(280)
+            assert len(await rig.pods()) == 2
+            await rig.floor.wait(30)
+            assert await rig.where() == ["w2", "w2"]
+            assert len(await rig.addresses()) == 2
+            # Nobody ends the old one: its kubelet is silent.
+            assert sum(is_deleting(pod) for pod in await rig.pods()) == 1
+            await rig.kubectl.delete(NODE.ref("w1"))
+            await rig.floor.wait(1)
+            assert len(await rig.pods()) == 2
+
+    run_story(story())
+
+
+def test_a_node_that_comes_back_in_time_has_its_pods_ready_again():
+    async def story() -> None:
+        async with a_rig("w1", "w2") as rig:
+            await rig.create(DEPLOYMENT, a_deployment())
+            await rig.ready_pods(2)
+            before = {name_of(pod) for pod in await rig.ready()}
+            await rig.floor.cut_power("w1")
+            await rig.ready_pods(1)
+            rig.floor.power_on("w1")
+            await rig.ready_pods(2)
+
+            assert {name_of(pod) for pod in await rig.ready()} == before
+
+    run_story(story())
+
+
+def test_a_deleted_nodes_pods_are_replaced_at_once():
+    async def story() -> None:
+        async with a_rig("w1", "w2") as rig:
+            await rig.create(DEPLOYMENT, a_deployment())
+            await rig.ready_pods(2)
+            await rig.floor.cut_power("w1")
+            await rig.kubectl.delete(NODE.ref("w1"))
+            await rig.floor.wait(4)
+
+            assert await rig.where() == ["w2", "w2"]
+
+    run_story(story())
+
+
+def test_pods_without_a_node_say_why_and_find_one_when_it_is_freed():
+    async def story() -> None:
+        async with a_rig("w1") as rig:
+            await rig.kubectl.patch(NODE.ref("w1"), {"spec": {"unschedulable": True}})
+            await rig.create(DEPLOYMENT, a_deployment(1))
+            await rig.floor.wait(5)
+            (pod,) = await rig.pods()
+            said = find_condition(pod["status"]["conditions"], "PodScheduled")
+            assert said is not None
+            assert said.message == (
+                "0/2 nodes are available: 1 node(s) had untolerated taint {CriticalAddonsOnly: true}, "
+                "1 node(s) were unschedulable."
+            )
+            await rig.kubectl.patch(NODE.ref("w1"), {"spec": {"unschedulable": None}})
+            await rig.ready_pods(1)
+
+    run_story(story())
+
+
+def test_tolerations_and_node_selectors_are_heeded():
+    async def story() -> None:
+        async with a_rig("w1") as rig:
+            tolerations = [{"key": "CriticalAddonsOnly", "operator": "Exists"}]
+            here = {"kubernetes.io/hostname": "one"}
+            await rig.create(DEPLOYMENT, a_deployment(1, tolerations=tolerations, nodeSelector=here))
+            await rig.ready_pods(1)
+
+            assert await rig.where() == ["one"]
+
+    run_story(story())
+
+
+def test_an_evicted_pod_ends_in_its_time_and_is_replaced_elsewhere():
+    async def story() -> None:
+        async with a_rig("w1", "w2") as rig:
+            await rig.create(SERVICE, a_service())
+            await rig.create(DEPLOYMENT, a_deployment(1, nodeSelector={}))
+            await rig.ready_pods(1)
+            (pod,) = await rig.ready()
+            await rig.kubectl.patch(NODE.ref(dig(pod, "spec", "nodeName")), {"spec": {"unschedulable": True}})
+            body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": pod["metadata"]}
+            ref = POD.ref(name_of(pod), "default")
+            await rig.kubectl.send(requests.create_sub(ref, "eviction", body))
+            leaving = await rig.kubectl.get(ref)
+            await rig.floor.wait(0.5)
+            (one,) = [one for one in await rig.endpoints() if one["targetRef"]["name"] == name_of(pod)]
+            await rig.ready_pods(1)
+            await rig.floor.wait(2)
+
+            assert is_deleting(leaving)
+            assert one["conditions"] == {"ready": False, "serving": True, "terminating": True}
+            assert [name_of(other) != name_of(pod) for other in await rig.pods()] == [True]
+            assert await rig.where() != [dig(pod, "spec", "nodeName")]
+
+    run_story(story())
+
+
+def test_another_server_carries_on_when_the_leader_dies():
+    async def story() -> None:
+        async with a_floor() as floor:
+            rig = Rig(floor)
+            await rig.start()
+            for name in ("two", "three"):
+                floor.power_on(name, rig.cluster.server(name))
+                await floor.until(rig._all_ready("one", name))
+            await rig.create(DEPLOYMENT, a_deployment(3))
+            await rig.ready_pods(3)
+            await floor.cut_power("one")
+            rig.kubectl.address = "10.0.0.12"
+            await floor.wait(60)
+            assert await rig.where() == ["three", "two"]
+            await floor.wait(320)
+            assert len(await rig.ready()) == 3
+
+    run_story(story())
