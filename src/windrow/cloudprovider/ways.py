@@ -77,14 +77,15 @@ class Way:
         texts: dict[str, str] = {}
         try:
             fresh = self._load(self._recorder(texts))
+            transport = self._dial(fresh) if fresh != self.access else None
         except (OSError, UnicodeError, BadKubeconfig) as error:
             self._cannot_use(str(error))
             return False
         self._problem = ""
         self._texts = texts
-        if fresh == self.access:
+        if transport is None:
             return False
-        self._use(fresh)
+        self._use(fresh, transport)
         return True
 
     def _differs(self) -> bool:
@@ -93,9 +94,9 @@ class Way:
         except (OSError, UnicodeError):
             return True
 
-    def _use(self, fresh: Access) -> None:
+    def _use(self, fresh: Access, transport: Transport) -> None:
         before, self.access = self.access, fresh
-        self.transport.replace(self._dial(fresh))
+        self.transport.replace(transport)
         self._measures.credential_renewed(self.whose, "success")
         self._learn_end()
         called = _CALLED[self.whose]

@@ -1,0 +1,82 @@
+from datetime import timedelta
+
+from windrow.assembly.clock import NOON
+from windrow.cloudprovider.flags import Options
+from windrow.cloudprovider.measures import Measures
+from windrow.cloudprovider.serving import Vitals
+from windrow.kube.refs import LEASE
+from windrow.probes.pages import Asked
+
+
+class Clock:
+    def __init__(self):
+        self.at = NOON
+
+    def now(self):
+        return self.at
+
+
+class Candidate:
+    ref = LEASE.ref("cloud-controller-manager", "kube-system")
+
+    def __init__(self, is_leader):
+        self.is_leader, self.renewed = is_leader, NOON
+
+
+class Process:
+    def __init__(self, *, is_leader=True):
+        self.clock, self.measures = Clock(), Measures()
+        self.vitals = Vitals(Options(), self.measures, self.clock)
+        self.candidate = Candidate(is_leader)
+        self.vitals.stands_for(self.candidate)
+        self.pages = self.vitals.pages(None)
+
+    async def get(self, path):
+        answer = await self.pages.answer(Asked("GET", path, {}))
+        return answer.status, answer.body
+
+
+async def test_a_lease_that_is_twenty_seconds_overdue_is_an_illness():
+    process = Process()
+    process.clock.at += timedelta(seconds=35)
+    in_time = await process.get("/healthz")
+    process.clock.at += timedelta(seconds=1)
+
+    status, body = await process.get("/livez")
+
+    assert in_time == (200, "ok")
+    assert status == 500
+    assert "failed election to renew leadership on lease cloud-controller-manager" in body
+
+
+async def test_whoever_stands_by_is_well_and_ready_however_old_the_lease():
+    process = Process(is_leader=False)
+    process.clock.at += timedelta(days=1)
+
+    assert [await process.get(path) for path in ("/healthz", "/readyz")] == [(200, "ok")] * 2
+
+
+async def test_the_leader_is_ready_once_it_knows_every_list():
+    process, unknown = Process(), ["services"]
+    process.vitals.works(frozenset(["service-lb-controller"]), lambda: ", ".join(unknown))
+    early = await process.get("/readyz")
+    live = await process.get("/livez")
+    unknown.clear()
+
+    assert early[0] == 500
+    assert "[-]caches failed: services" in early[1]
+    assert live == await process.get("/readyz") == (200, "ok")
+
+
+async def test_controllers_that_were_started_are_counted_and_checked():
+    process, names = Process(), frozenset(["cloud-node-controller"])
+    process.vitals.works(names, lambda: "")
+    body = (await process.pages.answer(Asked("GET", "/healthz", {"verbose": [""]}))).body
+    running = process.measures["running_managed_controllers"]
+    label = {"name": "cloud-node-controller", "manager": "cloud-controller-manager"}
+    before = running.value(**label)
+    process.vitals.rests(names)
+
+    assert "[+]cloud-node-controller ok" in body
+    assert (before, running.value(**label)) == (1, 0)
+    assert process.measures["leader_election_master_status"].value(name="cloud-controller-manager") == 1

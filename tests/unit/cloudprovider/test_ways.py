@@ -1,0 +1,245 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from windrow.assembly.clock import NOON
+from windrow.cloudprovider.flags import Options
+from windrow.cloudprovider.measures import Measures
+from windrow.cloudprovider.ways import Way, load_guest, load_host
+from windrow.kube.kubeconfig import Access, BadKubeconfig, render_kubeconfig
+from windrow.kube.requests import Reply, Request
+
+HOST = Access("https://h:6443", token="first", user="harvester")
+GET = Request("GET", "/version")
+PEM = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"
+
+
+class Clock:
+    def now(self):
+        return NOON
+
+
+class Server:
+    """Every server: knows tokens. `dialled` is who came."""
+
+    def __init__(self):
+        self.tokens = {"first", "second"}
+        self.dialled = []
+        self.refuses = ""
+
+    def dial(self, access):
+        if self.refuses:
+            raise BadKubeconfig(self.refuses, "use a token")
+        self.dialled.append(access)
+        return Dialled(self, access)
+
+
+class Dialled:
+    def __init__(self, server, access):
+        self.server, self.access = server, access
+
+    async def send(self, request):
+        return Reply(200 if self.access.token in self.server.tokens else 401)
+
+
+class Site:
+    """A way to a host whose kubeconfig is a file of `folder`."""
+
+    def __init__(self, folder: Path, access=HOST, file="cloud-config"):
+        self.folder, self.path = folder, folder / file
+        self.server, self.measures = Server(), Measures()
+        self.said, self.moves = [], []
+        self.write(access)
+
+    def write(self, access):
+        self.path.write_text(access if isinstance(access, str) else render_kubeconfig(access, "harvester"))
+
+    def open(self):
+        options = Options(cloud_config=str(self.path))
+        read = lambda path: Path(path).read_text()  # noqa: E731
+        way = Way(
+            "host", load_host(options), self.server.dial, read, Clock(), self.said.append, self.measures
+        )
+        way.moved = self.moves.append
+        return way
+
+    def reloads(self, result):
+        return self.measures["windrow_credential_reloads_total"].value(cluster="host", result=result)
+
+
+def test_a_file_that_says_the_same_is_not_dialled_again(tmp_path):
+    site = Site(tmp_path)
+    way = site.open()
+    site.write(site.path.read_text() + "# a comment\n")
+
+    assert not way.look()
+    assert (len(site.server.dialled), site.said, site.moves) == (1, [], [])
+
+
+async def test_a_new_token_is_used_from_the_next_look_on(tmp_path):
+    site = Site(tmp_path)
+    way = site.open()
+    site.server.tokens.discard("first")
+    site.write(replace(HOST, token="second"))
+
+    assert way.look()
+    assert (await way.transport.send(GET)).status == 200
+    assert (site.moves, site.reloads("success")) == ([], 1)
+
+
+def test_a_mounted_secret_changes_by_a_swap_of_links(tmp_path):
+    def write(name, access):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cloud-config").write_text(render_kubeconfig(access, "harvester"))
+
+    write("..2026_01", HOST)
+    (tmp_path / "..data").symlink_to("..2026_01")
+    (tmp_path / "cloud-config").symlink_to("..data/cloud-config")
+    way = Site(tmp_path).open()
+    write("..2026_02", replace(HOST, token="second"))
+    (tmp_path / "..data_tmp").symlink_to("..2026_02")
+    (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+
+    assert way.look()
+    assert way.access.token == "second"
+
+
+def test_files_that_the_kubeconfig_names_are_followed_too(tmp_path):
+    named = render_kubeconfig(HOST, "harvester").replace(
+        "server: https://h:6443", "server: https://h:6443\n    certificate-authority: ca.crt"
+    )
+    (tmp_path / "ca.crt").write_text(PEM)
+    site = Site(tmp_path, named)
+    way = site.open()
+    (tmp_path / "ca.crt").write_text(PEM + PEM)
+
+    assert way.look()
+    assert way.access.ca == PEM + PEM
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"server": "https://other:6443"}, "Harvester is at https://other:6443 now, not at https://h:6443"),
+        ({"namespace": "elsewhere"}, "the VMs are in namespace 'elsewhere' now"),
+    ],
+)
+def test_another_server_or_namespace_is_another_world(tmp_path, change, words):
+    site = Site(tmp_path)
+    way = site.open()
+    site.write(replace(HOST, **change))
+    way.look()
+
+    assert [words in why for why in site.moves] == [True]
+
+
+def test_a_namespace_that_is_said_instead_of_implied_changes_nothing(tmp_path):
+    site = Site(tmp_path)
+    way = site.open()
+    site.write(replace(HOST, namespace="default"))
+
+    assert way.look()
+    assert (way.namespace, site.moves) == ("default", [])
+
+
+async def test_a_refusal_has_the_files_looked_at_at_once(tmp_path):
+    site = Site(tmp_path)
+    way = site.open()
+    site.server.tokens.discard("first")
+    site.write(replace(HOST, token="second"))
+
+    assert (await way.transport.send(GET)).status == 200
+    assert site.moves == []
+
+
+async def test_after_a_refusal_that_stayed_one_the_new_credential_is_a_new_beginning(tmp_path):
+    site = Site(tmp_path)
+    way = site.open()
+    site.server.tokens.discard("first")
+    assert (await way.transport.send(GET)).status == 401
+    site.write(replace(HOST, token="second"))
+    way.look()
+    site.write(replace(HOST, token="first"))
+    way.look()
+
+    assert site.moves == ["Harvester has a new credential after one that was refused"]
+
+
+async def test_a_file_that_breaks_is_told_once_and_heals_quietly(tmp_path):
+    site = Site(tmp_path)
+    way = site.open()
+    site.write("clusters: [")
+    site.server.tokens.discard("first")
+    looks = [way.look() for _ in range(3)]
+    site.path.unlink()
+    looks += [way.look() for _ in range(3)]
+    site.write(HOST)
+    looks.append(way.look())
+
+    assert not any(looks)
+    assert ["not YAML" in said for said in site.said] == [True, False]
+    assert "couldn't open cloud provider configuration" in site.said[1]
+    assert site.reloads("failure") == 2
+
+
+def test_a_way_that_cannot_be_dialled_is_not_taken(tmp_path):
+    site = Site(tmp_path)
+    way = site.open()
+    site.server.refuses = "no programs here"
+    site.write(replace(HOST, token="second"))
+
+    assert not way.look()
+    assert way.access == HOST
+    assert "no programs here" in site.said[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "can't init from an empty reader"),
+        ("a: b", "not a kubeconfig"),
+        (
+            render_kubeconfig(HOST, "x").replace("current-context: x", "current-context: y"),
+            "no context named 'y'",
+        ),
+        (render_kubeconfig(HOST, "x").replace("cluster: x", "cluster: z"), "no cluster named 'z'"),
+        (render_kubeconfig(HOST, "x").replace("user: x", "user: z"), "no user named 'z'"),
+    ],
+)
+def test_a_cloud_config_that_is_none_ends_the_start_with_its_cure(tmp_path, text, words):
+    with pytest.raises(BadKubeconfig) as caught:
+        Site(tmp_path, text).open()
+
+    assert words in str(caught.value)
+    assert caught.value.cure
+
+
+def test_a_rancher_url_with_a_path_is_a_server(tmp_path):
+    access = replace(HOST, server="https://rancher.example.org/k8s/clusters/c-m-abc", insecure=True)
+
+    assert Site(tmp_path, access).open().access.server == access.server
+
+
+def test_in_a_pod_the_guest_is_the_services_account():
+    files = {"ca.crt": PEM, "token": "t"}
+    env = {"KUBERNETES_SERVICE_HOST": "10.43.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    access = load_guest(Options(), env)(lambda path: files[path.rpartition("/")[2]])
+
+    assert (access.server, access.token) == ("https://10.43.0.1:443", "")
+    assert access.token_file.endswith("/token")
+
+
+@pytest.mark.parametrize(
+    ("options", "server"),
+    [
+        (Options(kubeconfig="/a"), "https://a"),
+        (Options(), "https://b"),
+        (Options(kubeconfig="/a", master="https://m"), "https://m"),
+        (Options(master="https://m"), "https://m"),
+    ],
+)
+def test_flags_come_before_the_environment(options, server):
+    files = {name: render_kubeconfig(Access(f"https:/{name}", token="t"), "g") for name in ("/a", "/b")}
+
+    assert load_guest(options, {"KUBECONFIG": "/b"})(files.__getitem__).server == server
