@@ -65,6 +65,8 @@ def render_manifest(archive: bytes, values: Values) -> str:
         # The Job that installs it runs before there is a pod network, and on nodes that wait for a cloud provider.
         "bootstrap": True,
         "targetNamespace": NAMESPACE,
+        # The default, reinstall, takes the addresses of all services away when an upgrade fails.
+        "failurePolicy": "abort",
         "valuesContent": dump(dict(values)),
         "chartContent": base64.b64encode(archive).decode(),
     }

@@ -46,7 +46,20 @@ EVERYTHING: dict[str, Any] = {
     "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://10.0.0.1:3128"}],
     "podAnnotations": {"c": "d"},
     "podLabels": {"e": "f"},
-    "kube-vip": {"podMonitor": {"enabled": True}},
+    "kube-vip": {
+        "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "config": {"address": "10.0.0.9"},
+        "envValueFrom": {"bgp_routerid": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        "envFrom": [{"secretRef": {"name": "bgp"}}],
+        "extraArgs": {"log": 4},
+        "extraLabels": {"g": "h"},
+        "podAnnotations": {"i": "j"},
+        "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["api"]}],
+        "volumes": [{"name": "spare", "emptyDir": {}}],
+        "volumeMounts": [{"name": "spare", "mountPath": "/spare"}],
+        "resources": {"requests": {"cpu": "10m"}},
+        "podSecurityContext": {"fsGroup": 7},
+    },
 }
 SHAPES: dict[str, Mapping[str, Any]] = {
     "nothing set": {},
@@ -328,6 +341,24 @@ def test_kube_vip_has_two_capabilities(helm: Helm) -> None:
 
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW"]}
     assert container["args"] == ["manager"]
+
+
+def test_kube_vip_takes_all_of_its_values(helm: Helm) -> None:
+    objects = helm.render(EVERYTHING)
+
+    pod = pod_of(objects, "DaemonSet", "kube-vip")
+    container = container_of(objects, "DaemonSet", "kube-vip")
+    env = {one["name"]: one.get("value") or one.get("valueFrom") for one in container["env"]}
+    assert (env["address"], env["lb_enable"], env["cp_namespace"]) == ("10.0.0.9", "true", NAMESPACE)
+    assert env["bgp_routerid"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    wanted = EVERYTHING["kube-vip"]
+    for key in ("envFrom", "volumeMounts", "resources"):
+        assert container[key] == wanted[key]
+    for key in ("volumes", "hostAliases"):
+        assert pod[key] == wanted[key]
+    assert pod["securityContext"] == wanted["podSecurityContext"]
+    assert container["args"] == ["manager", "--log=4"]
+    assert the(objects, "PodMonitor", "kube-vip")["metadata"]["labels"]["release"] == "prometheus"
 
 
 def test_the_lease_s_rights_follow_the_flags(helm: Helm) -> None:

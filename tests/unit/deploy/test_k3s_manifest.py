@@ -39,6 +39,10 @@ def test_it_needs_no_repository_and_comes_before_the_pod_network() -> None:
     assert (spec["bootstrap"], spec["targetNamespace"]) == (True, "kube-system")
 
 
+def test_an_upgrade_that_fails_takes_nothing_away() -> None:
+    assert manifest()["spec"]["failurePolicy"] == "abort"
+
+
 def test_the_credential_is_where_k3s_machines_have_it() -> None:
     values = load(manifest()["spec"]["valuesContent"])
 

@@ -6,8 +6,12 @@
 {{- default (include "vip.name" .) .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
+{{- define "vip.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride -}}
+{{- end -}}
+
 {{- define "vip.account" -}}
-{{- default (include "vip.fullname" .) .Values.serviceAccount.name -}}
+{{- default (.Values.serviceAccount.create | ternary (include "vip.fullname" .) "default") .Values.serviceAccount.name -}}
 {{- end -}}
 
 {{- define "vip.selector" -}}
