@@ -17,6 +17,7 @@ from windrow.kube.objects import new_object
 from windrow.kube.refs import EVENT, LEASE, NODE, Kind
 from windrow.kube.requests import Reply
 from windrow.values.chance import Chance
+from windrow.values.clock import stamp
 
 VM = Kind("kubevirt.io", "v1", "VirtualMachine", "virtualmachines")
 VMI = Kind("kubevirt.io", "v1", "VirtualMachineInstance", "virtualmachineinstances")
@@ -24,6 +25,8 @@ BALANCER = Kind("loadbalancer.harvesterhci.io", "v1beta1", "LoadBalancer", "load
 UNINITIALISED = "node.cloudprovider.kubernetes.io/uninitialized"
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 ZONE = "topology.kubernetes.io/zone"
+ZONE_BETA = "failure-domain.beta.kubernetes.io/zone"
+REGION_BETA = "failure-domain.beta.kubernetes.io/region"
 LEASE_REF = LEASE.ref("cloud-controller-manager", "kube-system")
 CA = x509.new_authority("both", NOON, 10)
 CHAIN, KEY = x509.issue(
@@ -183,8 +186,11 @@ class World:
             await self.cluster.patch(NODE.ref(name), {"status": {"nodeInfo": {"systemUUID": uuid}}}, "status")
         await self.be_ready(name, ready)
 
-    async def be_ready(self, name, ready=True):
+    async def be_ready(self, name, ready=True, *, heard=False):
+        """`heard`: its kubelet says when it was alive, namely now."""
         condition = {"type": "Ready", "status": "True" if ready else "Unknown"}
+        if heard:
+            condition["lastHeartbeatTime"] = stamp(self.clock.now())
         await self.cluster.patch(NODE.ref(name), {"status": {"conditions": [condition]}}, "status")
 
     async def node(self, name):
