@@ -74,6 +74,13 @@ SECTIONS: dict[str, tuple[Flag, ...]] = {
             "false",
             "ignore the address that kubelet's --node-ip wrote on the node",
         ),
+        # Since chart 0.2.16.
+        Flag(
+            "disable-hostname-lookup",
+            "bool",
+            "false",
+            "never ask guests for their host name: nodes are called like their VMs",
+        ),
         Flag(
             "orphan-sweep",
             "string",

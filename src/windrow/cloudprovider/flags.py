@@ -52,6 +52,7 @@ class Options:
     node_exclude_ip_ranges: tuple[Network, ...] = ()
     disable_vmi_controller: bool = False
     ignore_provided_ip: bool = False
+    disable_hostname_lookup: bool = False
     controllers: frozenset[str] = frozenset(CONTROLLERS)
     leader_elect: bool = True
     lease_name: str = LEASE_NAME
@@ -201,6 +202,7 @@ def _read(values: dict[str, Any]) -> Options:
         ),
         disable_vmi_controller=values.get("disable-vmi-controller", False),
         ignore_provided_ip=values.get("disable-annotation-alpha-provided-ip-addr", False),
+        disable_hostname_lookup=values.get("disable-hostname-lookup", False),
         controllers=_controllers(values.get("controllers", ["*"])),
         leader_elect=values.get("leader-elect", True),
         lease_name=values.get("leader-elect-resource-name", LEASE_NAME),

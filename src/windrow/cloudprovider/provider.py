@@ -324,7 +324,8 @@ class Provider:
         identity = identify(node, evidence, self._options)
         if not isinstance(identity, Unknown) or not needs_initialisation(node):
             return identity
-        asks = NODE_CONTROLLER in self._options.controllers and not self._options.disable_vmi_controller
+        never = self._options.disable_vmi_controller or self._options.disable_hostname_lookup
+        asks = NODE_CONTROLLER in self._options.controllers and not never
         hostnames = await self._ask(evidence) if asks else {}
         return identify(node, replace(evidence, hostnames=hostnames), self._options)
 

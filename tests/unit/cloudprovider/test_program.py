@@ -70,6 +70,18 @@ def test_a_guest_with_a_name_of_its_own_is_found_by_asking_it():
     assert (early, found, more) == (None, f"harvester://{uid}", 0)
 
 
+def test_guests_are_not_asked_for_their_names_where_that_is_switched_off():
+    async def story(world):
+        await world.make_vm("vm-7", "192.168.1.5")
+        world.hostnames = {"vm-7": "db"}
+        world.start("--disable-hostname-lookup=true")
+        await world.join("db", "192.168.1.5")
+        await asyncio.sleep(600)
+        return (await world.node("db"))["spec"].get("providerID"), world.requests
+
+    assert tell(story) == (None, [])
+
+
 def test_a_migrated_vm_takes_its_node_to_the_other_zone_without_a_taint():
     async def story(world):
         await world.make_vm("w1", "192.168.1.5")
