@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from windrow.client.client import Client
-from windrow.client.recording import Recorder, Told
+from windrow.client.recording import Told
 from windrow.cloudprovider.services.ahead import Ahead
 from windrow.cloudprovider.services.balancer_readings import Balancer, balancer_reader
 from windrow.cloudprovider.services.planning import (
@@ -34,6 +34,7 @@ from windrow.cloudprovider.services.rendering import (
     render_mark,
 )
 from windrow.cloudprovider.services.service_readings import Service, read_service
+from windrow.cloudprovider.services.telling import Teller
 from windrow.harvester.kinds import LOAD_BALANCER
 from windrow.kube.errors import Conflict, Exists, KubeError, NotFound, says_gone
 from windrow.kube.objects import Raw, is_deleting
@@ -59,7 +60,7 @@ class Carrier:
         self,
         guest: Client,
         host: Client,
-        recorder: Recorder,
+        teller: Teller,
         policy: Policy,
         services: Ahead[Service],
         balancers: Ahead[Balancer],
@@ -67,7 +68,7 @@ class Carrier:
     ) -> None:
         self._guest = guest
         self._host = host
-        self._recorder = recorder
+        self._teller = teller
         self._policy = policy
         self._services = services
         self._balancers = balancers
@@ -94,12 +95,11 @@ class Carrier:
                 case Release():
                     await self._release(seen, service, action.balancer)
                 case Tell():
-                    await self.tell(service, action)
+                    self.tell(service, action)
 
-    async def tell(self, service: Service, tell: Tell) -> None:
-        """Never raises a KubeError."""
-        told = Told(service.ref, service.uid, tell.reason, tell.message, tell.type)
-        await self._recorder.tell(told)
+    def tell(self, service: Service, tell: Tell) -> None:
+        """An event on the service, soon."""
+        self._teller.tell(Told(service.ref, service.uid, tell.reason, tell.message, tell.type))
 
     def forget(self, balancer: Ref) -> None:
         """It is gone."""

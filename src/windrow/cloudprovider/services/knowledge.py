@@ -187,26 +187,24 @@ class Knowledge:
     def _strays(self, ref: Ref, own: Ref) -> tuple[Balancer, ...]:
         """Load balancers of services that had this name before.
 
-        Those whose UIDs this process has seen, and, where labels tell clusters apart, those that are labelled for a
-        service of this name and are called so.
+        Those whose UIDs this process has seen; and those with the mark of this guest that are labelled for a service
+        of this name and are called so. Labels alone prove nothing: another cluster of our name may share the
+        namespace, and have a service of the same name.
         """
-        suspects = dict(self._former.get(ref, {}))
-        if self._names_cluster:
-            suspects |= {
-                one: None
-                for one in self._owned.get(ref, {})
-                if is_balancer_name(one.name, self._policy.cluster, ref.namespace, ref.name)
-            }
         owner, found = Owner(self._policy.cluster, ref.namespace, ref.name), []
-        for one in suspects:
+        former = self._former.get(ref, {})
+        for one in {**former, **self._owned.get(ref, {})}:
             balancer = self.find_balancer(one) if one != own else None
-            if balancer is not None and balancer.owner == owner and not self._is_of_another_guest(balancer):
+            if balancer is None or balancer.owner != owner:
+                continue
+            if one in former or self._is_marked_leftover(balancer):
                 found.append(balancer)
         return tuple(found)
 
-    def _is_of_another_guest(self, balancer: Balancer) -> bool:
-        """Whether another cluster of our name, in the same namespace, had it made for a service of the same name."""
-        return balancer.annotations.get(names.GUEST_MARK, self.guest_uid) != self.guest_uid
+    def _is_marked_leftover(self, balancer: Balancer) -> bool:
+        owner, mark = balancer.owner, balancer.annotations.get(names.GUEST_MARK)
+        is_called_so = is_balancer_name(balancer.name, owner.cluster, owner.namespace, owner.service)
+        return self._names_cluster and is_called_so and bool(mark) and mark == self.guest_uid
 
     def _sharers_of(self, primary: Service) -> tuple[Service, ...]:
         found = (self.find_service(ref) for ref in self._sharers.of(primary.namespace, primary.name))

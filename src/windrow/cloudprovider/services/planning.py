@@ -25,6 +25,7 @@ from windrow.cloudprovider.services.balancer_readings import Balancer, Owner
 from windrow.cloudprovider.services.service_readings import Interfaces, Service
 from windrow.cloudprovider.services.sharing import CannotShare, Shares, Sharing, find_collision
 from windrow.cloudprovider.services.words import explain_refusal
+from windrow.harvester.names import is_label_value
 
 # How long a step of somebody else may take before we say on the service what it waits for.
 PATIENCE = timedelta(seconds=60)
@@ -256,7 +257,7 @@ def _plan_primary(seen: Seen, policy: Policy) -> Plan:
         return _without_host(seen.host, "ensure")
     if isinstance(seen.interfaces, Unseen) and seen.service.network and not seen.service.interface:
         return Plan(waits_for="the network map")
-    if seen.strays and seen.host is None and not _waited_in_vain(seen, "strays"):
+    if seen.host is None and _free_strays(seen) and not _waited_in_vain(seen, "strays"):
         return _plan_strays(seen)
     if seen.balancer is None:
         return _plan_reservation(seen, policy)
@@ -274,16 +275,12 @@ def _find_fault(seen: Seen, policy: Policy) -> str:
             "pool of Harvester) or 'dhcp'"
         )
     name = policy.name_for(service)
-    if not is_legal_name(name):
+    if not is_legal_name(name) or not is_label_value(policy.cluster):
         return (
-            f"the cluster name {policy.cluster!r} cannot be part of an object's name on Harvester ({name}); set "
-            "--cluster-name to the guest cluster's name: lower-case letters, digits and dashes"
+            f"the cluster name {policy.cluster!r} cannot be part of an object's name on Harvester ({name}), or not its "
+            "label; set --cluster-name to the guest cluster's name: lower-case letters, digits and dashes, 63 at most"
         )
-    return (
-        _foreign(seen, policy)
-        or _find_change(service, seen.balancer)
-        or _find_missing_interface(seen)
-    )
+    return _foreign(seen, policy) or _find_change(service, seen.balancer) or _find_missing_interface(seen)
 
 
 def _find_change(service: Service, balancer: Balancer | None) -> str:
@@ -336,10 +333,19 @@ def _plan_strays(seen: Seen) -> Plan:
     """Those before it must give their addresses back first: the pool may have only one."""
     actions = tuple(
         Release(one, because=f"its service {seen.service.title} was made anew, with another UID")
-        for one in seen.strays
+        for one in _free_strays(seen)
         if not one.is_deleting
     )
     return _waiting(seen, "strays", "", actions)
+
+
+def _free_strays(seen: Seen) -> tuple[Balancer, ...]:
+    """Those that may go. One whose address secondaries still show stays until they have the new one, unless there is
+    no new one while it stays."""
+    if seen.balancer is not None and seen.balancer.refusal:
+        return seen.strays
+    shown = {address for one in seen.users for address in (one.addresses or "").split(",")}
+    return tuple(one for one in seen.strays if one.is_deleting or not shown & set(one.given))
 
 
 def _plan_reservation(seen: Seen, policy: Policy) -> Plan:

@@ -43,6 +43,7 @@ from windrow.cloudprovider.services.service_readings import (
     read_interfaces,
     read_service,
 )
+from windrow.cloudprovider.services.telling import Teller
 from windrow.cloudprovider.services.words import explain_error
 from windrow.harvester.kinds import LOAD_BALANCER
 from windrow.kube.errors import KubeError
@@ -107,10 +108,11 @@ class ServiceProvider:
         self._knowledge = Knowledge(
             self.services, self.balancers, self._interfaces, policy, options.names_cluster, clock
         )
+        self._teller = Teller(Recorder(Client(guest), names.SERVICE_EVENTS, clock, chance))
         self._carrier = Carrier(
             Client(guest),
             Client(host),
-            Recorder(Client(guest), names.SERVICE_EVENTS, clock, chance),
+            self._teller,
             policy,
             self._knowledge.service_answers,
             self._knowledge.balancer_answers,
@@ -141,6 +143,7 @@ class ServiceProvider:
             group.create_task(self._follow_interfaces())
             for cache in (self.balancers, self._interfaces):
                 group.create_task(self._wake_all_when_listed(cache))
+            group.create_task(self._teller.run())
             group.create_task(self._controller.run())
 
     # --- who is looked at, and when -----------------------------------------------------------------------------------
@@ -204,7 +207,7 @@ class ServiceProvider:
         except HostFailed as failed:
             verb = "delete" if must_go(seen, self._policy) else "ensure"
             words = explain_error(failed.error, self._policy.namespace)
-            await self._complain(seen, f"failed to {verb} load balancer: {words}")
+            self._complain(seen, f"failed to {verb} load balancer: {words}")
             self._measures.queue_retried("service")
             return Failed(failed.error)
         except KubeError as error:
@@ -214,7 +217,7 @@ class ServiceProvider:
             return Failed(error)
         self._stale.pop(ref, None)
         self._report(seen, plan)
-        return await self._conclude(ref, seen, plan)
+        return self._conclude(ref, seen, plan)
 
     def _look_again(self, ref: Ref) -> Outcome:
         """The watch brings the newer object; where it does not, look later and later."""
@@ -228,16 +231,16 @@ class ServiceProvider:
             if not isinstance(action, Tell):
                 self._say(f"service {seen.service.title}: {type(action).__name__} because {action.because}")
 
-    async def _conclude(self, ref: Ref, seen: Seen, plan: Plan) -> Outcome:
+    def _conclude(self, ref: Ref, seen: Seen, plan: Plan) -> Outcome:
         pause = self._pause(ref, seen, plan)
         until = [plan.until, self._knowledge.service_answers.until(ref)]
         if seen.balancer is not None:
             until.append(self._knowledge.balancer_answers.until(seen.balancer.ref))
         if plan.problem:
-            until.append(await self._complain(seen, plan.problem))
+            until.append(self._complain(seen, plan.problem))
         elif not plan.waits_for and not plan.actions:
             self._told.pop(ref, None)
-            if seen.is_over:
+            if seen.is_over and seen.host is None:
                 self._forget(ref)
         self._count(ref, seen, plan)
         soonest = min((one for one in until if one is not None), default=None)
@@ -253,7 +256,7 @@ class ServiceProvider:
         self._pauses[ref] = pause
         return pause
 
-    async def _complain(self, seen: Seen, problem: str) -> datetime:
+    def _complain(self, seen: Seen, problem: str) -> datetime:
         """Tell the problem on the service, unless that was done not long ago; when to tell it again."""
         now = self._clock.now()
         told = self._told.setdefault(seen.service.ref, {})
@@ -267,7 +270,7 @@ class ServiceProvider:
         self._say(f"service {seen.service.title}: {problem}")
         self._measures.service_failed(FAILED)
         tell = Tell(FAILED, f"Error syncing load balancer: {problem}", "Warning")
-        await self._carrier.tell(seen.service, tell)
+        self._carrier.tell(seen.service, tell)
         return now + TELL_AGAIN
 
     def _count(self, ref: Ref, seen: Seen, plan: Plan) -> None:

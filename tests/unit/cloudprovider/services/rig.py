@@ -139,6 +139,10 @@ class World:
         self._starts = 0
 
     async def set_up(self):
+        # Every cluster has this service from birth; its uid tells clusters of one name apart.
+        if await self.guest.find(SERVICE.ref("kubernetes", "default")) is None:
+            raw = new_object(SERVICE, "kubernetes", "default", spec={"ports": [a_port(443)]})
+            await self.guest.create(SERVICE, raw)
         for mirror in self._mirrors.values():
             self.tasks.create_task(mirror.run())
         self.tasks.create_task(self.room.run())

@@ -1,5 +1,7 @@
 """Services that change while they live, and load balancers that others meddle with."""
 
+import pytest
+
 from windrow.cloudprovider import names
 from windrow.emulator import kinds
 from windrow.kube.objects import annotations_of, labels_of, name_of, new_object, uid_of
@@ -174,6 +176,87 @@ def test_a_service_that_is_made_anew_is_known_also_where_labels_tell_no_clusters
 
     found, own = tell(story)
     assert found == sorted(["kubernetes-default-web-00000000", own])
+
+
+@pytest.mark.parametrize("mark", [None, "another-guest"])
+def test_a_leftover_that_another_cluster_of_our_name_may_have_made_is_left_alone(mark):
+    async def story(world):
+        await world.pool()
+        said = {names.GUEST_MARK: mark} if mark else {}
+        raw = new_object(
+            kinds.LOAD_BALANCER,
+            "demo-default-web-00000000",
+            "default",
+            labels={
+                names.LB_OF_CLUSTER: "demo",
+                names.LB_OF_NAMESPACE: "default",
+                names.LB_OF_SERVICE: "web",
+            },
+            annotations={names.LB_CLUSTER: "demo", **said},
+            spec={"ipam": "pool", "workloadType": "cluster"},
+        )
+        await world.harvester.create(kinds.LOAD_BALANCER, raw)
+        world.start()
+        await world.serve()
+        await world.settle()
+        await world.delete()
+        await world.settle()
+        return list(await world.balancers())
+
+    assert tell(story) == ["demo-default-web-00000000"]
+
+
+def test_a_primary_that_is_made_anew_keeps_its_old_address_reserved_until_the_secondaries_left_it():
+    async def story(world):
+        await settled(world)
+        await world.serve("one", primary="web", ports=(81,))
+        await world.settle()
+        world.vip_works = False
+        await world.guest.patch(WEB, {"metadata": {"finalizers": None}})
+        await world.delete()
+        await world.serve()
+        await world.settle()
+        before = await world.address("one"), sorted(await world.held())
+        world.vip_works = True
+        await world.annotate(nudge="kube-vip")
+        await world.settle()
+        return before, await world.address("one"), sorted(await world.held())
+
+    before, address, held = tell(story)
+    assert before == ("10.1.0.10", ["10.1.0.10", "10.1.0.11"])
+    assert address == "10.1.0.11"
+    assert held == ["10.1.0.11"]
+
+
+def test_a_primary_that_is_made_anew_gets_the_only_address_although_secondaries_show_it():
+    async def story(world):
+        await world.pool(last=10)
+        world.start()
+        await world.serve()
+        await world.serve("one", primary="web", ports=(81,))
+        await world.settle()
+        await world.guest.patch(WEB, {"metadata": {"finalizers": None}})
+        await world.delete()
+        await world.serve()
+        await world.settle(60)
+        return await world.address(), await world.address("one")
+
+    assert tell(story) == ("10.1.0.10", "10.1.0.10")
+
+
+def test_a_service_that_went_while_harvester_was_away_leaves_no_load_balancer():
+    async def story(world):
+        await settled(world)
+        world.host_cable.cut()
+        await world.settle(1)
+        await world.guest.patch(WEB, {"metadata": {"finalizers": None}})
+        await world.delete()
+        await world.settle(60)
+        world.host_cable.mend()
+        await world.settle(70)
+        return await world.balancers()
+
+    assert tell(story) == {}
 
 
 def test_a_service_that_went_without_waiting_for_us_leaves_no_load_balancer():
