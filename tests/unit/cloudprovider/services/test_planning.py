@@ -1,0 +1,259 @@
+"""What is planned for a service, as a table of values: nothing runs here."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from windrow.assembly.clock import NOON
+from windrow.cloudprovider import names
+from windrow.cloudprovider.services.balancer_readings import Balancer, Owner
+from windrow.cloudprovider.services.planning import (
+    DELETED,
+    DELETING,
+    ENSURED,
+    ENSURING,
+    NOTHING,
+    Amend,
+    ClearStatus,
+    LetGo,
+    Mark,
+    Pause,
+    Policy,
+    Release,
+    Reserve,
+    Seen,
+    Tell,
+    Unseen,
+    plan_service,
+)
+from windrow.cloudprovider.services.service_readings import Interfaces, Service
+from windrow.cloudprovider.services.sharing import Alone, CannotShare, Shares
+
+POLICY = Policy("demo", "host-ns")
+WEB = Service(
+    "default",
+    "web",
+    "uid-1",
+    version="1",
+    is_balanced=True,
+    finalizers=(names.FINALIZER,),
+    ports=(("TCP", 80),),
+)
+NAME = POLICY.name_for(WEB)
+LB = Balancer(
+    "host-ns",
+    NAME,
+    "lb-uid",
+    version="1",
+    owner=Owner("demo", "default", "web"),
+    ipam="pool",
+    given_pool="pool",
+    given=("10.1.0.10",),
+    address="10.1.0.10",
+    annotations={names.LB_CLUSTER: "demo", names.FIXED_NETWORK: ""},
+)
+TOLD = replace(WEB, addresses="10.1.0.10", ingress=("10.1.0.10",))
+FRONT = replace(TOLD, name="front", uid="uid-2", ports=(("TCP", 81),))
+SECOND = replace(TOLD, primary="front", sharing="default.front", ports=(("TCP", 80),))
+ENDS = {"is_deleting": True}
+
+
+def plan(service=TOLD, **seen):
+    return plan_service(Seen(service, NOON, sharing=seen.pop("sharing", Alone()), **seen), POLICY)
+
+
+def kinds(found):
+    return [action if isinstance(action, Tell) else type(action) for action in found.actions]
+
+
+@pytest.mark.parametrize(
+    ("service", "seen", "actions"),
+    [
+        # An address of its own.
+        (replace(WEB, finalizers=()), {}, [Mark, Reserve, ENSURING]),
+        (WEB, {}, [Reserve, ENSURING]),
+        (WEB, {"balancer": replace(LB, given=(), address="")}, []),
+        (WEB, {"balancer": replace(LB, address="")}, [Mark, ENSURED]),
+        (TOLD, {"balancer": replace(LB, address="")}, [Amend]),
+        (TOLD, {"balancer": LB}, []),
+        (replace(TOLD, finalizers=("other",)), {"balancer": LB}, [Mark]),
+        (replace(TOLD, ingress=("10.9.9.9",)), {"balancer": LB}, []),
+        (replace(TOLD, sharing="default.old"), {"balancer": LB}, [Mark]),
+        (TOLD, {"balancer": replace(LB, given=("10.1.0.11",))}, [Mark, ENSURED]),
+        (TOLD, {"balancer": replace(LB, is_deleting=True)}, []),
+        (WEB, {"host": Unseen("down")}, []),
+        (WEB, {"host": Unseen()}, []),
+        (TOLD, {"balancer": LB, "host": Unseen("down")}, []),
+        (TOLD, {"balancer": replace(LB, address=""), "host": Unseen("down")}, []),
+        (replace(TOLD, pool="other"), {"balancer": LB}, [Amend]),
+        (replace(TOLD, pool="other", ipam="dhcp"), {"balancer": replace(LB, ipam="dhcp")}, []),
+        # Somebody else's address.
+        (replace(SECOND, finalizers=(), sharing=None, addresses=None), {"sharing": Shares(FRONT)}, [ENSURING, Mark, ENSURED]),
+        (SECOND, {"sharing": Shares(FRONT)}, []),
+        (SECOND, {"sharing": Shares(FRONT), "balancer": LB}, [Release]),
+        (SECOND, {"sharing": Shares(FRONT), "balancer": LB, "host": Unseen("down")}, []),
+        (SECOND, {"sharing": Shares(replace(FRONT, ingress=("10.1.0.20",)))}, [Mark, ENSURED]),
+        (SECOND, {"sharing": Shares(replace(FRONT, ingress=()))}, []),
+        (replace(SECOND, has_ipam=True), {"sharing": Shares(FRONT)}, [Mark]),
+        (replace(SECOND, interface="enp1s0"), {"sharing": Shares(FRONT)}, [Mark]),
+        # None any more.
+        (replace(TOLD, **ENDS), {"balancer": LB}, [DELETING, Release]),
+        (replace(TOLD, **ENDS), {"balancer": replace(LB, is_deleting=True)}, []),
+        (replace(TOLD, **ENDS), {}, [LetGo, DELETED]),
+        (replace(TOLD, **ENDS), {"host": Unseen("down")}, []),
+        (replace(TOLD, **ENDS), {"balancer": LB, "host": Unseen("down")}, []),
+        (replace(TOLD, **ENDS), {"balancer": LB, "users": (SECOND,)}, []),
+        (replace(TOLD, finalizers=(), **ENDS), {}, []),
+        (replace(TOLD, finalizers=(), **ENDS), {"balancer": LB}, [DELETING, Release]),
+        (replace(TOLD, is_balanced=False), {"balancer": LB}, [Mark, DELETING, Release]),
+        (replace(TOLD, is_balanced=False), {}, [ClearStatus, LetGo, DELETED]),
+        (replace(TOLD, is_balanced=False, finalizers=()), {}, []),
+        (replace(TOLD, balancer_class="acme"), {}, []),
+        (replace(TOLD, balancer_class="acme"), {"balancer": LB}, [Mark, DELETING, Release]),
+        (replace(TOLD, balancer_class="acme", **ENDS), {}, [LetGo, DELETED]),
+        (TOLD, {"balancer": LB, "is_over": True}, [DELETING, Release]),
+        (TOLD, {"is_over": True}, []),
+    ],
+)  # fmt: skip
+def test_a_plan_holds_what_can_be_done_now(service, seen, actions):
+    assert kinds(plan(service, **seen)) == actions
+
+
+@pytest.mark.parametrize(
+    ("service", "seen", "words"),
+    [
+        (replace(TOLD, ipam="dhcp"), {"balancer": LB}, "cannot be changed from pool to dhcp"),
+        (replace(TOLD, network="a/b"), {"balancer": LB}, "is not same as the load balancer's (none)"),
+        (replace(TOLD, ipam="both"), {}, "'both'"),
+        (TOLD, {"balancer": replace(LB, owner=Owner("x", "default", "web"))}, "neither used nor deleted"),
+        (TOLD, {"balancer": replace(LB, owner=Owner())}, "is of no service"),
+        (TOLD, {"sharing": CannotShare("no")}, "no"),
+        (SECOND, {"sharing": Shares(FRONT), "users": (FRONT,)}, "share its own"),
+        (replace(TOLD, network="a/b"), {"interfaces": Interfaces({"a/c": "enp1s0"})}, "not found in NAD mapping"),
+        (replace(TOLD, network="a/b"), {"interfaces": Interfaces()}, "is empty"),
+        (WEB, {"host": Unseen("down")}, "failed to ensure load balancer: down"),
+        (replace(TOLD, **ENDS), {"host": Unseen("down")}, "failed to delete load balancer: down"),
+        (replace(TOLD, **ENDS), {"users": (SECOND,)}, "still used by other services [default/web]"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_a_problem_and_nothing_is_touched(service, seen, words):
+    found = plan(service, **seen)
+
+    assert words in found.problem
+    assert found.actions == ()
+
+
+def test_nothing_is_said_while_harvester_is_only_being_listed():
+    assert plan(WEB, host=Unseen()).problem == ""
+
+
+def test_a_settled_service_has_nothing_to_wait_for():
+    assert plan(TOLD, balancer=LB) == NOTHING
+    assert plan(SECOND, sharing=Shares(FRONT)) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("what", "service", "seen", "words"),
+    [
+        ("allocation", WEB, {"balancer": replace(LB, given=())}, "is the load balancer controller"),
+        ("announcement", replace(TOLD, ingress=()), {"balancer": LB}, "kube-vip does not announce"),
+        (
+            "announcement",
+            replace(TOLD, ipam="dhcp", addresses="0.0.0.0", ingress=()),
+            {"balancer": replace(LB, ipam="dhcp", given=("0.0.0.0",))},
+            "macvlan",
+        ),
+        ("primary", replace(SECOND, sharing=None), {"sharing": Shares(replace(FRONT, ingress=()))}, "no ingress IP"),
+        ("removal", replace(TOLD, **ENDS), {"balancer": replace(LB, is_deleting=True)}, "still there"),
+    ],
+)  # fmt: skip
+def test_what_takes_long_is_complained_about_after_a_minute(what, service, seen, words):
+    first = plan(service, **seen)
+    late = plan(service, pause=Pause(what, NOON - timedelta(seconds=60)), **seen)
+    other = plan(service, pause=Pause("another thing", NOON - timedelta(seconds=60)), **seen)
+
+    assert (first.waits_for, first.problem, first.until) == (what, "", NOON + timedelta(seconds=60))
+    assert words in late.problem
+    assert other == first
+
+
+def test_the_address_is_told_with_the_interface_and_without_an_old_share():
+    service = replace(WEB, network="a/b", sharing="default.old")
+    balancer = replace(LB, annotations={**LB.annotations, names.FIXED_NETWORK: "a/b"})
+    mark = plan(service, balancer=balancer, interfaces=Interfaces({"a/b": "enp2s0"})).actions[0]
+
+    assert mark.annotations == {names.VIP_ADDRESSES: "10.1.0.10", names.VIP_INTERFACE: "enp2s0"}
+    assert mark.labels == {names.PRIMARY_SERVICE: None}
+
+
+def test_a_secondary_is_written_in_one_patch():
+    service = replace(SECOND, finalizers=(), sharing=None, addresses=None, interface="enp1s0", has_ipam=True)
+    mark = plan(
+        service, sharing=Shares(replace(FRONT, network="a/b", ingress=("10.1.0.10", "fd00::1")))
+    ).actions[1]
+
+    assert mark.protects
+    assert mark.annotations == {
+        names.VIP_ADDRESSES: "10.1.0.10,fd00::1",
+        names.NETWORK: "a/b",
+        names.VIP_INTERFACE: None,
+        names.IPAM: None,
+    }
+    assert mark.labels == {names.PRIMARY_SERVICE: "default.front"}
+
+
+def test_a_secondary_that_shares_already_follows_its_primary_to_another_network():
+    service = replace(SECOND, network="a/old")
+    found = plan(service, sharing=Shares(replace(FRONT, network="a/new")), primary_network="a/new")
+
+    assert found.actions[0].annotations == {names.NETWORK: "a/new"}
+
+
+def test_what_is_no_load_balancer_any_more_keeps_no_trace_but_of_another_class_those_of_kube_vip():
+    service = replace(TOLD, interface="enp1s0", traces=("kube-vip.io/vipHost",), sharing="default.x")
+    gone = plan(replace(service, is_balanced=False), balancer=LB).actions[0]
+    handed_over = plan(replace(service, balancer_class="acme"), balancer=LB).actions[0]
+
+    ours = {names.VIP_ADDRESSES: None, names.VIP_INTERFACE: None}
+    assert gone.annotations == {**ours, "kube-vip.io/vipHost": None}
+    assert handed_over.annotations == ours
+    assert gone.labels == handed_over.labels == {names.PRIMARY_SERVICE: None}
+
+
+def test_the_finalizer_goes_only_when_harvester_says_that_the_load_balancer_is_gone():
+    own, shared = (plan(replace(one, **ENDS)).actions[0] for one in (TOLD, SECOND))
+
+    assert own.unless == NAME
+    assert shared.unless == ""
+
+
+def test_what_harvester_knows_better_is_not_compared():
+    said = {**LB.annotations, names.LB_NETWORK: "x/y", names.LB_PROJECT: "p", names.LB_NAMESPACE: "host-ns"}
+
+    assert plan(TOLD, balancer=replace(LB, annotations=said)) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("before", "network", "wanted"),
+    [
+        ({names.LB_CLUSTER: "demo"}, "a/b", {names.FIXED_NETWORK: "a/b"}),
+        ({names.LB_CLUSTER: "demo"}, "", None),
+        ({names.FIXED_NETWORK: ""}, "", {names.LB_CLUSTER: "demo"}),
+        ({names.LB_CLUSTER: "demo", names.MANAGEMENT_NETWORK: "x/y"}, "", {names.MANAGEMENT_NETWORK: None}),
+    ],
+)
+def test_a_load_balancer_of_an_older_release_is_brought_up_to_date(before, network, wanted):
+    found = plan(replace(TOLD, network=network, interface="x"), balancer=replace(LB, annotations=before))
+
+    assert [one.annotations for one in found.actions] == ([] if wanted is None else [wanted])
+
+
+def test_every_action_says_why():
+    tables = [
+        plan(WEB),
+        plan(replace(TOLD, pool="x"), balancer=LB),
+        plan(replace(TOLD, is_balanced=False), balancer=LB),
+    ]
+
+    assert all(one.because for found in tables for one in found.actions if not isinstance(one, Tell))
