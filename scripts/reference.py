@@ -17,6 +17,8 @@ from typing import Any
 from windrow.catalogue.kinds import crds as driver_crds
 from windrow.cli import exits, main
 from windrow.cli.edge import Edge
+from windrow.cloudprovider.flag_table import SECTIONS, shown
+from windrow.cloudprovider.measures import Measures
 from windrow.clusters.kinds import crds
 from windrow.emulator.delays import Delays
 from windrow.emulator.guests.delays import GuestDelays
@@ -147,12 +149,41 @@ def delays() -> str:
     )
 
 
+def cloud_provider_flags() -> str:
+    tables = []
+    for section, flags in SECTIONS.items():
+        rows = "\n".join(
+            f"| `{shown(flag.name)}` | {flag.type} | {f'`{flag.default}`' if flag.default else ''} | {flag.about} |"
+            for flag in flags
+            if flag.works
+        )
+        if rows:
+            tables.append(
+                f"## {section}\n\n| Flag | Type | Default | What it does |\n|---|---|---|---|\n{rows}\n"
+            )
+    idle = sorted(f"`--{flag.name}`" for flags in SECTIONS.values() for flag in flags if not flag.works)
+    metrics = "\n".join(
+        f"| `{one.name}` | {one.sort} | {', '.join(f'`{label}`' for label in one.labels)} | {one.help} |"
+        for one in Measures()
+    )
+    return (
+        f"# Flags and metrics of `harvester-cloud-provider`\n\n{MADE}\n"
+        "[The rest of its reference](cloud-provider.md).\n\n"
+        + "\n".join(tables)
+        + "\n## Accepted without effect\n\n"
+        "The Go program takes them, so an existing `extraArgs` keeps working; the log names those that are given.\n\n"
+        f"{', '.join(idle)}\n\n"
+        f"## Metrics\n\n| Metric | Type | Labels | What it counts |\n|---|---|---|---|\n{metrics}\n"
+    )
+
+
 PAGES = {
     "cli.md": cli,
     "exit-codes.md": exit_codes,
     "harvester-config.md": harvester_config,
     "kinds.md": kinds,
     "delays.md": delays,
+    "cloud-provider-flags.md": cloud_provider_flags,
 }
 
 

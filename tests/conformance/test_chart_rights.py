@@ -6,13 +6,15 @@ The table says for each right what users would miss first without it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 
 import pytest
-from tests.conformance.chart_rig import Helm
+from tests.conformance.chart_rig import NAME, ROOT, Helm
 from tests.conformance.provider_life import Life, Right, live, rights_of, without
 
 from windrow.assembly.clock import run_story
+from windrow.formats.yaml import load_all
 from windrow.kube.objects import Raw
 
 pytestmark = pytest.mark.go
@@ -98,3 +100,61 @@ def test_secrets_are_nobody_s_business(objects: list[Raw]) -> None:
     rules = [rule for raw in objects if raw["kind"] in ("Role", "ClusterRole") for rule in raw["rules"]]
 
     assert not [rule for rule in rules if {"secrets", "*"} & set(rule["resources"])]
+
+
+# --- what the documentation says of them ----------------------------------------------------------------------------
+
+
+def listed_rights() -> Iterator[Right]:
+    page = (ROOT / "docs/reference/cloud-provider.md").read_text()
+    table = page.partition("## Rights in the guest")[2].partition("\n## ")[0]
+    for verbs, resource, where in re.findall(r"^\| ([a-z, ]+) \| `([^`]+)` \| ([^|]+) \|", table, re.M):
+        namespace, _, name = where.partition(", ")
+        for verb in verbs.split(", "):
+            place = "" if namespace == "everywhere" else namespace
+            yield Right(verb, resource, place, name.strip("`"))
+
+
+def test_the_reference_lists_them() -> None:
+    assert sorted(listed_rights()) == sorted(NEEDED_FOR)
+
+
+ALMOST_ALL = ["get", "watch", "list", "update", "create", "patch"]
+# The role of the bundled chart (reference 02 §7.1).
+BUNDLED = [
+    {"apiGroups": [""], "resources": ["services", "nodes", "events"], "verbs": ALMOST_ALL},
+    {"apiGroups": [""], "resources": ["nodes/status", "services/status"], "verbs": ["update", "patch"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "update", "create"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "create", "update"]},
+]
+
+
+@pytest.fixture(scope="module")
+def bundled(objects: list[Raw]) -> list[Raw]:
+    """What the bundled chart installs, as far as rights go."""
+    roles = [raw for raw in objects if raw["kind"] in ("Role", "RoleBinding")]
+    return [
+        {**raw, "rules": BUNDLED} if (raw["kind"], raw["metadata"]["name"]) == ("ClusterRole", NAME) else raw
+        for raw in objects
+        if raw not in roles
+    ]
+
+
+def missed(life: Life) -> list[str]:
+    return [what for what, came_about in life.did.items() if not came_about]
+
+
+def test_the_bundled_chart_s_role_is_enough_for_all_but_two_things(bundled: list[Raw]) -> None:
+    life = run_story(live(bundled))
+
+    assert missed(life) == ["removes nodes that are gone", "shows metrics", "hides metrics"]
+
+
+def test_with_what_the_guide_adds_it_is_enough_for_all(bundled: list[Raw]) -> None:
+    page = (ROOT / "docs/how-to/replace-the-go-cloud-provider.md").read_text()
+    blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.S | re.M)
+    [added] = [load_all(block) for block in blocks if "kind: ClusterRole\n" in block]
+
+    life = run_story(live([*bundled, *added]))
+
+    assert (missed(life), life.refused) == ([], [])
