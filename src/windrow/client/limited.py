@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
 from windrow.client.transport import Transport
+from windrow.kube.refs import EVENT
 from windrow.kube.requests import Event, Reply, Request
 from windrow.values.clock import Clock
 
@@ -34,3 +35,21 @@ class LimitedTransport:
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
         return self._inner.stream(request)
+
+
+class EventsApart:
+    """Events go one way, everything else another: what is told must not hold up what is done.
+
+    Each way has an allowance of its own; the rate of both together is theirs together.
+    """
+
+    def __init__(self, work: Transport, events: Transport) -> None:
+        self._work = work
+        self._events = events
+
+    async def send(self, request: Request) -> Reply:
+        way = self._events if EVENT.plural in request.path.split("/") else self._work
+        return await way.send(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        return self._work.stream(request)

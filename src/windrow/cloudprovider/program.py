@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from windrow.client.client import Client
 from windrow.client.lease import Candidate, LeadershipLost, Terms
-from windrow.client.limited import LimitedTransport
+from windrow.client.limited import EventsApart, LimitedTransport
 from windrow.client.measured import MeasuredTransport
 from windrow.client.recording import Recorder, Told
 from windrow.client.retrying import RetryingTransport
@@ -208,8 +208,10 @@ class Program:
     # --- requests -------------------------------------------------------------------------------------------------
 
     def _polite(self, way: Way, per_second: float, burst: int) -> Transport:
-        limited = LimitedTransport(self._counted(way), self._clock, per_second=per_second, burst=burst)
-        return RetryingTransport(limited, self._clock, self._chance)
+        def limited() -> Transport:
+            return LimitedTransport(self._counted(way), self._clock, per_second=per_second, burst=burst)
+
+        return RetryingTransport(EventsApart(limited(), limited()), self._clock, self._chance)
 
     def _counted(self, way: Way) -> Transport:
         def heard(request: Request, code: str, seconds: float) -> None:

@@ -1,9 +1,9 @@
 import asyncio
 
 from windrow.assembly.clock import LoopClock, run_story
-from windrow.client.limited import LimitedTransport
+from windrow.client.limited import EventsApart, LimitedTransport
 from windrow.kube import requests
-from windrow.kube.refs import NODE
+from windrow.kube.refs import EVENT, NODE
 from windrow.kube.requests import Reply
 
 READ = requests.get(NODE.ref("a"))
@@ -42,3 +42,18 @@ def test_who_rests_may_burst_again_but_no_more_than_before():
         return inner.times
 
     assert run_story(story()) == [0, 0, 100, 100, 100.5]
+
+
+def test_events_wait_for_other_events_only():
+    async def story():
+        clock = LoopClock()
+        work, events = Stopwatch(clock), Stopwatch(clock)
+        apart = EventsApart(
+            LimitedTransport(work, clock, per_second=1, burst=1),
+            LimitedTransport(events, clock, per_second=1, burst=1),
+        )
+        telling = requests.create(EVENT, {"metadata": {"namespace": "default", "name": "events"}})
+        await asyncio.gather(*[apart.send(telling) for _ in range(3)], apart.send(READ))
+        return work.times, events.times
+
+    assert run_story(story()) == ([0], [0, 1, 2])
