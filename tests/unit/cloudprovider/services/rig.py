@@ -46,7 +46,9 @@ class Cable:
         self.is_cut = False
         self.refusal = None  # a Reply instead of any answer
         self.breaks = []  # (verb and resource, before or after): once each
-        self.written = asyncio.Event()
+        self.lag_s = 0.0  # of each event of a watch
+        self.flows = asyncio.Event()
+        self.flows.set()
 
     async def send(self, request):
         words = verb_and_resource(request)
@@ -74,11 +76,22 @@ class Cable:
         try:
             async with scope, self._local.stream(request) as events:
                 self._streams.add(scope)
-                yield events
+                yield self._in_time(events)
         except TimeoutError as error:
             raise Unanswered(f"the watch of {self._label} broke") from error
         finally:
             self._streams.discard(scope)
+
+    async def _in_time(self, events):
+        async for event in events:
+            await self.flows.wait()
+            if self.lag_s:
+                await asyncio.sleep(self.lag_s)
+            yield event
+
+    def hold_news(self):
+        """From now on no watch brings anything, and none breaks."""
+        self.flows.clear()
 
     def cut(self):
         """From now on nobody gets through, and watches break."""

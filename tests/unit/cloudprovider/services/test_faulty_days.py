@@ -6,7 +6,7 @@ import pytest
 
 from windrow.cloudprovider import names
 from windrow.emulator import kinds
-from windrow.kube.objects import annotations_of, name_of
+from windrow.kube.objects import annotations_of, name_of, new_object
 from windrow.kube.refs import SERVICE
 from windrow.kube.requests import Reply
 
@@ -168,6 +168,71 @@ def test_the_finalizer_stays_as_long_as_the_load_balancer_does():
     assert "held by" in complaints[0]
     assert "acme.io/stuck" in complaints[0]
     assert gone
+
+
+def test_the_finalizer_stays_although_the_watch_has_not_told_of_the_load_balancer_yet():
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.settle()
+        world.host_cable.hold_news()
+        world.host_cable.breaks.append(("POST loadbalancers", "after"))
+        await world.serve()
+        await world.settle(1)
+        await world.delete()
+        for _ in range(200):
+            await asyncio.sleep(0.1)
+            assert not await world.is_gone() or not await world.balancers()
+        world.host_cable.flows.set()
+        await world.settle(10)
+        return await world.is_gone(), await world.balancers()
+
+    assert tell(story) == (True, {})
+
+
+def test_somebody_elses_load_balancer_is_not_deleted_on_old_news_of_it():
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.serve()
+        await world.settle()
+        ours = await world.balancer()
+        ref = kinds.LOAD_BALANCER.ref(name_of(ours), "default")
+        world.host_cable.hold_news()
+        await world.harvester.delete(ref)
+        await world.settle(1)
+        theirs = new_object(kinds.LOAD_BALANCER, ref.name, "default", spec=ours["spec"])
+        await world.harvester.create(kinds.LOAD_BALANCER, theirs)
+        await world.delete()
+        await world.settle(10)
+        world.host_cable.flows.set()
+        await world.settle(10)
+        return await world.is_gone(), ref.name in await world.balancers()
+
+    assert tell(story) == (True, True)
+
+
+def test_a_load_balancer_is_not_deleted_on_old_news_of_its_service():
+    async def story(world):
+        await world.pool(last=10)
+        world.start()
+        await world.serve("first")
+        await world.settle()
+        await world.serve()
+        await world.settle()
+        before = await world.balancer()
+        world.host_cable.cut()
+        await world.settle(1)
+        await world.guest.patch(WEB, {"spec": {"type": "ClusterIP"}})
+        await world.settle(1)
+        world.guest_cable.hold_news()
+        await world.guest.patch(WEB, {"spec": {"type": "LoadBalancer"}})
+        world.host_cable.mend()
+        await world.settle(100)
+        after = await world.balancer()
+        return after["metadata"]["uid"] == before["metadata"]["uid"], "deletionTimestamp" in after["metadata"]
+
+    assert tell(story) == (True, False)
 
 
 def test_a_service_that_is_deleted_before_its_address_came_leaks_nothing():

@@ -1,5 +1,7 @@
 """Services with an address from a pool, from their creation to their end."""
 
+import pytest
+
 from .rig import ingress, protected, tell
 
 
@@ -32,6 +34,39 @@ def test_a_service_gets_its_address_and_harvester_learns_that_it_is_in_use():
         "guest PATCH services": 2,
         "guest POST events": 2,
     }
+
+
+@pytest.mark.parametrize("side", ["host_cable", "guest_cable"])
+def test_a_watch_that_lags_behind_costs_no_call_more(side):
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.settle()
+        getattr(world, side).lag_s = 0.4
+        world.calls.clear()
+        await world.serve()
+        await world.settle(20)
+        made = world.calls.copy()
+        world.calls.clear()
+        await world.delete()
+        await world.settle(20)
+        return made, world.calls, await world.held()
+
+    made, removed, held = tell(story)
+
+    assert made == {
+        "host POST loadbalancers": 1,
+        "host PUT loadbalancers": 1,
+        "guest PATCH services": 2,
+        "guest POST events": 2,
+    }
+    assert removed == {
+        "host DELETE loadbalancers": 1,
+        "host GET loadbalancers": 1,
+        "guest PATCH services": 1,
+        "guest POST events": 2,
+    }
+    assert held == {}
 
 
 def test_a_deleted_service_stays_until_its_load_balancer_is_gone():
