@@ -128,6 +128,8 @@ class Provider:
         self._homeless: set[str] = set()
         # What each node waits for, and since when.
         self._waits: dict[str, tuple[str, datetime]] = {}
+        # Fresh nodes that were looked at.
+        self._met_first: set[str] = set()
         # The instance that each node runs in, and since when we know it.
         self._met: dict[str, tuple[str, datetime]] = {}
 
@@ -226,6 +228,7 @@ class Provider:
     def _forget(self, node_name: str) -> None:
         self._homes.leave(node_name)
         self._homeless.discard(node_name)
+        self._met_first.discard(node_name)
         self._waits.pop(node_name, None)
         self._met.pop(node_name, None)
 
@@ -238,6 +241,9 @@ class Provider:
             return SETTLED
         if not self._vms.is_synced or not self._instances.is_synced:
             return self._wait(name, f"node {name!r}: {self._host_problem()}", LOOK_AGAIN)
+        if needs_initialisation(node) and node.created and name not in self._met_first:
+            self._met_first.add(name)
+            self._measures.node_seen((self._clock.now() - node.created).total_seconds())
         seen = await self._observe(node)
         plan = plan_node(seen, self._options)
         try:

@@ -76,14 +76,30 @@ def render_status_patch(changes: Sequence[Change]) -> dict[str, Any]:
 async def carry_out(
     client: Client, recorders: Mapping[str, Recorder], node: GuestNode, changes: Sequence[Change]
 ) -> None:
-    """Raises Conflict when the node has changed since it was read (then nothing was written), and Forbidden."""
+    """Raises Conflict when the node has changed since it was read (then nothing was written), and Forbidden.
+
+    What was done is told, also where the addresses could not be written after it.
+    """
     ref = NODE.ref(node.name)
     patch = render_node_patch(node, changes)
     if patch:
         await client.patch(ref, patch)
+    problem: KubeError | None = None
     status = render_status_patch(changes)
     if status:
-        await client.patch(ref, status, "status")
+        try:
+            await client.patch(ref, status, "status")
+        except KubeError as error:
+            problem = error
+    await _conclude(client, recorders, node, changes)
+    if problem is not None:
+        raise problem
+
+
+async def _conclude(
+    client: Client, recorders: Mapping[str, Recorder], node: GuestNode, changes: Sequence[Change]
+) -> None:
+    ref = NODE.ref(node.name)
     for change in changes:
         match change:
             case Announce(source, reason, message):

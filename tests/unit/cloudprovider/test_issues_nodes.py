@@ -427,4 +427,5 @@ def test_load_balancers_carry_the_mark_of_their_guest_and_those_of_others_are_le
     marks, own = tell(story)
 
     assert marks.pop("demo-default-web-00000001") == "another-guest"
+    assert marks.pop("demo-default-web-00000002") is None
     assert list(marks.values()) == [own]

@@ -413,3 +413,26 @@ def test_a_node_that_is_gone_for_good_is_not_waited_for():
             await world.node("w1")
 
     tell(story)
+
+
+def test_a_node_is_announced_also_where_its_addresses_cannot_be_written_yet():
+    refused = []
+
+    async def may(caller, verb, target):
+        if target.subresource == "status" and caller.user == "program" and not refused:
+            refused.append(target)
+            return False
+        return True
+
+    async def story(world):
+        await world.make_vm("w1", "192.168.1.5")
+        world.start()
+        await world.join("w1", "192.168.1.5")
+        await asyncio.sleep(600)
+        return await world.events(), await world.addresses("w1")
+
+    events, addresses = tell(story, may)
+
+    assert len(refused) == 1
+    assert events == [("w1", "Synced")]
+    assert addresses == ["InternalIP 192.168.1.5", "Hostname w1"]
