@@ -43,6 +43,7 @@ from windrow.apiserver.rbac import FIRST_ROLES, Rbac, first_objects, says_no
 from windrow.apiserver.rendering import as_yaml, render
 from windrow.apiserver.reviews import REVIEWS, review
 from windrow.apiserver.services.allocation import Allocation, ServiceRanges
+from windrow.apiserver.services.own import render_own_service
 from windrow.apiserver.store import Store
 from windrow.apiserver.tables import metadata_only, partial, table, table_of
 from windrow.apiserver.tokens import Tokens
@@ -58,7 +59,8 @@ from windrow.apiserver.verbs.update import update
 from windrow.apiserver.verbs.watch import watch
 from windrow.formats.fastjson import dumps, loads
 from windrow.kube.errors import KubeError, NotFound
-from windrow.kube.refs import CRD, NAMESPACE, Kind, Ref
+from windrow.kube.objects import namespace_of
+from windrow.kube.refs import CRD, NAMESPACE, SERVICE, Kind, Ref
 from windrow.kube.requests import Event, Reply, Request
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock
@@ -89,7 +91,8 @@ class ApiServer:
     * `authorize`: "rbac", or a function; None lets every known caller do everything.
     * `anonymous`: callers without a credential are `system:anonymous` instead of 401.
     * `root_ca`: the bundle published in every namespace and in token Secrets.
-    * `services`: give Services cluster addresses and node ports out of these ranges. None leaves them as they come.
+    * `services`: give Services cluster addresses and node ports out of these ranges, and the API its own one. None
+      leaves them as they come, and there is none.
     * `pods_end_slowly`: a pod on a node that is deleted stays until somebody deletes it without grace: its kubelet.
     * `release_claims`: let go of deleted PersistentVolumeClaims that no pod uses. Off where somebody else does it.
     * `admission` hooks see every write. `actions` are subresources with a handler of their own, by
@@ -136,6 +139,7 @@ class ApiServer:
         )
         if self._is_rbac:
             self.core.guards.append(self._check_grant)
+        self._service_ranges = services
         if services is not None:
             self.core.guards.append(Allocation(self.core, services).admit)
         self._pending: list[Raw] = []
@@ -192,6 +196,7 @@ class ApiServer:
             if not self._is_prepared:
                 await self._first_namespaces()
                 await self._first_roles()
+                await self._own_service()
                 await self._load_definitions()
                 self._is_prepared = True
 
@@ -209,8 +214,16 @@ class ApiServer:
             if type and await self.store.find(type.key("", raw["metadata"]["name"])) is None:
                 await self._make(type, loads(dumps(raw)))
 
+    async def _own_service(self) -> None:
+        type = self.registry.find_kind(SERVICE)
+        if type is None or self._service_ranges is None:
+            return
+        raw = render_own_service(self._service_ranges)
+        if await self.store.find(type.key(raw["metadata"]["namespace"], raw["metadata"]["name"])) is None:
+            await self._make(type, raw)
+
     async def _make(self, type: Type, raw: Raw) -> None:
-        target = Target("", type.kind.group, type.kind.version, type.kind.plural)
+        target = Target("", type.kind.group, type.kind.version, type.kind.plural, namespace=namespace_of(raw))
         # What a server is born with is nobody's request: no hook sees it.
         await create(replace(self.core, hooks=[], guards=[]), type, Call("create", target, SYSTEM, body=raw))
 
