@@ -15,7 +15,7 @@ from windrow.client.client import Client
 from windrow.client.sockets import SocketTransport
 from windrow.formats.json import dumps
 from windrow.kube.kubeconfig import render_kubeconfig
-from windrow.kube.objects import Raw, dig
+from windrow.kube.objects import Raw, dig, uid_of
 from windrow.kube.refs import CLUSTER_ROLE, ROLE, SERVICE_ACCOUNT, Kind
 from windrow.kube.requests import JSON, Request
 
@@ -34,6 +34,7 @@ BUILT_IN = {
     },
 }
 DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
+DAEMON_SET = Kind("apps", "v1", "DaemonSet", "daemonsets")
 # Their definitions come with Prometheus' operator.
 FOREIGN = "monitoring.coreos.com/v1"
 
@@ -83,12 +84,15 @@ async def test_what_is_asked_for_is_what_the_server_stores(helm: Helm, api: Clie
     assert [one["name"] for one in theirs["volumes"]] == ["cloud-config", "tmp"]
 
 
-async def test_helm_installs_changes_and_removes_it(
-    helm: Helm, api: Client, cluster: Cluster, tmp_path: Path
-) -> None:
+@pytest.fixture
+def there(cluster: Cluster, tmp_path: Path) -> tuple[str, ...]:
+    """helm's arguments for the cluster and the namespace."""
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(render_kubeconfig(cluster.access(), "guest"))
-    there = ("--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE)
+    return ("--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE)
+
+
+async def test_helm_installs_changes_and_removes_it(helm: Helm, api: Client, there: tuple[str, ...]) -> None:
 
     said = helm.run("install", NAME, str(CHART), *there)
     assert "WARNING: the cluster has no name" in said
@@ -115,3 +119,89 @@ async def test_helm_installs_changes_and_removes_it(
         ROLE.ref(f"{NAME}-lease", NAMESPACE),
     ):
         assert await api.find(ref) is None
+
+
+# What matters of the original's objects (reference 02 §7.1): their names, and what cannot be changed in them.
+ORIGINAL_OBJECTS = """
+{{- $labels := printf "{app.kubernetes.io/name: %s, app.kubernetes.io/instance: %s}" .Chart.Name .Release.Name }}
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: harvester-cloud-provider}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: harvester-cloud-provider}
+rules: []
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: harvester-cloud-provider}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: harvester-cloud-provider}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: harvester-cloud-provider}
+spec:
+  selector: {matchLabels: {{ $labels }}}
+  template:
+    metadata: {labels: {{ $labels }}}
+    spec:
+      serviceAccountName: harvester-cloud-provider
+      hostNetwork: true
+      containers:
+        - name: harvester-cloud-provider
+          image: the/original
+          args: [--cloud-config=/etc/kubernetes/cloud-config]
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: kube-vip}
+spec:
+  selector:
+    matchLabels: {app.kubernetes.io/name: kube-vip, app.kubernetes.io/instance: {{ .Release.Name }}}
+  template:
+    metadata: {labels: {app.kubernetes.io/name: kube-vip, app.kubernetes.io/instance: {{ .Release.Name }}}}
+    spec:
+      containers: [{name: kube-vip, image: the/original}]
+"""
+
+
+async def test_it_takes_the_place_of_the_original_s_release_and_gives_it_back(
+    helm: Helm, api: Client, there: tuple[str, ...], tmp_path: Path
+) -> None:
+    original = tmp_path / NAME
+    (original / "templates").mkdir(parents=True)
+    (original / "Chart.yaml").write_text(f"{{apiVersion: v2, name: {NAME}, version: 0.2.15}}")
+    (original / "templates" / "all.yaml").write_text(ORIGINAL_OBJECTS)
+    helm.run("install", NAME, str(original), *there, "--set", "global.cattle.clusterName=demo")
+    uids = [await uid(api, name, kind) for name, kind in ((NAME, DEPLOYMENT), ("kube-vip", DAEMON_SET))]
+
+    helm.run("upgrade", NAME, str(CHART), *there, "--reset-then-reuse-values")
+    images, arguments = [await image(api)], (await container(api))["args"]
+    helm.run("rollback", NAME, "1", *there)
+    images.append(await image(api))
+
+    assert (
+        "--cluster-name=demo" in arguments
+    )  # as the guide says: the user's values stay, the original's image does not
+    assert images == ["windrow/harvester-cloud-provider:0.1.0", "the/original"]
+    # The very same objects: nothing was taken away in between.
+    assert uids == [
+        await uid(api, name, kind) for name, kind in ((NAME, DEPLOYMENT), ("kube-vip", DAEMON_SET))
+    ]
+    assert await api.find(ROLE.ref(f"{NAME}-lease", NAMESPACE)) is None
+    helm.run("uninstall", NAME, *there)
+
+
+async def uid(api: Client, name: str, kind: Kind) -> str:
+    return uid_of(await api.get(kind.ref(name, NAMESPACE)))
+
+
+async def container(api: Client) -> Raw:
+    deployment = await api.get(DEPLOYMENT.ref(NAME, NAMESPACE))
+    found: Raw = dig(deployment, "spec", "template", "spec", "containers", 0)
+    return found
+
+
+async def image(api: Client) -> str:
+    return str((await container(api))["image"])

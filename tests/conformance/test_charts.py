@@ -49,6 +49,7 @@ EVERYTHING: dict[str, Any] = {
     "kube-vip": {
         "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
         "config": {"address": "10.0.0.9"},
+        "env": {"cp_enable": "true"},
         "envValueFrom": {"bgp_routerid": {"fieldRef": {"fieldPath": "status.podIP"}}},
         "envFrom": [{"secretRef": {"name": "bgp"}}],
         "extraArgs": {"log": 4},
@@ -336,6 +337,10 @@ def test_kube_vip_is_left_out_on_request(helm: Helm) -> None:
     assert of_kind(helm.render({"kube-vip": {"enabled": False}}), "DaemonSet") == []
 
 
+def test_kube_vip_takes_no_port_where_nobody_asks(helm: Helm) -> None:
+    assert "ports" not in container_of(helm.render(), "DaemonSet", "kube-vip")
+
+
 def test_kube_vip_has_two_capabilities(helm: Helm) -> None:
     container = container_of(helm.render(), "DaemonSet", "kube-vip")
 
@@ -349,7 +354,7 @@ def test_kube_vip_takes_all_of_its_values(helm: Helm) -> None:
     pod = pod_of(objects, "DaemonSet", "kube-vip")
     container = container_of(objects, "DaemonSet", "kube-vip")
     env = {one["name"]: one.get("value") or one.get("valueFrom") for one in container["env"]}
-    assert (env["address"], env["lb_enable"], env["cp_namespace"]) == ("10.0.0.9", "true", NAMESPACE)
+    assert (env["vip_address"], env["lb_enable"], env["cp_namespace"]) == ("10.0.0.9", "true", NAMESPACE)
     assert env["bgp_routerid"] == {"fieldRef": {"fieldPath": "status.podIP"}}
     wanted = EVERYTHING["kube-vip"]
     for key in ("envFrom", "volumeMounts", "resources"):
