@@ -129,13 +129,13 @@ class Knowledge:
     # --- one service --------------------------------------------------------------------------------------------------
 
     def observe(self, ref: Ref, pause: Pause) -> Seen | None:
-        """All that the plan for this service needs; None when there is nobody to plan for, or nobody knows."""
+        """All that the plan for this service needs; None when there is nobody to plan for."""
         now = self._clock.now()
         service = self.find_service(ref)
         is_over = service is None
         if service is None:
             service = self._remembered.get(ref)
-            if service is None or not self.services.is_synced:
+            if service is None:
                 return None
         self._remember(ref, service)
         own = LOAD_BALANCER.ref(self._policy.name_for(service), self._policy.namespace)

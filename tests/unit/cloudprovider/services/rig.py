@@ -47,6 +47,7 @@ class Cable:
         self.refusal = None  # a Reply instead of any answer
         self.breaks = []  # (verb and resource, before or after): once each
         self.lag_s = 0.0  # of each event of a watch
+        self.lists_in_s = 0.0
         self.flows = asyncio.Event()
         self.flows.set()
 
@@ -55,6 +56,8 @@ class Cable:
         if self.is_cut:
             raise Unreachable(f"cannot reach {self._label}: connection refused")
         self._calls[f"{self._label} {words}"] += 1
+        if request.is_read and self.lists_in_s:
+            await asyncio.sleep(self.lists_in_s)
         if self.refusal is not None:
             return self.refusal
         if (words, "before") in self.breaks:

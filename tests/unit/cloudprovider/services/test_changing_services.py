@@ -3,6 +3,7 @@
 import pytest
 
 from windrow.cloudprovider import names
+from windrow.cloudprovider.services.balancer_names import balancer_name
 from windrow.emulator import kinds
 from windrow.kube.objects import annotations_of, labels_of, name_of, new_object, uid_of
 from windrow.kube.refs import SERVICE
@@ -28,7 +29,10 @@ def test_a_change_of_the_ipam_mode_is_refused_without_asking_harvester():
         refused = await world.complaints(), world.writes(), await world.address()
         await world.annotate(ipam="pool")
         await world.settle()
-        return *refused, world.writes(), await world.complaints()
+        afterwards = world.writes()
+        await world.annotate(ipam="dhcp")
+        await world.settle()
+        return *refused, afterwards, world.writes()
 
     complaints, writes, address, afterwards, again = tell(story)
     assert len(complaints) == 1
@@ -36,7 +40,7 @@ def test_a_change_of_the_ipam_mode_is_refused_without_asking_harvester():
     assert writes == {"guest POST events": 1}
     assert address == "10.1.0.10"
     assert afterwards == {}
-    assert again == complaints
+    assert again == {"guest PATCH events": 1}  # what was solved and comes back is news
 
 
 def test_a_change_of_the_network_is_refused_without_asking_harvester():
@@ -244,11 +248,15 @@ def test_a_primary_that_is_made_anew_gets_the_only_address_although_secondaries_
     assert tell(story) == ("10.1.0.10", "10.1.0.10")
 
 
-def test_a_service_that_went_while_harvester_was_away_leaves_no_load_balancer():
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_service_that_went_while_harvester_was_away_leaves_no_load_balancer(knows):
     async def story(world):
         await settled(world)
         world.host_cable.cut()
         await world.settle(1)
+        if not knows:
+            await world.restart()
+            await world.settle(1)
         await world.guest.patch(WEB, {"metadata": {"finalizers": None}})
         await world.delete()
         await world.settle(60)
@@ -280,12 +288,29 @@ def test_the_finalizer_comes_back_when_somebody_takes_it_from_a_living_service()
     assert tell(story) == (True, {"guest PATCH services": 1})
 
 
+def test_a_service_takes_its_name_when_somebody_elses_load_balancer_goes():
+    async def story(world):
+        await world.pool()
+        service = await world.serve()
+        name = balancer_name("demo", "default", "web", uid_of(service))
+        raw = new_object(
+            kinds.LOAD_BALANCER, name, "default", spec={"ipam": "pool", "workloadType": "cluster"}
+        )
+        await world.harvester.create(kinds.LOAD_BALANCER, raw)
+        world.start()
+        await world.settle()
+        before = await world.address()
+        await world.harvester.delete(kinds.LOAD_BALANCER.ref(name, "default"))
+        await world.settle()
+        return before, await world.address() is not None
+
+    assert tell(story) == (None, True)
+
+
 def test_a_load_balancer_of_somebody_else_is_neither_used_nor_deleted():
     async def story(world):
         await world.pool()
         service = await world.serve()
-        from windrow.cloudprovider.services.balancer_names import balancer_name
-
         name = balancer_name("demo", "default", "web", uid_of(service))
         raw = new_object(
             kinds.LOAD_BALANCER,

@@ -249,6 +249,18 @@ def test_a_service_that_is_deleted_before_its_address_came_leaks_nothing():
     assert tell(story) == (True, {}, {})
 
 
+def test_a_harvester_that_is_slow_to_list_is_waited_for_in_silence():
+    async def story(world):
+        await world.pool()
+        world.host_cable.lists_in_s = 20
+        world.start()
+        await world.serve()
+        await world.settle(30)
+        return await world.address(), await world.complaints()
+
+    assert tell(story) == ("10.1.0.10", [])
+
+
 def test_a_moment_without_harvester_is_no_news():
     async def story(world):
         await world.pool()
@@ -278,12 +290,14 @@ def test_a_server_that_says_no_for_ever_is_asked_less_and_less_and_told_of_once(
         world.start()
         await world.serve()
         await world.settle(3600)
-        return world.calls["host POST loadbalancers"], await world.complaints()
+        return world.calls, await world.complaints()
 
-    posts, complaints = tell(story)
+    calls, complaints = tell(story)
+    posts = calls["host POST loadbalancers"]
     assert 10 <= posts <= 20  # 5 s, 10 s, … 300 s
     assert len(complaints) == 1
     assert "not today" in complaints[0]
+    assert calls["guest POST events"] + calls["guest PATCH events"] == 2  # and again after 50 minutes
 
 
 def test_one_service_that_cannot_go_on_holds_up_no_other():

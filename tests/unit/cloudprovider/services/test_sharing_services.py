@@ -62,7 +62,8 @@ def test_a_primary_in_another_namespace_is_fine():
     assert sharing(service) == "front.web"
 
 
-def test_a_primary_with_a_long_name_can_be_shared():
+@pytest.mark.parametrize("deletes", [True, False])
+def test_a_primary_with_a_long_name_can_be_shared(deletes):
     async def story(world):
         await world.pool()
         world.start()
@@ -72,11 +73,11 @@ def test_a_primary_with_a_long_name_can_be_shared():
         await world.delete("w" * 60, "n" * 60)
         await world.settle()
         stays = not await world.is_gone("w" * 60, "n" * 60)
-        await world.delete("one")
+        await (world.delete("one") if deletes else world.annotate("one", primary=None))
         await world.settle()
-        return stays, await world.is_gone("w" * 60, "n" * 60), await world.held()
+        return stays, await world.is_gone("w" * 60, "n" * 60), list(await world.held())
 
-    assert tell(story) == (True, True, {})
+    assert tell(story) == (True, True, [] if deletes else ["10.1.0.11"])
 
 
 def test_the_same_number_on_another_protocol_is_no_collision():
