@@ -12,10 +12,24 @@ ALWAYS = {
     "provider-ids",
     "node-addresses",
     "zones",
+    "service-address",
+    "service-answers",
     "stopped-machine-started",
+    "service-after-stop",
     "pool-scaled-up",
+    "service-gone",
     "cluster-deleted",
     "nothing-left",
+}
+
+# With workers, and with servers that can be spared.
+WITH_LOSSES = ALWAYS | {
+    "lost-worker-replaced",
+    "service-survives-worker",
+    "lost-etcd-member-replaced",
+    "service-survives-server",
+    "etcd-members",
+    "pool-scaled-down",
 }
 
 
@@ -34,11 +48,12 @@ def names(report: dict[str, object]) -> set[str]:
     return {check["name"] for check in checks}
 
 
-def test_three_servers_and_two_workers_are_born_lose_machines_heal_and_leave_nothing(tmp_path: Path) -> None:
+def test_three_servers_and_two_workers_lose_machines_under_a_service_heal_and_leave_nothing(
+    tmp_path: Path,
+) -> None:
     report = report_of(tmp_path)
 
-    more = {"lost-worker-replaced", "lost-etcd-member-replaced", "etcd-members", "pool-scaled-down"}
-    assert names(report) == ALWAYS | more
+    assert names(report) == WITH_LOSSES
     assert report["timeline"]
     assert report["calls"]
 
@@ -56,8 +71,7 @@ def test_the_whole_demo_goes_through_a_docker_machine_plugin(tmp_path: Path) -> 
     driver = str(built) if built.is_file() else str(Path(WINDROW).with_name(DRIVER))
     report = report_of(tmp_path, "--machines", "plugin", "--driver", driver)
 
-    more = {"lost-worker-replaced", "lost-etcd-member-replaced", "etcd-members", "pool-scaled-down"}
-    assert names(report) == ALWAYS | more
+    assert names(report) == WITH_LOSSES
     timeline = report["timeline"]
     assert isinstance(timeline, list)
     assert any(

@@ -8,6 +8,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from windrow.assembly.service_acts import (
+    begin_service,
+    end_service,
+    service_is_back,
+    service_survives,
+    under_service,
+)
 from windrow.assembly.stage import Pool, Stage, by_machine
 from windrow.assembly.waiting import NotSeen, World, wait_for
 from windrow.clusters.kinds import CLUSTER
@@ -24,11 +31,11 @@ ZONE = "topology.kubernetes.io/zone"
 LAST_MEMBER = "replacement skipped: last etcd member"
 
 
-def plan_acts(pools: Sequence[Pool]) -> list[Act]:
-    """The acts that this topology allows, in the order in which they are played."""
+def plan_acts(pools: Sequence[Pool], *, keep: bool = False) -> list[Act]:
+    """The acts that this topology allows, in the order in which they are played. With `keep` the service stays."""
     members = sum(pool.quantity for pool in pools if pool.etcd)
     workers = next((pool for pool in pools if pool.only_works and pool.quantity), None)
-    acts: list[Act] = [facts_of_birth]
+    acts: list[Act] = [facts_of_birth, begin_service]
     if workers:
         acts.append(lambda stage: lose_worker(stage, workers))
     if members == 1:
@@ -41,6 +48,8 @@ def plan_acts(pools: Sequence[Pool]) -> list[Act]:
     acts.append(lambda stage: scale_up(stage, growing))
     if workers:
         acts.append(lambda stage: scale_down(stage, growing))
+    if not keep:
+        acts.append(end_service)
     return acts
 
 
@@ -102,13 +111,16 @@ def _all_or(fact: str, exceptions: Sequence[str]) -> str:
 
 
 async def lose_worker(stage: Stage, pool: Pool) -> None:
-    await _lose(stage, (await stage.machines(pool.name))[0], "lost-worker-replaced", "a worker")
+    machine, because = await under_service(stage, await stage.machines(pool.name))
+    await _lose(stage, machine, "lost-worker-replaced", "a worker", because, "service-survives-worker")
 
 
 async def lose_member(stage: Stage) -> None:
     """Lose a server that carries etcd; its member must be dropped and the new one must vote."""
     servers = [raw for raw in await stage.machines() if "etcd" in raw["spec"]["roles"]]
-    await _lose(stage, servers[0], "lost-etcd-member-replaced", "a server with an etcd member")
+    machine, because = await under_service(stage, servers)
+    what = "a server with an etcd member"
+    await _lose(stage, machine, "lost-etcd-member-replaced", what, because, "service-survives-server")
     machines = {uid_of(raw) for raw in await stage.machines() if "etcd" in raw["spec"]["roles"]}
     voters = {
         labels_of(node).get(NODE_MACHINE)
@@ -120,13 +132,17 @@ async def lose_member(stage: Stage) -> None:
     )
 
 
-async def _lose(stage: Stage, machine: Raw, check: str, what: str) -> None:
+async def _lose(stage: Stage, machine: Raw, check: str, what: str, because: str, survives: str) -> None:
     name = name_of(machine)
     before = {name_of(raw) for raw in await stage.machines()}
     vm = await stage.vm_of(machine)
+    if because:
+        stage.report.note(f"{name} is chosen: {because}")
     stage.report.note(f"{name}: {what}'s VM is deleted on Harvester, behind the manager's back")
     await stage.harvester.delete(VM.ref(name, vm["metadata"]["namespace"]), "Foreground")
+    await service_survives(stage, name, vm["metadata"]["namespace"], survives)
     after = await stage.settled(without=name)
+    await service_is_back(stage)
     new = sorted({name_of(raw) for raw in after} - before)
     stage.report.note(f"{', '.join(new)} took its place")
     stage.report.check(
@@ -181,6 +197,7 @@ async def _stop(stage: Stage, machine: Raw) -> None:
     same = uid_of(await stage.vm_of(machine)) == uid_of(vm)
     stage.report.note(f"{name} runs again")
     stage.report.check("stopped-machine-started", same, f"{name} was started again; it is the same VM")
+    await service_is_back(stage, "service-after-stop")
 
 
 async def _said(stage: Stage, words: str) -> str:

@@ -26,6 +26,7 @@ from windrow.assembly.manifests import read_documents, shipped
 from windrow.assembly.network import Sockets
 from windrow.assembly.options import DemoOptions, Out
 from windrow.assembly.report import Moment, Report, folded
+from windrow.assembly.service_acts import address_of, find_service
 from windrow.assembly.stage import Stage
 from windrow.assembly.stock import Stock, credential_secrets, read_stock
 from windrow.assembly.waiting import NotSeen, wait_for
@@ -107,7 +108,7 @@ async def _run(options: DemoOptions, out: Out, documents: list[Raw], state: Path
         async with asyncio.TaskGroup() as group:
             views = [group.create_task(_show(demo)), group.create_task(_tell_events(demo))]
             try:
-                await _play(demo, documents)
+                await _play(demo, documents, keep=options.keep)
                 if not options.keep:
                     await _delete(demo, documents, before)
             finally:
@@ -169,13 +170,13 @@ async def _introduce(demo: Demo, stock: Stock) -> None:
     demo.report.note(f"the cluster manager answers at {demo.managed.access.server}")
 
 
-async def _play(demo: Demo, documents: list[Raw]) -> None:
+async def _play(demo: Demo, documents: list[Raw], *, keep: bool) -> None:
     await _apply(demo, documents)
     for cluster in _clusters(documents):
         stage = demo.stage(cluster)
         if not await _is_born(stage):
             continue
-        for act in plan_acts(await stage.pools()):
+        for act in plan_acts(await stage.pools(), keep=keep):
             await play(stage, act)
 
 
@@ -275,6 +276,9 @@ async def _stay(demo: Demo, documents: list[Raw]) -> None:
         stage = demo.stage(cluster)
         write_private(path, await stage.guest_kubeconfig())
         out.say(f"  kubectl --kubeconfig {path} get nodes -o wide")
+        if (service := await find_service(stage)) is not None:
+            proxy = demo.emulated.access.proxy_url
+            out.say(f"  curl --proxy {proxy} http://{address_of(service)}/")
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:

@@ -1,8 +1,9 @@
-"""The way into the rack for programs outside this process: one HTTP CONNECT proxy on loopback.
+"""The way into the rack for programs outside this process: one HTTP proxy on loopback, CONNECT and plain.
 
 A tunnel to an address that somebody in the rack answers at ends in a listener that is started for that door on
 demand. Tunnels to real ports of this machine are allowed one by one. Everything else is refused with 502 and the
-reason. When a door closes (its machine lost power), its listener and tunnels break at once.
+reason. When a door closes (its machine lost power), its listener and tunnels break at once. A request for an `http://`
+address is passed on as it is, one for each connection, so that `curl --proxy` reaches plain services.
 """
 
 from __future__ import annotations
@@ -31,19 +32,32 @@ class BadConnect(ValueError):
         self.status = status
 
 
-def read_connect(head: bytes) -> Place:
-    """Host and port of a CONNECT request's head. Raises BadConnect."""
-    line = head.split(b"\r\n", 1)[0].decode("latin-1")
-    parts = line.split()
+def read_head(head: bytes) -> tuple[Place, bytes]:
+    """Where a request is to go, and what of its head is passed on: nothing of a CONNECT. Raises BadConnect."""
+    line, _, fields = head.partition(b"\r\n")
+    parts = line.decode("latin-1").split()
     if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
-        raise BadConnect(400, f"wanted an HTTP/1.1 request, found {line[:80]!r}")
-    method, target, _ = parts
-    if method != "CONNECT":
-        text = f"this proxy leads into the simulated rack and serves CONNECT only, found {method}"
-        raise BadConnect(405, f"{text}; use it as an HTTPS proxy, for example as proxy-url of a kubeconfig")
+        raise BadConnect(400, f"wanted an HTTP/1.1 request, found {line.decode('latin-1')[:80]!r}")
+    method, target, version = parts
+    if method == "CONNECT":
+        return _place(target), b""
+    if not target.startswith("http://"):
+        text = f"this proxy leads into the simulated rack, found {method} for itself"
+        raise BadConnect(405, f"{text}; use it as a proxy, for example as proxy-url of a kubeconfig")
+    host, _, path = target.removeprefix("http://").partition("/")
+    kept = [one for one in fields.split(b"\r\n") if not one.lower().startswith(_HOP)]
+    first = f"{method} /{path} {version}".encode("latin-1")
+    has_port = ":" in host.rpartition("]")[2]
+    return _place(host if has_port else f"{host}:80"), b"\r\n".join([first, b"Connection: close", *kept])
+
+
+_HOP = (b"connection:", b"proxy-connection:", b"keep-alive:")
+
+
+def _place(target: str) -> Place:
     host, _, port = target.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise BadConnect(400, f"wanted CONNECT host:port, found {target[:80]!r}")
+        raise BadConnect(400, f"wanted host:port, found {target[:80]!r}")
     return host.strip("[]"), int(port)
 
 
@@ -108,7 +122,7 @@ class Proxy:
         try:
             async with asyncio.timeout(HEAD_WITHIN_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-            place = read_connect(head)
+            place, passed_on = read_head(head)
             inner_reader, inner_writer = await self._open(place)
         except asyncio.LimitOverrunError:
             await _answer(writer, 431, "the request's head is too long")
@@ -119,7 +133,10 @@ class Proxy:
         writers = {writer, inner_writer}
         self._tunnels.setdefault(place, set()).update(writers)
         try:
-            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            if passed_on:
+                inner_writer.write(passed_on)
+            else:
+                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             await writer.drain()
             async with asyncio.TaskGroup() as pipes:
                 pipes.create_task(_pipe(reader, inner_writer))

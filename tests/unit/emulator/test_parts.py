@@ -13,7 +13,7 @@ from windrow.assembly.clock import LoopClock, run_story
 from windrow.emulator.controller import Controller
 from windrow.emulator.delays import Delays, Pace
 from windrow.emulator.key_pairs import NotPublicKey, fingerprint
-from windrow.emulator.proxy import BadConnect, read_connect
+from windrow.emulator.proxy import BadConnect, read_head
 from windrow.emulator.stock import NOBODYS_KEY, Image, Lans, Network, render_stock
 from windrow.emulator.vms.cloud_init import read_cloud_init, secrets_of
 from windrow.emulator.vms.readings import claims_of, networks_of, root_claim_of
@@ -131,13 +131,31 @@ def test_each_vlan_has_a_range_of_its_own_and_keeps_it():
     ],
 )
 def test_connect_names_a_place(head, place):
-    assert read_connect(head) == place
+    assert read_head(head) == (place, b"")
+
+
+@pytest.mark.parametrize(
+    ("target", "place", "path"),
+    [
+        (b"http://192.168.50.20/", ("192.168.50.20", 80), b"/"),
+        (b"http://192.168.50.20:8080/a/b?c=d", ("192.168.50.20", 8080), b"/a/b?c=d"),
+        (b"http://[fd00::1]", ("fd00::1", 80), b"/"),
+        (b"http://[fd00::1]:81/", ("fd00::1", 81), b"/"),
+    ],
+)
+def test_a_plain_request_is_passed_on_for_one_answer(target, place, path):
+    head = b"GET " + target + b" HTTP/1.1\r\nHost: x\r\nProxy-Connection: keep-alive\r\n\r\n"
+
+    assert read_head(head) == (
+        place,
+        b"GET " + path + b" HTTP/1.1\r\nConnection: close\r\nHost: x\r\n\r\n",
+    )
 
 
 @pytest.mark.parametrize(
     ("head", "status"),
     [
-        (b"GET http://x/ HTTP/1.1\r\n\r\n", 405),
+        (b"GET / HTTP/1.1\r\n\r\n", 405),
         (b"CONNECT x HTTP/1.1\r\n\r\n", 400),
         (b"CONNECT x:0 HTTP/1.1\r\n\r\n", 400),
         (b"CONNECT x:65536 HTTP/1.1\r\n\r\n", 400),
@@ -148,7 +166,7 @@ def test_connect_names_a_place(head, place):
 )
 def test_anything_else_is_refused(head, status):
     with pytest.raises(BadConnect) as refusal:
-        read_connect(head)
+        read_head(head)
     assert refusal.value.status == status
 
 
