@@ -53,10 +53,13 @@ def test_every_page_is_found_from_the_table_of_contents():
 
 
 def test_the_demo_s_checks_are_listed_by_the_names_they_have():
-    sources = [ROOT / "src" / "windrow" / "assembly" / name for name in ("acts.py", "demo.py")]
+    sources = [
+        ROOT / "src" / "windrow" / "assembly" / name for name in ("acts.py", "demo.py", "service_acts.py")
+    ]
     text = "\n".join(source.read_text() for source in sources)
     used = set(re.findall(r'check\(\s*"([a-z-]+)"', text))
-    used |= set(re.findall(r'_(?:lose|scale)\([^\n]*?"([a-z]+-[a-z-]+)"', text))
+    calls = re.findall(r"(?:_lose|_scale|service_is_back)\(([^\n]*)", text)
+    used |= {name for call in calls for name in re.findall(r'"([a-z]+-[a-z-]+)"', call)}
     listed = set(
         re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "docs" / "reference" / "demo.md").read_text(), re.M)
     )
