@@ -1,0 +1,135 @@
+"""The orphan sweep of the whole program, against the emulated load balancer controller: what was lost is found again.
+
+How a load balancer loses its service: another cloud controller acknowledges the deletion while ours is away, as
+`kube-vip-cloud-provider` does (harvester/docs PR #1110), or somebody takes the finalizer off by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from windrow.assembly.clock import run_story
+from windrow.emulator import kinds
+from windrow.kube.objects import annotations_of, dig, name_of, new_object
+from windrow.kube.refs import SERVICE
+
+from .service_rig import Room, a_room
+
+HOUR = 3600
+MARK = "windrow.io/guest-uid"
+# Nobody else is there; the renewals of a Lease are most of what happens in an hour.
+ALONE = "--leader-elect=false"
+
+
+def tell(story: Callable[[Room], Awaitable[Any]]) -> Any:
+    async def whole() -> Any:
+        async with a_room(1) as room:
+            await room.make_pool("10.1.0.10")
+            own = new_object(SERVICE, "kubernetes", "default", spec={"ports": [{"port": 443}]})
+            if await room.guest.find(SERVICE.ref("kubernetes", "default")) is None:
+                await room.guest.create(SERVICE, own)
+            return await story(room)
+
+    return run_story(whole())
+
+
+async def lose_service(room: Room, name: str = "web") -> None:
+    """Nobody is there, and somebody lets the service go."""
+    ref = SERVICE.ref(name, "default")
+    await room.guest.delete(ref)
+    await room.guest.patch(ref, {"metadata": {"finalizers": None}})
+
+
+async def an_orphan(room: Room, *flags: str) -> str:
+    """A load balancer with the only address of the pool, whose service went while nobody was there."""
+    pod = room.start(ALONE, *flags)
+    await room.serve()
+    await room.served()
+    await asyncio.sleep(30)
+    await room.stop(pod)
+    await lose_service(room)
+    (found,) = await room.balancers()
+    return name_of(found)
+
+
+def orphans_told(room: Room) -> list[str]:
+    return [line for line in room.said if line.startswith("orphan ")]
+
+
+def test_an_orphan_is_told_and_kept_unless_somebody_wants_it_deleted() -> None:
+    async def story(room: Room) -> tuple[str, list[str], list[str]]:
+        name = await an_orphan(room)
+        room.start(ALONE)
+        await asyncio.sleep(3 * HOUR)
+        return name, orphans_told(room), [name_of(raw) for raw in await room.balancers()]
+
+    name, told, left = tell(story)
+
+    assert len(told) == 1
+    assert f"orphan default/{name} (10.1.0.10): service default/web does not exist any more" in told[0]
+    assert left == [name]
+
+
+def test_a_deleted_orphan_gives_its_address_back_to_the_pool() -> None:
+    async def story(room: Room) -> tuple[str, list[str], str]:
+        await an_orphan(room)
+        room.start(ALONE, "--orphan-sweep=delete")
+        await asyncio.sleep(60)
+        await room.serve("other")
+        await asyncio.sleep(600)
+        waiting = await room.address("other")
+        address = await room.served("other", within_s=2 * HOUR)
+        balancers = await room.balancers()
+        return waiting, [dig(raw, "metadata", "labels", default={}) for raw in balancers], address
+
+    waiting, labels, address = tell(story)
+
+    assert (waiting, address) == ("", "10.1.0.10")
+    assert [one["cloudprovider.harvesterhci.io/serviceName"] for one in labels] == ["other"]
+
+
+def test_load_balancers_of_the_go_program_are_told_and_left_to_a_person() -> None:
+    async def story(room: Room) -> tuple[list[str], int]:
+        name = await an_orphan(room)
+        ref = kinds.LOAD_BALANCER.ref(name, "default")
+        found = await room.at_host.get(ref)
+        assert annotations_of(found)[MARK]
+        await room.at_host.patch(ref, {"metadata": {"annotations": {MARK: None}}})
+        room.start(ALONE, "--orphan-sweep=delete")
+        await asyncio.sleep(3 * HOUR)
+        return orphans_told(room), len(await room.balancers())
+
+    told, left = tell(story)
+
+    assert "it is left alone, because it has no mark" in told[0]
+    assert (len(told), left) == (1, 1)
+
+
+def test_the_credential_of_another_guest_of_the_same_name_costs_nobody_an_address() -> None:
+    """The guest behind the credential has the same name, and none of our services."""
+
+    async def story(room: Room) -> tuple[list[str], list[str]]:
+        pod = room.start(ALONE, "--orphan-sweep=delete")
+        await room.serve()
+        await room.served()
+        await asyncio.sleep(30)
+        await room.stop(pod)
+        await lose_service(room)
+        await room.guest.delete(SERVICE.ref("kubernetes", "default"))
+        other = new_object(SERVICE, "kubernetes", "default", spec={"ports": [{"port": 443}]})
+        await room.guest.create(SERVICE, other)
+        room.start(ALONE, "--orphan-sweep=delete")
+        await asyncio.sleep(60)
+        # A service of the same name there, which must not take over what is not its own either.
+        await room.serve()
+        await asyncio.sleep(3 * HOUR)
+        return orphans_told(room), [
+            dig(raw, "status", "allocatedAddress", "ip") for raw in await room.balancers()
+        ]
+
+    told, addresses = tell(story)
+
+    assert "the mark of another guest cluster of this name" in told[0]
+    assert "10.1.0.10" in addresses
