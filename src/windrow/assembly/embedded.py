@@ -19,6 +19,7 @@ from windrow.apiserver.store import Store
 from windrow.apiserver.stores.memory import MemoryStore
 from windrow.assembly.authority import kept_authority, write_private
 from windrow.assembly.console import offer_consoles
+from windrow.assembly.guest_process import GuestProcess
 from windrow.assembly.machinery import (
     Machinery,
     PluginHost,
@@ -83,21 +84,40 @@ async def fill_shelves(harvester: Harvester, stock: Stock) -> None:
 
 @asynccontextmanager
 async def embedded_harvester(
-    state: Path, stock: Stock, clock: Clock, chance: Chance, *, speed: float = 1.0, port: int = 0
+    state: Path,
+    stock: Stock,
+    clock: Clock,
+    chance: Chance,
+    *,
+    speed: float = 1.0,
+    port: int = 0,
+    cloud_provider: GuestProcess | None = None,
 ) -> AsyncIterator[Emulated]:
-    """An embedded Harvester with `stock` on its shelves, its kubeconfig in `state`. Raises DirectoryInUse."""
+    """An embedded Harvester with `stock` on its shelves, its kubeconfig in `state`. Raises DirectoryInUse.
+
+    Its guests run `cloud_provider` where one is given, else ours in this process.
+    """
     with tenure(state, "harvester", "emulator"):
-        async with _harvester(state, stock, clock, chance, speed, port) as emulated:
+        async with _harvester(state, stock, clock, chance, speed, port, cloud_provider) as emulated:
             yield emulated
 
 
 @asynccontextmanager
 async def _harvester(
-    state: Path, stock: Stock, clock: Clock, chance: Chance, speed: float, port: int
+    state: Path,
+    stock: Stock,
+    clock: Clock,
+    chance: Chance,
+    speed: float,
+    port: int,
+    cloud_provider: GuestProcess | None,
 ) -> AsyncIterator[Emulated]:
-    harvester = Harvester(clock, chance, speed=speed, machine_factory=machine_factory(guest_programs()))
+    factory = machine_factory(guest_programs(cloud_provider))
+    harvester = Harvester(clock, chance, speed=speed, machine_factory=factory)
     offer_consoles(harvester)
     async with running(harvester.run), serve(harvester, port=port) as served:
+        if cloud_provider is not None:
+            cloud_provider.proxy_url = served.proxy_url
         await fill_shelves(harvester, stock)
         path = state / HARVESTER_FILE
         write_private(path, served.kubeconfig)

@@ -19,13 +19,16 @@ Raw = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class EmulateOptions:
     """`state` is the directory for the kubeconfig and the store, `stock` the objects whose images, networks and
-    credentials shall exist, `speed` divides every stated delay, `port` 0 lets the system choose."""
+    credentials shall exist, `speed` divides every stated delay, `port` 0 lets the system choose. `cloud_provider` is
+    the program that guests start as a process in the place of ours, with `env`."""
 
     state: Path
     stock: tuple[dict[str, Any], ...] = ()
     speed: float = 1.0
     port: int = 0
     plain: bool = False
+    cloud_provider: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,29 +1,46 @@
-"""What the simulated guests run: our own programs, in this process, reaching the rack as their node would."""
+"""What the simulated guests run: our own programs, reaching the rack as their node would.
+
+They run in this process, or each as a process of its own: then it may be any program that takes the same flags, such
+as the Go one. The chart's values decide the argv either way, and the cloud config is the node's file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from windrow.assembly.network import through_rack
+from windrow.client.transport import Transport
 from windrow.cloudprovider import program as cloud_provider
 from windrow.emulator.guests.hardware import Program, Surroundings
-from windrow.kube.kubeconfig import ReadFile
+from windrow.kube.kubeconfig import Access, BadKubeconfig, ReadFile
 
 CLOUD_PROVIDER = "harvester-cloud-provider"
 
 
-def guest_programs() -> Mapping[str, Program]:
-    """Programs by the name under which charts start them."""
-    return {CLOUD_PROVIDER: _run_cloud_provider}
+def guest_programs(cloud_provider: Program | None = None) -> Mapping[str, Program]:
+    """Programs by the name under which charts start them; ours in this process where no other is given."""
+    return {CLOUD_PROVIDER: cloud_provider or _run_cloud_provider}
 
 
 async def _run_cloud_provider(around: Surroundings) -> int:
     read_file = _reader(around)
+    dial = through_rack(around.rack, around.clock, read_file)
+
+    def dial_from_guest(access: Access) -> Transport:
+        if access.exec:
+            # It would run here, on the computer of whoever tries things out.
+            raise BadKubeconfig(
+                f"the kubeconfig for {access.server} wants the program {access.exec.command!r}, and simulated "
+                "guests have no programs of this computer",
+                "put a token or a client certificate into it",
+            )
+        return dial(access)
+
     return await cloud_provider.run(
         around.argv,
         around.env,
         read_file,
-        through_rack(around.rack, around.clock, read_file),
+        dial_from_guest,
         around.clock,
         around.chance,
         around.out,

@@ -69,6 +69,22 @@ _PROGRAMS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"#!")
 _ARCHIVES = (b"\x1f\x8b", b"PK\x03\x04")
 
 
+CLOUD_PROVIDER = "harvester-cloud-provider"
+
+
+def find_cloud_provider(given: str | None, edge: Edge) -> Path | None:
+    """The program that guests shall run as their cloud provider; None for ours, in this process."""
+    if given is None:
+        return None
+    path = edge.cwd / given
+    cure = f"Name the file {CLOUD_PROVIDER} itself."
+    if not given or not path.is_file():
+        raise Complaint(f"--cloud-provider: there is no file {given!r}.", cure, exits.USAGE)
+    if not os.access(path, os.X_OK):
+        raise Complaint(f"{given} may not be executed.", f"Make it executable: chmod +x {given}", exits.USAGE)
+    return path
+
+
 def _insist_on_program(path: Path, said: str) -> Path:
     """Complain unless the file may be a program; whether it is a driver shows when it is asked."""
     fault, cure = _find_fault(path, said)

@@ -18,7 +18,7 @@ from pathlib import Path
 from windrow.cli import exits, options
 from windrow.cli.complaints import Complaint
 from windrow.cli.edge import Edge
-from windrow.cli.places import insist_on_directory
+from windrow.cli.places import find_cloud_provider, insist_on_directory
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +37,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plain", action="store_true", help="plain lines, also at a terminal")
     parser.add_argument(
         "--kubeconfig", metavar="FILE", help="for console: the emulator's (default: DIR/harvester.yaml)"
+    )
+    parser.add_argument(
+        "--cloud-provider",
+        metavar="FILE",
+        help="a program that guests shall run as their harvester-cloud-provider, in place of ours",
     )
     options.add_speed(parser, 1.0)
 
@@ -68,6 +73,8 @@ def _emulate(given: argparse.Namespace, edge: Edge) -> int:
         speed=given.speed,
         port=given.port,
         plain=given.plain or not edge.terminal,
+        cloud_provider=find_cloud_provider(given.cloud_provider, edge),
+        env=edge.env,
     )
     return run_service(emulate.run(wanted, PlainOut(edge)))
 

@@ -1,0 +1,44 @@
+"""`windrow emulate --cloud-provider FILE`: the guests' cloud provider as processes that reach the rack by its proxy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.e2e.processes import ROOT, SPEED, Shell
+from tests.e2e.test_cloud_provider_process import PROGRAM
+
+from windrow.formats.json import loads
+
+MANIFEST = str(ROOT / "src" / "windrow" / "assembly" / "manifests" / "three-and-two.yaml")
+
+
+def test_the_process_initialises_the_nodes_of_a_cluster(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    stocked = ("rack/harvester.yaml", "rack/credentials.yaml")
+    emulate = (
+        "emulate",
+        "--state",
+        "rack",
+        "--stock",
+        MANIFEST,
+        "--speed",
+        SPEED,
+        "--cloud-provider",
+        PROGRAM,
+    )
+    with (
+        shell.process(*emulate, until=stocked),
+        shell.process("serve", "--state", "manager", until=["manager/manager.yaml"]),
+    ):
+        manager = ("--kubeconfig", "manager/manager.yaml")
+        shell.windrow("apply", *manager, "rack/credentials.yaml", MANIFEST, "--timeout", "120s", within=150)
+        machines = loads(shell.windrow("machine", "list", *manager, "-o", "json").encode())
+        consoles = [
+            shell.windrow("emulate", "console", f"default/{one['metadata']['name']}", "--state", "rack")
+            for one in machines["items"]
+        ]
+
+    assert len(consoles) == 5
+    leaders = [text for text in consoles if "harvester-cloud-provider: " in text and "leading; VMs" in text]
+    assert leaders, consoles
+    assert "SetProviderId" in leaders[0]
