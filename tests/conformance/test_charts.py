@@ -70,6 +70,7 @@ SHAPES: dict[str, Mapping[str, Any]] = {
     "everything": EVERYTHING,
     "arguments": {"extraArgs": ["--v=5", "--management-network=default/vlan-100"]},
     "without kube-vip": {"kube-vip": {"enabled": False}},
+    "keys taken out": {"cloudConfig": None, "global": {"cattle": None}, "kube-vip": {"env": None}},
     "other names": {"nameOverride": "ccm", "fullnameOverride": "my-ccm"},
 }
 

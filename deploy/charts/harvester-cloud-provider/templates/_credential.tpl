@@ -1,7 +1,12 @@
+{{/* The Secret with the credential, "" for none. */}}
+{{- define "provider.secretName" -}}
+{{- (.Values.cloudConfig | default dict).secretName | default "" -}}
+{{- end -}}
+
 {{/* The node's file with the credential; "" where a Secret has it. Says what is wrong with the values. */}}
 {{- define "provider.credentialPath" -}}
-{{- if not .Values.cloudConfig.secretName -}}
-{{- $path := .Values.cloudConfigPath | default .Values.cloudConfig.hostPath -}}
+{{- if not (include "provider.secretName" .) -}}
+{{- $path := .Values.cloudConfigPath | default (.Values.cloudConfig | default dict).hostPath -}}
 {{- if not $path -}}
 {{- fail "the cloud provider has no credential for Harvester: cloudConfig.secretName, cloudConfigPath and cloudConfig.hostPath are all empty; set one of them" -}}
 {{- end -}}
@@ -21,7 +26,7 @@ enough; with a Secret nobody has to be root.
 */}}
 {{- define "provider.podSecurity" -}}
 {{- $set := dict "seccompProfile" (dict "type" "RuntimeDefault") -}}
-{{- if .Values.cloudConfig.secretName -}}
+{{- if include "provider.secretName" . -}}
 {{- $set = merge $set (dict "runAsNonRoot" true "runAsUser" 65532 "runAsGroup" 65532 "fsGroup" 65532) -}}
 {{- else -}}
 {{- $set = merge $set (dict "runAsUser" 0 "runAsGroup" 0) -}}

@@ -29,7 +29,11 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
+{{- define "provider.clusterName" -}}
+{{- ((.Values.global | default dict).cattle | default dict).clusterName | default "" -}}
+{{- end -}}
+
 {{- define "provider.image" -}}
-{{- with .Values.global.cattle.systemDefaultRegistry }}{{ trimSuffix "/" . }}/{{ end -}}
+{{- with ((.Values.global | default dict).cattle | default dict).systemDefaultRegistry }}{{ trimSuffix "/" . }}/{{ end -}}
 {{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
 {{- end -}}
