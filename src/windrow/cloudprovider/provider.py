@@ -1,7 +1,7 @@
 """The work of the leader: watches of nodes, VMs and instances, one queue of nodes, one network map; beside them the
 services and the sweep.
 
-What it asks of the guest (its chart grants this, and no more): nodes get, list, watch, patch, delete; nodes/status
+What it asks of the guest (its chart grants this, and no more): nodes list, watch, patch, delete; nodes/status
 patch; events create, patch; configmaps get, create, update. Of Harvester, in one namespace: virtualmachines and
 virtualmachineinstances list, watch; guestosinfo get. The services and the sweep tell theirs.
 """
