@@ -104,6 +104,7 @@ class Cable:
     def break_watches(self):
         for scope in tuple(self._streams):
             scope.reschedule(asyncio.get_running_loop().time())
+        self._streams.clear()
 
     def refuse(self, reply):
         self.refusal = reply
@@ -181,6 +182,7 @@ class World:
             self.lines.append,
             self.measures,
         )
+        self.provider = provider
         self._provider = self.tasks.create_task(provider.run())
         return provider
 

@@ -1,0 +1,106 @@
+"""Who shares whose address: pure rules."""
+
+from dataclasses import replace
+
+import pytest
+
+from windrow.cloudprovider import names
+from windrow.cloudprovider.services.service_readings import Service
+from windrow.cloudprovider.services.sharing import Sharers, find_collision, primary_of, users_of
+from windrow.kube.refs import SERVICE
+
+MINE = (names.FINALIZER,)
+WEB = Service(
+    "default", "web", "uid-web", created="1", is_balanced=True, finalizers=MINE, ports=(("TCP", 80),)
+)
+
+
+def a_secondary(name, created, port=81, *, shares=False, **rest):
+    return Service(
+        "default",
+        name,
+        f"uid-{name}",
+        created=created,
+        is_balanced=True,
+        finalizers=MINE if shares else (),
+        ports=(("TCP", port),),
+        primary="web",
+        sharing="default.web" if shares else None,
+        **rest,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("web", ("default", "web")),
+        ("other/web", ("other", "web")),
+        ("/web", None),
+        ("web/", None),
+        ("a/b/c", None),
+        ("/", None),
+    ],
+)
+def test_a_primary_is_named_with_or_without_its_namespace(text, named):
+    assert primary_of(replace(WEB, primary=text)) == named
+
+
+@pytest.mark.parametrize(
+    ("other", "has_the_port"),
+    [
+        (a_secondary("elder", "1", shares=True), True),
+        (a_secondary("younger", "3", shares=True), True),
+        (a_secondary("elder", "1"), True),
+        (a_secondary("younger", "3"), False),
+        (a_secondary("a", "2"), True),  # of the same second; the name decides
+        (a_secondary("z", "2"), False),
+        (a_secondary("elder", "1", port=82, shares=True), False),
+        (a_secondary("elder", "1", shares=True, is_deleting=True), False),
+        (replace(a_secondary("elder", "1", shares=True), is_balanced=False), False),
+        (replace(a_secondary("elder", "1", shares=True), ports=(("UDP", 81),)), False),
+    ],
+)
+def test_of_two_who_want_a_port_one_has_it(other, has_the_port):
+    one = a_secondary("one", "2")
+
+    assert bool(find_collision(one, WEB, [one, other])) == has_the_port
+
+
+def test_who_has_the_port_never_loses_it_to_who_wants_it():
+    one = a_secondary("one", "2", shares=True)
+
+    assert find_collision(one, WEB, [one, a_secondary("elder", "1")]) == ""
+    assert find_collision(a_secondary("one", "2", port=80), WEB, []) != ""  # but never against the primary
+
+
+@pytest.mark.parametrize(
+    ("one", "uses"),
+    [
+        (a_secondary("one", "2", shares=True), True),
+        (a_secondary("one", "2", shares=True, is_deleting=True), True),
+        (replace(a_secondary("one", "2", shares=True), finalizers=(), is_deleting=True), False),
+        # The Go program leaves the label on a service that is no load balancer any more.
+        (replace(a_secondary("one", "2", shares=True), finalizers=(), is_balanced=False), False),
+        (a_secondary("one", "2"), False),
+    ],
+)
+def test_an_address_is_used_by_whoever_shows_it(one, uses):
+    assert users_of(WEB, [WEB, one]) == ((one,) if uses else ())
+
+
+def test_sharers_are_known_by_label_and_by_wish_until_they_have_neither():
+    sharers = Sharers()
+    wants, has = a_secondary("one", "2"), replace(a_secondary("one", "2", shares=True), primary="")
+    found = []
+    for before, after in [(None, wants), (wants, has), (has, replace(has, sharing=None))]:
+        sharers.take(before, after)
+        found.append(sharers.of("default", "web"))
+
+    assert found == [(SERVICE.ref("one", "default"),)] * 2 + [()]
+
+
+def test_who_moves_to_another_primary_counts_at_both_meanwhile():
+    sharers = Sharers()
+    sharers.take(None, replace(a_secondary("one", "2", shares=True), primary="other"))
+
+    assert sharers.of("default", "web") == sharers.of("default", "other") == (SERVICE.ref("one", "default"),)
