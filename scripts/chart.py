@@ -2,7 +2,8 @@
 
 python scripts/chart.py                      write the archive into dist/ and the K3s manifest into deploy/manifests/
 python scripts/chart.py --check              exit 1 when the manifest does not hold the chart as it is now
-python scripts/chart.py --cluster-name NAME  print the K3s manifest for one cluster; more: --image, --set KEY=VALUE
+python scripts/chart.py --cluster-name NAME  print the manifest for one cluster; more: --distribution rke2,
+                                             --image REPOSITORY:TAG, --set KEY=VALUE
 """
 
 from __future__ import annotations
@@ -24,8 +25,14 @@ NAME = "harvester-cloud-provider"
 CHART = ROOT / "deploy" / "charts" / NAME
 MANIFEST = ROOT / "deploy" / "manifests" / f"{NAME}-k3s.yaml"
 NAMESPACE = "kube-system"
-# Where Rancher and Windrow put the credential on the machines of a K3s cluster.
-CREDENTIAL = "/var/lib/rancher/k3s/etc/config-files/cloud-provider-config"
+DISTRIBUTIONS = ("k3s", "rke2")
+
+
+def credential(distribution: str = "k3s") -> str:
+    """Where Rancher and Windrow put the credential on a cluster's machines."""
+    return f"/var/lib/rancher/{distribution}/etc/config-files/cloud-provider-config"
+
+
 HEAD = """\
 # Installs Windrow's cloud provider on K3s. Made by `make chart`, which packs deploy/charts into `chartContent`: nothing
 # is downloaded but two images, and those may lie on the machines already.
@@ -79,8 +86,10 @@ def render_manifest(archive: bytes, values: Values) -> str:
     return HEAD + dump(raw)
 
 
-def k3s_values(cluster: str = "", image: str = "", settings: Sequence[str] = ()) -> dict[str, Any]:
-    values: dict[str, Any] = {"cloudConfigPath": CREDENTIAL}
+def manifest_values(
+    cluster: str = "", image: str = "", settings: Sequence[str] = (), distribution: str = "k3s"
+) -> dict[str, Any]:
+    values: dict[str, Any] = {"cloudConfigPath": credential(distribution)}
     if cluster:
         values["global"] = {"cattle": {"clusterName": cluster}}
     if image:
@@ -117,25 +126,26 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--cluster-name", default="", metavar="NAME")
+    parser.add_argument("--distribution", default="k3s", choices=DISTRIBUTIONS)
     parser.add_argument("--image", default="", metavar="REPOSITORY[:TAG]")
     parser.add_argument("--set", default=[], action="append", metavar="KEY=VALUE", dest="settings")
     given = parser.parse_args(argv)
     if given.check:
-        if MANIFEST.exists() and is_current(MANIFEST.read_text(), k3s_values()):
+        if MANIFEST.exists() and is_current(MANIFEST.read_text(), manifest_values()):
             return 0
         print(f"{MANIFEST.relative_to(ROOT)} does not hold the chart as it is; run `make chart`")
         return 1
     archive = pack(chart_files())
-    if given.cluster_name or given.image or given.settings:
-        values = k3s_values(given.cluster_name, given.image, given.settings)
+    if given.cluster_name or given.image or given.settings or given.distribution != "k3s":
+        values = manifest_values(given.cluster_name, given.image, given.settings, given.distribution)
         print(render_manifest(archive, values), end="")
         return 0
     version = load((CHART / "Chart.yaml").read_text())["version"]
     packed = ROOT / "dist" / f"{NAME}-{version}.tgz"
     packed.parent.mkdir(exist_ok=True)
     packed.write_bytes(archive)
-    if not MANIFEST.exists() or not is_current(MANIFEST.read_text(), k3s_values()):
-        MANIFEST.write_text(render_manifest(archive, k3s_values()))
+    if not MANIFEST.exists() or not is_current(MANIFEST.read_text(), manifest_values()):
+        MANIFEST.write_text(render_manifest(archive, manifest_values()))
     print(f"{packed.relative_to(ROOT)}\n{MANIFEST.relative_to(ROOT)}")
     return 0
 

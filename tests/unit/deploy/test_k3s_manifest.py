@@ -73,12 +73,19 @@ def test_one_cluster_s_manifest_has_its_name_image_and_settings(capsys: pytest.C
 
     values = load(load(capsys.readouterr().out)["spec"]["valuesContent"])
     assert values == {
-        "cloudConfigPath": chart.CREDENTIAL,
+        "cloudConfigPath": chart.credential(),
         "global": {"cattle": {"clusterName": "edge"}},
         "image": {"repository": "registry:5000/ours/provider", "tag": "1.2"},
         "kube-vip": {"enabled": False},
         "extraArgs": ["--v=3"],
     }
+
+
+def test_rke2_has_its_credential_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert chart.main(["--cluster-name=demo", "--distribution=rke2"]) == 0
+
+    values = load(load(capsys.readouterr().out)["spec"]["valuesContent"])
+    assert values["cloudConfigPath"] == "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"
 
 
 @pytest.mark.parametrize(
