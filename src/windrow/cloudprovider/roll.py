@@ -2,7 +2,8 @@
 
 A node is only ever deleted on the word of this. The watch may be late, or of another namespace than its VMs; so the
 list is fetched anew, and counts only when it holds the VM of another node of this cluster. Nodes that are asked about
-at the same moment share one list.
+at the same moment share one list: a VM that a list of just now lacks will not come back, for uids are given once. One
+that it holds may have gone since.
 """
 
 from __future__ import annotations
@@ -36,9 +37,12 @@ class Roll:
         was changed, and what it does not show is not gone. Raises the KubeError of a list that fails.
         """
         async with self._asking:
-            if self._asked is None or self._clock.now() - self._asked > FRESH:
+            if vm_uid in self._uids or not self._is_fresh():
                 asked = self._clock.now()
                 pages = self._host.pages(VM, self._namespace)
                 self._uids = frozenset([uid_of(raw) async for page in pages for raw in page.items])
                 self._asked = asked
         return vm_uid not in self._uids and any(uid in self._uids for uid in ours)
+
+    def _is_fresh(self) -> bool:
+        return self._asked is not None and self._clock.now() - self._asked <= FRESH
