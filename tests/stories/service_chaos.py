@@ -326,9 +326,7 @@ async def _live(seed: int, only: Collection[int] | None, narrate: bool) -> Outco
     async with a_room(f"room {seed}") as room:
         life = Life(room, Chance(f"services {seed}"))
         witness = Witness(room)
-        if narrate:
-            narrator = Narrator(room)
-            narrator.lines = life.told
+        narrator = Narrator(room, life.told) if narrate else None
         await room.at_host.create(kinds.LOAD_BALANCER, THEIRS)
         await room.make_pool(POOL)
         _start(life)
@@ -349,6 +347,8 @@ async def _live(seed: int, only: Collection[int] | None, narrate: bool) -> Outco
         life.tell("all is well from here on")
         await _restore_pool(room)
         faults = await _settle(life, witness)
+        if narrator is not None:
+            narrator.close()
         theirs = await room.at_host.find(kinds.LOAD_BALANCER.ref("theirs", "default"))
         if theirs is None or is_deleting(theirs):
             faults.append("the load balancer of another cluster is gone")
@@ -391,8 +391,11 @@ def _clear_up(life: Life, troubles: list[tuple[str, Fault]]) -> None:
 
 
 async def _restore_pool(room: Room) -> None:
-    with suppress(KubeError):
-        await room.at_host.create(kinds.IP_POOL, a_pool(POOL))
+    """There is one in the end; one that is on its way out has to go first."""
+    for _ in range(3):
+        with suppress(KubeError):
+            await room.at_host.create(kinds.IP_POOL, a_pool(POOL))
+        await room.pass_time(0.1)
 
 
 async def _settle(life: Life, witness: Witness) -> list[str]:
@@ -413,7 +416,9 @@ async def _settle(life: Life, witness: Witness) -> list[str]:
 
 
 def _writes(room: Room) -> list[str]:
-    return [write.what for write in room.writes if not write.what.endswith(("leases", "events"))]
+    """What was written for services; nodes have stories of their own."""
+    passed_over = ("leases", "events", "nodes", "nodes/status", "configmaps")
+    return [write.what for write in room.writes if not write.what.endswith(passed_over)]
 
 
 __all__ = ["DEEDS", "Life", "Outcome", "dig", "live", "name_for"]

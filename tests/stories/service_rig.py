@@ -40,7 +40,7 @@ from windrow.emulator.harvester import PORT, VIP, Harvester
 from windrow.emulator.load_balancers import services as vip
 from windrow.emulator.load_balancers.room import BalancerRoom
 from windrow.emulator.mirror import Mirror
-from windrow.emulator.networks import Segments
+from windrow.emulator.networks import Lan, Segments, render_network
 from windrow.emulator.rack import Rack
 from windrow.emulator.stock import Image, Network
 from windrow.emulator.world import World
@@ -106,7 +106,9 @@ class Balancing:
         self.api = ApiServer(
             MemoryStore(), clock, chance, name="harvester", authorize=only_what_the_role_allows
         )
-        served = {one.qualified for one in (kinds.LOAD_BALANCER, kinds.IP_POOL, kinds.VM, kinds.VMI)}
+        served = {
+            one.qualified for one in (kinds.LOAD_BALANCER, kinds.IP_POOL, kinds.VM, kinds.VMI, kinds.NAD)
+        }
         for raw in _definitions():
             if raw["metadata"]["name"] in served:
                 self.api.install_crd(raw)
@@ -416,10 +418,11 @@ class Room:
             await self._died.wait()
             self._died.clear()
             for pod in self.pods:
-                if not pod.process.alive:
+                if not (process := pod.process).alive:
                     await self._end(pod)
                     await asyncio.sleep(1)
-                    self._go(pod)
+                    if pod.process is process:
+                        self._go(pod)
 
     # -- for `Line`
 
@@ -649,6 +652,8 @@ async def a_room(
         else:
             host.api.tokens["host-token"] = (AT_HOST, ("system:serviceaccounts",), None)
             room.files[CLOUD_CONFIG] = a_cloud_config("host-token")
+            lan = render_network("default", "vlan50", 50, Lan("192.168.50.0/24"))
+            await room.at_host.create(kinds.NAD, lan)
             for name in machines:
                 await room.add_machine(name)
         await room.guest.create(NAMESPACE, new_object(NAMESPACE, "team"))
@@ -656,10 +661,10 @@ async def a_room(
             yield room
         finally:
             room.fate = None
-            for pod in room.pods:
-                await room.kill(pod)
             for task in running:
                 task.cancel()
+            for pod in room.pods:
+                await room.kill(pod)
 
 
 def a_cloud_config(token: str, namespace: str = "default") -> str:

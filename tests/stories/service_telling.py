@@ -32,15 +32,15 @@ from windrow.kube.objects import (
 from .service_rig import CLEANUP, Room
 
 ZONE = "topology.kubernetes.io/zone"
-# Calls that say nothing about load balancers.
-_QUIET = re.compile(r" (leases|leases/.*)$")
+# Calls that say nothing about load balancers: the lead, and watches that are begun anew every few minutes.
+_QUIET = re.compile(r" leases$| WATCH ")
 
 
 class Narrator:
     """Hears a room from its making on. `lines` is the story."""
 
-    def __init__(self, room: Room) -> None:
-        self.lines: list[str] = []
+    def __init__(self, room: Room, lines: list[str] | None = None) -> None:
+        self.lines = [] if lines is None else lines
         self._room = room
         self._counted: Counter[str] = Counter()
         tell: dict[str, Callable[[Raw | None, Raw | None], Iterator[str]]] = {

@@ -1,0 +1,194 @@
+"""The cloud provider may be killed before and after any write, and nobody can tell afterwards.
+
+A calm life shows every write. Then, for each of them, two more lives: the process dies before the write is sent, and
+after it was carried out but before its answer was heard. A new process takes over a second later. At the end of each
+chapter everything that stands in both APIs must be the same as in the calm life, object by object, and no load
+balancer may ever have been made that the calm life did not make.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from windrow.assembly.clock import run_story
+from windrow.emulator import kinds
+from windrow.kube.objects import Raw, dig, name_of, namespace_of
+from windrow.kube.refs import EVENT, SERVICE
+
+from .crashes import AtWrite, Write
+from .service_invariants import Witness, find_faults, look
+from .service_rig import Room, a_room
+
+Chapter = Callable[[Room], Awaitable[Any]]
+# A process that is not there, and the back-off of whoever it kept waiting.
+PATIENCE_S = 90.0
+
+
+async def create(room: Room) -> None:
+    await room.serve(finalizers=["example.com/mine"], labels={"mine": "yes"})
+
+
+async def create_dhcp(room: Room) -> None:
+    await room.serve("lease", ipam="dhcp")
+
+
+async def share(room: Room) -> None:
+    await room.serve("second", ipam="", ports=[443], primary="web")
+
+
+async def part(room: Room) -> None:
+    await room.annotate("second", ipam="pool", primary_service=None)
+
+
+async def unpublish(room: Room) -> None:
+    await room.guest.patch(SERVICE.ref("web", "default"), {"spec": {"type": "ClusterIP"}})
+
+
+async def publish(room: Room) -> None:
+    await room.guest.patch(SERVICE.ref("web", "default"), {"spec": {"type": "LoadBalancer"}})
+
+
+async def lose_balancer(room: Room) -> None:
+    for raw in await room.balancers():
+        await room.at_host.delete(kinds.LOAD_BALANCER.ref(name_of(raw), "default"))
+
+
+async def delete(room: Room) -> None:
+    for raw in await room.guest.list(SERVICE, "default"):
+        await room.delete(name_of(raw))
+    for raw in await room.guest.list(SERVICE, "default"):
+        kept = [one for one in raw["metadata"].get("finalizers", []) if one != "example.com/mine"]
+        await room.guest.patch(
+            SERVICE.ref(name_of(raw), "default"), {"metadata": {"finalizers": kept or None}}
+        )
+
+
+LIVES: dict[str, tuple[Chapter, ...]] = {
+    "pool": (create, delete),
+    "dhcp": (create_dhcp, delete),
+    "shared": (create, share, part, delete),
+    "type": (create, unpublish, publish, lose_balancer, delete),
+}
+
+
+@dataclass
+class Told:
+    """One life: what stood there after each chapter, what was written, what was wrong."""
+
+    states: list[dict[str, Raw]] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    deaths: int = 0
+    first: int = 0  # the number of the last write before the first chapter
+
+    def made(self) -> Counter[str]:
+        return Counter(
+            write.what
+            for write in self.writes
+            if write.made_something and not write.what.endswith((" events", " leases"))
+        )
+
+
+def tell(chapters: tuple[Chapter, ...], fate: AtWrite | None = None) -> Told:
+    async def whole() -> Told:
+        told = Told()
+        async with a_room(1) as room:
+            witness = Witness(room)
+            await room.make_pool("10.1.0.10-12")
+            room.start("--leader-elect=false")
+            await room.pass_time(5)
+            told.first = room.sent
+            room.fate = fate
+            for chapter in chapters:
+                await chapter(room)
+                await room.pass_time(PATIENCE_S)
+                told.states.append(await _state(room))
+                told.faults += find_faults(await look(room))
+            told.writes, told.deaths = room.writes, len(room.deaths)
+            told.faults += witness.faults
+        return told
+
+    return run_story(whole())
+
+
+async def _state(room: Room) -> dict[str, Raw]:
+    """Everything there is, without what differs from life to life: versions, times, and who was how often told."""
+    found = {}
+    for line, kind in (
+        (room.guest, SERVICE),
+        (room.at_host, kinds.LOAD_BALANCER),
+        (room.at_host, kinds.IP_POOL),
+    ):
+        for raw in await line.list(kind):
+            found[_plain(f"{kind.kind} {namespace_of(raw)}/{name_of(raw)}")] = _plain(raw)
+    for raw in await room.guest.list(EVENT):
+        if dig(raw, "involvedObject", "kind") == "Service":
+            key = f"event {raw['involvedObject']['name']} {raw['reason']} {raw['message']}"
+            found[key] = {}
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return _HASH.sub(r"\1", value)
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items() if key not in _PASSING}
+    return [_plain(one) for one in value] if isinstance(value, list) else value
+
+
+_PASSING = {
+    "resourceVersion",
+    "uid",
+    "lastUpdateTime",
+    "lastTransitionTime",
+    "creationTimestamp",
+    "deletionTimestamp",
+}
+# The hash in the name of a load balancer is of a uid, and uids are drawn in the order of requests.
+_HASH = re.compile(r"(demo-default-[a-z]+)-[0-9a-f]{8}")
+
+
+def find_differences(told: Told, calm: Told) -> list[str]:
+    found = [*told.faults]
+    if not told.deaths:
+        found.append("nobody died")
+    for place, (state, wanted) in enumerate(zip(told.states, calm.states, strict=True)):
+        for key in sorted(state.keys() | wanted.keys()):
+            # What was told before a death may be told once more, and what was about to be told may be lost.
+            if not key.startswith("event "):
+                found += [
+                    f"chapter {place}: {key} {one}" for one in _compare(state.get(key), wanted.get(key))
+                ]
+    if told.made() != calm.made():
+        found.append(f"made {told.made()} instead of {calm.made()}")
+    return found
+
+
+def _compare(found: Any, wanted: Any, path: str = "") -> list[str]:
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        return [
+            one
+            for key in sorted(found.keys() | wanted.keys())
+            for one in _compare(found.get(key), wanted.get(key), f"{path}.{key}")
+        ]
+    return [] if found == wanted else [f"{path} is {found} instead of {wanted}"]
+
+
+@pytest.mark.parametrize("name", LIVES)
+def test_a_process_killed_at_any_write_leaves_no_trace(name: str) -> None:
+    calm = tell(LIVES[name])
+    assert calm.faults == []
+    found = []
+    for write in calm.writes:
+        if write.number <= calm.first:
+            continue
+        for when in ("before", "after"):
+            told = tell(LIVES[name], AtWrite(write.number, when))  # type: ignore[arg-type]
+            found += [f"{when} {write.number} {write.what}: {one}" for one in find_differences(told, calm)]
+    assert not found, f"{len(found)} differences:\n" + "\n".join(found[:40])
