@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from windrow.cloudprovider.flag_table import FLAGS, SHORT, Type, shown
 from windrow.cloudprovider.names import LEASE_NAME, LEASE_NAMESPACE, UNNAMED
 from windrow.values.duration import NotDuration, parse_duration
 
+N = TypeVar("N", int, float)
 Network = IPv4Network | IPv6Network
 NODE_CONTROLLER = "cloud-node-controller"
 LIFECYCLE_CONTROLLER = "cloud-node-lifecycle-controller"
@@ -26,6 +27,7 @@ CONTROLLERS = (NODE_CONTROLLER, LIFECYCLE_CONTROLLER, SERVICE_CONTROLLER, ROUTE_
 
 TLS_VERSIONS = ("VersionTLS12", "VersionTLS13")
 LOCK = "leases"
+UNLIMITED = 1_000_000
 # client-go asks for so much room between two tries and the end.
 JITTER = 1.2
 
@@ -65,10 +67,11 @@ class Options:
     service_workers: int = LEAST_SERVICE_WORKERS
     # What is done with load balancers on the host whose service is gone. Ours; `delete` tells first.
     orphan_sweep: OrphanSweep = "report"
-    qps: float = 20.0
-    burst: int = 30
-    host_qps: float = 20.0
-    host_burst: int = 30
+    # How fast and how many requests at once; the servers' own fairness does the rest.
+    qps: float = 100.0
+    burst: int = 200
+    host_qps: float = 50.0
+    host_burst: int = 100
     # Where probes and metrics are served; port 0 is nowhere.
     secure_port: int = 10258
     bind_address: str = "0.0.0.0"
@@ -184,8 +187,6 @@ def _read(values: dict[str, Any]) -> Options:
         warnings.append("--management-network is not set; the first network of each VM counts as its own")
     default = Options()
     lease, renew, retry = _terms(values)
-    qps = values.get("kube-api-qps") or default.qps
-    burst = values.get("kube-api-burst") or default.burst
     if bool(values.get("tls-cert-file")) != bool(values.get("tls-private-key-file")):
         raise BadFlags("--tls-cert-file and --tls-private-key-file belong together: give both, or neither")
     return Options(
@@ -216,10 +217,10 @@ def _read(values: dict[str, Any]) -> Options:
             LEAST_SERVICE_WORKERS,
         ),
         orphan_sweep=_orphan_sweep(values.get("orphan-sweep", default.orphan_sweep)),
-        qps=qps,
-        burst=burst,
-        host_qps=values.get("host-api-qps") or qps,
-        host_burst=values.get("host-api-burst") or burst,
+        qps=_rate("kube-api-qps", values, default.qps),
+        burst=_rate("kube-api-burst", values, default.burst),
+        host_qps=_rate("host-api-qps", values, default.host_qps),
+        host_burst=_rate("host-api-burst", values, default.host_burst),
         secure_port=_port("secure-port", values.get("secure-port", default.secure_port)),
         bind_address=_bind_address(values.get("bind-address", default.bind_address)),
         tls_cert_file=values.get("tls-cert-file", ""),
@@ -239,6 +240,12 @@ def _at_least_one(flag: str, number: int) -> int:
     if number < 1:
         raise BadFlags(f"{flag} must be greater than 0, but got {number}")
     return number
+
+
+def _rate(flag: str, values: dict[str, Any], default: N) -> N:
+    """As in client-go, 0 is the default, and less is no limit."""
+    number: N = values.get(flag) or default
+    return number if number > 0 else type(default)(UNLIMITED)
 
 
 def _terms(values: dict[str, Any]) -> tuple[timedelta, timedelta, timedelta]:

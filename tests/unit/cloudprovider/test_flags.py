@@ -138,10 +138,16 @@ def test_services_do_not_wait_for_one_another_unless_more_workers_are_asked_for(
     assert [parse_flags(argv).service_workers for argv in asked] == [8, 8, 20]
 
 
-def test_harvester_is_asked_as_often_as_the_guest_unless_it_is_told_apart():
-    options = parse_flags(["--kube-api-qps=50", "--kube-api-burst=90", "--host-api-burst=7"])
+def test_each_cluster_has_an_allowance_of_its_own():
+    options = parse_flags(["--kube-api-qps=50", "--kube-api-burst=0", "--host-api-burst=7"])
 
-    assert (options.host_qps, options.host_burst) == (50, 7)
+    assert (options.qps, options.burst, options.host_qps, options.host_burst) == (50, 200, 50, 7)
+
+
+def test_less_than_nothing_is_no_limit():
+    options = parse_flags(["--kube-api-qps=-1", "--kube-api-burst=-1"])
+
+    assert (options.qps, options.burst) == (1_000_000, 1_000_000)
 
 
 def test_the_spans_of_the_lease_do_not_matter_without_an_election():
@@ -157,7 +163,7 @@ def test_the_defaults_that_the_help_names_are_those_in_effect():
     said = [
         f"--{flag.name}={flag.default}"
         for flag in FLAGS.values()
-        if flag.works and flag.default and flag.type != "version" and not flag.name.startswith("host-api")
+        if flag.works and flag.default and flag.type != "version"
     ]
 
     assert parse_flags([one for one in said if one != "--help=false"]) == parse_flags([])
