@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts.chart import chart_files, pack, unpack
 from tests.conformance.chart_rig import (
     CHART,
     KUBERNETES,
@@ -97,6 +98,26 @@ def test_helm_finds_nothing_to_complain_about(helm: Helm) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_helm_finds_nothing_in_it_whatever_the_values(helm: Helm, shape: str) -> None:
     helm.lint("--values", str(helm.file(SHAPES[shape])))
+
+
+def test_our_archive_holds_what_helm_packs_and_renders_alike(helm: Helm, tmp_path: Path) -> None:
+    packed = pack(chart_files())
+    ours = tmp_path / "ours.tgz"
+    ours.write_bytes(packed)
+
+    helm.run("package", str(CHART), "--destination", str(tmp_path))
+    [theirs] = tmp_path.glob(f"{NAME}-*.tgz")
+
+    files, expected = unpack(packed), unpack(theirs.read_bytes())
+    assert set(files) == set(expected)
+    # helm writes Chart.yaml anew.
+    assert [name for name in files if files[name] != expected[name]] in (
+        [name for name in files if name.endswith("/Chart.yaml")],
+        [f"{NAME}/Chart.yaml"],
+        [],
+    )
+    argv = ("--kube-version", KUBERNETES, "--namespace", NAMESPACE)
+    assert helm.run("template", NAME, str(ours), *argv) == helm.run("template", NAME, str(CHART), *argv)
 
 
 def test_the_chart_is_of_this_version_of_windrow() -> None:
