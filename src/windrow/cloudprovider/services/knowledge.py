@@ -140,7 +140,7 @@ class Knowledge:
         self._remember(ref, service)
         own = LOAD_BALANCER.ref(self._policy.name_for(service), self._policy.namespace)
         self._homes[own] = ref
-        sharing = find_sharing(service, self._find)
+        sharing = find_sharing(service, self._find, self._namesakes)
         primary = sharing.primary if isinstance(sharing, Shares) else None
         return Seen(
             service=service,
@@ -172,6 +172,9 @@ class Knowledge:
 
     def _find(self, namespace: str, name: str) -> Service | None:
         return self.find_service(SERVICE.ref(name, namespace))
+
+    def _namesakes(self, name: str) -> list[str]:
+        return sorted(one.title for one in self.services.values() if one.name == name and one.wants_balancer)
 
     def _remember(self, ref: Ref, service: Service) -> None:
         before = self._remembered.get(ref)

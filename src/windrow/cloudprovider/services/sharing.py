@@ -7,7 +7,7 @@ only tells who wants to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from windrow.cloudprovider import names
@@ -37,6 +37,8 @@ class CannotShare:
 
 Sharing = Alone | Shares | CannotShare
 Find = Callable[[str, str], Service | None]
+# The titles of load balancer services that have this name, in whatever namespace.
+Namesakes = Callable[[str], Sequence[str]]
 
 
 def primary_of(service: Service) -> tuple[str, str] | None:
@@ -47,7 +49,7 @@ def primary_of(service: Service) -> tuple[str, str] | None:
     return (namespace, name) if slash else (service.namespace, name)
 
 
-def find_sharing(service: Service, find: Find) -> Sharing:
+def find_sharing(service: Service, find: Find, namesakes: Namesakes = lambda name: ()) -> Sharing:
     """What its annotation means in this cluster."""
     if not service.primary:
         return Alone()
@@ -63,7 +65,9 @@ def find_sharing(service: Service, find: Find) -> Sharing:
         return CannotShare(f"service {title} names itself as its primary service; {cure}")
     primary = find(*named)
     if primary is None:
-        return CannotShare(f"primary service {title} does not exist; create it, or {cure}")
+        others = ", ".join(one for one in namesakes(named[1]) if one != service.title)
+        hint = f", but {others} does" if others else ""
+        return CannotShare(f"primary service {title} does not exist{hint}; create it, or {cure}")
     if primary.is_deleting:
         return CannotShare(f"primary service {title} is being deleted; {cure}")
     if not primary.is_balanced:

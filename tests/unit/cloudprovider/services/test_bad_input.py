@@ -116,7 +116,7 @@ PRIMARY = [("web", {})]
     [
         ("default/nobody", "primary service default/nobody does not exist"),
         ("nobody", "primary service default/nobody does not exist"),
-        ("other/web", "primary service other/web does not exist"),
+        ("other/web", "primary service other/web does not exist, but default/web does"),
         ("bad", "names itself"),
         ("default/bad", "names itself"),
         ("a/b/c", "invalid service name a/b/c"),
