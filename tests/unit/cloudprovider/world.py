@@ -114,6 +114,14 @@ class World:
             raise FileNotFoundError(path)
         return self.files[path]
 
+    def another_harvester(self):
+        """One that nobody has used yet, with the same credential."""
+        other = ApiServer(MemoryStore(), self.clock, Chance("other"), name="other", tls=Identity(CHAIN, KEY))
+        other.tokens.update(self.host.tokens)
+        for kind in (VM, VMI, BALANCER):
+            other.install_crd(definition(kind))
+        return other
+
     async def stop(self):
         for program in self.programs:
             program.cancel()
