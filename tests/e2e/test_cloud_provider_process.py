@@ -29,7 +29,7 @@ from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import serve
 from windrow.formats import x509
 from windrow.kube.errors import NotFound
-from windrow.kube.kubeconfig import Access, parse_kubeconfig, render_kubeconfig
+from windrow.kube.kubeconfig import Access, Exec, parse_kubeconfig, render_kubeconfig
 from windrow.kube.objects import dig, new_object
 from windrow.kube.refs import LEASE, NODE, Kind
 from windrow.values.chance import Chance
@@ -259,6 +259,33 @@ async def test_the_next_one_takes_over_within_seconds_of_a_sigterm(place: Place)
     await second.until_said("leading;", within=6)
 
     assert waits == []
+
+
+async def test_whoever_stands_by_ends_at_once_and_leaves_the_lease_alone(place: Place) -> None:
+    await place.leads()
+    second = await place.start("--secure-port=0")
+    await second.until_said("attempting to acquire")
+    holder = await place.holder()
+
+    code, seconds = await second.end(signal.SIGTERM)
+
+    assert (code, await place.holder()) == (0, holder)
+    assert seconds < 2
+
+
+async def test_a_credential_may_come_from_a_program(place: Place) -> None:
+    place.harvester.api.tokens["printed"] = ("guest", MASTERS, None)
+    plugin = place.folder / "login"
+    said = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"printed"}}'
+    plugin.write_text(f"#!/bin/sh\necho '{said}'\n")
+    plugin.chmod(0o755)
+    access = replace(place.host_access, exec=Exec(str(plugin)), namespace="default")
+    (place.folder / "cloud-config").write_text(render_kubeconfig(access, "harvester"))
+    running = await place.leads()
+    await place.make_vm("w1")
+    await place.join("w1")
+
+    await until(lambda: place.is_initialised("w1"), running.told)
 
 
 async def test_a_node_is_initialised_and_a_rotated_credential_goes_on_with_it(place: Place) -> None:

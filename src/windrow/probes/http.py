@@ -8,6 +8,7 @@ import logging
 import ssl
 import tempfile
 from collections.abc import Awaitable, Callable
+from ipaddress import ip_address
 from pathlib import Path
 from types import TracebackType
 
@@ -58,8 +59,10 @@ class Site:
         server = web.Server(self._handle, handler_cancellation=True, access_log=None)
         self._runner = web.ServerRunner(server)
         await self._runner.setup()
+        # An address that means every one means those of both families, as in Go: probes come to IPv6 nodes, too.
+        host = None if ip_address(self._host).is_unspecified else self._host
         site = web.TCPSite(
-            self._runner, self._host, self.port, ssl_context=context, reuse_port=self._share_port or None
+            self._runner, host, self.port, ssl_context=context, reuse_port=self._share_port or None
         )
         try:
             await site.start()
