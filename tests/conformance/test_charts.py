@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from scripts.chart import chart_files, pack, unpack
+from scripts.chart import main as chart_of
 from tests.conformance.chart_rig import (
     CHART,
     KUBERNETES,
@@ -25,7 +27,7 @@ from tests.conformance.chart_rig import (
 )
 
 from windrow.emulator.guests.charts import default_values, merge_values, render_arguments
-from windrow.formats.yaml import load
+from windrow.formats.yaml import load, load_all
 from windrow.kube.objects import Raw, dig
 
 pytestmark = pytest.mark.go
@@ -223,6 +225,29 @@ def test_the_first_credential_that_is_set_counts(helm: Helm, values: Raw, volume
 def test_a_mistake_in_the_values_is_told(helm: Helm, values: Raw, said: str) -> None:
     with pytest.raises(Refused, match=said):
         helm.render(values)
+
+
+@pytest.mark.parametrize("distribution", ["k3s", "rke2"])
+def test_a_cluster_that_is_given_the_manifest_gets_its_pod(
+    helm: Helm, tmp_path: Path, capsys: pytest.CaptureFixture[str], distribution: str
+) -> None:
+    """What the Helm controller does with a HelmChart: unpack the content, render it with the values."""
+    chart_of(["--cluster-name=edge", f"--distribution={distribution}", "--set=extraArgs=[--v=3]"])
+    spec = load(capsys.readouterr().out)["spec"]
+    archive, values = tmp_path / "chart.tgz", tmp_path / "values.yaml"
+    archive.write_bytes(b64decode(spec["chartContent"]))
+    values.write_text(spec["valuesContent"])
+
+    argv = ("--kube-version", KUBERNETES, "--namespace", spec["targetNamespace"], "--values", str(values))
+    objects = load_all(helm.run("template", NAME, str(archive), *argv))
+
+    assert command_of(objects)[1:] == [
+        "--cloud-config=/etc/kubernetes/cloud-config",
+        "--cluster-name=edge",
+        "--v=3",
+    ]
+    path = dig(pod_of(objects), "volumes", 0, "hostPath", "path")
+    assert path == f"/var/lib/rancher/{distribution}/etc/config-files/cloud-provider-config"
 
 
 # --- the arguments, and the emulator's idea of them -----------------------------------------------------------------
