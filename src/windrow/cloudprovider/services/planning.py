@@ -625,14 +625,14 @@ def _plan_removal(seen: Seen, policy: Policy) -> Plan:
         if traces or labels:
             # First the address off the network, then back into the pool.
             actions.append(Mark("it is no load balancer of ours any more", traces, labels))
-        if own is not None and not own.is_deleting:
-            actions.append(DELETING)
         because = "it is being deleted" if not stays else "it is no load balancer of ours any more"
         actions += [
             Release(one, because=f"service {service.title}: {because}")
             for one in doomed
             if not one.is_deleting
         ]
+        if own is not None and not own.is_deleting:
+            actions.append(DELETING)  # after the order, so that one that fails is not told at each try
         return _waiting(seen, "removal", _stuck(doomed[0]), tuple(actions))
     if leaves_finalizer:
         return Plan(

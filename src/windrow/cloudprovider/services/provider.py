@@ -103,7 +103,7 @@ class ServiceProvider:
             clock,
             chance,
             fields=f"metadata.name={names.NETWORK_MAP_NAME}",
-            heard=self._hearer("the network map"),
+            heard=self._hearer("networks"),
         )
         self._knowledge = Knowledge(
             self.services, self.balancers, self._interfaces, policy, options.names_cluster, clock
