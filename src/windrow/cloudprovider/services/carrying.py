@@ -11,20 +11,18 @@ from typing import NoReturn
 
 from windrow.client.client import Client
 from windrow.client.recording import Told
-from windrow.cloudprovider.services.ahead import Ahead
-from windrow.cloudprovider.services.balancer_readings import Balancer, balancer_reader
-from windrow.cloudprovider.services.planning import (
+from windrow.cloudprovider.services.actions import (
     Action,
     Amend,
     ClearStatus,
     LetGo,
     Mark,
-    Policy,
     Release,
     Reserve,
-    Seen,
     Tell,
 )
+from windrow.cloudprovider.services.ahead import Ahead
+from windrow.cloudprovider.services.balancer_readings import Balancer, balancer_reader
 from windrow.cloudprovider.services.rendering import (
     is_amended,
     render_amended,
@@ -33,6 +31,7 @@ from windrow.cloudprovider.services.rendering import (
     render_letting_go,
     render_mark,
 )
+from windrow.cloudprovider.services.seeing import Policy, Seen
 from windrow.cloudprovider.services.service_readings import Service, read_service
 from windrow.cloudprovider.services.telling import Teller
 from windrow.harvester.kinds import LOAD_BALANCER

@@ -14,7 +14,7 @@ from windrow.cloudprovider import names
 from windrow.cloudprovider.services.ahead import Ahead
 from windrow.cloudprovider.services.balancer_names import is_balancer_name
 from windrow.cloudprovider.services.balancer_readings import Balancer, Owner
-from windrow.cloudprovider.services.planning import Pause, Policy, Seen, Unseen
+from windrow.cloudprovider.services.seeing import Pause, Policy, Seen, Unseen
 from windrow.cloudprovider.services.service_readings import Interfaces, Service
 from windrow.cloudprovider.services.sharing import Sharers, Shares, find_sharing, primary_of, users_of
 from windrow.cloudprovider.services.words import explain_error

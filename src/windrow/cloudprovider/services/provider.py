@@ -24,19 +24,12 @@ from windrow.client.watching import WatchedCache
 from windrow.cloudprovider import names
 from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.measures import Measures
+from windrow.cloudprovider.services.actions import HARVESTER, Plan, Tell
 from windrow.cloudprovider.services.balancer_readings import Balancer, balancer_reader
 from windrow.cloudprovider.services.carrying import Carrier, HostFailed, Stale
 from windrow.cloudprovider.services.knowledge import Knowledge
-from windrow.cloudprovider.services.planning import (
-    HARVESTER,
-    Pause,
-    Plan,
-    Policy,
-    Seen,
-    Tell,
-    must_go,
-    plan_service,
-)
+from windrow.cloudprovider.services.planning import must_go, plan_service
+from windrow.cloudprovider.services.seeing import Pause, Policy, Seen
 from windrow.cloudprovider.services.service_readings import (
     Interfaces,
     Service,

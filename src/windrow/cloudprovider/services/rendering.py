@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.services.planning import Amend, LetGo, Mark, Policy
+from windrow.cloudprovider.services.actions import Amend, LetGo, Mark
+from windrow.cloudprovider.services.seeing import Policy
 from windrow.cloudprovider.services.service_readings import Service
 from windrow.harvester.kinds import LOAD_BALANCER
 from windrow.kube.objects import Raw, new_object

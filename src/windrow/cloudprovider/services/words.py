@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from windrow.cloudprovider import names
+from windrow.cloudprovider.services.actions import PATIENCE
 from windrow.cloudprovider.services.balancer_readings import Balancer
 from windrow.cloudprovider.services.service_readings import Service
 from windrow.kube.errors import Denied, Forbidden, Invalid, KubeError, Unauthorized
@@ -66,3 +67,20 @@ def explain_error(error: KubeError, namespace: str) -> str:
             return f"Harvester does not accept the load balancer: {error.message}"
         case _:
             return f"Harvester cannot be asked now: {error.message}; it is tried again"
+
+
+def slow(service: Service) -> str:
+    return (
+        "failed to ensure load balancer: ip is not allocated after "
+        f"{PATIENCE.seconds} s, mode: {service.mode}, message: none; is the load balancer controller "
+        "(harvester-load-balancer in harvester-system) running on Harvester?"
+    )
+
+
+def stuck(balancer: Balancer) -> str:
+    held = ", ".join(balancer.finalizers) or "nothing"
+    return (
+        f"failed to delete load balancer: {balancer.namespace}/{balancer.name} is still there {PATIENCE.seconds} s "
+        f"after its deletion, held by {held}; is the load balancer controller (harvester-load-balancer in "
+        "harvester-system) running on Harvester, and does the IP pool of its address still exist?"
+    )

@@ -7,8 +7,7 @@ import pytest
 
 from windrow.assembly.clock import NOON
 from windrow.cloudprovider import names
-from windrow.cloudprovider.services.balancer_readings import Balancer, Owner
-from windrow.cloudprovider.services.planning import (
+from windrow.cloudprovider.services.actions import (
     DELETED,
     DELETING,
     ENSURED,
@@ -18,15 +17,13 @@ from windrow.cloudprovider.services.planning import (
     ClearStatus,
     LetGo,
     Mark,
-    Pause,
-    Policy,
     Release,
     Reserve,
-    Seen,
     Tell,
-    Unseen,
-    plan_service,
 )
+from windrow.cloudprovider.services.balancer_readings import Balancer, Owner
+from windrow.cloudprovider.services.planning import plan_service
+from windrow.cloudprovider.services.seeing import Pause, Policy, Seen, Unseen
 from windrow.cloudprovider.services.service_readings import Interfaces, Service
 from windrow.cloudprovider.services.sharing import Alone, CannotShare, Shares
 
@@ -77,6 +74,7 @@ def kinds(found):
         (WEB, {"balancer": replace(LB, address="")}, [Mark, ENSURED]),
         (TOLD, {"balancer": replace(LB, address="")}, [Amend]),
         (TOLD, {"balancer": LB}, []),
+        (replace(TOLD, sharing=""), {"balancer": LB}, []),  # as the Go program leaves it
         (replace(TOLD, finalizers=("other",)), {"balancer": LB}, [Mark]),
         (replace(TOLD, ingress=("10.9.9.9",)), {"balancer": LB}, []),
         (replace(TOLD, sharing="default.old"), {"balancer": LB}, [Mark]),

@@ -3,14 +3,15 @@
 from dataclasses import replace
 
 from windrow.cloudprovider import names
+from windrow.cloudprovider.services.actions import Amend, LetGo, Mark
 from windrow.cloudprovider.services.balancer_readings import balancer_reader
-from windrow.cloudprovider.services.planning import Amend, LetGo, Mark, Policy
 from windrow.cloudprovider.services.rendering import (
     render_amended,
     render_balancer,
     render_letting_go,
     render_mark,
 )
+from windrow.cloudprovider.services.seeing import Policy
 from windrow.cloudprovider.services.service_readings import Service
 
 POLICY = Policy("demo", "host-ns", "default/mgmt")

@@ -1,0 +1,86 @@
+"""What is wrong with a service that wants an address of its own, as far as one can see without asking. Pure."""
+
+from __future__ import annotations
+
+from windrow.cloudprovider import names
+from windrow.cloudprovider.services.balancer_names import is_legal_name
+from windrow.cloudprovider.services.balancer_readings import Balancer
+from windrow.cloudprovider.services.seeing import Policy, Seen, Unseen
+from windrow.cloudprovider.services.service_readings import Service
+from windrow.harvester.names import is_label_value
+
+MODES = ("pool", "dhcp")
+
+
+def find_fault(seen: Seen, policy: Policy) -> str:
+    """What Harvester need not be asked about; "" when nothing is wrong."""
+    service = seen.service
+    if service.mode not in MODES:
+        return (
+            f"annotation {names.IPAM} is {service.ipam!r}, which is not known; write 'pool' (an address from an IP "
+            "pool of Harvester) or 'dhcp'"
+        )
+    name = policy.name_for(service)
+    if not is_legal_name(name) or not is_label_value(policy.cluster):
+        return (
+            f"the cluster name {policy.cluster!r} cannot be part of an object's name on Harvester ({name}), or not its "
+            "label; set --cluster-name to the guest cluster's name: lower-case letters, digits and dashes, 63 at most"
+        )
+    return _foreign(seen, policy) or _find_change(service, seen.balancer) or _find_missing_interface(seen)
+
+
+def _foreign(seen: Seen, policy: Policy) -> str:
+    """Why the load balancer of this name is not ours; "" when it is, or is not there."""
+    balancer = seen.balancer
+    if balancer is None or policy.owns(balancer, seen.service):
+        return ""
+    return (
+        f"LoadBalancer {balancer.namespace}/{balancer.name} on Harvester is of {balancer.owner}, not of service "
+        f"{seen.service.title} of cluster {policy.cluster!r}; it is neither used nor deleted: delete or rename it there"
+    )
+
+
+def _find_change(service: Service, balancer: Balancer | None) -> str:
+    """What a living load balancer cannot become."""
+    if balancer is None or balancer.is_deleting:
+        return ""
+    if balancer.mode != service.mode:
+        return (
+            f"the IPAM mode cannot be changed from {balancer.mode} to {service.mode} while the load balancer exists; "
+            f"set the annotation {names.IPAM} back to {balancer.mode!r}, or delete the service and create it with "
+            f"{service.mode!r}"
+        )
+    # Load balancers of before v0.2.7 do not say what they were made for.
+    made_for = balancer.annotations.get(names.FIXED_NETWORK)
+    if made_for is not None and made_for != service.network:
+        return (
+            f"network annotation of service {service.title} ({service.network or 'none'}) is not same as the load "
+            f"balancer's ({made_for or 'none'}), and cannot be changed while that exists; set the annotation "
+            f"{names.NETWORK} back to {made_for!r}, or delete the service and create it anew"
+        )
+    return ""
+
+
+def _find_missing_interface(seen: Seen) -> str:
+    """Why kube-vip cannot be told an interface. A service that works is left alone: networks come to and go from
+    the map as nodes start and stop."""
+    service, interfaces = seen.service, seen.interfaces
+    works = service.interface or (service.addresses and seen.balancer is not None)
+    if not service.network or interfaces is None or works:
+        return ""
+    where = f"{names.NETWORK_MAP_NAMESPACE}/{names.NETWORK_MAP_NAME}"
+    if isinstance(interfaces, Unseen):
+        return interfaces.problem
+    if not interfaces.of:
+        return (
+            f"there is no common NAD mapping: {where} is empty; every VM of the cluster needs a running guest agent and "
+            f"the network {service.network} on the same interface"
+        )
+    if service.network not in interfaces.of:
+        known = ", ".join(sorted(interfaces.of))
+        return (
+            f"network {service.network} not found in NAD mapping for service {service.title}: not every VM of the "
+            f"cluster has it on the same interface; write NAMESPACE/NAME of one that is there ({known}) into the "
+            f"annotation {names.NETWORK}, or attach it to all VMs"
+        )
+    return ""

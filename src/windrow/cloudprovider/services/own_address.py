@@ -1,0 +1,194 @@
+"""The plan for a service with an address of its own. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from windrow.cloudprovider import names
+from windrow.cloudprovider.services import words
+from windrow.cloudprovider.services.actions import (
+    ENSURED,
+    ENSURING,
+    Action,
+    Amend,
+    Mark,
+    Plan,
+    Release,
+    Reserve,
+    Tell,
+    refused,
+    waited_in_vain,
+    waiting,
+    without_host,
+)
+from windrow.cloudprovider.services.announcement import plan_announcement
+from windrow.cloudprovider.services.balancer_readings import Balancer
+from windrow.cloudprovider.services.faults import find_fault
+from windrow.cloudprovider.services.seeing import Policy, Seen, Unseen
+from windrow.cloudprovider.services.service_readings import Interfaces, Service
+
+
+def plan_own_address(seen: Seen, policy: Policy) -> Plan:
+    """The finalizer, the load balancer on Harvester, and its address to the service, each as soon as it can be."""
+    if fault := find_fault(seen, policy):
+        return refused(fault)
+    if seen.host is not None and seen.balancer is None:
+        return without_host(seen.host, "ensure")
+    if isinstance(seen.interfaces, Unseen) and seen.service.network and not seen.service.interface:
+        return Plan(waits_for="the network map")
+    if seen.host is None and _free_strays(seen) and not waited_in_vain(seen, "strays"):
+        return _plan_strays(seen)
+    if seen.balancer is None:
+        return _plan_reservation(seen, policy)
+    if seen.balancer.is_deleting:
+        return waiting(seen, "removal", words.stuck(seen.balancer))
+    return _plan_upkeep(seen, seen.balancer, policy)
+
+
+def _plan_strays(seen: Seen) -> Plan:
+    """Those before it must give their addresses back first: the pool may have only one."""
+    actions = tuple(
+        Release(one, because=f"its service {seen.service.title} was made anew, with another UID")
+        for one in _free_strays(seen)
+        if not one.is_deleting
+    )
+    return waiting(seen, "strays", "", actions)
+
+
+def _free_strays(seen: Seen) -> tuple[Balancer, ...]:
+    """Those that may go. One whose address secondaries still show stays until they have the new one, unless there is
+    no new one while it stays."""
+    if seen.balancer is not None and seen.balancer.refusal:
+        return seen.strays
+    shown = {address for one in seen.users for address in (one.addresses or "").split(",")}
+    return tuple(one for one in seen.strays if one.is_deleting or not shown & set(one.given))
+
+
+def _plan_reservation(seen: Seen, policy: Policy) -> Plan:
+    service = seen.service
+    actions: list[Action] = []
+    if not service.is_protected:
+        actions.append(Mark("it is about to have a load balancer on Harvester", protects=True))
+    actions.append(Reserve(policy.name_for(service), because=f"service {service.title} has none"))
+    actions.append(ENSURING)
+    if policy.cluster == names.UNNAMED:
+        actions.append(UNNAMED)
+    if service.old_keys:
+        actions.append(old_keys_ignored(service.old_keys))
+    return waiting(seen, "allocation", words.slow(service), tuple(actions))
+
+
+UNNAMED = Tell(
+    "ClusterNameMissing",
+    f"The cloud provider runs with the cluster name {names.UNNAMED!r}: IP pools for this cluster do not match, and "
+    "clusters in one Harvester namespace may take each other's load balancers. Set --cluster-name (chart value "
+    "global.cattle.clusterName) to the guest cluster's name",
+    "Warning",
+)
+
+
+def old_keys_ignored(keys: tuple[str, ...]) -> Tell:
+    """What is said of annotations that mean nothing any more."""
+    return Tell(
+        "IgnoredAnnotations",
+        f"Without effect since v0.2.0: {', '.join(keys)}; traffic goes to Ready pods only, so use readiness and "
+        "liveness probes of the pods instead, and remove the annotations",
+        "Warning",
+    )
+
+
+def _plan_upkeep(seen: Seen, balancer: Balancer, policy: Policy) -> Plan:
+    """The load balancer is there: what it says is brought to the service, and what the service says to it."""
+    service = seen.service
+    actions: list[Action] = []
+    addresses = balancer.given
+    mark = _mark_for_own(seen, addresses)
+    if mark is not None:
+        actions.append(mark)
+        if addresses and mark.annotations.get(names.VIP_ADDRESSES):
+            actions.append(ENSURED)
+            actions.extend(_other_than_wished(service, balancer))
+    if seen.new_old_keys:
+        actions.append(old_keys_ignored(seen.new_old_keys))
+    amend = _amend(service, balancer, policy)
+    if amend is not None and seen.host is not None:
+        return replace(without_host(seen.host, "ensure"), actions=tuple(actions))
+    if amend is not None:
+        actions.append(amend)
+    if addresses:
+        return plan_announcement(seen, addresses, tuple(actions))
+    if balancer.refusal:
+        problem = f"failed to ensure load balancer: {words.explain_refusal(service, balancer)}"
+        return Plan(tuple(actions), problem=problem, waits_for="allocation")
+    return waiting(seen, "allocation", words.slow(service), tuple(actions))
+
+
+def _mark_for_own(seen: Seen, addresses: tuple[str, ...]) -> Mark | None:
+    service = seen.service
+    annotations: dict[str, str | None] = {}
+    labels: dict[str, str | None] = {}
+    if addresses:
+        wanted = ",".join(addresses)
+        if service.addresses != wanted:
+            annotations[names.VIP_ADDRESSES] = wanted
+        interface = _interface(seen)
+        if interface and service.interface != interface:
+            annotations[names.VIP_INTERFACE] = interface
+        if service.sharing:  # the Go program leaves an empty label, which says the same as none
+            labels[names.PRIMARY_SERVICE] = None
+    if not annotations and not labels and service.is_protected:
+        return None
+    because = "Harvester gave its address" if annotations else "it shares no address any more"
+    if not annotations and not labels:
+        because = "it has a load balancer on Harvester"
+    return Mark(because, annotations, labels, protects=not service.is_protected)
+
+
+def _interface(seen: Seen) -> str:
+    if not seen.service.network or not isinstance(seen.interfaces, Interfaces):
+        return ""
+    return seen.interfaces.of.get(seen.service.network, "")
+
+
+def _other_than_wished(service: Service, balancer: Balancer) -> list[Tell]:
+    wish = service.wanted_address
+    if not wish or wish in (names.ASK_DHCP, "::") or wish in balancer.given:
+        return []
+    found = ", ".join(balancer.given)
+    text = (
+        f"spec.loadBalancerIP asks for {wish}, and Harvester gave {found} from pool {balancer.given_pool or 'none'}; an "
+        f"address is fixed by an IP pool of its own: create one with only {wish} and name it in the annotation "
+        f"{names.IP_POOL}"
+    )
+    if service.uses_dhcp:
+        text = f"spec.loadBalancerIP asks for {wish}, but in mode dhcp the DHCP server chooses the address; use mode pool"
+    return [Tell("AddressNotAsWished", text, "Warning")]
+
+
+def _amend(service: Service, balancer: Balancer, policy: Policy) -> Amend | None:
+    annotations: dict[str, str | None] = {}
+    said = balancer.annotations
+    if said.get(names.LB_CLUSTER) != policy.cluster:
+        annotations[names.LB_CLUSTER] = policy.cluster
+    if said.get(names.MANAGEMENT_NETWORK, "") != policy.management_network:
+        annotations[names.MANAGEMENT_NETWORK] = policy.management_network or None
+    if service.network and names.FIXED_NETWORK not in said:
+        annotations[names.FIXED_NETWORK] = service.network
+    pool = service.pool if service.pool and service.pool != balancer.pool and not service.uses_dhcp else None
+    in_use = _address_in_use(service, balancer)
+    address = in_use if in_use and in_use != balancer.address else None
+    if not annotations and pool is None and address is None:
+        return None
+    reasons = [
+        *(f"annotation {key} differs" for key in annotations),
+        *([f"the service asks for pool {pool}"] if pool else []),
+        *([f"{address} is in use"] if address else []),
+    ]
+    return Amend(balancer, "; ".join(reasons), annotations, pool, address)
+
+
+def _address_in_use(service: Service, balancer: Balancer) -> str:
+    """The first of its addresses that kube-vip announces; "" while there is none, or another one still."""
+    if balancer.mode == "dhcp":
+        return service.ingress[0] if service.ingress and not service.sharing else ""
+    return next((one for one in service.ingress if one in balancer.given), "")

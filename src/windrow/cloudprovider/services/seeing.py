@@ -1,0 +1,65 @@
+"""What a plan is made from: everything known of one service, at one instant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from windrow.cloudprovider.services.balancer_names import balancer_name
+from windrow.cloudprovider.services.balancer_readings import Balancer, Owner
+from windrow.cloudprovider.services.service_readings import Interfaces, Service
+from windrow.cloudprovider.services.sharing import Sharing
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What does not change while the program runs."""
+
+    cluster: str
+    namespace: str  # on Harvester
+    management_network: str = ""
+
+    def name_for(self, service: Service) -> str:
+        return balancer_name(self.cluster, service.namespace, service.name, service.uid)
+
+    def owner_for(self, service: Service) -> Owner:
+        return Owner(self.cluster, service.namespace, service.name)
+
+    def owns(self, balancer: Balancer | None, service: Service) -> bool:
+        """Whether it is there, and labelled as this service's."""
+        return balancer is not None and balancer.owner == self.owner_for(service)
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """A side that is not known now. `problem` is "" while it is only being listed, or away for a moment."""
+
+    problem: str = ""
+    until: datetime | None = None  # when the moment is over
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """What the plan before waited for, and since when."""
+
+    what: str = ""
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One service and all that its plan depends on, at one instant."""
+
+    service: Service
+    now: datetime
+    balancer: Balancer | None = None  # of the name that this service's has
+    strays: tuple[Balancer, ...] = ()  # of services before it that had its name
+    sharing: Sharing | None = None
+    sharers: tuple[Service, ...] = ()  # of its primary's address
+    users: tuple[Service, ...] = ()  # of its own address
+    primary_network: str = ""
+    host: Unseen | None = None  # None: all of Harvester's load balancers are known
+    interfaces: Interfaces | Unseen | None = None  # None: there is no map
+    pause: Pause = Pause()
+    is_over: bool = False  # it is not in the cluster any more
+    new_old_keys: tuple[str, ...] = ()  # annotations without effect that it has been given
