@@ -88,12 +88,14 @@ def _mark_for_shared(service: Service, primary: Service) -> Mark | None:
 
 
 def _release_own(seen: Seen, primary: Service, policy: Policy) -> list[Action]:
-    """Only after the service shows the primary's address: until then its own one is in use."""
+    """Not before kube-vip announces the primary's address: until then its own one is in use."""
+    service = seen.service
     doomed = [*seen.strays]
-    if seen.balancer is not None and policy.owns(seen.balancer, seen.service):
+    if seen.balancer is not None and policy.owns(seen.balancer, service):
         doomed.append(seen.balancer)
+    in_use = set(service.ingress) - set(primary.ingress)
     return [
-        Release(one, because=f"service {seen.service.title} shares the address of {primary.title}")
+        Release(one, because=f"service {service.title} shares the address of {primary.title}")
         for one in doomed
-        if not one.is_deleting
+        if not one.is_deleting and not in_use & {*one.given, one.address}
     ]

@@ -261,6 +261,29 @@ def test_a_harvester_that_is_slow_to_list_is_waited_for_in_silence():
     assert tell(story) == ("10.1.0.10", [])
 
 
+def test_a_watch_that_says_nothing_for_long_makes_no_flood_of_conflicts():
+    async def story(world):
+        await world.pool(last=10)
+        world.start()
+        await world.serve("first")
+        await world.settle()
+        await world.serve()
+        await world.settle()
+        world.guest_cable.hold_news()
+        await world.annotate(colour="blue")
+        await world.widen(20)
+        world.calls.clear()
+        await world.settle(600)
+        conflicts = world.calls["guest PATCH services"]
+        world.guest_cable.flows.set()
+        await world.settle(300)
+        return conflicts, await world.address()
+
+    conflicts, address = tell(story)
+    assert 5 <= conflicts <= 20
+    assert address == "10.1.0.11"
+
+
 def test_a_moment_without_harvester_is_no_news():
     async def story(world):
         await world.pool()

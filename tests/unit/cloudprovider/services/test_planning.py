@@ -90,6 +90,12 @@ def kinds(found):
         (replace(SECOND, finalizers=(), sharing=None, addresses=None), {"sharing": Shares(FRONT)}, [ENSURING, Mark, ENSURED]),
         (SECOND, {"sharing": Shares(FRONT)}, []),
         (SECOND, {"sharing": Shares(FRONT), "balancer": LB}, [Release]),
+        (SECOND, {"sharing": Shares(replace(FRONT, ingress=("10.1.0.20",))), "balancer": LB}, [Mark, ENSURED]),
+        (
+            replace(SECOND, addresses="10.1.0.20", ingress=("10.1.0.20",)),
+            {"sharing": Shares(replace(FRONT, ingress=("10.1.0.20",))), "balancer": LB},
+            [Release],
+        ),
         (SECOND, {"sharing": Shares(FRONT), "balancer": LB, "host": Unseen("down")}, []),
         (SECOND, {"sharing": Shares(replace(FRONT, ingress=("10.1.0.20",)))}, [Mark, ENSURED]),
         (SECOND, {"sharing": Shares(replace(FRONT, ingress=()))}, []),
