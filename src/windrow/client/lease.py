@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.client.client import Client
-from windrow.kube.errors import Conflict, Exists, KubeError
+from windrow.kube.errors import Conflict, Exists, KubeError, Unanswered
 from windrow.kube.objects import Raw, new_object
 from windrow.kube.refs import LEASE, Ref
 from windrow.values.chance import Chance
@@ -55,6 +55,8 @@ class Candidate:
         self.ref: Ref = LEASE.ref(name, namespace)
         self.identity = identity
         self.is_leader = False
+        # A claim is under way: whether the Lease is ours shows in the answer, which a cancellation does not wait for.
+        self._claims = False
         self._client = client
         self._clock = clock
         self._chance = chance
@@ -78,9 +80,9 @@ class Candidate:
         Returns when `work` does. Raises LeadershipLost when the Lease could not be kept; `work` is cancelled then.
         When this is cancelled, the Lease is released, so that a successor need not wait.
         """
-        await self._acquire()
-        log.info("%s: %s leads", self.ref, self.identity)
         try:
+            await self._acquire()
+            log.info("%s: %s leads", self.ref, self.identity)
             await self._work_while_leading(work)
         finally:
             await self._release()
@@ -122,7 +124,7 @@ class Candidate:
             if kept:
                 renewed = begun  # not the end: the others count from the write, which is somewhere between
             elif not self.is_leader or self._clock.now() - renewed >= self._terms.renew:
-                self.is_leader = False
+                self.is_leader = self._claims = False
                 return
 
     async def _try(self) -> bool:
@@ -130,8 +132,10 @@ class Candidate:
         try:
             return await self._take()
         except (Conflict, Exists):
+            self._claims = False
             return False  # somebody was quicker
         except KubeError as error:
+            self._claims = self._claims and isinstance(error, Unanswered)
             log.warning("%s: %s", self.ref, error)
             return False
 
@@ -140,8 +144,9 @@ class Candidate:
         raw = await self._client.find(self.ref)
         if raw is None:
             made = new_object(LEASE, self.ref.name, self.ref.namespace, spec=self._claim({}, now))
+            self._claims = True
             self._observe(await self._client.create(LEASE, made), now)
-            self.is_leader = True
+            self.is_leader, self._claims = True, False
             return True
         self._observe(raw, now)
         holder = str(self._record.get("holderIdentity") or "")
@@ -150,8 +155,9 @@ class Candidate:
             if not self._is_over(now):
                 return False
         raw = {**raw, "spec": {**(raw.get("spec") or {}), **self._claim(self._record, now)}}
+        self._claims = True
         self._observe(await self._client.update(LEASE, raw), now)
-        self.is_leader = True
+        self.is_leader, self._claims = True, False
         return True
 
     def _observe(self, raw: Raw, now: datetime) -> None:
@@ -177,19 +183,21 @@ class Candidate:
 
     async def _release(self) -> None:
         """Leave an empty record behind, if it is still ours. A failure costs the successor a wait, nothing else."""
-        if not self.is_leader:
+        if not self.is_leader and not self._claims:
             return
-        self.is_leader = False
+        self.is_leader = self._claims = False
         try:
             async with asyncio.timeout(RELEASE_S):
-                await self._give_up()
+                while not await self._give_up():
+                    pass  # a renewal of ours was under way; it has arrived now
         except (KubeError, TimeoutError) as error:
             log.info("%s could not be released: %s", self.ref, error or "no answer")
 
-    async def _give_up(self) -> None:
+    async def _give_up(self) -> bool:
+        """Whether the Lease is not ours now."""
         raw = await self._client.find(self.ref)
         if raw is None or (raw.get("spec") or {}).get("holderIdentity") != self.identity:
-            return
+            return True
         now = stamp_micro(self._clock.now())
         released = {
             **raw["spec"],
@@ -198,4 +206,8 @@ class Candidate:
             "acquireTime": now,
             "renewTime": now,
         }
-        await self._client.update(LEASE, {**raw, "spec": released})
+        try:
+            await self._client.update(LEASE, {**raw, "spec": released})
+        except Conflict:
+            return False
+        return True

@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 # How soon a renewed credential is noticed, should nobody be refused before.
 LOOK_AT_FILES = timedelta(seconds=5)
 ANNOUNCE_S = 5.0
+# From this `-v` on each request has a line, as in client-go.
+LOG_REQUESTS = 6
 
 Say = Callable[[str], None]
 
@@ -217,14 +219,10 @@ class Program:
         def heard(request: Request, code: str, seconds: float) -> None:
             parts = urlsplit(way.access.server)
             self._measures.called(parts.netloc, request.method, code, seconds)
-            if self._options.verbosity >= 6:
+            if self._options.verbosity >= LOG_REQUESTS:
+                method = "WATCH" if request.parameter("watch") else request.method
                 log.info(
-                    "%s %s%s %s in %.0f ms",
-                    request.method,
-                    way.access.server,
-                    request.path,
-                    code,
-                    seconds * 1000,
+                    "%s %s%s %s in %.0f ms", method, way.access.server, request.path, code, seconds * 1000
                 )
 
         return MeasuredTransport(way.transport, self._clock, heard)

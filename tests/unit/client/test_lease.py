@@ -188,3 +188,59 @@ def test_work_that_ends_or_fails_ends_the_lead():
         return leases.spec["holderIdentity"]
 
     assert run_story(story()) == ""
+
+
+class SlowSeat(Seat):
+    """What is written arrives at once; the answer takes a second, and nobody waits for it when cancelled."""
+
+    async def send(self, request):
+        reply = await super().send(request)
+        if request.method in ("POST", "PUT") and loads(request.body)["spec"]["holderIdentity"]:
+            await asyncio.sleep(1)
+        return reply
+
+
+@pytest.mark.parametrize("cancelled_after_s", [0.5, 3.5])
+def test_an_end_in_the_middle_of_a_claim_gives_the_lease_back(cancelled_after_s):
+    async def story():
+        clock, leases = LoopClock(), Leases()
+        seat = SlowSeat(leases, "one")
+        candidate = Candidate(Client(seat), "kube-system", "program", "one", clock, Chance(1))
+        task = asyncio.create_task(candidate.lead(asyncio.Event().wait))
+        await asyncio.sleep(cancelled_after_s)
+        task.cancel()
+        await asyncio.wait({task})
+        return leases.spec["holderIdentity"], task.cancelled()
+
+    assert run_story(story()) == ("", True)
+
+
+def test_a_renewal_that_arrives_during_the_release_does_not_keep_the_lease():
+    class Late(Seat):
+        """Just before the first release arrives, so does a renewal of the same holder."""
+
+        async def send(self, request):
+            leases = self.leases
+            if (
+                request.method == "PUT"
+                and not loads(request.body)["spec"]["holderIdentity"]
+                and not self.came
+            ):
+                self.came = True
+                leases.version += 1
+                leases.raw["metadata"]["resourceVersion"] = str(leases.version)
+            return await super().send(request)
+
+        came = False
+
+    async def story():
+        clock, leases = LoopClock(), Leases()
+        seat = Late(leases, "one")
+        candidate = Candidate(Client(seat), "kube-system", "program", "one", clock, Chance(1))
+        task = asyncio.create_task(candidate.lead(asyncio.Event().wait))
+        await asyncio.sleep(3)
+        task.cancel()
+        await asyncio.wait({task})
+        return seat.came, leases.spec["holderIdentity"]
+
+    assert run_story(story()) == (True, "")
