@@ -64,3 +64,18 @@ def test_the_command_line_s_help_loads_nothing_heavy():
 @pytest.mark.parametrize("verb", modules_of("cli/verbs"))
 def test_a_verb_s_help_loads_nothing_heavy(verb: str):
     assert not {name.partition(".")[0] for name in loaded_by(verb)} & HEAVY
+
+
+def test_the_cloud_provider_s_help_loads_nothing_heavy():
+    loaded = loaded_by("windrow.assembly.cloud_provider", "windrow.cloudprovider.help")
+
+    assert not {name.partition(".")[0] for name in loaded} & HEAVY
+
+
+def test_the_cloud_provider_loads_neither_emulator_nor_other_products():
+    loaded = loaded_by(
+        "windrow.assembly.cloud_provider", "windrow.cloudprovider.program", "windrow.probes.http"
+    )
+    others = ("emulator", "apiserver", "clusters", "machines", "plugin", "nodedriver", "catalogue", "cli")
+
+    assert not [name for name in loaded if name.startswith(tuple(f"windrow.{other}" for other in others))]
