@@ -10,8 +10,10 @@ import pytest
 
 from windrow.apiserver.doors import Peer
 from windrow.assembly.clock import run_story
+from windrow.emulator.guests.crds import HELM_CHART_CONFIG
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, ENDPOINTS
 from windrow.formats.json import loads
+from windrow.formats.yaml import dump
 from windrow.kube import requests
 from windrow.kube.errors import Unanswered
 from windrow.kube.objects import annotations_of, dig, new_object
@@ -474,5 +476,153 @@ def test_a_pod_on_a_dead_node_does_not_answer_while_its_endpoint_is_still_ready(
             await rig.floor.cut_power("four")
             with pytest.raises(Unanswered, match="timed out: its node is down"):
                 await rig.ask()()
+
+    run_story(story())
+
+
+# -- as the chart's values say
+
+MANIFEST = "/var/lib/rancher/rke2/server/manifests/values.yaml"
+
+
+def with_values(values: Raw) -> dict[str, str]:
+    """The file that gives kube-vip these values."""
+    return {MANIFEST: dump(chart_config(values))}
+
+
+def chart_config(values: Raw) -> Raw:
+    spec = {"valuesContent": dump({"kube-vip": values})}
+    return new_object(HELM_CHART_CONFIG, "harvester-cloud-provider", "kube-system", spec=spec)
+
+
+EACH = {"env": {"svc_election": "true"}}
+ON_WORKERS = {"affinity": None}
+
+
+async def hosts_of(rig: Rig, *names: str) -> list[str]:
+    found = [await rig.kubectl.get(SERVICE.ref(name, "default")) for name in names]
+    return [annotations_of(one).get("kube-vip.io/vipHost", "") for one in found]
+
+
+def test_with_an_election_for_each_service_the_addresses_are_spread_and_only_the_dead_nodes_move():
+    names = [f"web-{number}" for number in range(9)]
+
+    async def story() -> None:
+        async with a_rig("one", "two", "three", **with_values(EACH)) as rig:
+            rig.kubectl.address = "10.0.0.12"
+            await rig.floor.wait(5)  # all three run it
+            for number, name in enumerate(names):
+                await rig.serve(name, f"10.0.0.{200 + number}")
+                await rig.kubectl.patch(
+                    ENDPOINT_SLICE.ref(f"{name}-abcde", "default"),
+                    change_slice(a_pod(f"{name}-0", node="two")),
+                )
+            await rig.floor.wait(5)
+            before = await hosts_of(rig, *names)
+            await rig.floor.cut_power("one")
+            answers = [await rig.ask(f"10.0.0.{200 + number}")() for number in range(9)]
+            await rig.floor.wait(10)
+            after = await hosts_of(rig, *names)
+            leases = {raw["metadata"]["name"] for raw in await rig.kubectl.list(LEASE, "default")}
+
+            assert set(before) == {"one", "two", "three"}
+            assert [bool(answer) for answer in answers] == [host != "one" for host in before]
+            assert [new for old, new in zip(before, after, strict=True) if old != "one"] == [
+                old for old in before if old != "one"
+            ]
+            assert "one" not in after
+            assert leases == {f"kubevip-{name}" for name in names}
+            assert [await rig.ask(f"10.0.0.{200 + number}")() for number in range(9)] == [
+                f"{name}-0" for name in names
+            ]
+
+    run_story(story())
+
+
+def test_a_service_with_local_traffic_has_its_address_where_a_pod_of_it_is():
+    async def story() -> None:
+        async with a_rig("one", "two", "three", **with_values(EACH)) as rig:
+            await rig.serve(externalTrafficPolicy="Local")
+            for node in ("two", "three", "one"):
+                await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0", node=node)))
+                await rig.floor.wait(3)
+                assert await hosts_of(rig, "web") == [node]
+                assert await rig.ask()() == "web-0"
+            await rig.kubectl.patch(SLICE, change_slice())
+            await rig.floor.wait(3)
+            assert await rig.ask()() == ""
+
+    run_story(story())
+
+
+def test_kube_vip_runs_on_workers_where_the_values_let_it():
+    async def story() -> None:
+        async with a_rig("one", **with_values(EACH | ON_WORKERS)) as rig:
+            rig.floor.power_on("four", rig.cluster.worker("four"))
+            await rig.floor.until(lambda: rig._is_ready("four"))
+            await rig.serve(externalTrafficPolicy="Local")
+            await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0", node="four")))
+            await rig.floor.until(rig.ask())
+
+            assert await hosts_of(rig, "web") == ["four"]
+
+    run_story(story())
+
+
+def test_a_worker_is_taken_once_it_bears_the_label_that_the_values_ask_for():
+    terms = [{"matchExpressions": [{"key": "node-role.kubernetes.io/worker", "operator": "Exists"}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+
+    async def story() -> None:
+        async with a_rig("one", **with_values({"affinity": {"nodeAffinity": required}})) as rig:
+            rig.floor.power_on("four", rig.cluster.worker("four"))
+            await rig.floor.until(lambda: rig._is_ready("four"))
+            await rig.serve()
+            await rig.floor.wait(20)
+            assert await rig.shown() == []
+            label = {"metadata": {"labels": {"node-role.kubernetes.io/worker": "true"}}}
+            await rig.kubectl.patch(NODE.ref("four"), label)
+            await rig.floor.until(rig.ask())
+
+            assert await hosts_of(rig, "web") == ["four"]
+
+    run_story(story())
+
+
+def test_changed_values_are_rolled_out_while_the_cluster_runs():
+    async def story() -> None:
+        async with a_rig("one") as rig:
+            await rig.serve()
+            await rig.floor.until(rig.ask())
+            await rig.create(HELM_CHART_CONFIG, chart_config({"enabled": False}))
+            await rig.floor.wait(1)
+            assert await rig.ask()() == ""
+            ref = HELM_CHART_CONFIG.ref("harvester-cloud-provider", "kube-system")
+            await rig.kubectl.patch(ref, {"spec": chart_config(EACH)["spec"]})
+            await rig.floor.until(rig.ask())
+            assert await hosts_of(rig, "web") == ["one"]
+
+    run_story(story())
+
+
+def test_a_udp_port_is_shown_and_said_to_reach_nobody():
+    async def story() -> None:
+        async with a_rig("one") as rig:
+            ports = [
+                {"name": "http", "port": 80, "targetPort": 8080},
+                {"name": "dns", "port": 53, "protocol": "UDP"},
+            ]
+            await rig.serve(ports=ports)
+            await rig.floor.until(rig.ask())
+            found = await rig.kubectl.get(WEB)
+
+            assert dig(found, "status", "loadBalancer", "ingress", 0, "ports") == [
+                {"port": 80, "protocol": "TCP"},
+                {"port": 53, "protocol": "UDP"},
+            ]
+            assert await rig.ask(port=53)() == ""
+            assert "default/web: 53/UDP is announced, but the emulated rack carries TCP only" in (
+                rig.floor.console("one")
+            )
 
     run_story(story())

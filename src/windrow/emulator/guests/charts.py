@@ -17,6 +17,8 @@ from windrow.emulator.guests.crds import HELM_CHART, HELM_CHART_CONFIG
 from windrow.emulator.guests.hardware import File, Program
 from windrow.emulator.guests.pods import MountFailed, Pod
 from windrow.emulator.guests.settings import Settings
+from windrow.emulator.guests.vip_settings import DEFAULTS as VIP_DEFAULTS
+from windrow.emulator.guests.vip_settings import VipSettings, read_vip
 from windrow.formats.yaml import NotYaml, load
 from windrow.kube.objects import dig, new_object
 from windrow.kube.refs import SECRET, STORAGE_CLASS
@@ -78,7 +80,7 @@ def default_values(chart: str, data_directory: str) -> Raw:
         "cloudConfigPath": path,
         "cloudConfig": {"secretName": "", "secretKey": "cloud-config", "hostPath": path},
         "global": {"cattle": {"clusterName": ""}},
-        "kube-vip": {"enabled": True},
+        "kube-vip": VIP_DEFAULTS,
         "extraArgs": [],
     }
 
@@ -133,7 +135,20 @@ async def deploy_bundled_charts(
             cluster.pods.setdefault(chart, _pod(cluster, chart, settings.data_directory))
         else:
             box.say("helm", f"chart {chart} is installed; its program is not simulated")
+    if CLOUD_PROVIDER in cluster.charts:
+        await roll_out_vip(cluster, settings.data_directory)
     cluster.pulse.tell()
+
+
+async def roll_out_vip(cluster: GuestCluster, data_directory: str) -> None:
+    """Let every node know what kube-vip is to do. May be repeated."""
+    try:
+        vip = read_vip(await read_values(cluster, CLOUD_PROVIDER, data_directory))
+    except NotYaml:
+        vip = VipSettings(enabled=False)
+    if vip != cluster.vip:
+        cluster.vip = vip
+        cluster.vip_news.tell()
 
 
 async def read_values(cluster: GuestCluster, chart: str, data_directory: str) -> Raw:

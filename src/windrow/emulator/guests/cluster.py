@@ -7,6 +7,7 @@ The cluster itself runs nothing: each task belongs to a machine and ends with it
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -23,6 +24,7 @@ from windrow.emulator.guests.etcd import Members
 from windrow.emulator.guests.pods import Pod
 from windrow.emulator.guests.pulse import Pulse
 from windrow.emulator.guests.settings import Settings
+from windrow.emulator.guests.vip_settings import VipSettings
 from windrow.formats import x509
 from windrow.kube.errors import Conflict, Exists, NotFound
 from windrow.kube.refs import Kind, Ref
@@ -89,6 +91,10 @@ class GuestCluster:
         self.leadership = asyncio.Lock()
         self.vip_leadership = asyncio.Lock()
         self.vip_leader = ""  # the node that led kube-vip last
+        self.vip: VipSettings | None = None  # once its chart is deployed
+        self.vip_news = Pulse()
+        self.vip_locks: dict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.vip_leaders: dict[tuple[str, str], str] = {}  # of services that have leaders of their own
         self.api = ApiServer(
             MemoryStore(),
             clock,

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.emulator.guests.box import Box
-from windrow.emulator.guests.charts import deploy_bundled_charts
+from windrow.emulator.guests.charts import CLOUD_PROVIDER, deploy_bundled_charts, roll_out_vip
 from windrow.emulator.guests.cluster import Beat, GuestCluster
 from windrow.emulator.guests.crds import HELM_CHART_CONFIG
 from windrow.emulator.guests.hardware import Program
@@ -231,6 +231,8 @@ class ControlPlane:
                     if name in self.cluster.pods and known.get(name) != spec:
                         self.cluster.pods[name].generation += 1
                         self.cluster.pulse.tell()
+                    if name in self.cluster.charts and name == CLOUD_PROVIDER:
+                        await roll_out_vip(self.cluster, self.settings.data_directory)
                     known[name] = spec
             await self.box.pause(1)
 

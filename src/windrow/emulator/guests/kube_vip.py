@@ -1,14 +1,16 @@
 """kube-vip in a guest cluster: takes the addresses of its load balancer services and tells the network and the status.
 
-It comes with the cloud provider's chart, runs on the control-plane nodes and elects one of them, which has all
-addresses (reference 02 §7.4). What it does for a Service stands in the Service's annotations (02 §3.2, §3.8):
+It comes with the cloud provider's chart, runs on the control-plane nodes, unless the chart's values say otherwise, and
+elects one of them, which has all addresses; with `svc_election` each service has a leader of its own (reference 02
+§7.4). What it does for a Service stands in the Service's annotations (02 §3.2, §3.8):
 
 * an address is bound to the interface that the annotation names, else to the one with the default route, and
   announced on that interface's network alone: one of another network reaches nobody, and the status shows it anyway;
 * `0.0.0.0` asks DHCP, on a macvlan of its own. Without that kernel module, or without an answer, the Service stays
   pending, and nothing happens until the Service changes.
 
-As the real one it works on one Service after the other.
+As the real one it works on one Service after the other. The rack carries TCP only: a UDP port is announced and shown,
+and nothing can be sent to it.
 """
 
 from __future__ import annotations
@@ -16,19 +18,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ipaddress
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from windrow.emulator.guests.box import Box
-from windrow.emulator.guests.charts import CLOUD_PROVIDER, read_values
 from windrow.emulator.guests.cluster import GuestCluster
 from windrow.emulator.guests.hardware import Nic
 from windrow.emulator.guests.kubelet import node_name
-from windrow.emulator.guests.pods import tolerates
 from windrow.emulator.guests.service_doors import ServiceDoor
 from windrow.emulator.guests.settings import Settings
 from windrow.emulator.guests.system import has_module
+from windrow.emulator.guests.vip_contest import Contest
+from windrow.emulator.guests.vip_settings import VipSettings
 from windrow.emulator.hand import Hand
 from windrow.emulator.load_balancers.doors import Doors, Place
 from windrow.emulator.load_balancers.services import (
@@ -48,7 +49,6 @@ from windrow.emulator.load_balancers.services import (
 )
 from windrow.emulator.mirror import Mirror
 from windrow.emulator.world import Key, Objects, Places, key_of
-from windrow.formats.yaml import NotYaml
 from windrow.kube.errors import KubeError
 from windrow.kube.objects import (
     Raw,
@@ -69,14 +69,6 @@ ACCOUNT = ("system:serviceaccount:kube-system:kube-vip", ("system:masters",))
 MODULE = "macvlan"
 SPAN_S = 3600
 _FOLLOWED = (SERVICE, ENDPOINT_SLICE, ENDPOINTS)
-_TOLERATIONS: tuple[Mapping[str, Any], ...] = (
-    {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"},
-    {"key": "node-role.kubernetes.io/etcd", "operator": "Exists", "effect": "NoExecute"},
-    # Every DaemonSet's pods tolerate these.
-    {"key": "node.kubernetes.io/not-ready", "operator": "Exists"},
-    {"key": "node.kubernetes.io/unreachable", "operator": "Exists"},
-    {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"},
-)
 
 
 class NotAnnounced(Exception):
@@ -123,40 +115,61 @@ class KubeVip:
         self._failed: dict[Key, str] = {}  # version of a Service that could not be announced
         self._leased = asyncio.Event()  # some address is DHCP's
         self._doors = Doors(box.wires.rack, self._say)
+        self._vip = VipSettings()
+        self._contest: Contest | None = None  # where each service has its own leader
+        self._silent: set[Key] = set()  # services of whose UDP ports it was said that nobody reaches them
 
     def _say(self, line: str) -> None:
         self.box.say(NAME, line)
 
     async def run(self) -> None:
-        while not await self._may_run():
+        """Run as the chart says; anew when its values change."""
+        while True:
+            vip = self._vip = await self._placed()
+            work = asyncio.ensure_future(self._start())
+            changed = asyncio.ensure_future(self.cluster.vip_news.until(lambda: self.cluster.vip != vip))  # noqa: B023
+            either: set[asyncio.Future[None]] = {work, changed}
+            try:
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                if work.done():
+                    work.result()
+            finally:
+                self._let_go_all()  # at once: a machine without power has no addresses
+                work.cancel()
+                changed.cancel()
+                await asyncio.wait(either)
+
+    async def _placed(self) -> VipSettings:
+        """Return once the chart is there with this part switched on, and its pod may be placed here.
+
+        The pod does not tolerate an uninitialised node: before the cloud provider, there is no kube-vip. Agents that
+        it is not for wait for other values alone, so that hundreds of them cost nothing.
+        """
+        while True:
+            vip = self.cluster.vip
+            if vip is None or not vip.enabled or (vip.only_servers and self.settings.role == "agent"):
+                await self.cluster.vip_news.wait()
+                continue
+            await self.cluster.usable()
+            node = await self.cluster.local().find(NODE.ref(self.node))
+            if node is not None and vip.fits(node):
+                return vip
             await self.cluster.pulse.wait()
+
+    async def _start(self) -> None:
         await self.box.pause(self.box.delays.pod_start)
         while True:
             await self.cluster.usable()
-            async with self.cluster.vip_leadership:
-                await self._take_lease()
-                try:
+            try:
+                if self._vip.per_service:
                     await self._lead()
-                except* KubeError as errors:
-                    self._say(f"panic: {errors.exceptions[0]}")
-                    await self.box.pause(self.box.delays.crash_backoff)
-
-    async def _may_run(self) -> bool:
-        """Whether the chart is there with this part switched on, and its pod may be placed here.
-
-        The pod does not tolerate an uninitialised node: before the cloud provider, there is no kube-vip.
-        """
-        if CLOUD_PROVIDER not in self.cluster.charts:
-            return False
-        await self.cluster.usable()
-        node = await self.cluster.local().find(NODE.ref(self.node))
-        if node is None or not tolerates(_TOLERATIONS, dig(node, "spec", "taints", default=[])):
-            return False
-        try:
-            values = await read_values(self.cluster, CLOUD_PROVIDER, self.settings.data_directory)
-        except NotYaml:
-            return False
-        return dig(values, NAME, "enabled") is True
+                else:
+                    async with self.cluster.vip_leadership:
+                        await self._take_lease()
+                        await self._lead()
+            except* KubeError as errors:
+                self._say(f"panic: {errors.exceptions[0]}")
+                await self.box.pause(self.box.delays.crash_backoff)
 
     # -- leadership
 
@@ -219,6 +232,8 @@ class KubeVip:
                 group.create_task(mirror.run())
             for mirror in (services, slices, endpoints):
                 await mirror.synced.wait()
+            if self._vip.per_service:
+                self._contest = Contest(self.box, self.cluster, self.node, group, add)
             group.create_task(self._renew_leases(add))
             while True:
                 await news.wait()
@@ -231,17 +246,32 @@ class KubeVip:
     async def _serve(self, hand: Hand, key: Key, seen: Seen) -> None:
         """One Service: let go of what it does not ask for any more, announce what it asks for."""
         service, announced = seen.services.get(key), self._announced.get(key)
-        if announced is not None and (service is None or _wish(service) != announced.wish):
+        stands = service is not None and self._stands_for(service, seen)
+        if announced is not None and (service is None or not stands or _wish(service) != announced.wish):
             await self._release(key)
+        if self._contest is not None:
+            self._contest.want(key) if stands else self._contest.give_up(key)
         if service is None:
             self._failed.pop(key, None)
+            self._silent.discard(key)
             return
-        if key not in self._announced and asked_addresses(service):
+        is_mine = self._contest is None or self._contest.leads(key)
+        if key not in self._announced and is_mine and stands:
             await self._announce(service)
         announced = self._announced.get(key)
         if announced is not None:
             self._open(service, announced, seen)
             await self._tell(hand, service, announced)
+
+    def _stands_for(self, service: Raw, seen: Seen) -> bool:
+        """Whether this node may have the Service's addresses. With leaders of their own, services with local traffic
+        are only for nodes that have a pod of theirs."""
+        if not asked_addresses(service):
+            return False
+        if not self._vip.per_service or dig(service, "spec", "externalTrafficPolicy") != "Local":
+            return True
+        key = key_of(service)
+        return any(Way(self.node, key, int(port["port"]), seen).backends() for port in ports_of(service))
 
     async def _announce(self, service: Raw) -> None:
         key, version = key_of(service), version_of(service)
@@ -270,6 +300,7 @@ class KubeVip:
 
     async def _take(self, service: Raw, address: str, interface: str) -> Vip:
         """Bind one address, asking DHCP where it is to be found out. Raises NotAnnounced."""
+        interface = interface or self._vip.interface
         nic = self._find_nic(interface)
         if nic is None:
             raise NotAnnounced(
@@ -397,11 +428,13 @@ class KubeVip:
             for vip in held.vips:
                 self._unbind(vip)
         self._failed.clear()
+        self._contest = None
 
     # -- traffic
 
     def _open(self, service: Raw, announced: Announced, seen: Seen) -> None:
         """A door per address and port that has somebody Ready behind it; the others refuse connections."""
+        self._mention_udp(service)
         wanted: dict[Place, Callable[[], ServiceDoor]] = {}
         for port in ports_of(service):
             way = Way(self.node, key_of(service), int(port["port"]), seen)
@@ -410,6 +443,14 @@ class KubeVip:
                     if vip.reaches:
                         wanted[vip.address, way.port] = self._door(way)
         self._doors.keep(key_of(service), wanted)
+
+    def _mention_udp(self, service: Raw) -> None:
+        key = key_of(service)
+        others = [one for one in dig(service, "spec", "ports", default=[]) if one not in ports_of(service)]
+        if others and key not in self._silent:
+            self._silent.add(key)
+            listed = ", ".join(f"{one['port']}/{one['protocol']}" for one in others)
+            self._say(f"{'/'.join(key)}: {listed} is announced, but the emulated rack carries TCP only")
 
     def _door(self, way: Way) -> Callable[[], ServiceDoor]:
         return lambda: ServiceDoor(self.cluster.beats, way.backends, way.is_sticky)

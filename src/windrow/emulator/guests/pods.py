@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from windrow.emulator.guests.hardware import File
+from windrow.kube.objects import dig
+from windrow.kube.selectors import Requirement
 
 if TYPE_CHECKING:
     from windrow.emulator.guests.box import Box
@@ -41,6 +43,22 @@ def tolerates(tolerations: Sequence[Mapping[str, Any]], taints: Sequence[Mapping
     """Whether a pod may be placed on a node with these taints."""
     hard = [taint for taint in taints if taint.get("effect") in ("NoSchedule", "NoExecute")]
     return all(any(_tolerates(one, taint) for one in tolerations) for taint in hard)
+
+
+def fits_affinity(affinity: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether a node with these labels is one that the required node affinity asks for. Fields are not looked at."""
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = dig(affinity, "nodeAffinity", required, "nodeSelectorTerms", default=[])
+    return not terms or any(
+        all(_holds(one, labels) for one in term.get("matchExpressions") or ()) for term in terms
+    )
+
+
+def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    values = frozenset(expression.get("values") or ())
+    operator = expression["operator"]
+    known = operator in ("In", "NotIn", "Exists", "DoesNotExist")
+    return known and Requirement(expression["key"], operator, values).matches(labels)
 
 
 def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:

@@ -107,13 +107,11 @@ class Rke2:
     def _parts(
         self, cluster: GuestCluster, settings: Settings, seat: Seat
     ) -> list[Coroutine[Any, Any, None]]:
-        parts = [self._kubelet(cluster, settings)]
+        parts = [self._kubelet(cluster, settings), KubeVip(self.box, cluster, settings).run()]
         if settings.runs_etcd:
             parts.append(self._stay_member(cluster))
         if settings.runs_api:
             parts.append(self._serve_api(cluster, settings, seat))
-            if settings.cloud == "harvester":
-                parts.append(KubeVip(self.box, cluster, settings).run())
         else:
             self.ready()
         return parts
@@ -344,7 +342,7 @@ class Rke2:
         self.memory["cluster"] = joined.cluster
         await self.box.pause(self.box.delays.agent_start)
         self.ready()
-        await self._kubelet(cluster, settings)
+        await together(self._kubelet(cluster, settings), KubeVip(self.box, cluster, settings).run())
 
     async def _join_as_agent(self, settings: Settings, token: Token) -> Joined:
         node = node_name(self.box, settings)

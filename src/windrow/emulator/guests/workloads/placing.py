@@ -1,5 +1,4 @@
-"""Which node a pod may run on, and which of those it gets. Resources and affinities are not looked at, except for the
-labels that `nodeSelector` asks for."""
+"""Which node a pod may run on, and which of those it gets. Resources, and affinities between pods, are not looked at."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from windrow.emulator.guests.pods import tolerates
+from windrow.emulator.guests.pods import fits_affinity, tolerates
 from windrow.emulator.guests.workloads.counting import controller_uid, is_active
 from windrow.kube.objects import Raw, dig, labels_of, name_of
 
@@ -48,7 +47,8 @@ def _refusal(pod: Raw, node: Raw) -> str:
         if not tolerates(tolerations, [taint]):
             return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
     wanted: Mapping[str, str] = dig(pod, "spec", "nodeSelector", default={})
-    if not wanted.items() <= labels_of(node).items():
+    affinity = dig(pod, "spec", "affinity", default={})
+    if not (wanted.items() <= labels_of(node).items() and fits_affinity(affinity, labels_of(node))):
         return "node(s) didn't match Pod's node affinity/selector"
     return ""
 
