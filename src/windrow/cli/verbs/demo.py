@@ -1,8 +1,9 @@
 """Watch a cluster come up, lose machines and heal. Needs nothing but this computer.
 
 An embedded Harvester and a cluster manager run in this process; the machines' delays are real ones, divided by
---speed. Then, as far as the cluster's shape allows: a worker is lost and replaced, a machine stopped and started,
-an etcd member lost and replaced, a pool scaled, the cluster deleted, and Harvester's inventory compared with before.
+--speed. A service gets an address of a pool and is asked over the network. Then, as far as the cluster's shape
+allows: a worker is lost and replaced, a machine stopped and started, an etcd member lost and replaced, and the service
+goes on; a pool is scaled, the cluster deleted, and Harvester's inventory compared with before.
 Exit code 0 means that every check held; docs/reference/demo.md lists them.
 
 Examples:
