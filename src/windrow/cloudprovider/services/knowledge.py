@@ -25,6 +25,8 @@ from windrow.values.clock import Clock
 
 # A broken watch is mostly back in a moment, and no news.
 MOMENT = timedelta(seconds=5)
+# A watch that was too old to go on is no problem, and nobody tells the end of the list that follows.
+LISTING = timedelta(seconds=1)
 INTERFACES = CONFIG_MAP.ref(names.NETWORK_MAP_NAME, names.NETWORK_MAP_NAMESPACE)
 
 
@@ -233,7 +235,7 @@ class Knowledge:
             return None
         problem, since = self.balancers.problem, self.balancers.problem_since
         if problem is None or since is None:
-            return Unseen()
+            return Unseen(until=now + LISTING)
         if isinstance(problem, (Unauthorized, Forbidden)) or now - since >= MOMENT:
             return Unseen(explain_error(problem, self._policy.namespace))
         return Unseen(until=since + MOMENT)
@@ -243,7 +245,7 @@ class Knowledge:
             return self.interfaces.get(INTERFACES)
         problem, since = self.interfaces.problem, self.interfaces.problem_since
         if problem is None or since is None or now - since < MOMENT:
-            return Unseen()
+            return Unseen(until=now + LISTING)
         return Unseen(f"ConfigMap {INTERFACES.namespace}/{INTERFACES.name} cannot be read: {problem.message}")
 
 

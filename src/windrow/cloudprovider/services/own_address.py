@@ -26,16 +26,17 @@ from windrow.cloudprovider.services.balancer_readings import Balancer
 from windrow.cloudprovider.services.faults import find_fault
 from windrow.cloudprovider.services.seeing import Policy, Seen, Unseen
 from windrow.cloudprovider.services.service_readings import Interfaces, Service
+from windrow.cloudprovider.services.withdrawal import plan_withdrawal
 
 
 def plan_own_address(seen: Seen, policy: Policy) -> Plan:
     """The finalizer, the load balancer on Harvester, and its address to the service, each as soon as it can be."""
     if fault := find_fault(seen, policy):
-        return refused(fault)
+        return replace(refused(fault), actions=plan_withdrawal(seen))
     if seen.host is not None and seen.balancer is None:
         return without_host(seen.host, "ensure")
     if isinstance(seen.interfaces, Unseen) and seen.service.network and not seen.service.interface:
-        return Plan(waits_for="the network map")
+        return Plan(waits_for="the network map", until=seen.interfaces.until)
     if seen.host is None and _free_strays(seen) and not waited_in_vain(seen, "strays"):
         return _plan_strays(seen)
     if seen.balancer is None:
@@ -118,6 +119,7 @@ def _plan_upkeep(seen: Seen, balancer: Balancer, policy: Policy) -> Plan:
     if addresses:
         return plan_announcement(seen, addresses, tuple(actions))
     if balancer.refusal:
+        actions.extend(plan_withdrawal(seen))
         problem = f"failed to ensure load balancer: {words.explain_refusal(service, balancer)}"
         return Plan(tuple(actions), problem=problem, waits_for="allocation")
     return waiting(seen, "allocation", words.slow(service), tuple(actions))

@@ -5,7 +5,8 @@
     wants none any more, or ends     LoadBalancer away -> and gone -> finalizer away
 
 A plan holds what can be done now; the next one is made when something has changed. What the service cannot have as
-it stands is a `problem`: then nothing is touched, neither the service nor what it has on Harvester.
+it stands is a `problem`: then nothing is touched, neither the service nor what it has on Harvester; but for an address
+that is not reserved any more (`withdrawal`).
 
 Existence is the object's existence: a LoadBalancer without an address is waited for, never made anew. Harvester looks
 for a free address again by itself, at most every two minutes, so a full pool that is widened needs no push from us
@@ -14,12 +15,15 @@ for a free address again by itself, at most every two minutes, so a full pool th
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from windrow.cloudprovider.services.actions import NOTHING, Plan, refused
 from windrow.cloudprovider.services.own_address import plan_own_address
 from windrow.cloudprovider.services.removal import plan_removal
 from windrow.cloudprovider.services.seeing import Policy, Seen
 from windrow.cloudprovider.services.shared_address import plan_shared_address
 from windrow.cloudprovider.services.sharing import CannotShare, Shares
+from windrow.cloudprovider.services.withdrawal import plan_withdrawal
 
 
 def plan_service(seen: Seen, policy: Policy) -> Plan:
@@ -36,7 +40,7 @@ def plan_service(seen: Seen, policy: Policy) -> Plan:
         )
     match seen.sharing:
         case CannotShare(why=why):
-            return refused(why)
+            return replace(refused(why), actions=plan_withdrawal(seen))
         case Shares(primary=primary):
             return plan_shared_address(seen, primary, policy)
         case _:

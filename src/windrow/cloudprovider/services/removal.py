@@ -64,8 +64,8 @@ def plan_removal(seen: Seen, policy: Policy) -> Plan:
         return NOTHING
     if stays and service.ingress:
         actions.append(ClearStatus("it is no load balancer any more"))
-    # A secondary has no load balancer of its own: that is known without asking.
-    unless = "" if service.sharing else policy.name_for(service)
+    # A secondary has no load balancer of its own: that is known without asking. One that leaves its primary may.
+    unless = "" if service.sharing and service.primary else policy.name_for(service)
     actions.append(LetGo("nothing is left of it on Harvester", unless, traces, labels))
     actions.append(DELETED)
     return Plan(tuple(actions))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from windrow.cloudprovider import names
 from windrow.cloudprovider.services.actions import (
     ENSURED,
@@ -19,13 +21,14 @@ from windrow.cloudprovider.services.balancer_names import sharing_label
 from windrow.cloudprovider.services.seeing import Policy, Seen
 from windrow.cloudprovider.services.service_readings import Service
 from windrow.cloudprovider.services.sharing import find_collision
+from windrow.cloudprovider.services.withdrawal import plan_withdrawal
 
 
 def plan_shared_address(seen: Seen, primary: Service, policy: Policy) -> Plan:
     """The primary's address to the service, and then away with what it had of its own."""
     service = seen.service
     if fault := _find_sharing_fault(seen, primary):
-        return refused(fault)
+        return replace(refused(fault), actions=plan_withdrawal(seen))
     actions: list[Action] = []
     addresses = primary.ingress
     if addresses:

@@ -129,13 +129,13 @@ def test_a_plan_holds_what_can_be_done_now(service, seen, actions):
     [
         (replace(TOLD, ipam="dhcp"), {"balancer": LB}, "cannot be changed from pool to dhcp"),
         (replace(TOLD, network="a/b"), {"balancer": LB}, "is not same as the load balancer's (none)"),
-        (replace(TOLD, ipam="both"), {}, "'both'"),
+        (replace(TOLD, ipam="both"), {"balancer": LB}, "'both'"),
         (TOLD, {"balancer": replace(LB, owner=Owner("x", "default", "web"))}, "neither used nor deleted"),
         (TOLD, {"balancer": replace(LB, owner=Owner())}, "is of no service"),
-        (TOLD, {"sharing": CannotShare("no")}, "no"),
+        (TOLD, {"sharing": CannotShare("no"), "balancer": LB}, "no"),
         (SECOND, {"sharing": Shares(FRONT), "users": (FRONT,)}, "share its own"),
-        (replace(TOLD, network="a/b"), {"interfaces": Interfaces({"a/c": "enp1s0"})}, "not found in NAD mapping"),
-        (replace(TOLD, network="a/b"), {"interfaces": Interfaces()}, "is empty"),
+        (replace(WEB, network="a/b"), {"interfaces": Interfaces({"a/c": "enp1s0"})}, "not found in NAD mapping"),
+        (replace(WEB, network="a/b"), {"interfaces": Interfaces()}, "is empty"),
         (WEB, {"host": Unseen("down")}, "failed to ensure load balancer: down"),
         (replace(TOLD, **ENDS), {"host": Unseen("down")}, "failed to delete load balancer: down"),
         (replace(TOLD, **ENDS), {"users": (SECOND,)}, "still used by other services [default/web]"),
@@ -146,6 +146,25 @@ def test_what_cannot_be_is_a_problem_and_nothing_is_touched(service, seen, words
 
     assert words in found.problem
     assert found.actions == ()
+
+
+@pytest.mark.parametrize(
+    ("service", "seen", "actions"),
+    [
+        (replace(TOLD, ipam="both"), {}, [Mark, ClearStatus]),
+        (replace(TOLD, ipam="both", ingress=()), {}, [Mark]),
+        (TOLD, {"sharing": CannotShare("no")}, [Mark, ClearStatus]),
+        (TOLD, {"balancer": replace(LB, given=(), refusal="the pool is full")}, [Mark, ClearStatus]),
+        # A new one is on its way, or nobody knows, or it was never ours.
+        (TOLD, {}, [Reserve, ENSURING]),
+        (TOLD, {"balancer": replace(LB, given=())}, []),
+        (replace(TOLD, ipam="both"), {"host": Unseen("down")}, []),
+        (replace(TOLD, ipam="both", finalizers=()), {}, []),
+        (replace(TOLD, sharing="default.front"), {"sharing": CannotShare("no")}, []),
+    ],
+)
+def test_an_address_that_is_not_reserved_any_more_is_withdrawn(service, seen, actions):
+    assert kinds(plan(service, **seen)) == actions
 
 
 def test_nothing_is_said_while_harvester_is_only_being_listed():
