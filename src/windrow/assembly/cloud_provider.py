@@ -17,8 +17,9 @@ from typing import NoReturn
 from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.start import PROGRAM, begin
 
-# Whose warnings the program says itself, in its own words.
-_SAID_ELSEWHERE = ("windrow.client.watching",)
+# From which level on these are heard without `-v`: watches are told in the program's own words, and what strangers send
+# to the port is no fault of ours.
+_QUIET = {"windrow.client.watching": logging.ERROR, "aiohttp.server": logging.CRITICAL}
 
 
 def main() -> int:
@@ -82,7 +83,7 @@ def _end(code: int) -> NoReturn:
 
 def say(line: str) -> None:
     """One line to standard error, with the time."""
-    print(f"{_now()} {line}", file=sys.stderr, flush=True)
+    print(f"{_now()} {' '.join(line.splitlines())}", file=sys.stderr, flush=True)
 
 
 def _now() -> str:
@@ -101,13 +102,14 @@ class _OneLine(logging.Formatter):
         self._traces = traces
 
     def format(self, record: logging.LogRecord) -> str:
-        text = f"{_now()} {record.levelname.lower()}: {record.getMessage()}"
+        text = f"{record.levelname.lower()}: {record.getMessage()}"
         error = record.exc_info[1] if record.exc_info else None
-        if error is None:
-            return text
+        if error is not None:
+            text += f": {type(error).__name__}: {error}"
+        line = f"{_now()} {' '.join(text.split())}"
         if self._traces and record.exc_info:
-            return f"{text}\n{self.formatException(record.exc_info)}"
-        return f"{text}: {type(error).__name__}: {error}"
+            return f"{line}\n{self.formatException(record.exc_info)}"
+        return line
 
 
 def _set_up_logs(options: Options) -> None:
@@ -120,8 +122,8 @@ def _set_up_logs(options: Options) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine(traces=options.verbosity >= 5))
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    for name in _SAID_ELSEWHERE if options.verbosity < 1 else ():
-        logging.getLogger(name).setLevel(logging.ERROR)
+    for name, least in _QUIET.items() if options.verbosity < 1 else ():
+        logging.getLogger(name).setLevel(least)
     for name in ("asyncio", "aiohttp"):  # what they say at DEBUG is about themselves
         logging.getLogger(name).setLevel(max(level, logging.INFO))
 
