@@ -6,9 +6,11 @@ virtual address.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from windrow.client.cache import Cache
 from windrow.client.client import Client
 from windrow.cloudprovider import names
 from windrow.cloudprovider.flags import Options
@@ -16,6 +18,10 @@ from windrow.cloudprovider.readings import Instance
 from windrow.formats.json import dumps
 from windrow.kube.objects import dig, new_object
 from windrow.kube.refs import CONFIG_MAP
+from windrow.reconcile.controller import Controller
+from windrow.reconcile.outcomes import SETTLED, Outcome
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock
 
 REF = CONFIG_MAP.ref(names.NETWORK_MAP_NAME, names.NETWORK_MAP_NAMESPACE)
 
@@ -56,3 +62,38 @@ async def ensure_network_map(client: Client, mapping: dict[str, str]) -> bool:
         return False
     await client.update(CONFIG_MAP, {**found, "data": {**(found.get("data") or {}), **wanted["data"]}})
     return True
+
+
+class NetworkMap:
+    """Keeps the map, while it runs. Written when what the guests say has changed; asked for only then."""
+
+    def __init__(
+        self,
+        guest: Client,
+        instances: Cache[Instance],
+        options: Options,
+        clock: Clock,
+        chance: Chance,
+        say: Callable[[str], None],
+    ) -> None:
+        self._guest = guest
+        self._instances = instances
+        self._options = options
+        self._say = say
+        self._written: dict[str, str] | None = None
+        self._controller: Controller[str] = Controller("network map", self._reconcile, clock, chance)
+
+    async def run(self) -> None:
+        await self._instances.synced()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._controller.run())
+            async for _ in self._instances.changes():
+                self._controller.queue.add(REF.name)
+
+    async def _reconcile(self, key: str) -> Outcome:
+        wanted = network_map(self._instances.values(), self._options)
+        if wanted != self._written:
+            if await ensure_network_map(self._guest, wanted):
+                self._say(f"ConfigMap {REF.name} written")
+            self._written = wanted
+        return SETTLED

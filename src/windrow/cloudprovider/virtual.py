@@ -26,15 +26,17 @@ def virtual_addresses(service: Service | None) -> Set[str]:
 
 
 class VirtualAddresses:
-    """Those of all services, kept current by whoever tells it of changes."""
+    """Those of all services, kept current by whoever tells it of changes; `is_known` once it was told of all."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_known: bool = False) -> None:
+        self.is_known = is_known
         self._of: dict[tuple[str, str], Set[str]] = {}
         self._uses: Counter[str] = Counter()
 
     @property
-    def all(self) -> Set[str]:
-        return self._uses.keys()
+    def all(self) -> Set[str] | None:
+        """None while they are not known."""
+        return self._uses.keys() if self.is_known else None
 
     def note(self, namespace: str, name: str, service: Service | None) -> Collection[str]:
         """How the service is now, None when it is gone; tells which addresses nobody had before. May be repeated."""

@@ -429,3 +429,33 @@ def test_load_balancers_carry_the_mark_of_their_guest_and_those_of_others_are_le
     assert marks.pop("demo-default-web-00000001") == "another-guest"
     assert marks.pop("demo-default-web-00000002") is None
     assert list(marks.values()) == [own]
+
+
+def test_a_node_that_is_back_loses_its_taint_also_while_harvester_cannot_be_asked():
+    async def story(world):
+        await settled(world, "w1", "w2")
+        await world.harvester.delete(VMI.ref("w1", "default"))
+        await world.be_ready("w1", False)
+        await asyncio.sleep(5)
+        off = await world.taints("w1")
+        world.host.tokens.clear()
+        await asyncio.sleep(600)
+        lines = len(world.lines)
+        await world.be_ready("w1", True)
+        await asyncio.sleep(600)
+        return off, await world.taints("w1"), [line for line in world.lines[lines:] if "w2" in line]
+
+    assert tell(story) == ([SHUTDOWN], [], [])
+
+
+def test_harvester_that_is_away_is_told_once_and_not_for_each_node():
+    async def story(world):
+        await settled(world, "w1", "w2", "w3")
+        world.host.tokens.clear()
+        await asyncio.sleep(600)
+        for name in ("w1", "w2", "w3"):
+            await world.be_ready(name, False)
+        await asyncio.sleep(600)
+        return [line for line in world.lines if "watched" in line and "node '" in line]
+
+    assert tell(story) == []

@@ -34,7 +34,7 @@ def test_which_addresses_of_a_service_are_virtual(case, service, wanted):
 
 
 def test_an_address_is_virtual_as_long_as_one_of_its_services_is_there():
-    known = VirtualAddresses()
+    known = VirtualAddresses(is_known=True)
     assert list(known.note("default", "web", a_service(addresses="10.0.0.50"))) == ["10.0.0.50"]
     assert list(known.note("default", "dns", a_service("dns", addresses="10.0.0.50"))) == []
 
@@ -46,9 +46,16 @@ def test_an_address_is_virtual_as_long_as_one_of_its_services_is_there():
 
 
 def test_what_is_noted_twice_counts_once():
-    known = VirtualAddresses()
+    known = VirtualAddresses(is_known=True)
     for _ in range(2):
         known.note("default", "web", a_service(addresses="10.0.0.50"))
     known.note("default", "web", a_service(addresses="10.0.0.51"))
 
     assert known.all == {"10.0.0.51"}
+
+
+def test_before_all_services_are_known_no_address_is_anybodys():
+    known = VirtualAddresses()
+    known.note("default", "web", a_service(addresses="10.0.0.50"))
+
+    assert known.all is None
