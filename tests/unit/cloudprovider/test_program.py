@@ -211,6 +211,19 @@ def test_the_networks_of_the_guests_are_mapped():
     assert tell(story) == {"interface-nad-mapping": '{"default/vlan1":"enp1s0"}'}
 
 
+@pytest.mark.parametrize("flag", ["--cluster-name=kubernetes", "--cluster-name=", "--disable-vmi-controller"])
+def test_a_cluster_without_a_name_makes_no_map_of_networks(flag):
+    async def story(world):
+        await world.make_vm("w1", "192.168.1.5", cluster="kubernetes")
+        world.start(flag)
+        await world.join("w1", "192.168.1.5")
+        await asyncio.sleep(60)
+        maps = await world.cluster.list(CONFIG_MAP, "kube-system")
+        return [raw["metadata"]["name"] for raw in maps if raw["metadata"]["name"] != "kube-root-ca.crt"]
+
+    assert tell(story) == []
+
+
 def test_one_program_leads_and_the_next_takes_over_without_a_wait():
     async def story(world):
         first = world.start()
