@@ -13,7 +13,6 @@ from windrow.cloudprovider.services.actions import (
     Amend,
     Mark,
     Plan,
-    Release,
     Reserve,
     Tell,
     refused,
@@ -26,6 +25,7 @@ from windrow.cloudprovider.services.balancer_readings import Balancer
 from windrow.cloudprovider.services.faults import find_fault
 from windrow.cloudprovider.services.seeing import Policy, Seen, Unseen
 from windrow.cloudprovider.services.service_readings import Interfaces, Service
+from windrow.cloudprovider.services.strays import free_strays, release_strays
 from windrow.cloudprovider.services.withdrawal import plan_withdrawal
 
 
@@ -37,32 +37,13 @@ def plan_own_address(seen: Seen, policy: Policy) -> Plan:
         return without_host(seen.host, "ensure")
     if isinstance(seen.interfaces, Unseen) and seen.service.network and not seen.service.interface:
         return Plan(waits_for="the network map", until=seen.interfaces.until)
-    if seen.host is None and _free_strays(seen) and not waited_in_vain(seen, "strays"):
-        return _plan_strays(seen)
+    if seen.host is None and free_strays(seen) and not waited_in_vain(seen, "strays"):
+        return waiting(seen, "strays", "", release_strays(seen))  # the pool may have only one address
     if seen.balancer is None:
         return _plan_reservation(seen, policy)
     if seen.balancer.is_deleting:
         return waiting(seen, "removal", words.stuck(seen.balancer))
     return _plan_upkeep(seen, seen.balancer, policy)
-
-
-def _plan_strays(seen: Seen) -> Plan:
-    """Those before it must give their addresses back first: the pool may have only one."""
-    actions = tuple(
-        Release(one, because=f"its service {seen.service.title} was made anew, with another UID")
-        for one in _free_strays(seen)
-        if not one.is_deleting
-    )
-    return waiting(seen, "strays", "", actions)
-
-
-def _free_strays(seen: Seen) -> tuple[Balancer, ...]:
-    """Those that may go. One whose address secondaries still show stays until they have the new one, unless there is
-    no new one while it stays."""
-    if seen.balancer is not None and seen.balancer.refusal:
-        return seen.strays
-    shown = {address for one in seen.users for address in (one.addresses or "").split(",")}
-    return tuple(one for one in seen.strays if one.is_deleting or not shown & set(one.given))
 
 
 def _plan_reservation(seen: Seen, policy: Policy) -> Plan:

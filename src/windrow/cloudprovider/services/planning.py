@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windrow.cloudprovider.services.actions import NOTHING, Plan, refused
+from windrow.cloudprovider.services.actions import NOTHING, Plan, Release, refused
 from windrow.cloudprovider.services.own_address import plan_own_address
 from windrow.cloudprovider.services.removal import plan_removal
 from windrow.cloudprovider.services.seeing import Policy, Seen
 from windrow.cloudprovider.services.shared_address import plan_shared_address
 from windrow.cloudprovider.services.sharing import CannotShare, Shares
+from windrow.cloudprovider.services.strays import release_strays
 from windrow.cloudprovider.services.withdrawal import plan_withdrawal
 
 
@@ -38,6 +39,16 @@ def plan_service(seen: Seen, policy: Policy) -> Plan:
             "the cluster name is empty, so load balancers of clusters in one Harvester namespace would take each "
             "other's names; set --cluster-name (chart value global.cattle.clusterName) to the guest cluster's name"
         )
+    plan = _plan_address(seen, policy)
+    if plan.problem:
+        # What a service before it left behind is no part of its own trouble.
+        going = [one.balancer for one in plan.actions if isinstance(one, Release)]
+        more = tuple(one for one in release_strays(seen) if one.balancer not in going)
+        return replace(plan, actions=(*plan.actions, *more))
+    return plan
+
+
+def _plan_address(seen: Seen, policy: Policy) -> Plan:
     match seen.sharing:
         case CannotShare(why=why):
             return replace(refused(why), actions=plan_withdrawal(seen))

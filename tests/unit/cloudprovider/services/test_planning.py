@@ -280,3 +280,13 @@ def test_every_action_says_why():
     ]
 
     assert all(one.because for found in tables for one in found.actions if not isinstance(one, Tell))
+
+
+def test_what_a_service_before_it_left_behind_goes_also_from_one_that_cannot_be_served():
+    stray = replace(LB, name="demo-default-web-00000000", given=("10.1.0.11",))
+    found = plan(replace(WEB, ipam="both"), strays=(stray,))
+    shown = plan(replace(WEB, ipam="both"), strays=(stray,), users=(replace(FRONT, addresses="10.1.0.11"),))
+
+    assert "'both'" in found.problem
+    assert [one.balancer for one in found.actions] == [stray]
+    assert shown.actions == ()

@@ -105,6 +105,8 @@ def test_no_plan_does_harm(world):
     assert not (on_host or LetGo in done) or seen.host is None, "Harvester is not written to on hearsay"
     assert not {Reserve, Release} <= done, "nothing is made and deleted at once"
     assert not {Reserve, LetGo} <= done
+    going = [one.balancer for one in plan.actions if isinstance(one, Release)]
+    assert len(going) == len(set(map(id, going))), "nothing is deleted twice"
     for one in plan.actions:
         match one:
             case Release(balancer=balancer):
