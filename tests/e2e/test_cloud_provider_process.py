@@ -31,7 +31,7 @@ from windrow.formats import x509
 from windrow.kube.errors import NotFound
 from windrow.kube.kubeconfig import Access, Exec, parse_kubeconfig, render_kubeconfig
 from windrow.kube.objects import dig, new_object
-from windrow.kube.refs import LEASE, NODE, Kind
+from windrow.kube.refs import LEASE, NODE, SERVICE, Kind
 from windrow.values.chance import Chance
 
 PROGRAM = str(Path(sys.executable).with_name("harvester-cloud-provider"))
@@ -303,6 +303,26 @@ async def test_a_node_is_initialised_and_a_rotated_credential_goes_on_with_it(pl
 
     assert running.process.returncode is None
     assert running.said("cannot be watched") == running.said("starts anew") == []
+
+
+async def test_a_file_that_was_replaced_under_its_mount_ends_it_once_the_credential_is_refused(
+    place: Place,
+) -> None:
+    # What a bind mount shows, seen through an open descriptor: a file that no directory holds any more.
+    with (place.folder / "cloud-config").open() as mounted:
+        running = await place.leads(
+            "--secure-port=0", f"--cloud-config=/proc/{os.getpid()}/fd/{mounted.fileno()}"
+        )
+        place.write_cloud_config("second")
+        await running.until_said("our mount shows the old one")
+        del place.harvester.api.tokens["first"]
+        ports = [{"port": 80, "protocol": "TCP"}]
+        service = new_object(SERVICE, "web", "default", spec={"type": "LoadBalancer", "ports": ports})
+        await place.cluster.create(SERVICE, service)  # Harvester is asked for an address
+        code = await asyncio.wait_for(running.process.wait(), 20)
+
+    assert code == 1
+    assert await place.holder() == ""
 
 
 async def test_the_probes_tell_how_it_is(place: Place) -> None:

@@ -65,7 +65,15 @@ async def _run(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
         try:
             code = await run(
-                argv, env, _read_file, dial, clock, Chance(), say, serve=serve_over_sockets(clock, _read_file)
+                argv,
+                env,
+                _read_file,
+                dial,
+                clock,
+                Chance(),
+                say,
+                serve=serve_over_sockets(clock, _read_file),
+                is_replaced=_is_replaced,
             )
         except asyncio.CancelledError:
             say("ended by a signal")
@@ -92,6 +100,14 @@ def _now() -> str:
 
 def _read_file(path: str) -> str:
     return Path(path).read_text()
+
+
+def _is_replaced(path: str) -> bool:
+    """Whether no directory holds this file any more: it lives on because it is mounted."""
+    try:
+        return os.stat(path).st_nlink == 0
+    except OSError:
+        return False
 
 
 class _OneLine(logging.Formatter):

@@ -56,18 +56,20 @@ async def run(
     *,
     serve: Serve | None = None,
     measures: Measures | None = None,
+    is_replaced: Callable[[str], bool] = lambda path: False,
 ) -> int:
-    """Run until cancelled; then the Lease is released. Returns 1 for a bad start and for a lost lead.
+    """Run until cancelled; then the Lease is released. Returns 1 for a bad start, for a lost lead, and where only a new
+    start brings a new credential.
 
-    Without `serve` no port is opened, whatever the flags say.
+    Without `serve` no port is opened, whatever the flags say. `is_replaced` is explained in `ways`.
     """
     options = begin(argv, out)
     if isinstance(options, int):
         return options
     counted = measures or Measures()
     try:
-        host = Way("host", load_host(options), dial, read_file, clock, out, counted)
-        guest = Way("guest", load_guest(options, env), dial, read_file, clock, out, counted)
+        host = Way("host", load_host(options), dial, read_file, clock, out, counted, is_replaced)
+        guest = Way("guest", load_guest(options, env), dial, read_file, clock, out, counted, is_replaced)
     except BadKubeconfig as error:
         complain(error, out)
         return 1
@@ -79,6 +81,10 @@ async def run(
     except CannotServe as error:
         complain(error, out)
         return 1
+
+
+class Stuck(Exception):
+    """Only a new start of the process can help."""
 
 
 class Program:
@@ -103,8 +109,10 @@ class Program:
         self._identity = f"{env.get('HOSTNAME') or PROGRAM}_{chance.uid()}"
         self._candidate: Candidate | None = None
         self._moved = asyncio.Event()
+        self._stuck = ""
         for way in (host, guest):
             way.moved = self._start_anew
+            way.stuck = self._give_way
 
     def introduce(self) -> None:
         options = self._options
@@ -139,6 +147,9 @@ class Program:
                 await self._lead()
             except LeadershipLost as error:
                 self._say(f"leaderelection lost: {error}")
+                return 1
+            except Stuck as error:
+                self._say(f"{error}; ending, so that this is started anew")
                 return 1
             finally:
                 following.cancel()
@@ -177,6 +188,8 @@ class Program:
         while True:
             self._moved.clear()
             await self._work_here()
+            if self._stuck:
+                raise Stuck(self._stuck)
             self._say("the work starts anew")
 
     async def _work_here(self) -> None:
@@ -205,6 +218,10 @@ class Program:
 
     def _start_anew(self, why: str) -> None:
         self._say(why)
+        self._moved.set()
+
+    def _give_way(self, why: str) -> None:
+        self._stuck = why
         self._moved.set()
 
     # --- requests -------------------------------------------------------------------------------------------------

@@ -4,8 +4,9 @@ Files are compared by content every few seconds: then a rename, a write in place
 Secret are all the same. What cannot be used is told once, and the old credential goes on. A 401 has the files looked
 at at once, and the request made again where they brought something new.
 
-A mount of one file (`subPath`, or a hostPath of type File) keeps showing the old file after a rename. Mount the
-directory, or the Secret as a whole.
+A mount of one file (`subPath`, or a hostPath of type File) keeps showing the old file after another took its name.
+That is told; and once the old credential is refused only a new mount helps, so the program ends and its pod starts it
+anew. Better: mount the directory, or the Secret as a whole.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class Way:
     """The way to one cluster. `transport` stays the same object; what is behind it follows `access`.
 
     Raises BadKubeconfig at first, when there is nothing to begin with. `moved` is called when what was known of the
-    cluster may not be true any more: another server or namespace, or a credential after one that was refused.
+    cluster may not be true any more: another server or namespace, or a credential after one that was refused. `stuck`
+    is called when only a new start of the program would bring the new credential: `is_replaced` says of a file that it
+    is not under this name any more where it was mounted from.
     """
 
     def __init__(
@@ -47,9 +50,12 @@ class Way:
         clock: Clock,
         say: Callable[[str], None],
         measures: Measures,
+        is_replaced: Callable[[str], bool] = lambda path: False,
     ) -> None:
         self.whose: Whose = whose
         self.moved: Callable[[str], None] = lambda why: None
+        self.stuck: Callable[[str], None] = lambda why: None
+        self._is_replaced = is_replaced
         self._load = load
         self._dial = dial
         self._read_file = read_file
@@ -72,7 +78,12 @@ class Way:
     def look(self) -> bool:
         """Whether the files say something new, which is in use from now on. Never raises."""
         if not self._differs():
-            self._problem = ""
+            if replaced := self._replaced():
+                self._cannot_use(
+                    f"another file took the place of {replaced} on the node, and our mount shows the old one"
+                )
+            else:
+                self._problem = ""
             return False
         texts: dict[str, str] = {}
         try:
@@ -93,6 +104,10 @@ class Way:
             return any(self._read_file(path) != text for path, text in self._texts.items())
         except (OSError, UnicodeError):
             return True
+
+    def _replaced(self) -> str:
+        """A file of ours that is not under its name any more; "" when all are."""
+        return next((path for path in self._texts if self._is_replaced(path)), "")
 
     def _use(self, fresh: Access, transport: Transport) -> None:
         before, self.access = self.access, fresh
@@ -125,6 +140,8 @@ class Way:
             return True
         if self._refused_since is None:
             self._refused_since = self._clock.now()
+        if replaced := self._replaced():
+            self.stuck(f"the credential is refused, and the newer {replaced} shows in a new mount only")
         # Those that renew themselves were told of the refusal, too.
         return bool(self.access.token_file or self.access.exec)
 

@@ -288,6 +288,32 @@ def test_whoever_was_refused_does_not_wait_on_once_there_is_a_new_credential():
     assert tell(story) == ([UNINITIALISED], [], False, ["the work starts anew"])
 
 
+def test_where_only_a_new_mount_shows_the_new_credential_the_program_ends_and_gives_the_lease_back():
+    async def story(world):
+        await settled(world, "w1")
+        world.replaced.add("/cloud-config")
+        await asyncio.sleep(60)
+        (program,) = world.programs
+        before = program.done()
+        world.host.tokens.pop("harvester-token")
+        await world.make_vm("db-vm", "192.168.1.2")
+        world.hostnames = {"db-vm": "db"}
+        await world.join("db", "192.168.1.2")  # its VM is asked for its name
+        await asyncio.sleep(1)
+        return (
+            before,
+            program.result(),
+            world.said("our mount shows"),
+            (await world.cluster.get(LEASE_REF))["spec"]["holderIdentity"],
+            world.lines[-1],
+        )
+
+    before, code, told, holder, last = tell(story)
+
+    assert (before, code, len(told), holder) == (False, 1, 1, "")
+    assert last.endswith("/cloud-config shows in a new mount only; ending, so that this is started anew")
+
+
 def test_another_namespace_starts_the_work_anew_and_keeps_the_lead():
     async def story(world):
         program = world.start()

@@ -49,7 +49,7 @@ class Site:
     def __init__(self, folder: Path, access=HOST, file="cloud-config"):
         self.folder, self.path = folder, folder / file
         self.server, self.measures = Server(), Measures()
-        self.said, self.moves = [], []
+        self.said, self.moves, self.stuck, self.replaced = [], [], [], set()
         self.write(access)
 
     def write(self, access):
@@ -58,10 +58,9 @@ class Site:
     def open(self):
         options = Options(cloud_config=str(self.path))
         read = lambda path: Path(path).read_text()  # noqa: E731
-        way = Way(
-            "host", load_host(options), self.server.dial, read, Clock(), self.said.append, self.measures
-        )
-        way.moved = self.moves.append
+        say, replaced = self.said.append, self.replaced.__contains__
+        way = Way("host", load_host(options), self.server.dial, read, Clock(), say, self.measures, replaced)
+        way.moved, way.stuck = self.moves.append, self.stuck.append
         return way
 
     def reloads(self, result):
@@ -164,6 +163,23 @@ async def test_after_a_refusal_that_stayed_one_the_new_credential_is_a_new_begin
     way.look()
 
     assert site.moves == ["Harvester has a new credential after one that was refused"]
+
+
+async def test_a_mount_of_one_file_that_was_replaced_is_told_and_left_when_the_credential_is_refused(
+    tmp_path,
+):
+    site = Site(tmp_path)
+    way = site.open()
+    site.replaced.add(str(site.path))
+    for _ in range(3):
+        way.look()
+    told, early = list(site.said), list(site.stuck)
+    site.server.tokens.discard("first")
+    await way.transport.send(GET)
+
+    assert len(told) == 1
+    assert "our mount shows the old one" in told[0]
+    assert (early, len(site.stuck)) == ([], 1)
 
 
 async def test_a_file_that_breaks_is_told_once_and_heals_quietly(tmp_path):

@@ -82,6 +82,8 @@ class World:
             "/guest": render_kubeconfig(self._access("10.0.0.2", "guest-token"), "guest"),
         }
         self.programs = []
+        # Files of which a mount shows what was there before.
+        self.replaced = set()
 
     def _server(self, address, token, may=None):
         tls = Identity(CHAIN, KEY)
@@ -105,7 +107,16 @@ class World:
         env = {"KUBECONFIG": "/guest", "HOSTNAME": f"pod-{len(self.programs)}"}
         dial = lambda access: InProcessTransport(access, self.find, self.clock)  # noqa: E731
         chance = Chance(len(self.programs))
-        program = run(argv, env, self.read, dial, self.clock, chance, self.lines.append)
+        program = run(
+            argv,
+            env,
+            self.read,
+            dial,
+            self.clock,
+            chance,
+            self.lines.append,
+            is_replaced=self.replaced.__contains__,
+        )
         self.programs.append(asyncio.create_task(program))
         return self.programs[-1]
 
