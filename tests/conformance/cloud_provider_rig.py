@@ -398,6 +398,8 @@ async def our_guest(seed: int = 2) -> AsyncIterator[Guest]:
             async with Listener(door) as listener:
                 access = Access(f"https://127.0.0.1:{listener.port}", ca=ca, token="t")
                 local = server.local()
+                spec = {"ports": [{"name": "https", "port": 443, "targetPort": 6443}]}
+                await local.create(SERVICE, new_object(SERVICE, "kubernetes", "default", spec=spec))
                 yield Guest(local, local, render_kubeconfig(access, "guest"), door)
         finally:
             running.cancel()

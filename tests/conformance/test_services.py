@@ -67,7 +67,7 @@ async def test_changed_services_keep_get_and_lose_the_same_fields(cluster: Clust
 
 
 async def test_what_a_service_had_can_be_had_again_once_it_is_gone(cluster: Cluster) -> None:
-    spec: Raw = {"type": "NodePort", "clusterIP": "10.43.9.9", "ports": [{"port": 80, "nodePort": 30033}]}
+    spec: Raw = {"type": "NodePort", "clusterIP": "10.43.0.99", "ports": [{"port": 80, "nodePort": 30033}]}
 
     async def again(api: Client) -> list[Raw | str]:
         first = await created(api, "f-one", spec)
