@@ -12,11 +12,16 @@ import argparse
 import base64
 import gzip
 import io
+import json
+import re
 import sys
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from jsonschema import Draft7Validator
+from jsonschema.exceptions import best_match
 
 from windrow.formats.yaml import dump, load, load_all
 
@@ -34,15 +39,22 @@ def credential(distribution: str = "k3s") -> str:
 
 
 HEAD = """\
-# Installs Windrow's cloud provider on K3s. Made by `make chart`, which packs deploy/charts into `chartContent`: nothing
+# Installs Windrow's cloud provider on {title}. Made by `make chart`, which packs deploy/charts into `chartContent`: nothing
 # is downloaded but two images, and those may lie on the machines already.
 #
-# Put it into /var/lib/rancher/k3s/server/manifests/ of the servers, or into the additional manifest of a cluster in
-# Rancher. It wants the cluster's name: `python scripts/chart.py --cluster-name NAME` prints it with one, and so does a
-# HelmChartConfig of the same name beside it. Guide: docs/how-to/replace-the-go-cloud-provider.md
+# Put it into /var/lib/rancher/{distribution}/server/manifests/ of the servers, or into the additional manifest of a
+# cluster in Rancher.{unnamed}
+# Guide: docs/how-to/replace-the-go-cloud-provider.md
 """
+UNNAMED = """ It wants the cluster's name: `python scripts/chart.py --cluster-name NAME` prints it with one,
+# and a HelmChartConfig of the same name beside it gives one, too."""
+TITLES = {"k3s": "K3s", "rke2": "RKE2"}
 
 Values = Mapping[str, Any]
+
+
+class BadValues(ValueError):
+    """Nobody could install the chart with these values; the message says what to change."""
 
 
 def chart_files(folder: Path = CHART) -> dict[str, bytes]:
@@ -67,7 +79,12 @@ def unpack(archive: bytes) -> dict[str, bytes]:
         return {entry.name: tape.extractfile(entry).read() for entry in tape}  # type: ignore[union-attr]
 
 
-def render_manifest(archive: bytes, values: Values) -> str:
+def render_head(values: Values, distribution: str = "k3s") -> str:
+    unnamed = "" if values.get("global") else UNNAMED
+    return HEAD.format(title=TITLES[distribution], distribution=distribution, unnamed=unnamed)
+
+
+def render_manifest(archive: bytes, values: Values, distribution: str = "k3s") -> str:
     spec = {
         # The Job that installs it runs before there is a pod network, and on nodes that wait for a cloud provider.
         "bootstrap": True,
@@ -83,7 +100,7 @@ def render_manifest(archive: bytes, values: Values) -> str:
         "metadata": {"name": NAME, "namespace": NAMESPACE},
         "spec": spec,
     }
-    return HEAD + dump(raw)
+    return render_head(values, distribution) + dump(raw)
 
 
 def manifest_values(
@@ -96,13 +113,37 @@ def manifest_values(
         repository, tag = split_image(image)
         values["image"] = {"repository": repository, "tag": tag} if tag else {"repository": repository}
     for setting in settings:
-        path, _, text = setting.partition("=")
+        path, equals, text = setting.partition("=")
+        if not path or not equals:
+            raise BadValues(
+                f"--set {setting}: write it as KEY=VALUE, such as cloudConfig.secretName=cloud-config"
+            )
         place = values
         *way, last = path.split(".")
         for step in way:
             place = place.setdefault(step, {})
+            if not isinstance(place, dict):
+                raise BadValues(
+                    f"--set {setting}: {step} has a value already, so nothing can be set below it"
+                )
         place[last] = load(text)
+    _judge(values)
     return values
+
+
+def _judge(values: Values) -> None:
+    """The cluster would refuse them only when it installs the chart."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    error = best_match(Draft7Validator(schema).iter_errors(values))
+    if error is not None:
+        raise BadValues(
+            f"the chart does not take {'.'.join(map(str, error.absolute_path)) or 'this'}: {error.message}"
+        )
+    name = values.get("global", {}).get("cattle", {}).get("clusterName", "")
+    if name and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+        raise BadValues(
+            f"the cluster name {name!r} is not usable: write it as in Rancher, lower-case letters, digits, dashes"
+        )
 
 
 def split_image(image: str) -> tuple[str, str]:
@@ -117,7 +158,7 @@ def is_current(manifest: str, values: Values) -> bool:
     packed = base64.b64decode(raw["spec"].pop("chartContent"))
     [wanted] = load_all(render_manifest(b"", values))
     wanted["spec"].pop("chartContent")
-    return raw == wanted and unpack(packed) == chart_files() and manifest.startswith(HEAD)
+    return raw == wanted and unpack(packed) == chart_files() and manifest.startswith(render_head(values))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -137,8 +178,17 @@ def main(argv: Sequence[str]) -> int:
         return 1
     archive = pack(chart_files())
     if given.cluster_name or given.image or given.settings or given.distribution != "k3s":
-        values = manifest_values(given.cluster_name, given.image, given.settings, given.distribution)
-        print(render_manifest(archive, values), end="")
+        try:
+            values = manifest_values(given.cluster_name, given.image, given.settings, given.distribution)
+        except BadValues as error:
+            print(error, file=sys.stderr)
+            return 2
+        if not values.get("global"):
+            print(
+                "warning: without --cluster-name services get load balancers called kubernetes-…",
+                file=sys.stderr,
+            )
+        print(render_manifest(archive, values, given.distribution), end="")
         return 0
     version = load((CHART / "Chart.yaml").read_text())["version"]
     packed = ROOT / "dist" / f"{NAME}-{version}.tgz"

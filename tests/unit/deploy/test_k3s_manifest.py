@@ -119,3 +119,38 @@ def test_k3s_s_own_schema_knows_every_field() -> None:
 
     assert run_story(story(manifest())).status == 201
     assert (refused.status, b"chartContents" in refused.body) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--set=foo"], "write it as KEY=VALUE"),
+        (["--set=cloudConfig.secretNam=x"], "'secretNam' was unexpected"),
+        (["--set=image.repostory=x"], "'repostory' was unexpected"),
+        (["--set=cloudConfigPath.deeper=x"], "has a value already"),
+        (["--cluster-name=Demo_X!"], "the cluster name 'Demo_X!' is not usable"),
+    ],
+)
+def test_what_no_cluster_could_install_is_refused_here(
+    argv: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert chart.main(argv) == 2
+
+    told = capsys.readouterr()
+    assert words in told.err
+    assert told.out == ""
+
+
+def test_a_manifest_says_where_it_belongs(capsys: pytest.CaptureFixture[str]) -> None:
+    chart.main(["--distribution=rke2", "--cluster-name=edge"])
+
+    head = capsys.readouterr().out
+    assert "on RKE2" in head
+    assert "/var/lib/rancher/rke2/server/manifests/" in head
+    assert "k3s" not in head.partition("apiVersion")[0].lower()
+
+
+def test_a_manifest_without_a_cluster_name_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    chart.main(["--distribution=rke2"])
+
+    assert "without --cluster-name" in capsys.readouterr().err
