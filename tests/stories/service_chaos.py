@@ -40,7 +40,7 @@ from windrow.kube.refs import SERVICE
 from windrow.values.chance import Chance
 
 from .crashes import Moment, SomeWrites
-from .service_invariants import Witness, find_faults, look, name_for
+from .service_invariants import SOMEBODYS, Witness, find_faults, look, name_for
 from .service_rig import ADDRESSES, PROVIDER, Room, a_pool, a_room, a_service, service_ref
 from .service_telling import Narrator
 
@@ -49,6 +49,8 @@ FORBIDDEN = Refuse(
     403, "Forbidden", 'loadbalancers.loadbalancer.harvesterhci.io is forbidden: User "demo" cannot'
 )
 LATEST_S = 1800.0
+# An orphan is told, and deleted an hour later, one at each look.
+LATEST_SWEPT_S = 4 * 3600.0
 POOL = "10.1.0.10-12"
 
 Deed = Callable[["Life"], Awaitable[str]]
@@ -62,6 +64,7 @@ class Life:
     chance: Chance
     told: list[str] = field(default_factory=list)
     machines: int = 1
+    sweeps: bool = False  # whether orphans are deleted
 
     def tell(self, what: str) -> None:
         self.told.append(f"{self.room.now_s:9.3f} s  {what}")
@@ -149,7 +152,7 @@ async def change_primary(life: Life) -> str:
 
 async def meddle(life: Life) -> str:
     name = life.name()
-    value = life.pick(None, "10.9.9.9", "nonsense")
+    value = life.pick(None, *SOMEBODYS)
     await life.room.guest.patch(service_ref(name), {"metadata": {"annotations": {ADDRESSES: value}}})
     return f"somebody writes {ADDRESSES}={value} on {name}"
 
@@ -169,6 +172,15 @@ async def let_go(life: Life) -> str:
     change = {"metadata": {"finalizers": kept or None, "resourceVersion": raw["metadata"]["resourceVersion"]}}
     await life.room.guest.patch(service_ref(name), change)
     return f"{name} loses the finalizer of its user"
+
+
+async def tear(life: Life) -> str:
+    """Somebody in a hurry takes every finalizer away."""
+    name = life.name()
+    await life.room.guest.patch(service_ref(name), {"metadata": {"finalizers": None}})
+    await life.room.guest.delete(service_ref(name))
+    await life.room.guest.patch(service_ref(name), {"metadata": {"finalizers": None}})
+    return f"{name} is torn away"
 
 
 # --- what administrators of Harvester do ----------------------------------------------------------------------------
@@ -274,6 +286,7 @@ DEEDS: tuple[tuple[int, Deed], ...] = (
     (1, meddle),
     (1, decorate),
     (1, let_go),
+    (1, tear),
     (1, change_pool),
     (1, delete_pool),
     (1, delete_balancer),
@@ -373,11 +386,13 @@ def _faults_of(room: Room, side: str) -> Any:
 
 
 def _start(life: Life) -> None:
+    life.sweeps = not life.chance.integer(4)
+    flags = ["--orphan-sweep=delete"] if life.sweeps else []
     if life.chance.integer(4):
-        life.room.start("--leader-elect=false")
+        life.room.start("--leader-elect=false", *flags)
         return
-    life.room.start()
-    life.room.start()
+    for _ in range(2):
+        life.room.start(*flags)
 
 
 def _clear_up(life: Life, troubles: list[tuple[str, Fault]]) -> None:
@@ -403,9 +418,8 @@ async def _settle(life: Life, witness: Witness) -> list[str]:
     room, wait = life.room, 5.0
     while True:
         await room.pass_time(wait)
-        scene = await look(room, witness.forced)
-        faults = find_faults(scene)
-        if not faults or room.now_s > LATEST_S:
+        faults = find_faults(await look(room, () if life.sweeps else witness.torn))
+        if not faults or room.now_s > (LATEST_SWEPT_S if life.sweeps and witness.torn else LATEST_S):
             break
         wait = min(wait * 2, 300)
     before = _writes(room)

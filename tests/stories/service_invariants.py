@@ -14,6 +14,7 @@ from zlib import crc32
 
 from windrow.apiserver.admission import Operation
 from windrow.emulator import kinds
+from windrow.kube.conditions import find_condition
 from windrow.kube.objects import (
     Raw,
     annotations_of,
@@ -43,6 +44,8 @@ from .service_rig import (
 
 _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 LONGEST_BASE = 55
+# What people write into the annotation for addresses: on a service that is none of ours it stays.
+SOMEBODYS = ("10.9.9.9", "nonsense")
 # Of one service; the recorder's own allowance is 25 and one more each five minutes.
 MOST_EVENTS = 60
 
@@ -75,7 +78,9 @@ class Witness:
 
     room: Room
     faults: list[str] = field(default_factory=list)
-    forced: set[str] = field(default_factory=set)  # uids of services whose finalizer a person took away
+    torn: set[str] = field(
+        default_factory=set
+    )  # load balancers of services whose finalizer a person took away
 
     def __post_init__(self) -> None:
         self.room.api.admission.append(self._in_guest)
@@ -100,7 +105,7 @@ class Witness:
 
     async def _finalizer_goes(self, service: Raw, who: str) -> None:
         if who != US:
-            self.forced.add(uid_of(service))
+            self.torn.add(name_for(service))
             return
         ref = kinds.LOAD_BALANCER.ref(name_for(service), "default")
         if await self.room.at_host.find(ref) is not None:
@@ -153,7 +158,7 @@ class Scene:
     balancers: dict[str, Raw]  # of our cluster, by name
     pools: list[Raw]
     events: list[Raw]
-    forced: frozenset[str] = frozenset()
+    torn: frozenset[str] = frozenset()
 
     def primary_of(self, service: Raw) -> Raw | None:
         """The service that a secondary names, where that one can be a primary for it."""
@@ -199,7 +204,8 @@ def allocated(balancer: Raw | None) -> str:
     return str(dig(balancer, "status", "allocatedAddress", "ip", default=""))
 
 
-async def look(room: Room, forced: Iterable[str] = ()) -> Scene:
+async def look(room: Room, torn: Iterable[str] = ()) -> Scene:
+    """The present scene. Load balancers of the names `torn` are the orphan sweep's to clean up."""
     services = await room.guest.list(SERVICE)
     balancers = await room.at_host.list(kinds.LOAD_BALANCER)
     ours = {name_of(raw): raw for raw in balancers if labels_of(raw).get(f"{PROVIDER}/cluster") == CLUSTER}
@@ -208,7 +214,7 @@ async def look(room: Room, forced: Iterable[str] = ()) -> Scene:
         ours,
         await room.at_host.list(kinds.IP_POOL),
         await room.guest.list(EVENT),
-        frozenset(forced),
+        frozenset(torn),
     )
 
 
@@ -241,9 +247,9 @@ def _service_faults(scene: Scene, service: Raw) -> Iterable[str]:
         return
     primary = scene.primary_of(service)
     if primary is None or _is_refused(scene, service, primary):
-        # It stays as it is, and what it had is still true.
-        if balancer is not None:
-            yield from _address_faults(service, balancer)
+        # It stays as it is, and what it was told is still true.
+        if balancer is not None and ADDRESSES in annotations_of(service):
+            yield from _address_faults(service, balancer, is_refused=True)
         return
     if balancer is not None:
         yield f"shares an address and has load balancer {name_of(balancer)}"
@@ -260,16 +266,20 @@ def _idle_faults(service: Raw, balancer: Raw | None) -> Iterable[str]:
         yield f"is no load balancer and has {name_of(balancer)}"
     if CLEANUP in finalizers_of(service):
         yield "is no load balancer and keeps the finalizer"
-    if ADDRESSES in annotations_of(service):
+    if annotations_of(service).get(ADDRESSES) not in (None, *SOMEBODYS):
         yield f"is no load balancer and keeps {ADDRESSES}"
     if shown(service):
         yield f"is no load balancer and shows {shown(service)}"
 
 
 def _primary_faults(scene: Scene, service: Raw, balancer: Raw | None) -> Iterable[str]:
+    impossible = _wants_the_impossible(service)
     if balancer is not None:
-        yield from _address_faults(service, balancer)
-    elif not _wants_the_impossible(service):
+        if ADDRESSES in annotations_of(service) or not impossible:
+            yield from _address_faults(
+                service, balancer, is_refused=impossible or _differs(service, balancer)
+            )
+    elif not impossible:
         yield "has no load balancer"
     elif labels_of(service).get(PRIMARY):
         pass  # it still has the address that it shared
@@ -282,17 +292,36 @@ def _wants_the_impossible(service: Raw) -> bool:
     return said.get(IPAM) not in (None, "", "pool", "dhcp") or said.get(NETWORK_OF) == "default/nowhere"
 
 
-def _address_faults(service: Raw, balancer: Raw) -> Iterable[str]:
+def _differs(service: Raw, balancer: Raw) -> bool:
+    """Whether it wants what its load balancer cannot become."""
+    said, made_for = annotations_of(service), annotations_of(balancer)
+    mode = said.get(IPAM) or "pool"
+    return mode != dig(balancer, "spec", "ipam") or said.get(NETWORK_OF, "") != made_for.get(
+        f"{PROVIDER}/lb-network", ""
+    )
+
+
+def _address_faults(service: Raw, balancer: Raw, *, is_refused: bool = False) -> Iterable[str]:
     if is_deleting(balancer):
         yield f"has a load balancer that is being deleted: {name_of(balancer)}"
     address, told = allocated(balancer), annotations_of(service).get(ADDRESSES, "")
     if told != address:
         yield f"is told {told or 'no address'} and its load balancer has {address or 'none'}"
+    if not address and not _refusal(balancer) and not is_refused:
+        yield "waits for its address"
+    if address == "0.0.0.0" and not shown(service):
+        yield "shows nothing yet"
     if address and address != "0.0.0.0" and shown(service) != address:
         yield f"shows {shown(service) or 'nothing'} and its load balancer has {address}"
     recorded = dig(balancer, "status", "address", default="")
-    if shown(service) and recorded != shown(service):
+    # A service that is refused is left alone, also in this.
+    if shown(service) and recorded != shown(service) and not is_refused:
         yield f"shows {shown(service)} and Harvester was told {recorded or 'nothing'}"
+
+
+def _refusal(balancer: Raw) -> str:
+    found = find_condition(dig(balancer, "status", "conditions"), "Ready")
+    return found.message if found is not None and found.status == "False" else ""
 
 
 def _is_refused(scene: Scene, service: Raw, primary: Raw) -> bool:
@@ -318,7 +347,7 @@ def _ports(service: Raw) -> set[tuple[str, int]]:
 def _leaks(scene: Scene) -> Iterable[str]:
     names = {name_for(raw) for raw in scene.services.values()}
     for name, balancer in scene.balancers.items():
-        if name not in names:
+        if name not in names and name not in scene.torn:
             who = labels_of(balancer).get(f"{PROVIDER}/serviceName")
             yield f"load balancer {name} of {who} belongs to no service"
 
@@ -340,7 +369,16 @@ def _doubles(scene: Scene) -> Iterable[str]:
             yield f"{address} is allocated {times} times"
 
 
+def _is_for_us(pool: Raw) -> bool:
+    scope = dig(pool, "spec", "selector", "scope", 0, default={})
+    return scope.get("guestCluster") in ("*", CLUSTER) and scope.get("namespace") in ("*", "default")
+
+
 def _pool_faults(scene: Scene) -> Iterable[str]:
+    room = sum(dig(pool, "status", "available", default=0) for pool in scene.pools if _is_for_us(pool))
+    for name, balancer in scene.balancers.items():
+        if room and not allocated(balancer) and not is_deleting(balancer):
+            yield f"load balancer {name} has no address, and there are {room}: {_refusal(balancer)}"
     held: dict[tuple[str, str], str] = {}
     for pool in scene.pools:
         status = pool.get("status") or {}

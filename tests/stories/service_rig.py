@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cache
 from typing import Any, Protocol
 
 from windrow.apiserver.calls import Caller, Target
@@ -155,7 +156,9 @@ class Gate:
 
     def __init__(self, door: Door) -> None:
         self._door = door
-        self._streams: set[asyncio.Timeout] = set()
+        self._streams: dict[
+            asyncio.Timeout, None
+        ] = {}  # in their order, for the story is to be the same each time
         self.is_open = True
 
     def shut(self) -> None:
@@ -185,14 +188,14 @@ class Gate:
         scope = asyncio.timeout(None)
         try:
             async with scope, self._door.stream(request, peer) as events:
-                self._streams.add(scope)
+                self._streams[scope] = None
                 yield events
         except TimeoutError as error:
             raise Unanswered(
                 "connection reset by peer (the cable was pulled, in the middle of a watch)"
             ) from error
         finally:
-            self._streams.discard(scope)
+            self._streams.pop(scope, None)
 
 
 # --- kube-vip -------------------------------------------------------------------------------------------------------
@@ -409,8 +412,14 @@ class Room:
             await asyncio.gather(pod.task, return_exceptions=True)
 
     async def restart(self, pod: Pod) -> None:
+        process = pod.process
         await self.kill(pod)
-        self._go(pod)
+        self._revive(pod, process)
+
+    def _revive(self, pod: Pod, dead: Process) -> None:
+        """Start it anew, unless somebody else did."""
+        if pod.process is dead:
+            self._go(pod)
 
     async def follow_deaths(self) -> None:
         """Bring killed pods back a second later, until cancelled."""
@@ -421,8 +430,7 @@ class Room:
                 if not (process := pod.process).alive:
                     await self._end(pod)
                     await asyncio.sleep(1)
-                    if pod.process is process:
-                        self._go(pod)
+                    self._revive(pod, process)
 
     # -- for `Line`
 
@@ -657,6 +665,9 @@ async def a_room(
             for name in machines:
                 await room.add_machine(name)
         await room.guest.create(NAMESPACE, new_object(NAMESPACE, "team"))
+        # Every cluster has it; its uid tells one guest from another.
+        own = a_service("kubernetes", ipam="", ports=[443], type="ClusterIP")
+        await room.guest.create(SERVICE, own)
         try:
             yield room
         finally:
@@ -667,6 +678,7 @@ async def a_room(
                 await room.kill(pod)
 
 
+@cache
 def a_cloud_config(token: str, namespace: str = "default") -> str:
     return render_kubeconfig(Access(f"http://{VIP}:{PORT}", token=token, namespace=namespace), "default")
 

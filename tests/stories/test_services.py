@@ -59,7 +59,7 @@ def tell(name: str, story: Story, **kind: Any) -> None:
             await story(room, narrator)
             await room.pass_time(120)
             narrator.close()
-            return narrator.lines, witness.faults + find_faults(await look(room, witness.forced))
+            return narrator.lines, witness.faults + find_faults(await look(room))
 
     lines, faults = run_story(whole())
     print("\n".join(lines))

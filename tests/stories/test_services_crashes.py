@@ -60,9 +60,10 @@ async def lose_balancer(room: Room) -> None:
 
 
 async def delete(room: Room) -> None:
-    for raw in await room.guest.list(SERVICE, "default"):
+    ours = "metadata.name!=kubernetes"
+    for raw in await room.guest.list(SERVICE, "default", fields=ours):
         await room.delete(name_of(raw))
-    for raw in await room.guest.list(SERVICE, "default"):
+    for raw in await room.guest.list(SERVICE, "default", fields=ours):
         kept = [one for one in raw["metadata"].get("finalizers", []) if one != "example.com/mine"]
         await room.guest.patch(
             SERVICE.ref(name_of(raw), "default"), {"metadata": {"finalizers": kept or None}}

@@ -1,0 +1,205 @@
+"""What cannot work is told once, on the service, in words that somebody can act on; and nothing else happens.
+
+Each case runs the whole program. One event: what was wanted, what was found, what to do. The service is left as its
+user wrote it, and after its deletion nothing is left at Harvester.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from windrow.assembly.clock import run_story
+from windrow.emulator.guests.charts import CLOUD_CONFIG
+from windrow.kube.objects import Raw, annotations_of, dig, labels_of
+from windrow.kube.refs import EVENT, SERVICE
+
+from .service_rig import (
+    ADDRESSES,
+    CLUSTER,
+    IPAM,
+    PRIMARY,
+    Room,
+    a_cloud_config,
+    a_room,
+    a_service,
+)
+
+Setup = Callable[[Room], Awaitable[Any]]
+
+
+async def nothing(room: Room) -> None:
+    await room.make_pool("10.1.0.10-12")
+
+
+async def no_pool(room: Room) -> None:
+    return None
+
+
+async def foreign_pool(room: Room) -> None:
+    await room.make_pool("10.1.0.10-12", cluster="other", namespace="elsewhere")
+
+
+async def empty_pool(room: Room) -> None:
+    """Its only address is its gateway."""
+    await room.make_pool("10.1.0.1")
+
+
+async def full_pool(room: Room) -> None:
+    await room.make_pool("10.1.0.10")
+    await room.serve("first")
+    await room.served("first")
+
+
+async def a_primary(room: Room) -> None:
+    await room.make_pool("10.1.0.10-12")
+    await room.serve("first", ports=[80, ("UDP", 53)])
+    await room.served("first")
+
+
+async def a_chain(room: Room) -> None:
+    await a_primary(room)
+    await room.serve("second", ipam="", ports=[443], primary="first")
+    await room.served("second")
+
+
+async def a_primary_elsewhere(room: Room) -> None:
+    await room.make_pool("10.1.0.10-12")
+    await room.serve("first", "team")
+    await room.served("first", "team")
+
+
+async def no_macvlan(room: Room) -> None:
+    room.announcer.has_macvlan = False
+
+
+async def no_lease(room: Room) -> None:
+    room.announcer.answers_dhcp = False
+
+
+async def expired(room: Room) -> None:
+    await room.make_pool("10.1.0.10-12")
+    room.host.api.tokens.clear()
+
+
+async def another_namespace(room: Room) -> None:
+    await room.make_pool("10.1.0.10-12")
+    room.files[CLOUD_CONFIG] = a_cloud_config("host-token", "elsewhere")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A service, what it meets, and words of the one event about it."""
+
+    words: tuple[str, ...]
+    service: dict[str, Any] = field(default_factory=dict)
+    setup: Setup = nothing
+    cluster: str = CLUSTER
+    flags: tuple[str, ...] = ()
+    before_start: bool = False  # the setup comes before the program
+
+
+CASES: dict[str, Case] = {
+    "unknown ipam": Case(("static", "pool", "dhcp", IPAM), {"ipam": "static"}),
+    "no pool": Case(("no matched IPPool", "Cluster:demo"), setup=no_pool),
+    "a pool of others": Case(("no matched IPPool", "Cluster:demo"), setup=foreign_pool),
+    "empty pool": Case(("no IP addresses available",), setup=empty_pool),
+    "full pool": Case(("no IP addresses available", "10.1.0.10-10.1.0.10"), setup=full_pool),
+    "primary missing": Case(("default/nobody", PRIMARY), {"primary": "nobody", "ipam": ""}),
+    "primary is itself": Case(("default/web",), {"primary": "web", "ipam": ""}),
+    "primary is a secondary": Case(("default/second",), {"primary": "second", "ipam": ""}, a_chain),
+    "primary elsewhere": Case(("first", "team/first"), {"primary": "first", "ipam": ""}, a_primary_elsewhere),
+    "port taken": Case(
+        ("80", "TCP", "default/first"), {"primary": "first", "ipam": "", "ports": [80]}, a_primary
+    ),
+    "network not found": Case(("default/nowhere", "default/vlan50"), {"network": "default/nowhere"}),
+    "guest without macvlan": Case(("macvlan", "DHCP"), {"ipam": "dhcp"}, no_macvlan),
+    "no lease": Case(("macvlan", "DHCP"), {"ipam": "dhcp"}, no_lease),
+    "credential expired": Case(("token", "192.168.100.10"), setup=expired),
+    "credential expired from the start": Case(("token", "192.168.100.10"), setup=expired, before_start=True),
+    "credential of another namespace": Case(
+        ("elsewhere", "forbidden"), setup=another_namespace, before_start=True
+    ),
+    "no cluster name": Case(
+        ("cluster name is empty", "--cluster-name"), flags=("--cluster-name=",), cluster=""
+    ),
+}
+
+
+async def _tell(case: Case) -> tuple[list[Raw], Raw, Raw, list[Raw], Raw | None, list[Raw]]:
+    async with a_room(1) as room:
+        if case.before_start:
+            await case.setup(room)
+        room.start("--leader-elect=false", *case.flags, cluster=case.cluster)
+        await room.pass_time(5)
+        if not case.before_start:
+            await case.setup(room)
+        await room.pass_time(5)
+        wrote = await room.guest.create(SERVICE, a_service(**case.service))
+        await room.pass_time(1200)
+        stands = await room.service()
+        assert stands is not None
+        uid = stands["metadata"]["uid"]
+        told = [raw for raw in await room.guest.list(EVENT) if dig(raw, "involvedObject", "uid") == uid]
+        held = await room.balancers()
+        await _mend(room)
+        await room.delete()
+        await room.pass_time(400)
+        left = [
+            raw
+            for raw in await room.balancers()
+            if labels_of(raw).get("cloudprovider.harvesterhci.io/serviceName") == "web"
+        ]
+        return told, wrote, stands, held, await room.service(), left
+
+
+async def _mend(room: Room) -> None:
+    """Whoever cannot reach Harvester at all cannot clean up either: the credential is put right."""
+    room.host.api.tokens["renewed"] = ("system:serviceaccount:default:demo", (), None)
+    room.files[CLOUD_CONFIG] = a_cloud_config("renewed")
+    await room.pass_time(180)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_event_says_what_is_wrong_and_nothing_else_happens(name: str) -> None:
+    case = CASES[name]
+    told, wrote, stands, _held, after, left = run_story(_tell(case))
+
+    warnings = [raw for raw in told if raw["type"] == "Warning"]
+    sentences = [f"{raw['reason']} x{raw.get('count', 1)}: {raw['message']}" for raw in told]
+    assert len(warnings) == 1, sentences
+    assert warnings[0].get("count", 1) == 1, sentences
+    for word in case.words:
+        assert word in warnings[0]["message"], warnings[0]["message"]
+    assert stands["spec"] == wrote["spec"]
+    # DHCP is asked by kube-vip, which has to be told first.
+    ours = {ADDRESSES, "kube-vip.io/serviceInterface"} if case.service.get("ipam") == "dhcp" else set()
+    assert {key: value for key, value in annotations_of(stands).items() if key not in ours} == annotations_of(
+        wrote
+    )
+    assert labels_of(stands) == labels_of(wrote)
+    assert not dig(stands, "status", "loadBalancer", "ingress")
+    assert after is None
+    assert left == []
+
+
+def test_a_cluster_without_a_name_is_warned_once_and_served_all_the_same() -> None:
+    """The chart leaves the flag out where no name is given; then the framework's own default counts."""
+
+    async def story() -> tuple[str, list[str]]:
+        async with a_room(1) as room:
+            await room.make_pool("10.1.0.10-12")
+            room.start("--leader-elect=false", cluster="")
+            await room.serve()
+            address = await room.served()
+            await room.pass_time(600)
+            events = await room.guest.list(EVENT)
+            return address, [raw["message"] for raw in events if raw["type"] == "Warning"]
+
+    address, [warning] = run_story(story())
+
+    assert address == "10.1.0.10"
+    assert "--cluster-name" in warning

@@ -1,0 +1,27 @@
+"""After any weather and any number of deaths, load balancers are as their services ask, and nothing is left over.
+
+`WINDROW_LIVES=20000 pytest tests/stories/test_services_chaos.py` for a longer walk. One seed alone is told by
+`python -m tests.stories.service_chaos SEED`.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from .service_chaos import live
+
+LIVES = int(os.environ.get("WINDROW_LIVES", "2000"))
+CHUNK = 100
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("first", range(0, LIVES, CHUNK))
+def test_after_any_weather_services_have_what_they_ask_for_and_harvester_holds_nothing_else(
+    first: int,
+) -> None:
+    broken = [outcome for seed in range(first, first + CHUNK) if (outcome := live(seed)).faults]
+    for outcome in broken[:3]:
+        print(f"seed {outcome.seed}", *outcome.told, *outcome.faults, "", sep="\n")
+    assert not broken, f"seeds {[outcome.seed for outcome in broken]}"
