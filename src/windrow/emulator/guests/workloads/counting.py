@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from windrow.emulator.guests.workloads.names import REVISION
+from windrow.emulator.guests.workloads.names import DESIRED, MOST, REVISION
 from windrow.emulator.guests.workloads.templates import is_of_template
 from windrow.kube.conditions import Condition, is_true, set_condition
 from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, name_of
@@ -83,14 +83,25 @@ def render_replica_set_status(replica_set: Raw, pods: Sequence[Raw]) -> Raw:
 @dataclass(frozen=True, slots=True)
 class MakeSet:
     replicas: int
-    revision: int
+    marks: Mapping[str, str]  # its annotations
     because: str
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleSet:
+    """Another number of pods, other marks, or both."""
+
     replica_set: Raw
     replicas: int
+    marks: Mapping[str, str]
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class MarkDeployment:
+    """Say which of its revisions the Deployment is at."""
+
+    marks: Mapping[str, str]
     because: str
 
 
@@ -100,7 +111,7 @@ class EndSet:
     because: str
 
 
-DeploymentStep = MakeSet | ScaleSet | EndSet
+DeploymentStep = MakeSet | ScaleSet | MarkDeployment | EndSet
 
 
 def plan_deployment(deployment: Raw, sets: Sequence[Raw]) -> list[DeploymentStep]:
@@ -111,18 +122,34 @@ def plan_deployment(deployment: Raw, sets: Sequence[Raw]) -> list[DeploymentStep
     current = next((one for one in sets if is_of_template(one, deployment)), None)
     old = [one for one in sets if one is not current]
     bounds = _Bounds.read(deployment, wanted)
+    revision = _next_revision(current, old)
+    marks = {DESIRED: str(wanted), MOST: str(wanted + bounds.surge)}
+    steps = _mark(deployment, revision)
     if current is None:
         if bounds.recreate and any(_seen(one) for one in old):
-            return _shrink_all(old, "its pods end before those of the new template begin")
-        revision = 1 + max((_revision(one) for one in sets), default=0)
+            return _shrink_all(old, marks, "its pods end before those of the new template begin")
         room = wanted + bounds.surge - sum(_asked(one) for one in old)
-        count = max(min(wanted, room), 0)
-        return [MakeSet(count, revision, f"{name_of(deployment)} has a new template")]
+        because = f"{name_of(deployment)} has a new template"
+        return [*steps, MakeSet(max(min(wanted, room), 0), {**marks, REVISION: str(revision)}, because)]
     return [
-        *_grow(current, old, wanted, bounds),
-        *_shrink(current, old, wanted, bounds),
+        *steps,
+        *_grow(current, old, wanted, bounds, {**marks, REVISION: str(revision)}),
+        *_shrink(current, old, wanted, bounds, marks),
         *_tidy(deployment, old),
     ]
+
+
+def _next_revision(current: Raw | None, old: Sequence[Raw]) -> int:
+    """That of the current template; one more than any where it is new, or comes back."""
+    before = max((_revision(one) for one in old), default=0)
+    return max(_revision(current), before + 1) if current is not None else before + 1
+
+
+def _mark(deployment: Raw, revision: int) -> list[DeploymentStep]:
+    marks = {REVISION: str(revision)}
+    if marks.items() <= annotations_of(deployment).items():
+        return []
+    return [MarkDeployment(marks, f"it is at its revision {revision}")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,18 +195,22 @@ def _revision(one: Raw) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def _grow(current: Raw, old: Sequence[Raw], wanted: int, bounds: _Bounds) -> list[DeploymentStep]:
+def _grow(
+    current: Raw, old: Sequence[Raw], wanted: int, bounds: _Bounds, marks: Mapping[str, str]
+) -> list[DeploymentStep]:
     have = _asked(current)
-    if have > wanted:
-        return [ScaleSet(current, wanted, f"{wanted} are wanted")]
     room = wanted + bounds.surge - sum(_asked(one) for one in old)
+    count = wanted if have > wanted else max(min(wanted, room), have)
     if bounds.recreate and any(_seen(one) for one in old):
+        count = min(have, wanted)
+    if count == have and marks.items() <= annotations_of(current).items():
         return []
-    count = max(min(wanted, room), have)
-    return [ScaleSet(current, count, f"{wanted} are wanted")] if count != have else []
+    return [ScaleSet(current, count, marks, f"{wanted} are wanted")]
 
 
-def _shrink(current: Raw, old: Sequence[Raw], wanted: int, bounds: _Bounds) -> list[DeploymentStep]:
+def _shrink(
+    current: Raw, old: Sequence[Raw], wanted: int, bounds: _Bounds, marks: Mapping[str, str]
+) -> list[DeploymentStep]:
     """Old pods go as far as new ones that are available allow; those that are not available go in any case."""
     steps: list[DeploymentStep] = []
     spare = _available(current) + sum(_available(one) for one in old) - (wanted - bounds.below)
@@ -190,12 +221,13 @@ def _shrink(current: Raw, old: Sequence[Raw], wanted: int, bounds: _Bounds) -> l
         going = min(_asked(one), idle + max(min(spare, _available(one)), 0))
         spare -= max(going - idle, 0)
         if going:
-            steps.append(ScaleSet(one, _asked(one) - going, "pods of the new template take their place"))
+            because = "pods of the new template take their place"
+            steps.append(ScaleSet(one, _asked(one) - going, marks, because))
     return steps
 
 
-def _shrink_all(old: Sequence[Raw], because: str) -> list[DeploymentStep]:
-    return [ScaleSet(one, 0, because) for one in old if _asked(one)]
+def _shrink_all(old: Sequence[Raw], marks: Mapping[str, str], because: str) -> list[DeploymentStep]:
+    return [ScaleSet(one, 0, marks, because) for one in old if _asked(one)]
 
 
 def _tidy(deployment: Raw, old: Sequence[Raw]) -> list[DeploymentStep]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from zlib import crc32
 
 from windrow.emulator.guests.workloads.names import (
     DEPLOYMENT,
-    DESIRED,
     NOT_READY,
     REPLICA_SET,
-    REVISION,
     TEMPLATE_HASH,
     UNREACHABLE,
 )
@@ -49,20 +48,19 @@ def selects_its_own(owner: Raw) -> bool:
     return bool(selector) and read_label_selector(selector).matches(labels)
 
 
-def render_replica_set(deployment: Raw, replicas: int, revision: int) -> Raw:
+def render_replica_set(deployment: Raw, replicas: int, marks: Mapping[str, str]) -> Raw:
     template = loads(dumps(template_of(deployment)))
     word = hash_template(template)
     labels = {**dig(template, "metadata", "labels", default={}), TEMPLATE_HASH: word}
     template.setdefault("metadata", {})["labels"] = labels
     selector = loads(dumps(dig(deployment, "spec", "selector", default={})))
     selector["matchLabels"] = {**(selector.get("matchLabels") or {}), TEMPLATE_HASH: word}
-    wanted = dig(deployment, "spec", "replicas", default=1)
     return new_object(
         REPLICA_SET,
         f"{name_of(deployment)}-{word}",
         namespace_of(deployment),
         labels=labels,
-        annotations={REVISION: str(revision), DESIRED: str(wanted)},
+        annotations=marks,
         owners=[owner_reference(DEPLOYMENT, deployment, controller=True, block=True)],
         spec={"replicas": replicas, "selector": selector, "template": template},
     )

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from windrow.emulator.guests.box import Box
@@ -27,7 +28,16 @@ from windrow.emulator.world import Key, key_of
 from windrow.kube import requests
 from windrow.kube.conditions import find_condition
 from windrow.kube.errors import Exists, KubeError, NotFound, error_for
-from windrow.kube.objects import Raw, dig, is_deleting, labels_of, name_of, namespace_of, uid_of
+from windrow.kube.objects import (
+    Raw,
+    annotations_of,
+    dig,
+    is_deleting,
+    labels_of,
+    name_of,
+    namespace_of,
+    uid_of,
+)
 from windrow.kube.refs import NODE, POD, SERVICE, Kind, ref_of
 from windrow.values.clock import stamp
 
@@ -202,14 +212,12 @@ class Workshop:
             return
         for step in counting.plan_deployment(deployment, self._owned(REPLICA_SET, deployment)):
             match step:
-                case counting.MakeSet(replicas, revision, _):
-                    await self._make(REPLICA_SET, render_replica_set(deployment, replicas, revision))
-                case counting.ScaleSet(replica_set, replicas, _):
-                    await self._change(
-                        REPLICA_SET,
-                        replica_set,
-                        lambda raw, n=replicas: raw["spec"].update(replicas=n),  # type: ignore[misc]
-                    )
+                case counting.MakeSet(replicas, marks, _):
+                    await self._make(REPLICA_SET, render_replica_set(deployment, replicas, marks))
+                case counting.ScaleSet(replica_set, replicas, marks, _):
+                    await self._change(REPLICA_SET, replica_set, partial(_scale, replicas, marks))
+                case counting.MarkDeployment(marks, _):
+                    await self._change(DEPLOYMENT, deployment, partial(_annotate, marks))
                 case counting.EndSet(replica_set, _):
                     await self._end(REPLICA_SET, replica_set)
         sets = self._owned(REPLICA_SET, deployment)
@@ -324,7 +332,12 @@ class Workshop:
         pods = [self.sights[POD][one] for one in self._pods_in.get((key[0], ""), ())]
         own = [pod for pod in pods if endpoints.selects(service, pod)]
         slices = [self.sights[ENDPOINT_SLICE][one] for one in sorted(self._slices_of.get(key, ()))]
-        zones = {name_of(node): labels_of(node).get(ZONE, "") for node in self.sights[NODE].values()}
+        hosts = {dig(pod, "spec", "nodeName", default="") for pod in own}
+        zones = {
+            host: labels_of(node).get(ZONE, "")
+            for host in hosts
+            if (node := self.sights[NODE].get(("", host))) is not None
+        }
         pages = endpoints.plan_pages(service, own, zones)
         for step in endpoints.plan_slices(service, pages, [one for one in slices if endpoints.is_ours(one)]):
             match step:
@@ -372,6 +385,15 @@ class Workshop:
     def _learn(self, kind: Kind, raw: Raw | None) -> None:
         if raw is not None:
             self.sights[kind].learn(raw)
+
+
+def _scale(replicas: int, marks: Mapping[str, str], raw: Raw) -> None:
+    raw["spec"]["replicas"] = replicas
+    _annotate(marks, raw)
+
+
+def _annotate(marks: Mapping[str, str], raw: Raw) -> None:
+    raw["metadata"]["annotations"] = {**annotations_of(raw), **marks}
 
 
 def _by_controller(raw: Raw) -> list[Key]:

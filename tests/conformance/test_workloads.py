@@ -1,0 +1,331 @@
+"""What a real controller manager makes of a Deployment and a Service, and what ours does: the same objects.
+
+On the real side the test plays the scheduler and the kubelets, with the statuses that ours write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.conformance.cloud_provider_rig import eventually
+from tests.conformance.test_certificates import Cluster
+from tests.conformance.test_cloud_provider_real import cluster
+from tests.unit.guests.test_workloads import Rig, a_deployment, a_rig, a_service
+
+from windrow.assembly.clock import SystemClock, run_story
+from windrow.client.client import Client
+from windrow.client.sockets import SocketTransport
+from windrow.emulator.guests.workloads import pod_life
+from windrow.emulator.guests.workloads.names import DEPLOYMENT, REPLICA_SET
+from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
+from windrow.formats.json import dumps, loads
+from windrow.kube import requests
+from windrow.kube.conditions import is_true
+from windrow.kube.errors import KubeError
+from windrow.kube.objects import Raw, dig, is_deleting, name_of, new_object, uid_of
+from windrow.kube.refs import LEASE, NODE, POD, SERVICE, ref_of
+from windrow.values.clock import stamp, stamp_micro
+
+__all__ = ["cluster"]
+
+pytestmark = [pytest.mark.go, pytest.mark.timeout(180)]
+
+WEB = DEPLOYMENT.ref("web", "default")
+Api = Any
+Pictures = dict[str, Any]
+
+# What says nothing about the controllers.
+_IDLE = ("managedFields", "resourceVersion", "creationTimestamp", "uid", "generation", "selfLink")
+
+
+async def picture(api: Api, *, tell_nodes: bool = False) -> Pictures:
+    """All objects of the Deployment and the Service, with made-up names, times and addresses taken out. Which node a pod
+    is on matters to some only: another scheduler places otherwise."""
+    found = {kind.kind: await api.list(kind, "default") for kind in (DEPLOYMENT, REPLICA_SET, POD)}
+    slices = [
+        raw for raw in await api.list(ENDPOINT_SLICE, "default") if raw["metadata"]["name"].startswith("web-")
+    ]
+    service = await api.get(SERVICE.ref("web", "default"))
+    nodes = sorted({dig(pod, "spec", "nodeName", default="") for pod in found["Pod"]} - {""})
+    names = {uid_of(service): "<service>"} | {
+        node: f"<node {place if tell_nodes else ''}>" for place, node in enumerate(nodes)
+    }
+    for kind, objects in found.items():
+        objects.sort(key=lambda raw: (dig(raw, "spec", "nodeName", default=""), name_of(raw)))
+        for raw in objects:
+            names[uid_of(raw)] = f"<{kind}>"
+    for raw in found["ReplicaSet"]:
+        names[name_of(raw).removeprefix("web-")] = "<hash>"
+    for raw in [*found["Pod"], *slices]:
+        names[name_of(raw).rpartition("-")[2]] = "<random>"
+    shown = {
+        "deployment": [_shown(raw, "metadata", "status") for raw in found["Deployment"]],
+        "sets": [_shown(raw, "metadata", "spec", "status") for raw in found["ReplicaSet"]],
+        "pods": [
+            _shown(raw, "metadata") | {"tolerations": dig(raw, "spec", "tolerations")} | _readiness(raw)
+            for raw in found["Pod"]
+        ],
+        "slices": [_shown(raw, "metadata", "addressType", "ports", "endpoints") for raw in slices],
+    }
+    return dict(_tidied(_blurred(shown, names)))
+
+
+def _shown(raw: Raw, *fields: str) -> Raw:
+    head = {key: value for key, value in raw["metadata"].items() if key not in _IDLE}
+    return {key: raw.get(key) for key in fields} | {"metadata": head}
+
+
+def _readiness(pod: Raw) -> Raw:
+    return {
+        "conditions": {
+            one["type"]: one["status"]
+            for one in dig(pod, "status", "conditions", default=[])
+            if one["type"] in ("Ready", "PodScheduled")
+        }
+    }
+
+
+def _blurred(value: Any, names: dict[str, str]) -> Any:
+    text = dumps(value).decode()
+    for name, plain in sorted(names.items(), key=lambda pair: -len(pair[0])):
+        text = text.replace(name, plain)
+    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "<time>", text)
+    return loads(re.sub(r"10\.42\.\d+\.\d+", "<address>", text))
+
+
+def _tidied(value: Any) -> Any:
+    """Without empty fields, what API servers add by default, and orders that mean nothing."""
+    if isinstance(value, dict):
+        made = {key: _tidied(one) for key, one in value.items() if key not in _OF_THE_SERVER}
+        return {key: one for key, one in made.items() if one not in (None, {}, [], "")}
+    if isinstance(value, list):
+        return sorted((_tidied(one) for one in value), key=lambda one: dumps(one))
+    return value
+
+
+_OF_THE_SERVER = frozenset(
+    {"terminationMessagePath", "terminationMessagePolicy", "imagePullPolicy", "resources", "protocol"}
+    | {"serviceAccount", "serviceAccountName", "securityContext", "restartPolicy", "dnsPolicy"}
+    | {"schedulerName", "terminationGracePeriodSeconds", "lastUpdateTime", "lastTransitionTime"}
+    # Written at times by the one and by the other, and by nobody relied upon.
+    | {"endpoints.kubernetes.io/last-change-trigger-time", "deletionTimestamp", "terminatingReplicas"}
+)
+
+
+# --- scenes: what is done, and when it is time to look ------------------------------------------------------------
+
+Do = Callable[[Api], Awaitable[Any]]
+
+
+async def begin(api: Api) -> None:
+    await api.create(SERVICE, a_service())
+    await api.create(DEPLOYMENT, a_deployment(2))
+
+
+async def grow(api: Api) -> None:
+    await api.patch(WEB, {"spec": {"replicas": 3}})
+
+
+async def roll(api: Api) -> None:
+    await api.patch(WEB, {"spec": a_deployment(3, "web:2")["spec"]})
+
+
+async def shrink(api: Api) -> None:
+    await api.patch(WEB, {"spec": {"replicas": 1}})
+
+
+SCENES: dict[str, tuple[Do, int]] = {
+    "begin": (begin, 2),
+    "grow": (grow, 3),
+    "roll": (roll, 3),
+    "shrink": (shrink, 1),
+}
+
+
+async def is_calm(api: Api, count: int) -> bool:
+    """Whether everything has come to rest with that many pods."""
+    pods, deployment = await api.list(POD, "default"), await api.get(WEB)
+    status = deployment.get("status", {})
+    ready = [pod for pod in pods if is_true(dig(pod, "status", "conditions"), "Ready")]
+    endpoints = [
+        one
+        for raw in await api.list(ENDPOINT_SLICE, "default")
+        if name_of(raw).startswith("web-")
+        for one in raw.get("endpoints") or ()
+    ]
+    return (
+        len(pods) == len(ready) == len(endpoints) == count
+        and not any(is_deleting(pod) for pod in pods)
+        and all(dig(one, "conditions", "ready") for one in endpoints)
+        and status.get("observedGeneration") == deployment["metadata"]["generation"]
+        and status.get("replicas") == status.get("updatedReplicas") == count
+        and status.get("availableReplicas") == count
+        and any(
+            one["type"] == "Progressing" and one["reason"] == "NewReplicaSetAvailable"
+            for one in status.get("conditions") or ()
+        )
+    )
+
+
+# --- the real side ------------------------------------------------------------------------------------------------
+
+
+class Kubelets:
+    """A scheduler and two kubelets, played by the test."""
+
+    def __init__(self, api: Client) -> None:
+        self.api = api
+        self.nodes: dict[str, Raw] = {}
+        self.silent: set[str] = set()
+        self.number = 1
+
+    async def register(self, *names: str) -> None:
+        for name in names:
+            ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
+            times = {key: stamp(datetime.now(UTC)) for key in ("lastHeartbeatTime", "lastTransitionTime")}
+            raw = new_object(
+                NODE, name, status={"conditions": [ready | times]}, spec={"podCIDR": "10.42.0.0/24"}
+            )
+            self.nodes[name] = await self.api.create(NODE, raw)
+            # A kubelet does not wait for the life cycle controller to take its first taint away.
+            await self.api.patch(NODE.ref(name), {"spec": {"taints": None}})
+
+    async def run(self) -> None:
+        while True:
+            for name in sorted(self.nodes.keys() - self.silent):
+                await self._beat(name)
+            for pod in await self.api.list(POD, "default"):
+                with suppress(KubeError):
+                    await self._serve(pod)
+            await asyncio.sleep(0.2)
+
+    async def _beat(self, name: str) -> None:
+        now = datetime.now(UTC)
+        spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": stamp_micro(now)}
+        lease = new_object(LEASE, name, "kube-node-lease", spec=spec)
+        await self.api.apply(LEASE.ref(name, "kube-node-lease"), lease, "kubelet", force=True)
+
+    async def _serve(self, pod: Raw) -> None:
+        node, now = dig(pod, "spec", "nodeName", default=""), datetime.now(UTC)
+        if not node:
+            names = sorted(self.nodes.keys() - self.silent)
+            target = {"kind": "Node", "name": names[self.number % len(names)]}
+            self.number += 1
+            body = {
+                "apiVersion": "v1",
+                "kind": "Binding",
+                "metadata": {"name": name_of(pod)},
+                "target": target,
+            }
+            await self.api.call(requests.create_sub(ref_of(POD, pod), "binding", body))
+        elif node in self.silent:
+            return
+        elif is_deleting(pod):
+            await self.api.call(requests.delete(ref_of(POD, pod), grace_s=0))
+        elif dig(pod, "status", "phase") != "Running":
+            self.number += 1
+            address = f"10.42.0.{self.number}"
+            status = pod_life.render_running(pod, self.nodes[node], address, now)
+            status = {key: one for key, one in status.items() if key not in ("hostIP", "hostIPs")}
+            status = pod_life.render_readiness(status, True, now, probed=True)
+            await self.api.update(POD, {**pod, "status": status}, "status")
+
+
+@asynccontextmanager
+async def real_side(cluster: Cluster) -> Any:
+    async with SocketTransport(cluster.access(), SystemClock()) as transport:
+        api = Client(transport)
+        kubelets = Kubelets(api)
+        await kubelets.register("w1", "w2")
+        life = asyncio.create_task(kubelets.run())
+        try:
+            yield api, kubelets
+        finally:
+            life.cancel()
+            for ref in (WEB, SERVICE.ref("web", "default"), NODE.ref("w1"), NODE.ref("w2")):
+                with suppress(KubeError):
+                    await api.delete(ref)
+
+
+# --- our side -----------------------------------------------------------------------------------------------------
+
+
+class Ours:
+    """The client's words on the API of a guest in the emulator."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.get, self.patch = rig.kubectl.get, rig.kubectl.patch
+
+    async def list(self, kind: Any, namespace: str) -> list[Raw]:
+        return await self.rig.kubectl.list(kind, namespace)
+
+    async def create(self, kind: Any, raw: Raw) -> None:
+        await self.rig.create(kind, raw)
+
+
+# --- comparing ----------------------------------------------------------------------------------------------------
+
+
+def test_every_scene_of_a_deployment_leaves_the_same_objects(cluster: Cluster) -> None:
+    async def real() -> Pictures:
+        seen: Pictures = {}
+        async with real_side(cluster) as (api, _):
+            for name, (do, count) in SCENES.items():
+                await do(api)
+                await eventually(lambda count=count: is_calm(api, count), name)  # type: ignore[misc]
+                seen[name] = await picture(api)
+        return seen
+
+    async def ours() -> Pictures:
+        seen: Pictures = {}
+        async with a_rig("w1", "w2") as rig:
+            api = Ours(rig)
+            for name, (do, count) in SCENES.items():
+                await do(api)
+                await rig.floor.until(lambda count=count: is_calm(api, count))  # type: ignore[misc]
+                seen[name] = await picture(api)
+        return seen
+
+    expected, found = asyncio.run(real()), run_story(ours())
+
+    for name in SCENES:
+        for part in ("deployment", "sets", "slices", "pods"):
+            assert found[name].get(part) == expected[name].get(part), f"{name}: {part}"
+
+
+def test_a_silent_node_means_the_same_for_pods_and_endpoints(cluster: Cluster) -> None:
+    async def lost(api: Api) -> bool:
+        pods = await api.list(POD, "default")
+        slices = [raw for raw in await api.list(ENDPOINT_SLICE, "default") if name_of(raw).startswith("web-")]
+        ready = [one for raw in slices for one in raw["endpoints"] or () if dig(one, "conditions", "ready")]
+        return len(pods) == 2 and len(ready) == 1
+
+    async def real() -> Pictures:
+        async with real_side(cluster) as (api, kubelets):
+            await begin(api)
+            await eventually(lambda: is_calm(api, 2), "two pods")
+            kubelets.silent.add("w1")
+            await eventually(lambda: lost(api), "one endpoint is not ready")
+            return await picture(api, tell_nodes=True)
+
+    async def ours() -> Pictures:
+        async with a_rig("w1", "w2") as rig:
+            api = Ours(rig)
+            await begin(api)
+            await rig.floor.until(lambda: is_calm(api, 2))
+            await rig.floor.cut_power("w1")
+            await rig.floor.until(lambda: lost(api))
+            await rig.floor.wait(1)
+            return await picture(api, tell_nodes=True)
+
+    expected, found = asyncio.run(real()), run_story(ours())
+
+    for part in ("slices", "pods"):
+        assert found[part] == expected[part], part

@@ -1,0 +1,351 @@
+"""What the controllers of workloads decide, without a cluster."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from windrow.emulator.guests.workloads import counting, endpoints, pod_life
+from windrow.emulator.guests.workloads.names import DEPLOYMENT, REPLICA_SET
+from windrow.emulator.guests.workloads.placing import find_place
+from windrow.emulator.guests.workloads.templates import (
+    hash_template,
+    render_pod,
+    render_replica_set,
+    selects_its_own,
+)
+from windrow.kube.objects import annotations_of, new_object
+from windrow.kube.refs import NODE, POD, SERVICE
+
+Raw = dict[str, Any]
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+PACE = pod_life.Pace(timedelta(seconds=2), timedelta(seconds=1), timedelta(seconds=1))
+
+
+def a_deployment(replicas: int = 3, image: str = "web:1", **spec: Any) -> Raw:
+    template = {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "c", "image": image}]},
+    }
+    given = {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template, **spec}
+    made = new_object(DEPLOYMENT, "web", "default", spec=given)
+    made["metadata"] |= {"uid": "of-web", "generation": 1}
+    return made
+
+
+def a_pod(
+    name: str = "p", node: str = "n1", *, ready: bool = True, phase: str = "Running", **spec: Any
+) -> Raw:
+    made = new_object(POD, name, "default", labels={"app": "web"}, spec={"nodeName": node, **spec})
+    made["metadata"] |= {"uid": f"of-{name}", "creationTimestamp": "2026-01-01T12:00:00Z"}
+    made["status"] = {
+        "phase": phase,
+        "podIP": "10.42.0.2",
+        "conditions": [{"type": "Ready", "status": str(ready)}],
+    }
+    return made
+
+
+def a_node(name: str = "n1", *, ready: bool = True, taints: list[Raw] | None = None, **labels: str) -> Raw:
+    made = new_object(NODE, name, labels=labels, spec={"taints": taints or []})
+    made["status"] = {"conditions": [{"type": "Ready", "status": str(ready)}]}
+    return made
+
+
+# --- rollouts -----------------------------------------------------------------------------------------------------
+
+
+class Rollout:
+    """ReplicaSets whose pods come, become available and go as chance has it."""
+
+    def __init__(self, deployment: Raw) -> None:
+        self.deployment = deployment
+        self.sets: list[Raw] = []
+
+    def step(self) -> int:
+        steps = counting.plan_deployment(self.deployment, self.sets)
+        for one in steps:
+            match one:
+                case counting.MakeSet(replicas, marks, _):
+                    made = render_replica_set(self.deployment, replicas, marks)
+                    made["metadata"]["uid"] = f"set {len(self.sets)}"
+                    self.sets.append(made)
+                case counting.ScaleSet(replica_set, replicas, marks, _):
+                    replica_set["spec"]["replicas"] = replicas
+                    replica_set["metadata"]["annotations"] |= marks
+                case counting.MarkDeployment(marks, _):
+                    self.deployment["metadata"].setdefault("annotations", {}).update(marks)
+                case counting.EndSet(replica_set, _):
+                    self.sets.remove(replica_set)
+        return len(steps)
+
+    def settle(self, *, available: int) -> None:
+        """Pods follow the numbers asked; at most `available` more become available."""
+        for one in self.sets:
+            asked, before = one["spec"]["replicas"], one.get("status", {}).get("availableReplicas", 0)
+            new = min(asked - min(before, asked), available)
+            available -= new
+            ready = min(before, asked) + new
+            one["status"] = {"replicas": asked, "readyReplicas": ready, "availableReplicas": ready}
+
+    def total(self) -> int:
+        return sum(one["spec"]["replicas"] for one in self.sets)
+
+    def available(self) -> int:
+        return sum(one.get("status", {}).get("availableReplicas", 0) for one in self.sets)
+
+
+BOUND = some.one_of(some.integers(0, 5), some.sampled_from(["0%", "25%", "50%", "100%"]))
+
+
+@given(some.integers(1, 12), BOUND, BOUND, some.lists(some.integers(0, 3), min_size=1, max_size=8))
+def test_a_rollout_stays_within_its_bounds_and_comes_to_an_end(
+    replicas: int, surge: Any, below: Any, speeds: list[int]
+):
+    strategy = {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": below}}
+    rollout = Rollout(a_deployment(replicas, strategy=strategy))
+    while rollout.step():
+        rollout.settle(available=99)
+    rollout.settle(available=99)
+    rollout.deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "web:2"
+    bounds = counting._Bounds.read(rollout.deployment, replicas)
+    rounds = [*speeds, *[3] * 60]
+    for speed in rounds:
+        rollout.step()
+        assert rollout.total() <= replicas + bounds.surge
+        # Whoever is told to go is not available any more.
+        rollout.settle(available=0)
+        assert rollout.available() >= replicas - bounds.below
+        rollout.settle(available=speed)
+
+    assert [one["spec"]["replicas"] for one in rollout.sets] == [0, replicas]
+    assert rollout.step() == 0
+
+
+def test_a_recreated_deployment_ends_all_its_old_pods_first():
+    rollout = Rollout(a_deployment(2, strategy={"type": "Recreate"}))
+    while rollout.step():
+        rollout.settle(available=9)
+    rollout.deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "web:2"
+    rollout.step()
+    assert [one["spec"]["replicas"] for one in rollout.sets] == [0]
+    rollout.settle(available=9)
+    rollout.step()
+
+    assert [one["spec"]["replicas"] for one in rollout.sets] == [0, 2]
+
+
+def test_a_template_that_comes_back_is_a_new_revision_of_its_old_set():
+    rollout = Rollout(a_deployment(1))
+    for image in ("web:1", "web:2", "web:1"):
+        rollout.deployment["spec"]["template"]["spec"]["containers"][0]["image"] = image
+        while rollout.step():
+            rollout.settle(available=9)
+
+    revisions = [annotations_of(one)["deployment.kubernetes.io/revision"] for one in rollout.sets]
+    assert revisions == ["3", "2"]
+    assert annotations_of(rollout.deployment)["deployment.kubernetes.io/revision"] == "3"
+
+
+def test_old_sets_are_kept_up_to_the_limit():
+    rollout = Rollout(a_deployment(1, revisionHistoryLimit=1))
+    for number in range(4):
+        rollout.deployment["spec"]["template"]["spec"]["containers"][0]["image"] = f"web:{number}"
+        while rollout.step():
+            rollout.settle(available=9)
+
+    assert len(rollout.sets) == 2
+
+
+def test_a_deployment_whose_selector_is_not_its_templates_does_nothing():
+    assert not selects_its_own(a_deployment(selector={"matchLabels": {"app": "other"}}))
+    assert selects_its_own(a_deployment())
+
+
+def test_the_order_of_a_templates_fields_does_not_matter():
+    assert hash_template({"a": 1, "b": {"c": 2, "d": 3}}) == hash_template({"b": {"d": 3, "c": 2}, "a": 1})
+
+
+# --- ReplicaSets --------------------------------------------------------------------------------------------------
+
+
+def a_set(replicas: int) -> Raw:
+    return new_object(REPLICA_SET, "web-abc", "default", spec={"replicas": replicas})
+
+
+def test_the_pods_that_go_are_those_that_would_be_missed_least():
+    pods = [
+        a_pod("ready"),
+        a_pod("running", ready=False),
+        a_pod("pending", ready=False, phase="Pending"),
+        a_pod("unplaced", node="", ready=False, phase="Pending"),
+    ]
+    going = [step.pod["metadata"]["name"] for step in counting.plan_replica_set(a_set(1), pods)]  # type: ignore[union-attr]
+
+    assert going == ["unplaced", "pending", "running"]
+
+
+def test_pods_that_leave_or_have_ended_do_not_count():
+    leaving, ended = a_pod("leaving"), a_pod("ended", phase="Failed")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
+    (step,) = counting.plan_replica_set(a_set(2), [leaving, ended, a_pod()])
+
+    assert isinstance(step, counting.MakePods)
+    assert step.count == 1
+
+
+# --- pods ---------------------------------------------------------------------------------------------------------
+
+
+def plan(
+    pod: Raw, node: Raw | None = None, *, alive: bool = True, after: float = 0, **tainted: datetime
+) -> Any:
+    seen = pod_life.Situation(NOON + timedelta(seconds=after), NOON, node, alive, tainted, PACE)
+    return pod_life.plan_pod(pod, seen)
+
+
+NO_EXECUTE = {"key": "gone", "effect": "NoExecute"}
+
+
+def test_a_placed_pod_starts_after_its_time_and_only_on_a_kubelet_that_lives():
+    pod = a_pod(ready=False, phase="Pending")
+
+    assert plan(pod, a_node()) == [pod_life.Later(NOON + PACE.start, "containers start")]
+    assert plan(pod, a_node(), after=2) == [pod_life.Start("its containers run")]
+    assert plan(pod, a_node(), after=2, alive=False) == []
+
+
+def test_readiness_follows_the_node():
+    assert plan(a_pod(), a_node(ready=False), alive=False) == [pod_life.Show(False, "node n1 is not Ready")]
+    assert plan(a_pod(ready=False), a_node(), after=1) == [pod_life.Show(True, "its probe succeeds")]
+    assert plan(a_pod(ready=False), a_node(), after=1, alive=False) == []
+    assert plan(a_pod(), a_node()) == []
+
+
+def test_a_pod_whose_node_is_gone_ends_at_once():
+    assert plan(a_pod(), None) == [pod_life.End(at_once=True, because="node n1 is gone")]
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "patience"),
+    [
+        ([], 0),
+        ([{"operator": "Exists"}], None),
+        ([{"key": "gone", "operator": "Exists", "tolerationSeconds": 30}], 30),
+        ([{"key": "gone", "operator": "Exists", "tolerationSeconds": -5}], 0),
+        ([{"key": "gone", "operator": "Exists", "effect": "NoSchedule"}], 0),
+        ([{"operator": "Exists"}, {"key": "gone", "operator": "Exists", "tolerationSeconds": 30}], 30),
+    ],
+)
+def test_how_long_a_taint_is_borne(tolerations: list[Raw], patience: float | None):
+    assert pod_life.patience_with(NO_EXECUTE, tolerations) == patience
+
+
+def test_an_evicted_pod_gets_its_time_to_end():
+    node = a_node(taints=[NO_EXECUTE])
+    bearing = a_pod(tolerations=[{"key": "gone", "operator": "Exists", "tolerationSeconds": 30}])
+
+    assert plan(bearing, node, gone=NOON) == [
+        pod_life.Later(NOON + timedelta(seconds=30), "its patience with the node")
+    ]
+    (end,) = plan(bearing, node, after=30, gone=NOON)
+    assert end == pod_life.End(at_once=False, because="it does not bear taint gone any longer")
+
+
+def test_a_leaving_pod_stays_as_long_as_its_kubelet_is_silent():
+    pod = a_pod()
+    pod["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:30Z"
+
+    assert plan(pod, a_node(), alive=False, after=900) == []
+    assert plan(pod, a_node(), after=1) == [pod_life.End(at_once=True, because="its containers have ended")]
+
+
+def test_a_pod_says_how_long_it_bears_a_bad_node_unless_it_says_so_itself():
+    replica_set = render_replica_set(a_deployment(), 1, {})
+    replica_set["metadata"]["uid"] = "of-set"
+    usual = render_pod(replica_set, 300)["spec"]["tolerations"]
+    replica_set["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
+
+    assert [(one["key"], one["tolerationSeconds"]) for one in usual] == [
+        ("node.kubernetes.io/not-ready", 300),
+        ("node.kubernetes.io/unreachable", 300),
+    ]
+    assert render_pod(replica_set, 300)["spec"]["tolerations"] == [{"operator": "Exists"}]
+
+
+# --- places -------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_goes_where_the_fewest_of_its_own_are_and_rather_not_where_it_is_unwelcome():
+    soft = [{"key": "busy", "effect": "PreferNoSchedule"}]
+    nodes = [a_node("n1"), a_node("n2"), a_node("n3", taints=soft)]
+
+    assert find_place(a_pod("new", node=""), nodes, [a_pod("a", "n1")]).node == "n2"
+    assert find_place(a_pod("new", node=""), [nodes[2]], []).node == "n3"
+
+
+def test_a_required_affinity_is_heeded():
+    terms = [{"matchExpressions": [{"key": "disk", "operator": "In", "values": ["fast"]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    pod = a_pod("new", node="", affinity={"nodeAffinity": required})
+
+    assert find_place(pod, [a_node("n1"), a_node("n2", disk="fast")], []).node == "n2"
+    assert find_place(pod, [a_node("n1")], []).why_not == (
+        "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
+    )
+
+
+# --- endpoints ----------------------------------------------------------------------------------------------------
+
+
+def a_service(**spec: Any) -> Raw:
+    made = new_object(
+        SERVICE, "web", "default", spec={"selector": {"app": "web"}, "ports": [{"port": 80}], **spec}
+    )
+    made["metadata"]["uid"] = "of-service"
+    return made
+
+
+def pages(service: Raw, pods: list[Raw]) -> list[endpoints.Page]:
+    return endpoints.plan_pages(service, pods, {"n1": "z1"})
+
+
+def test_more_than_a_hundred_endpoints_need_another_slice():
+    found = pages(a_service(), [a_pod(f"p-{number}") for number in range(250)])
+
+    assert [len(page.endpoints) for page in found] == [100, 100, 50]
+
+
+def test_pods_with_other_numbers_for_a_named_port_are_in_a_slice_of_their_own():
+    def pod(name: str, number: int) -> Raw:
+        return a_pod(name, containers=[{"name": "c", "ports": [{"name": "http", "containerPort": number}]}])
+
+    service = a_service(ports=[{"port": 80, "targetPort": "http"}])
+    found = pages(service, [pod("a", 8080), pod("b", 9090), a_pod("c")])
+
+    assert [page.ports for page in found] == [(), (("", "TCP", 8080),), (("", "TCP", 9090),)]
+
+
+def test_a_slice_that_holds_the_pages_already_is_left_alone():
+    service = a_service()
+    content = pages(service, [a_pod()])
+    (made,) = endpoints.plan_slices(service, content, [])
+    assert isinstance(made, endpoints.MakeSlice)
+
+    assert endpoints.plan_slices(service, content, [made.raw]) == []
+
+
+def test_unready_pods_are_endpoints_where_the_service_wants_to_know_them():
+    pod = a_pod(ready=False)
+    ((usual,), (always,)) = (
+        pages(service, [pod])[0].endpoints
+        for service in (a_service(), a_service(publishNotReadyAddresses=True))
+    )
+
+    assert usual["conditions"] == {"ready": False, "serving": False, "terminating": False}
+    assert always["conditions"] == {"ready": True, "serving": False, "terminating": False}
+    assert usual["zone"] == "z1"
