@@ -51,7 +51,8 @@ class WatchedCache(Generic[V]):
     """Readings of all objects of one kind in one scope, keyed by Ref. Implements the port Cache.
 
     `read` turns a raw object into a reading, or into None to leave it out. Where it raises, the reading before stays.
-    `heard` is told each new problem with the server, and None when it is over.
+    `heard` is told each new problem with the server, and None when it is over. Lists are read `page` objects at a time:
+    the fewer, the less memory, because whole objects are in it meanwhile.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class WatchedCache(Generic[V]):
         labels: str = "",
         fields: str = "",
         heard: Callable[[KubeError | None], None] | None = None,
+        page: int = PAGE,
     ) -> None:
         self.kind = kind
         self.namespace = namespace
@@ -78,6 +80,7 @@ class WatchedCache(Generic[V]):
         self._labels = labels
         self._fields = fields
         self._heard = heard
+        self._page = page
         self._values: dict[Ref, V] = {}
         self._listed = asyncio.Event()
         self._watching = False
@@ -139,7 +142,7 @@ class WatchedCache(Generic[V]):
     async def _list(self) -> None:
         seen: set[Ref] = set()
         try:
-            version = await self._read_pages(seen, PAGE)
+            version = await self._read_pages(seen, self._page)
         except Expired:  # it outlived the server's history between two pages: take it whole
             seen.clear()
             version = await self._read_pages(seen, 0)

@@ -58,6 +58,8 @@ AFTER_REFUSAL = timedelta(minutes=5)
 # One node that waits for a slow answer must not hold up the others, also where the flag's default of 1 stands.
 LEAST_WORKERS = 4
 QUEUE = "Nodes"
+# A namespace may hold a thousand VMs, of 10 KB each, and ten times that while they are read.
+PAGE = 100
 
 Say = Callable[[str], None]
 
@@ -88,10 +90,14 @@ class NodeProvider:
         self._clock = clock
         self._say = say
         self._measures = measures
-        self.nodes = WatchedCache(guest, NODE, "", read_node, clock, chance, heard=self._hearer("nodes"))
-        self.vms = WatchedCache(host, VM, namespace, read_vm, clock, chance, heard=self._hearer("VMs"))
+        self.nodes = WatchedCache(
+            guest, NODE, "", read_node, clock, chance, heard=self._hearer("nodes"), page=PAGE
+        )
+        self.vms = WatchedCache(
+            host, VM, namespace, read_vm, clock, chance, heard=self._hearer("VMs"), page=PAGE
+        )
         self.instances = WatchedCache(
-            host, VMI, namespace, read_instance, clock, chance, heard=self._hearer("VM instances")
+            host, VMI, namespace, read_instance, clock, chance, heard=self._hearer("VM instances"), page=PAGE
         )
         sources = (names.NODE_CONTROLLER, names.LIFECYCLE_CONTROLLER)
         self._recorders = {source: Recorder(self._guest, source, clock, chance) for source in sources}

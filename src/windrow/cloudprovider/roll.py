@@ -19,6 +19,8 @@ from windrow.values.clock import Clock
 
 # As old as a list may be: the Go program looks at a node that is not Ready so often.
 FRESH = timedelta(seconds=5)
+# Only uids are kept; whole VMs are large.
+PAGE = 100
 
 
 class Roll:
@@ -39,7 +41,7 @@ class Roll:
         async with self._asking:
             if vm_uid in self._uids or not self._is_fresh():
                 asked = self._clock.now()
-                pages = self._host.pages(VM, self._namespace)
+                pages = self._host.pages(VM, self._namespace, limit=PAGE)
                 self._uids = frozenset([uid_of(raw) async for page in pages for raw in page.items])
                 self._asked = asked
         return vm_uid not in self._uids and any(uid in self._uids for uid in ours)
