@@ -1,0 +1,113 @@
+"""The nodes of a whole guest cluster, cared for by the cloud provider that runs in it. Nothing is simulated but machines."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from windrow.assembly.clock import run_story
+from windrow.assembly.story import rackroom
+from windrow.emulator import kinds
+from windrow.kube.objects import annotations_of, dig, labels_of, name_of, new_object, uid_of
+from windrow.kube.refs import NODE, SERVICE
+
+from .invariants import Founded
+from .service_rig import CLUSTER, NETWORK_OF, PROVIDER
+from .telling import a_cluster, a_pool, post, stock
+
+ZONE, ZONE_BETA = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
+SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
+
+
+class Orchard:
+    """A cluster that stands: its guest, and the Harvester below."""
+
+    def __init__(self, room: Any, guest: Any) -> None:
+        self.room, self.guest, self.host = room, guest, room.harvester.api.local()
+
+    async def nodes(self) -> list[Any]:
+        return list(await self.guest.list(NODE))
+
+    async def addresses(self) -> list[str]:
+        found = [dig(raw, "status", "addresses", default=[]) for raw in await self.nodes()]
+        return [f"{one['type']} {one['address']}" for many in found for one in many]
+
+    async def vmi(self, name: str) -> Any:
+        (found,) = [raw for raw in await self.host.list(kinds.VMI) if name_of(raw) == name]
+        return found
+
+
+def tell(story: Callable[[Orchard], Awaitable[Any]], *, machines: int = 1) -> Any:
+    async def whole() -> Any:
+        async with rackroom(seed=1) as room:
+            founded = Founded(room)
+            pools = [a_pool("all", 1, "etcd control-plane worker")]
+            if machines > 1:
+                pools.append(a_pool("more", machines - 1, "worker"))
+            documents = a_cluster(*pools, name=CLUSTER)
+            await stock(room, documents)
+            ref = await post(room, documents)
+            await room.stage(ref.name).ready()
+            [cluster] = founded.all()
+            return await story(Orchard(room, cluster.local("user", ("system:masters",))))
+
+    return run_story(whole())
+
+
+def test_each_node_is_its_vm_and_has_the_zone_of_its_host() -> None:
+    async def story(orchard: Orchard) -> list[tuple[Any, ...]]:
+        seen = []
+        for node in await orchard.nodes():
+            vmi = await orchard.vmi(name_of(node))
+            vm = await orchard.host.get(kinds.VM.ref(name_of(node), "default"))
+            seen.append(
+                (
+                    node["spec"]["providerID"] == f"harvester://{uid_of(vm)}",
+                    labels_of(node)[ZONE] == annotations_of(vmi)[ZONE] == labels_of(node)[ZONE_BETA],
+                    node["status"]["nodeInfo"]["systemUUID"] == vmi["spec"]["domain"]["firmware"]["uuid"],
+                )
+            )
+        return seen
+
+    assert tell(story, machines=2) == [(True, True, True)] * 2
+
+
+def test_labels_of_the_host_that_change_or_go_are_followed() -> None:
+    async def story(orchard: Orchard) -> list[tuple[str | None, str | None]]:
+        (node,) = await orchard.nodes()
+        host = (await orchard.vmi(name_of(node)))["status"]["nodeName"]
+        seen = []
+        for zone in ("cellar", None, "attic"):
+            await orchard.host.patch(NODE.ref(host), {"metadata": {"labels": {ZONE: zone}}})
+            await orchard.room.pass_time(seconds=120)
+            labels = labels_of((await orchard.nodes())[0])
+            seen.append((labels.get(ZONE), labels.get(ZONE_BETA)))
+        taints = [one["key"] for one in dig((await orchard.nodes())[0], "spec", "taints", default=[])]
+        assert not [one for one in taints if "cloudprovider" in one]
+        return seen
+
+    assert tell(story) == [("cellar", "cellar"), (None, None), ("attic", "attic")]
+
+
+def test_the_address_of_a_service_is_in_the_report_of_the_vm_and_not_at_the_node() -> None:
+    async def story(orchard: Orchard) -> tuple[bool, list[str], list[str]]:
+        before = await orchard.addresses()
+        near = {"subnet": "192.168.50.0/24", "rangeStart": "192.168.50.200", "rangeEnd": "192.168.50.200"}
+        scope = {"project": "*", "namespace": "*", "guestCluster": CLUSTER}
+        selector = {"network": "default/vlan-50", "scope": [scope]}
+        pool = new_object(kinds.IP_POOL, "lan", spec={"ranges": [near], "selector": selector})
+        await orchard.host.create(kinds.IP_POOL, pool)
+        said = {f"{PROVIDER}/ipam": "pool", NETWORK_OF: "default/vlan-50"}
+        spec = {"type": "LoadBalancer", "ports": [{"port": 80}]}
+        await orchard.guest.create(
+            SERVICE, new_object(SERVICE, "web", "default", annotations=said, spec=spec)
+        )
+        await orchard.room.pass_time(seconds=120)
+        (node,) = await orchard.nodes()
+        reported = dig(await orchard.vmi(name_of(node)), "status", "interfaces", 0, "ipAddresses")
+        return "192.168.50.200" in reported, before, await orchard.addresses()
+
+    is_reported, before, after = tell(story)
+
+    assert is_reported
+    assert after == before
