@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,17 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.stores import MemoryStore
+from windrow.assembly.clock import LoopClock, run_story
 from windrow.emulator.guests.workloads import counting, endpoints, pod_life
 from windrow.emulator.guests.workloads.names import DEPLOYMENT, REPLICA_SET
 from windrow.emulator.guests.workloads.placing import find_place
+from windrow.emulator.guests.workloads.sight import Sight
 from windrow.emulator.guests.workloads.templates import (
     hash_template,
     render_pod,
     render_replica_set,
     selects_its_own,
 )
+from windrow.emulator.hand import Hand
 from windrow.kube.objects import annotations_of, new_object
 from windrow.kube.refs import NODE, POD, SERVICE
+from windrow.values.chance import Chance
 
 Raw = dict[str, Any]
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -166,7 +173,8 @@ def test_a_deployment_whose_selector_is_not_its_templates_does_nothing():
     assert selects_its_own(a_deployment())
 
 
-def test_the_order_of_a_templates_fields_does_not_matter():
+def test_neither_the_order_of_a_templates_fields_nor_empty_ones_matter():
+    assert hash_template({"a": 1, "b": {}, "c": None}) == hash_template({"a": 1})
     assert hash_template({"a": 1, "b": {"c": 2, "d": 3}}) == hash_template({"b": {"d": 3, "c": 2}, "a": 1})
 
 
@@ -349,3 +357,38 @@ def test_unready_pods_are_endpoints_where_the_service_wants_to_know_them():
     assert usual["conditions"] == {"ready": False, "serving": False, "terminating": False}
     assert always["conditions"] == {"ready": True, "serving": False, "terminating": False}
     assert usual["zone"] == "z1"
+
+
+# --- sight --------------------------------------------------------------------------------------------------------
+
+
+def test_our_own_writes_are_seen_at_once_and_older_news_do_not_undo_them():
+    async def story() -> None:
+        clock = LoopClock()
+        server = ApiServer(MemoryStore(), clock, Chance(1))
+        line, heard = server.local(), list[Raw]()
+        sight = Sight(Hand(line), POD)
+        sight.listen(heard.append)
+        containers = [{"name": "c", "image": "i"}]
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(sight.run())
+            await sight.synced.wait()
+            kept, gone = [
+                await line.create(POD, new_object(POD, name, "default", spec={"containers": containers}))
+                for name in ("kept", "gone")
+            ]
+            changed = await line.patch(POD.ref("kept", "default"), {"metadata": {"labels": {"a": "b"}}})
+            sight.learn(kept)
+            sight.learn(changed)
+            sight.learn(gone)
+            assert len(sight) == 2
+            await line.delete(POD.ref("gone", "default"))
+            sight.forget(gone)
+            heard.clear()
+            await clock.until(clock.now() + timedelta(seconds=1))  # the watch brings all of it
+            task.cancel()
+
+        assert list(sight.values()) == [changed]
+        assert [raw for raw in heard if raw != changed] == []
+
+    run_story(story())

@@ -22,7 +22,8 @@ _SAFE = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def hash_template(template: Raw) -> str:
-    """A word for the content of a pod template, the same for the same content."""
+    """A word for the content of a pod template, the same for the same content: clients written in Go send empty fields
+    along."""
     number, word = crc32(dumps(_sorted(template))), ""
     while number:
         number, place = divmod(number, len(_SAFE))
@@ -32,7 +33,8 @@ def hash_template(template: Raw) -> str:
 
 def _sorted(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
+        found = {key: _sorted(value[key]) for key in sorted(value)}
+        return {key: one for key, one in found.items() if one not in (None, {}, [], "")}
     return [_sorted(one) for one in value] if isinstance(value, list) else value
 
 
