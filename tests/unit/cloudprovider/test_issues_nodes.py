@@ -303,6 +303,14 @@ def test_issue_6751_a_restart_does_not_show_the_addresses_of_services_for_a_mome
         await asyncio.sleep(10)
         world.programs[0].cancel()
         await asyncio.sleep(5)
+        send = world.guest.send
+
+        async def slowly(request, peer):
+            if request.path == "/api/v1/services":
+                await asyncio.sleep(5)
+            return await send(request, peer)
+
+        world.guest.send = slowly
         world.start()
         return await writes(world, 60)
 
