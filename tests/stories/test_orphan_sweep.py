@@ -133,3 +133,18 @@ def test_the_credential_of_another_guest_of_the_same_name_costs_nobody_an_addres
 
     assert "the mark of another guest cluster of this name" in told[0]
     assert "10.1.0.10" in addresses
+
+
+def test_what_the_service_controller_removes_by_itself_is_no_orphan() -> None:
+    """harvester/harvester#11345: the service was made anew, and its old load balancer has the pool's only address."""
+
+    async def story(room: Room) -> tuple[str, list[str], int]:
+        name = await an_orphan(room)
+        await room.serve()
+        room.start(ALONE)
+        address = await room.served()
+        await asyncio.sleep(HOUR)
+        assert name not in [name_of(raw) for raw in await room.balancers()]
+        return address, orphans_told(room), len(await room.balancers())
+
+    assert tell(story) == ("10.1.0.10", [], 1)

@@ -45,6 +45,8 @@ from windrow.kube.objects import dig
 from windrow.kube.refs import SERVICE
 from windrow.values.clock import Clock, pause
 
+# The service controller comes first: what it is about to remove by itself is no orphan.
+FIRST_LOOK = timedelta(minutes=1)
 LOOK_EVERY = timedelta(minutes=10)
 TOLD_BEFORE = timedelta(hours=1)
 GUEST = SERVICE.ref(*names.GUEST_SERVICE)
@@ -156,6 +158,7 @@ class Sweep:
             return
         await self._services.synced()
         await self._balancers.synced()
+        await pause(self._clock, FIRST_LOOK)
         while True:
             await self.look()
             await pause(self._clock, LOOK_EVERY)

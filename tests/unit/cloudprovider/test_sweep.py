@@ -189,7 +189,7 @@ class Stage:
             self.measures,
         )
         self.tasks.append(asyncio.create_task(sweep.run()))
-        await asyncio.sleep(1)
+        await asyncio.sleep(61)
 
     async def make_service(self, name, namespace="default", **more):
         raw = new_object(SERVICE, name, namespace, spec={"ports": [{"port": 443}], **more})
