@@ -2,9 +2,22 @@
 
 import json
 import os
+import shutil
+import signal
+import time
 from pathlib import Path
 
-from tests.e2e.processes import DRIVER, RANCHER_DUMP, ROOT, SPEED, WINDROW, Shell, needs_dump
+import pytest
+from tests.e2e.processes import (
+    DRIVER,
+    RANCHER_DUMP,
+    ROOT,
+    SPEED,
+    WINDROW,
+    Shell,
+    needs_dump,
+    needs_kubectl,
+)
 
 ALWAYS = {
     "cluster-ready",
@@ -82,3 +95,34 @@ def test_the_whole_demo_goes_through_a_docker_machine_plugin(tmp_path: Path) -> 
     assert isinstance(calls, dict)
     ordered = [call for call in calls if call.startswith("harvester POST") and "virtualmachines" in call]
     assert ordered == [], "the manager itself made a VM"
+
+
+@needs_kubectl
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_a_kept_demo_can_be_used_with_kubectl_and_curl(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    with shell.process(
+        "demo", "--plain", "--keep", "--speed", "60", "--state", ".", until=["orchard.yaml"]
+    ) as demo:
+        command = last_curl(tmp_path / "demo.log")
+        first = json.loads(shell.run(*command))
+        shell.kubectl("orchard.yaml", "rollout", "restart", "deployment", "web")
+        shell.kubectl("orchard.yaml", "rollout", "status", "deployment", "web", "--timeout=20s")
+        pods = {raw["metadata"]["name"] for raw in shell.objects("orchard.yaml", "pods")}
+        second = json.loads(shell.run(*command))
+        demo.send_signal(signal.SIGINT)
+        code = demo.wait(20)
+
+    assert first["pod"] not in pods
+    assert second["pod"] in pods
+    assert code == 0
+
+
+def last_curl(log: Path) -> list[str]:
+    """The command that the demo offers in the end."""
+    deadline = time.monotonic() + 10
+    while "curl " not in log.read_text():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+    line = next(line for line in log.read_text().splitlines() if "curl " in line)
+    return [line.split()[0], "--silent", "--show-error", *line.split()[1:]]
