@@ -75,6 +75,11 @@ class Life:
     def name(self) -> str:
         return str(self.pick(*NAMES))
 
+    async def someone(self) -> str:
+        """A service that there is, if there is any."""
+        known = sorted(name_of(raw) for raw in await self.room.guest.list(SERVICE, "default"))
+        return str(self.pick(*[name for name in known if name in NAMES] or NAMES))
+
 
 # --- what people do -------------------------------------------------------------------------------------------------
 
@@ -101,14 +106,14 @@ async def create(life: Life) -> str:
 
 
 async def delete(life: Life) -> str:
-    name = life.name()
+    name = await life.someone()
     await life.room.guest.delete(service_ref(name))
     return f"{name} is deleted"
 
 
 async def recreate(life: Life) -> str:
     """Delete, wait until it is gone or patience ends, create again."""
-    name = life.name()
+    name = await life.someone()
     await life.room.guest.delete(service_ref(name))
     for _ in range(20):
         if await life.room.service(name) is None:
@@ -119,46 +124,46 @@ async def recreate(life: Life) -> str:
 
 
 async def change_ports(life: Life) -> str:
-    name = life.name()
+    name = await life.someone()
     ports = a_service(ports=life.pick((80,), (81,), (80, 443), (("UDP", 53),)))["spec"]["ports"]
     await life.room.guest.patch(service_ref(name), {"spec": {"ports": ports}})
     return f"{name} has other ports: {ports}"
 
 
 async def change_type(life: Life) -> str:
-    name, kind = life.name(), life.pick("ClusterIP", "LoadBalancer")
+    name, kind = await life.someone(), life.pick("ClusterIP", "LoadBalancer")
     await life.room.guest.patch(service_ref(name), {"spec": {"type": kind}})
     return f"{name} is of type {kind}"
 
 
 async def change_ipam(life: Life) -> str:
-    name, ipam = life.name(), life.pick("pool", "dhcp", None, "strange")
+    name, ipam = await life.someone(), life.pick("pool", "dhcp", None, "strange")
     await life.room.annotate(name, ipam=ipam)
     return f"{name} wants ipam {ipam}"
 
 
 async def change_network(life: Life) -> str:
-    name, network = life.name(), life.pick("default/vlan50", "default/nowhere", None, None)
+    name, network = await life.someone(), life.pick("default/vlan50", "default/nowhere", None, None)
     await life.room.annotate(name, network=network)
     return f"{name} wants network {network}"
 
 
 async def change_primary(life: Life) -> str:
-    name = life.name()
+    name = await life.someone()
     primary = life.pick(None, None, life.name(), f"default/{life.name()}", "missing")
     await life.room.annotate(name, primary_service=primary)
     return f"{name} wants to share with {primary}"
 
 
 async def meddle(life: Life) -> str:
-    name = life.name()
+    name = await life.someone()
     value = life.pick(None, *SOMEBODYS)
     await life.room.guest.patch(service_ref(name), {"metadata": {"annotations": {ADDRESSES: value}}})
     return f"somebody writes {ADDRESSES}={value} on {name}"
 
 
 async def decorate(life: Life) -> str:
-    name, mark = life.name(), life.chance.suffix()
+    name, mark = await life.someone(), life.chance.suffix()
     marks = {"labels": {"mark": mark}, "annotations": {"example.com/mark": mark}}
     await life.room.guest.patch(service_ref(name), {"metadata": marks})
     return f"{name} is marked"
@@ -166,7 +171,7 @@ async def decorate(life: Life) -> str:
 
 async def let_go(life: Life) -> str:
     """People take their own finalizers away."""
-    name = life.name()
+    name = await life.someone()
     raw = await life.room.guest.get(service_ref(name))
     kept = [one for one in raw["metadata"].get("finalizers", []) if one != "example.com/mine"]
     change = {"metadata": {"finalizers": kept or None, "resourceVersion": raw["metadata"]["resourceVersion"]}}
@@ -176,7 +181,7 @@ async def let_go(life: Life) -> str:
 
 async def tear(life: Life) -> str:
     """Somebody in a hurry takes every finalizer away."""
-    name = life.name()
+    name = await life.someone()
     await life.room.guest.patch(service_ref(name), {"metadata": {"finalizers": None}})
     await life.room.guest.delete(service_ref(name))
     await life.room.guest.patch(service_ref(name), {"metadata": {"finalizers": None}})
@@ -347,6 +352,10 @@ async def _live(seed: int, only: Collection[int] | None, narrate: bool) -> Outco
         troubles = [(side, _faults_of(room, side).add(fault)) for side, fault in _trouble(life)]
         for side, fault in troubles:
             life.tell(f"{side}: {fault.effect} with odds {fault.odds}")
+        for _ in range(life.pick(0, 1, 2)):
+            with suppress(KubeError):
+                life.tell(await create(life))
+            await room.pass_time(1)
         for place in range(4 + life.chance.integer(6)):
             # Drawn also where it is left out, so that the others stay as they are.
             deed, pause = life.pick(*_TABLE), life.pick(0.0, 0.02, 0.06, 0.1, 0.3, 1.0, 6.0, 20.0)

@@ -305,7 +305,7 @@ def _address_faults(service: Raw, balancer: Raw, *, is_refused: bool = False) ->
     if is_deleting(balancer):
         yield f"has a load balancer that is being deleted: {name_of(balancer)}"
     address, told = allocated(balancer), annotations_of(service).get(ADDRESSES, "")
-    if told != address:
+    if told != address and not (is_refused and told in SOMEBODYS):
         yield f"is told {told or 'no address'} and its load balancer has {address or 'none'}"
     if not address and not _refusal(balancer) and not is_refused:
         yield "waits for its address"
@@ -346,8 +346,10 @@ def _ports(service: Raw) -> set[tuple[str, int]]:
 
 def _leaks(scene: Scene) -> Iterable[str]:
     names = {name_for(raw) for raw in scene.services.values()}
+    # Secondaries outlive a primary that was torn away; what they show stays reserved.
+    used = {shown(raw) for raw in scene.services.values() if labels_of(raw).get(PRIMARY)}
     for name, balancer in scene.balancers.items():
-        if name not in names and name not in scene.torn:
+        if name not in names and name not in scene.torn and allocated(balancer) not in used:
             who = labels_of(balancer).get(f"{PROVIDER}/serviceName")
             yield f"load balancer {name} of {who} belongs to no service"
 

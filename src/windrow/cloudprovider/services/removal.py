@@ -7,6 +7,7 @@ from windrow.cloudprovider.services import words
 from windrow.cloudprovider.services.actions import (
     DELETED,
     DELETING,
+    GRACE,
     NOTHING,
     Action,
     ClearStatus,
@@ -26,18 +27,19 @@ def plan_removal(seen: Seen, policy: Policy) -> Plan:
     service = seen.service
     if seen.users:
         users = " ".join(one.title for one in seen.users)
-        return Plan(
-            problem=f"failed to delete load balancer: could not delete load balancer for service {service.title}: "
+        complaint = (
+            f"failed to delete load balancer: could not delete load balancer for service {service.title}: "
             f"service {service.title} is still used by other services [{users}]; delete these, or remove their "
-            f"annotation {names.PRIMARY_SERVICE}, first",
-            waits_for="users",
+            f"annotation {names.PRIMARY_SERVICE}, first"
         )
+        return waiting(seen, "users", complaint, patience=GRACE)
     if seen.host is not None:
         return without_host(seen.host, "delete")
     stays = not service.is_deleting and not seen.is_over
-    traces = _traces(service) if stays else {}
+    lingers = _lingers(service) and not seen.is_over
+    traces = _traces(service) if stays or lingers else {}
     labels: dict[str, str | None] = (
-        {names.PRIMARY_SERVICE: None} if stays and service.sharing is not None else {}
+        {names.PRIMARY_SERVICE: None} if (stays or lingers) and service.sharing is not None else {}
     )
     actions: list[Action] = []
     own = seen.balancer if policy.owns(seen.balancer, service) else None
@@ -47,6 +49,10 @@ def plan_removal(seen: Seen, policy: Policy) -> Plan:
         if traces or labels:
             # First the address off the network, then back into the pool.
             actions.append(Mark("it is no load balancer of ours any more", traces, labels))
+        if lingers and service.ingress:
+            actions.append(
+                ClearStatus("it is being deleted, and kube-vip announces it as long as it is there")
+            )
         because = "it is being deleted" if not stays else "it is no load balancer of ours any more"
         actions += [
             Release(one, because=f"service {service.title}: {because}")
@@ -62,13 +68,18 @@ def plan_removal(seen: Seen, policy: Policy) -> Plan:
         )
     if not service.is_protected:
         return NOTHING
-    if stays and service.ingress:
+    if (stays or lingers) and service.ingress:
         actions.append(ClearStatus("it is no load balancer any more"))
     # A secondary has no load balancer of its own: that is known without asking. One that leaves its primary may.
     unless = "" if service.sharing and service.primary else policy.name_for(service)
     actions.append(LetGo("nothing is left of it on Harvester", unless, traces, labels))
     actions.append(DELETED)
     return Plan(tuple(actions))
+
+
+def _lingers(service: Service) -> bool:
+    """Whether somebody else's finalizer keeps it after ours has gone. Then it would show an address that is free."""
+    return service.is_deleting and any(one != names.FINALIZER for one in service.finalizers)
 
 
 def _traces(service: Service) -> dict[str, str | None]:

@@ -105,6 +105,9 @@ def kinds(found):
         (replace(TOLD, **ENDS), {"balancer": LB}, [Release, DELETING]),
         (replace(TOLD, **ENDS), {"balancer": replace(LB, is_deleting=True)}, []),
         (replace(TOLD, **ENDS), {}, [LetGo, DELETED]),
+        # Somebody else's finalizer keeps it, and kube-vip with it.
+        (replace(TOLD, finalizers=(*TOLD.finalizers, "other"), **ENDS), {"balancer": LB}, [Mark, ClearStatus, Release, DELETING]),
+        (replace(TOLD, finalizers=(*TOLD.finalizers, "other"), **ENDS), {}, [ClearStatus, LetGo, DELETED]),
         (replace(TOLD, **ENDS), {"host": Unseen("down")}, []),
         (replace(TOLD, **ENDS), {"balancer": LB, "host": Unseen("down")}, []),
         (replace(TOLD, **ENDS), {"balancer": LB, "users": (SECOND,)}, []),
