@@ -323,6 +323,8 @@ def test_a_user_s_security_settings_are_laid_over_ours(helm: Helm) -> None:
         (["--secure-port=12345"], 12345, None),
         (["--secure-port", "12345"], 12345, None),
         (["--secure-port=1", "--secure-port=2"], 2, None),
+        (["--secure_port=12345"], 12345, None),
+        (["--secure_port", "12345", "--v=4"], 12345, None),
         (["--bind-address=127.0.0.1"], 10258, "127.0.0.1"),
         (["--bind-address=::"], 10258, None),
     ],

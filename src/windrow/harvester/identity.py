@@ -47,8 +47,9 @@ def provider_id(vm_uid: str) -> str:
 
 
 def vm_uid_of(provider_id: str) -> str:
-    """The VM uid in a providerID, "" when it is not one of Harvester's."""
-    return provider_id.removeprefix(PROVIDER) if provider_id.startswith(PROVIDER) else ""
+    """The VM uid in a providerID, "" when it is not one of Harvester's. Uids are compared as they are written by
+    Kubernetes, in lower case, whoever wrote the providerID."""
+    return provider_id.removeprefix(PROVIDER).lower() if provider_id.startswith(PROVIDER) else ""
 
 
 def marks(cluster_uid: str, machine_uid: str) -> dict[str, str]:

@@ -22,3 +22,7 @@ def test_a_provider_id_leads_back_to_its_vm() -> None:
     assert provider_id("u-1") == "harvester://u-1"
     assert vm_uid_of("harvester://u-1") == "u-1"
     assert vm_uid_of("rke2://node") == ""
+
+
+def test_the_case_of_a_provider_id_does_not_make_it_another_vm() -> None:
+    assert vm_uid_of("harvester://0A1B-C") == "0a1b-c"

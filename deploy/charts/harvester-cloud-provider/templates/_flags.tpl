@@ -1,5 +1,6 @@
 {{/*
-The value of a flag in extraArgs, the last one as for the program; else `default`.
+The value of a flag in extraArgs, the last one as for the program; else `default`. As there, --secure_port is
+--secure-port.
 (dict "name" "secure-port" "args" .Values.extraArgs "default" "10258")
 */}}
 {{- define "provider.flag" -}}
@@ -11,10 +12,15 @@ The value of a flag in extraArgs, the last one as for the program; else `default
   {{- if $isNext -}}
     {{- $found = $word -}}
     {{- $isNext = false -}}
-  {{- else if eq $word $flag -}}
-    {{- $isNext = true -}}
-  {{- else if hasPrefix (printf "%s=" $flag) $word -}}
-    {{- $found = trimPrefix (printf "%s=" $flag) $word -}}
+  {{- else -}}
+    {{- $parts := splitn "=" 2 $word -}}
+    {{- if eq (replace "_" "-" $parts._0) $flag -}}
+      {{- if contains "=" $word -}}
+        {{- $found = $parts._1 -}}
+      {{- else -}}
+        {{- $isNext = true -}}
+      {{- end -}}
+    {{- end -}}
   {{- end -}}
 {{- end -}}
 {{- $found -}}
