@@ -18,6 +18,8 @@ from tests.conformance.test_certificates import Cluster
 from tests.conformance.test_cloud_provider_real import cluster
 from tests.unit.guests.test_workloads import Rig, a_deployment, a_rig, a_service
 
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.stores import MemoryStore
 from windrow.assembly.clock import SystemClock, run_story
 from windrow.client.client import Client
 from windrow.client.sockets import SocketTransport
@@ -29,7 +31,8 @@ from windrow.kube import requests
 from windrow.kube.conditions import is_true
 from windrow.kube.errors import KubeError
 from windrow.kube.objects import Raw, dig, is_deleting, name_of, new_object, uid_of
-from windrow.kube.refs import LEASE, NODE, POD, SERVICE, ref_of
+from windrow.kube.refs import LEASE, NAMESPACE, NODE, POD, SERVICE, Kind, ref_of
+from windrow.values.chance import Chance
 from windrow.values.clock import stamp, stamp_micro
 
 __all__ = ["cluster"]
@@ -298,6 +301,78 @@ def test_every_scene_of_a_deployment_leaves_the_same_objects(cluster: Cluster) -
     for name in SCENES:
         for part in ("deployment", "sets", "slices", "pods"):
             assert found[name].get(part) == expected[name].get(part), f"{name}: {part}"
+
+
+SELECTOR = {"matchLabels": {"app": "a"}}
+DAEMON_SET = Kind("apps", "v1", "DaemonSet", "daemonsets")
+STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets")
+KINDS = (DEPLOYMENT, REPLICA_SET, DAEMON_SET, STATEFUL_SET)
+
+
+def a_template(app: str = "a", count: int = 1, **spec: Any) -> Raw:
+    containers = [{"name": "c", "image": "i"}][:count]
+    return {"metadata": {"labels": {"app": app}}, "spec": {"containers": containers, **spec}}
+
+
+BAD: dict[str, Raw] = {
+    "empty": {},
+    "without-selector": {"template": a_template()},
+    "empty-selector": {"selector": {}, "template": a_template()},
+    "other-labels": {"selector": SELECTOR, "template": a_template("b")},
+    "negative": {"selector": SELECTOR, "template": a_template(), "replicas": -1},
+    "without-containers": {"selector": SELECTOR, "template": a_template(count=0)},
+    "without-template": {"selector": SELECTOR},
+    "restarts-never": {"selector": SELECTOR, "template": a_template(restartPolicy="Never")},
+    "stands-still": {
+        "selector": SELECTOR,
+        "template": a_template(),
+        "strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 0}},
+    },
+    "recreates-rolling": {
+        "selector": SELECTOR,
+        "template": a_template(),
+        "strategy": {"type": "Recreate", "rollingUpdate": {"maxSurge": 1}},
+    },
+}
+
+
+async def test_bad_workloads_get_the_same_refusals(cluster: Cluster) -> None:
+    async def told(api: Client) -> dict[str, str]:
+        said = {}
+        for kind in KINDS:
+            for name, spec in BAD.items():
+                said[f"{kind.kind} {name}"] = await refusal(api.create(kind, a_workload(kind, name, spec)))
+            good = await api.create(
+                kind, a_workload(kind, "good", {"selector": SELECTOR, "template": a_template()})
+            )
+            good["spec"] |= {"selector": {"matchLabels": {"app": "b"}}, "template": a_template("b")}
+            said[f"{kind.kind} other selector"] = await refusal(api.update(kind, good))
+            await api.delete(kind.ref("good", "bad"))
+        return said
+
+    namespace = {"metadata": {"name": "bad"}}
+    ours = ApiServer(MemoryStore(), SystemClock(), Chance(1))
+    async with SocketTransport(cluster.access(), SystemClock()) as transport:
+        there, here = Client(transport), Client(ours.local())
+        for api in (there, here):
+            await api.create(NAMESPACE, namespace)
+        expected = await told(there)
+
+        assert await told(here) == expected
+
+
+def a_workload(kind: Kind, name: str, spec: Raw) -> Raw:
+    # Only a Deployment has a strategy; a real server drops it elsewhere, ours keeps what it does not know.
+    kept = {key: value for key, value in spec.items() if key != "strategy" or kind is DEPLOYMENT}
+    return new_object(kind, name, "bad", spec=kept)
+
+
+async def refusal(asking: Awaitable[Raw]) -> str:
+    try:
+        await asking
+    except KubeError as error:
+        return f"{error.status} {error.message}"
+    return ""
 
 
 def test_a_silent_node_means_the_same_for_pods_and_endpoints(cluster: Cluster) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any
 
-from windrow.apiserver import crds, events, reviews, rules
+from windrow.apiserver import crds, events, reviews, rules, workload_rules
 from windrow.apiserver.columns import COLUMNS, PLAIN
 from windrow.apiserver.crds import EVERY_FIELD
 from windrow.apiserver.schema import LIST_KEYS, LIST_TYPE, PATCH_KEY, PATCH_STRATEGY, PRESERVE
@@ -95,7 +95,12 @@ POD_SPEC: Raw = thing(
     schedulerName=defaulted(TEXT, "default-scheduler"),
     terminationGracePeriodSeconds=defaulted(NUMBER, 30),
 )
-TEMPLATE: Raw = thing(metadata=thing(), spec=POD_SPEC)
+TEMPLATE: Raw = thing(metadata=thing(labels=TEXTS), spec=POD_SPEC)
+SELECTOR: Raw = thing(matchLabels=TEXTS, matchExpressions=listing(thing(("key", "operator"))))
+COUNTED: Raw = whole(
+    spec=thing(replicas=defaulted(NUMBER, 1), selector=SELECTOR, template=TEMPLATE),
+    status=thing(conditions=CONDITIONS),
+)
 ROLE_RULES: Raw = listing(thing(("verbs",), verbs=words()))
 ROLE_REF: Raw = thing(
     ("kind", "name"), apiGroup=defaulted(TEXT, "rbac.authorization.k8s.io"), kind=TEXT, name=TEXT
@@ -375,40 +380,50 @@ BUILTINS: tuple[Type, ...] = (
     ),
     _type(
         Kind("apps", "v1", "Deployment", "deployments"),
+        check=workload_rules.deployment,
         short=("deploy",),
         categories=("all",),
         subresources=SCALED,
         scaling=REPLICAS,
         counts=True,
         schema=whole(
-            spec=thing(replicas=defaulted(NUMBER, 1), template=TEMPLATE), status=thing(conditions=CONDITIONS)
+            spec=thing(
+                replicas=defaulted(NUMBER, 1),
+                selector=SELECTOR,
+                template=TEMPLATE,
+                strategy=thing(type=TEXT, rollingUpdate=thing()),
+            ),
+            status=thing(conditions=CONDITIONS),
         ),
     ),
     _type(
         Kind("apps", "v1", "DaemonSet", "daemonsets"),
+        check=workload_rules.daemon_set,
         short=("ds",),
         categories=("all",),
         subresources=STATUS,
         counts=True,
-        schema=whole(spec=thing(template=TEMPLATE), status=thing(conditions=CONDITIONS)),
+        schema=whole(spec=thing(selector=SELECTOR, template=TEMPLATE), status=thing(conditions=CONDITIONS)),
     ),
     _type(
         Kind("apps", "v1", "ReplicaSet", "replicasets"),
+        check=workload_rules.replica_set,
         short=("rs",),
         categories=("all",),
         subresources=SCALED,
         scaling=REPLICAS,
         counts=True,
-        schema=whole(spec=thing(template=TEMPLATE), status=thing(conditions=CONDITIONS)),
+        schema=COUNTED,
     ),
     _type(
         Kind("apps", "v1", "StatefulSet", "statefulsets"),
+        check=workload_rules.stateful_set,
         short=("sts",),
         categories=("all",),
         subresources=SCALED,
         scaling=REPLICAS,
         counts=True,
-        schema=whole(spec=thing(template=TEMPLATE), status=thing(conditions=CONDITIONS)),
+        schema=COUNTED,
     ),
     _type(
         Kind("batch", "v1", "Job", "jobs"),
