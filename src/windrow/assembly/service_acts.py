@@ -28,6 +28,7 @@ ADDRESSES = 4  # in the pool
 DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
 ROUTE = "network.harvesterhci.io/route"
 HOST = "kube-vip.io/vipHost"
+PROVIDER = "harvester-cloud-provider"
 ASK_AGAIN = timedelta(seconds=0.2)
 
 
@@ -47,6 +48,10 @@ class Answer:
 
 async def begin_service(stage: Stage) -> None:
     """A pool on Harvester, pods and a service in the guest; then a request from outside."""
+    values = dig(await stage.cluster(), "spec", "rkeConfig", "chartValues", PROVIDER, default={})
+    if dig(values, "kube-vip", "enabled", default=True) is False:
+        stage.report.note("no service is shown: the manifest switches kube-vip off", detail=True)
+        return
     network = await _network_of(stage)
     if network is None:
         stage.report.note("no service is shown: the network of the machines states no subnet", detail=True)
