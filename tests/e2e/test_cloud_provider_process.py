@@ -70,6 +70,11 @@ class Running:
     async def until_said(self, words: str, within: float = 15) -> None:
         await until(lambda: bool(self.said(words)), self.told, within)
 
+    def hang_up(self) -> None:
+        """Nobody listens any more, and the pipe is closed."""
+        pipe = self.process._transport.get_pipe_transport(2)  # type: ignore[attr-defined]
+        pipe.close()
+
     async def end(self, *signals: signal.Signals) -> tuple[int, float]:
         """Exit code and seconds until it came, after the signals."""
         begun = time.monotonic()
@@ -441,6 +446,39 @@ async def test_a_lost_lead_ends_it_with_one(place: Place) -> None:
 
     assert code == 1
     assert await place.holder() == "somebody-else"
+
+
+async def test_an_error_that_nobody_foresaw_ends_it_with_one_and_the_lease_given_back(place: Place) -> None:
+    running = await place.leads()
+    held = await place.holder()
+
+    running.hang_up()  # what it says next cannot be said
+    place.write_cloud_config("second")
+    code = await asyncio.wait_for(running.process.wait(), 20)
+
+    assert held.startswith("node-1_")
+    assert (code, await place.holder()) == (1, "")
+
+
+@pytest.mark.parametrize("command", ["--help", "--nonsense --show-full-help-on-error 2>&1"])
+async def test_whoever_reads_only_the_first_line_sees_no_trace_of_an_error(command: str) -> None:
+    shell = await asyncio.create_subprocess_shell(
+        f"{PROGRAM} {command} | head -1", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, errors = await asyncio.wait_for(shell.communicate(), 20)
+
+    assert len(out.splitlines()) == 1
+    assert errors == b""
+
+
+async def test_another_first_word_than_its_name_is_refused() -> None:
+    process = await asyncio.create_subprocess_exec(
+        PROGRAM, "harvester-cloud-provider", "--cloud-config=/c", stderr=asyncio.subprocess.PIPE
+    )
+    _, errors = await asyncio.wait_for(process.communicate(), 20)
+
+    assert process.returncode == 1
+    assert b"does not take any arguments, got [harvester-cloud-provider]" in errors
 
 
 async def test_a_name_that_nobody_resolves_does_not_hold_up_the_end(place: Place) -> None:

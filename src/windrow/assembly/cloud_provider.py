@@ -10,9 +10,10 @@ import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.start import PROGRAM, begin
@@ -24,7 +25,12 @@ _QUIET = {"windrow.client.watching": logging.ERROR, "aiohttp.server": logging.CR
 
 def main() -> int:
     """The console script."""
-    options = begin(sys.argv[1:], say, print)
+    argv = [PROGRAM, *sys.argv[1:]]  # whatever the file is called that was started
+    try:
+        options = begin(argv, say, _answer)
+    except BrokenPipeError:  # as `2>&1 | head` leaves it
+        _silence(sys.stderr)
+        return 1
     if isinstance(options, int):
         return options
     _set_up_logs(options)
@@ -33,7 +39,7 @@ def main() -> int:
         import socket
 
         env["HOSTNAME"] = socket.gethostname()
-    return _live(sys.argv[1:], env)
+    return _live(argv, env)
 
 
 def _live(argv: Sequence[str], env: Mapping[str, str]) -> int:
@@ -76,17 +82,46 @@ async def _run(argv: Sequence[str], env: Mapping[str, str]) -> int:
                 is_replaced=_is_replaced,
             )
         except asyncio.CancelledError:
-            say("ended by a signal")
+            with suppress(OSError):
+                say("ended by a signal")
             code = 0
+        except Exception as error:
+            _own_up(error)
+            code = 1
     _end(code)
 
 
 def _end(code: int) -> NoReturn:
     """Leave without waiting for threads: one that resolves a name may take minutes to give up."""
     logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
     os._exit(code)
+
+
+def _own_up(error: Exception) -> None:
+    """Nobody foresaw this one: the whole trace, unless nobody can hear it."""
+    import traceback
+
+    with suppress(OSError):
+        say("FATAL: an error that this program does not expect; it ends, so that it is started anew")
+        traceback.print_exception(error, file=sys.stderr)
+
+
+def _answer(line: str) -> None:
+    """One line to standard output, for as long as somebody reads it."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:  # as `| head` leaves it
+        _silence(sys.stdout)
+
+
+def _silence(stream: TextIO) -> None:
+    """What is written from now on goes nowhere; else the interpreter stumbles over the rest when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def say(line: str) -> None:

@@ -3,6 +3,9 @@
 Who holds a Lease writes it every two seconds. Others take it over when they have seen no write for as long as the
 record itself says (15 s). "Seen" is by one's own clock: clocks of different machines are never compared. A holder
 that cannot write for ten seconds stops its work, five seconds before anybody else may begin.
+
+That holds however slow the answers are: a holder counts from before its write was sent, the others from after the
+answer that showed it to them.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from windrow.kube.objects import Raw, new_object
 from windrow.kube.refs import LEASE, Ref
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock, pause, stamp_micro
+from windrow.values.duration import render_duration
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +67,12 @@ class Candidate:
         self._terms = terms or Terms()
         self._record: dict[str, Any] = {}
         self._record_since: datetime | None = None
+        self._renewed: datetime | None = None
 
     @property
     def renewed(self) -> datetime | None:
-        """When the record was last seen to change, by our own clock; while we lead, that was a renewal of ours."""
-        return self._record_since
+        """When the last claim of ours that was granted was sent, by our own clock."""
+        return self._renewed
 
     @property
     def holder(self) -> str:
@@ -88,7 +93,8 @@ class Candidate:
             await self._release()
 
     async def _acquire(self) -> None:
-        while not await self._try():
+        # An answer that took as long as that grants nothing any more.
+        while not (await self._try_until(self._clock.now() + self._terms.renew) and self._is_held()):
             # client-go's jitter: up to 120 % more.
             await pause(self._clock, self._terms.retry * self._chance.between(1.0, 2.2))
 
@@ -104,28 +110,32 @@ class Candidate:
             await asyncio.gather(working, renewing, return_exceptions=True)
         if was_working:
             raise LeadershipLost(
-                f"{self.ref} could not be renewed within {self._terms.renew}; another may lead now"
+                f"{self.ref} could not be renewed within {render_duration(self._terms.renew)}; another may lead now"
             )
         working.result()
 
     async def _renew(self) -> None:
         """Return when the Lease is lost."""
-        renewed = self._clock.now()
-        while True:
-            await pause(self._clock, self._terms.retry)
-            begun = self._clock.now()
-            left = self._terms.renew - (begun - renewed)
-            try:
-                # Not wait_for: in Python 3.11 it loses a cancellation that comes with the result.
-                async with asyncio.timeout(left.total_seconds()):
-                    kept = await self._try()
-            except TimeoutError:
-                kept = False
-            if kept:
-                renewed = begun  # not the end: the others count from the write, which is somewhere between
-            elif not self.is_leader or self._clock.now() - renewed >= self._terms.renew:
-                self.is_leader = self._claims = False
-                return
+        while self.is_leader and self._is_held():
+            await self._clock.until(min(self._clock.now() + self._terms.retry, self._held_until()))
+            await self._try_until(self._held_until())
+        self.is_leader = self._claims = False
+
+    def _held_until(self) -> datetime:
+        """Until when we may work."""
+        return self._clock.now() if self._renewed is None else self._renewed + self._terms.renew
+
+    def _is_held(self) -> bool:
+        return self._clock.now() < self._held_until()
+
+    async def _try_until(self, end: datetime) -> bool:
+        """One attempt, which is given up at `end`."""
+        try:
+            # Not wait_for: in Python 3.11 it loses a cancellation that comes with the result.
+            async with asyncio.timeout((end - self._clock.now()).total_seconds()):
+                return await self._try()
+        except TimeoutError:
+            return False
 
     async def _try(self) -> bool:
         """One attempt to take or keep the Lease. Never raises a KubeError."""
@@ -140,13 +150,12 @@ class Candidate:
             return False
 
     async def _take(self) -> bool:
-        now = self._clock.now()
         raw = await self._client.find(self.ref)
+        now = self._clock.now()
         if raw is None:
             made = new_object(LEASE, self.ref.name, self.ref.namespace, spec=self._claim({}, now))
             self._claims = True
-            self._observe(await self._client.create(LEASE, made), now)
-            self.is_leader, self._claims = True, False
+            self._won(await self._client.create(LEASE, made), now)
             return True
         self._observe(raw, now)
         holder = str(self._record.get("holderIdentity") or "")
@@ -156,9 +165,13 @@ class Candidate:
                 return False
         raw = {**raw, "spec": {**(raw.get("spec") or {}), **self._claim(self._record, now)}}
         self._claims = True
-        self._observe(await self._client.update(LEASE, raw), now)
-        self.is_leader, self._claims = True, False
+        self._won(await self._client.update(LEASE, raw), now)
         return True
+
+    def _won(self, raw: Raw, sent: datetime) -> None:
+        self._observe(raw, sent)
+        self._renewed = sent
+        self.is_leader, self._claims = True, False
 
     def _observe(self, raw: Raw, now: datetime) -> None:
         record = raw.get("spec") or {}

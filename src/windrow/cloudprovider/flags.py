@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from windrow.cloudprovider.flag_table import FLAGS, SHORT, Type, shown
 from windrow.cloudprovider.names import LEASE_NAME, LEASE_NAMESPACE, UNNAMED
+from windrow.cloudprovider.spans import explain_span
 from windrow.values.duration import NotDuration, parse_duration
 
 N = TypeVar("N", int, float)
@@ -95,12 +96,14 @@ class Options:
 
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
 _FALSE = ("0", "f", "F", "false", "FALSE", "False")
+_WRAPPING = " \t\r\n\"'`"
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def parse_flags(argv: Sequence[str]) -> Options:
     """The options that `argv` (without the program's name) asks for. Raises BadFlags."""
-    return _read(_split(argv))
+    values, said = _split(argv)
+    return _read(values, said)
 
 
 def wants_full_help(argv: Sequence[str]) -> bool:
@@ -108,17 +111,20 @@ def wants_full_help(argv: Sequence[str]) -> bool:
     return any(word in ("--show-full-help-on-error", "--show-full-help-on-error=true") for word in argv)
 
 
-def _split(argv: Sequence[str]) -> dict[str, Any]:
-    """Flag name -> value; lists gather over repeated flags, of others the last one wins."""
+def _split(argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Flag name -> value, and -> how that was written; lists gather over repeated flags, of others the last one wins."""
     values: dict[str, Any] = {}
+    written: dict[str, str] = {}
+    words: list[str] = []
     rest = list(argv)
     while rest:
         word = rest.pop(0)
         if word == "--":
+            words += rest
             break
         if not word.startswith("-") or word == "-":
-            rest.insert(0, word)
-            break
+            words.append(word)
+            continue
         name, said, value = _named(word)
         type = FLAGS[name].type
         if value is None:
@@ -130,9 +136,10 @@ def _split(argv: Sequence[str]) -> dict[str, Any]:
                 raise BadFlags(f"flag needs an argument: {said}")
         parsed = _parse(type, shown(name), value)
         values[name] = [*values.get(name, []), *parsed] if type == "list" else parsed
-    if rest:
-        raise BadFlags(f"cloud-controller-manager does not take any arguments, got [{' '.join(rest)}]")
-    return values
+        written[name] = value
+    if any(words):  # empty ones pass, as in Go: templates leave them behind
+        raise BadFlags(f"cloud-controller-manager does not take any arguments, got [{' '.join(words)}]")
+    return values, written
 
 
 def _named(word: str) -> tuple[str, str, str | None]:
@@ -164,9 +171,7 @@ def _parse(type: Type, flag: str, value: str) -> Any:
     try:
         return parse[type](value)
     except NotDuration as error:
-        raise BadFlags(
-            f'invalid argument "{value}" for "{flag}" flag: time: invalid duration "{value}"'
-        ) from error
+        raise BadFlags(f'invalid argument "{value}" for "{flag}" flag: {explain_span(value)}') from error
     except ValueError as error:
         function = {"bool": "ParseBool", "int": "ParseInt", "float": "ParseFloat"}[type]
         raise BadFlags(
@@ -180,13 +185,14 @@ def _bool(text: str) -> bool:
     return text in _TRUE
 
 
-def _read(values: dict[str, Any]) -> Options:
-    name, warnings = _cluster_name(values.get("cluster-name", UNNAMED))
-    network = _management_network(values.get("management-network", ""))
+def _read(values: dict[str, Any], written: dict[str, str]) -> Options:
+    warnings: list[str] = []
+    name = _cluster_name(values.get("cluster-name", UNNAMED), warnings)
+    network = _management_network(values.get("management-network", ""), warnings)
     if not network:
         warnings.append("--management-network is not set; the first network of each VM counts as its own")
     default = Options()
-    lease, renew, retry = _terms(values)
+    lease, renew, retry = _terms(values, written)
     if bool(values.get("tls-cert-file")) != bool(values.get("tls-private-key-file")):
         raise BadFlags("--tls-cert-file and --tls-private-key-file belong together: give both, or neither")
     return Options(
@@ -195,11 +201,9 @@ def _read(values: dict[str, Any]) -> Options:
         master=values.get("master", "").rstrip("/"),
         cluster_name=name,
         management_network=network,
-        node_ip_cidr=_own_networks(values.get("node-ip-cidr", "")),
-        node_exclude_ip_ranges=tuple(
-            _network("node-exclude-ip-ranges", text.strip())
-            for text in values.get("node-exclude-ip-ranges", [])
-            if text.strip()
+        node_ip_cidr=_own_networks(values.get("node-ip-cidr", ""), warnings),
+        node_exclude_ip_ranges=_networks(
+            "node-exclude-ip-ranges", values.get("node-exclude-ip-ranges", []), warnings
         ),
         disable_vmi_controller=values.get("disable-vmi-controller", False),
         ignore_provided_ip=values.get("disable-annotation-alpha-provided-ip-addr", False),
@@ -248,7 +252,7 @@ def _rate(flag: str, values: dict[str, Any], default: N) -> N:
     return number if number > 0 else type(default)(UNLIMITED)
 
 
-def _terms(values: dict[str, Any]) -> tuple[timedelta, timedelta, timedelta]:
+def _terms(values: dict[str, Any], written: dict[str, str]) -> tuple[timedelta, timedelta, timedelta]:
     """How long the Lease lasts, when its holder gives up, how often it is tried; as client-go insists."""
     default = Options()
     lease = values.get("leader-elect-lease-duration", default.lease_duration)
@@ -256,6 +260,11 @@ def _terms(values: dict[str, Any]) -> tuple[timedelta, timedelta, timedelta]:
     retry = values.get("leader-elect-retry-period", default.retry_period)
     if not values.get("leader-elect", True):
         return lease, renew, retry
+
+    def said(name: str) -> str:
+        flag = f"leader-elect-{name}"
+        return f"--{flag} is {written.get(flag, FLAGS[flag].default)}"
+
     lock = values.get("leader-elect-resource-lock", LOCK)
     if lock in ("endpoints", "configmaps", "endpointsleases", "configmapsleases"):
         raise BadFlags(f"error creating lock: {lock} lock is removed, migrate to {LOCK}")
@@ -266,12 +275,12 @@ def _terms(values: dict[str, Any]) -> tuple[timedelta, timedelta, timedelta]:
     if lease <= renew:
         raise BadFlags(
             "leaseDuration must be greater than renewDeadline: "
-            f"--leader-elect-lease-duration is {lease}, --leader-elect-renew-deadline {renew}"
+            f"{said('lease-duration')}, {said('renew-deadline')}; make the first longer"
         )
     if renew <= retry * JITTER:
         raise BadFlags(
             f"renewDeadline must be greater than retryPeriod*JitterFactor ({JITTER}): "
-            f"--leader-elect-renew-deadline is {renew}, --leader-elect-retry-period {retry}"
+            f"{said('renew-deadline')}, {said('retry-period')}; make the first longer"
         )
     if retry <= timedelta(0):
         raise BadFlags("retryPeriod must be greater than zero: correct --leader-elect-retry-period")
@@ -315,12 +324,16 @@ def _bind_address(text: str) -> str:
     return text
 
 
-def _cluster_name(raw: str) -> tuple[str, list[str]]:
-    """The name without what shells and YAML leave around it, and what is wrong with it."""
-    name = raw.strip(" \t\r\n\"'`")
-    warnings = []
-    if name != raw:
-        warnings.append(f"--cluster-name is {raw!r}; white space and quotes around it are dropped")
+def _unwrapped(flag: str, raw: str, warnings: list[str]) -> str:
+    """The value without what shells and YAML leave around it."""
+    value = raw.strip(_WRAPPING)
+    if value != raw:
+        warnings.append(f"--{flag} is {raw!r}; white space and quotes around it are dropped")
+    return value
+
+
+def _cluster_name(raw: str, warnings: list[str]) -> str:
+    name = _unwrapped("cluster-name", raw, warnings)
     if name in ("", UNNAMED):
         warnings.append(
             f"--cluster-name is {name or 'empty'}; set it to the guest cluster's name, or clusters that share "
@@ -328,23 +341,24 @@ def _cluster_name(raw: str) -> tuple[str, list[str]]:
         )
     elif not _LABEL.fullmatch(name):
         warnings.append(f"--cluster-name {name!r} is not a DNS-1123 label")
-    return name, warnings
+    return name
 
 
-def _management_network(raw: str) -> str:
+def _management_network(raw: str, warnings: list[str]) -> str:
     """`namespace/name`; a bare name is in `default`."""
-    if not raw:
+    network = _unwrapped("management-network", raw, warnings)
+    if not network:
         return ""
-    namespace, slash, name = raw.rpartition("/")
+    namespace, slash, name = network.rpartition("/")
     if not slash:
-        return f"default/{raw}"
+        return f"default/{network}"
     if not namespace or not name or "/" in namespace:
         raise BadFlags(f"invalid --management-network {raw!r}: write it as NAMESPACE/NAME")
-    return raw
+    return network
 
 
-def _own_networks(raw: str) -> tuple[Network, ...]:
-    found = tuple(_network("node-ip-cidr", text.strip()) for text in raw.split(",") if text.strip())
+def _own_networks(raw: str, warnings: list[str]) -> tuple[Network, ...]:
+    found = _networks("node-ip-cidr", raw.split(","), warnings)
     for version in (4, 6):
         if sum(network.version == version for network in found) > 1:
             raise BadFlags(f"invalid --node-ip-cidr {raw!r}: at most one IPv{version} entry is allowed")
@@ -352,6 +366,12 @@ def _own_networks(raw: str) -> tuple[Network, ...]:
         if not is_usable(network.network_address) and network.prefixlen:
             raise BadFlags(f"invalid --node-ip-cidr {raw!r}: {network} is no range for node addresses")
     return found
+
+
+def _networks(flag: str, entries: Sequence[str], warnings: list[str]) -> tuple[Network, ...]:
+    # White space between the entries is nobody's mistake; quotes may stand around each, or around them all.
+    texts = [_unwrapped(flag, text.strip(), warnings) for text in entries]
+    return tuple(_network(flag, text) for text in texts if text)
 
 
 def _network(flag: str, text: str) -> Network:

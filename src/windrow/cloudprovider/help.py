@@ -6,10 +6,11 @@ import textwrap
 
 from windrow.cloudprovider.flag_table import FLAGS, SECTIONS, Flag, shown
 
-WIDTH = 100
+WIDTH = 80
 ABOUT = """\
-harvester-cloud-provider keeps a guest cluster in step with Harvester: its nodes with their VMs, its services of type
-LoadBalancer with addresses of Harvester's pools. It runs in the guest cluster, in place of the Go program of the same
+harvester-cloud-provider keeps a guest cluster in step with Harvester: its nodes
+with their VMs, its services of type LoadBalancer with addresses of Harvester's
+pools. It runs in the guest cluster, in place of the Go program of the same
 name: it takes the same flags, the same cloud config and the same Lease.
 """
 _BLANK = {"string": "TEXT", "int": "N", "float": "N", "duration": "SPAN", "list": "LIST"}

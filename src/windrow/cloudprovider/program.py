@@ -28,7 +28,7 @@ from windrow.cloudprovider.measures import Measures
 from windrow.cloudprovider.provider import Provider
 from windrow.cloudprovider.serving import CannotServe, Serve, Vitals
 from windrow.cloudprovider.start import NAME, PROGRAM, begin, complain
-from windrow.cloudprovider.ways import Way, load_guest, load_host
+from windrow.cloudprovider.ways import Way, guest_source, host_source
 from windrow.kube.kubeconfig import Access, BadKubeconfig, ReadFile
 from windrow.kube.requests import Request
 from windrow.values.chance import Chance
@@ -68,8 +68,8 @@ async def run(
         return options
     counted = measures or Measures()
     try:
-        host = Way("host", load_host(options), dial, read_file, clock, out, counted, is_replaced)
-        guest = Way("guest", load_guest(options, env), dial, read_file, clock, out, counted, is_replaced)
+        host = Way("host", host_source(options), dial, read_file, clock, out, counted, is_replaced)
+        guest = Way("guest", guest_source(options, env), dial, read_file, clock, out, counted, is_replaced)
     except BadKubeconfig as error:
         complain(error, out)
         return 1
@@ -129,8 +129,9 @@ class Program:
         self._say(f"Harvester is {host.server} ({host.credential}); the guest cluster is {guest.server}")
         if options.ignored:
             self._say(f"accepted without effect: {', '.join(options.ignored)}")
-        for warning in options.warnings:
-            self._say(f"warning: {warning}")
+        for warning in (*options.warnings, self._host.find_doubt()):
+            if warning:
+                self._say(f"warning: {warning}")
 
     @asynccontextmanager
     async def served(self, serve: Serve | None) -> AsyncIterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Sequence
 
 from windrow import __version__
@@ -12,12 +13,16 @@ PROGRAM = "harvester-cloud-provider"
 _EXTRA_ARGS = (
     "Hint: flags come from extraArgs in the values of the chart harvester-cloud-provider; correct them there"
 )
+_NO_CLOUD_CONFIG = BadFlags(
+    "--cloud-config is missing: can't init from an empty reader (io.Reader); name the kubeconfig for Harvester with "
+    "--cloud-config=FILE"
+)
 
 
 def begin(
     argv: Sequence[str], out: Callable[[str], None], answer: Callable[[str], None] | None = None
 ) -> Options | int:
-    """What the command line asks for, or the exit code when all has been said. `argv` may begin with the name.
+    """What the command line asks for, or the exit code when all has been said. `argv` may begin with PROGRAM.
 
     Help and version that were asked for go to `answer`, where they may be piped on.
     """
@@ -36,12 +41,16 @@ def begin(
     if options.version:
         answer(f"{PROGRAM} (Windrow) v{__version__}")
         return 0
+    if not options.cloud_config:
+        complain(_NO_CLOUD_CONFIG, out)
+        return 1
     return options
 
 
 def flags_of(argv: Sequence[str]) -> list[str]:
-    """The words after the program's own name, where that was said."""
-    return list(argv[1:] if argv and not argv[0].startswith("-") else argv)
+    """The words after the program's own name, where they begin with that. Any other first word is one of the user's."""
+    is_named = bool(argv) and posixpath.basename(argv[0]) == PROGRAM
+    return list(argv[1:] if is_named else argv)
 
 
 def complain(error: Exception, out: Callable[[str], None]) -> None:

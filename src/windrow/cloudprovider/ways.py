@@ -12,8 +12,9 @@ anew. Better: mount the directory, or the Secret as a whole.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
@@ -25,11 +26,26 @@ from windrow.cloudprovider.measures import Measures
 from windrow.kube.kubeconfig import Access, BadKubeconfig, ReadFile, in_cluster_access, parse_kubeconfig
 from windrow.values.clock import Clock
 
-Load = Callable[[ReadFile], Access]
 Dial = Callable[[Access], Transport]
 Whose = Literal["host", "guest"]
 _CALLED: Mapping[Whose, str] = {"host": "Harvester", "guest": "the guest cluster"}
 DEFAULT_NAMESPACE = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where one credential comes from. `title` is where people look for it, such as `--cloud-config FILE`."""
+
+    title: str
+    read: Callable[[ReadFile], Access]
+
+    @contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Faults met meanwhile name the source, on one line. Raises BadKubeconfig only."""
+        try:
+            yield
+        except BadKubeconfig as error:
+            raise BadKubeconfig(f"{self.title}: {_one_line(error.fact)}", _one_line(error.cure)) from error
 
 
 class Way:
@@ -44,7 +60,7 @@ class Way:
     def __init__(
         self,
         whose: Whose,
-        load: Load,
+        source: Source,
         dial: Dial,
         read_file: ReadFile,
         clock: Clock,
@@ -56,7 +72,7 @@ class Way:
         self.moved: Callable[[str], None] = lambda why: None
         self.stuck: Callable[[str], None] = lambda why: None
         self._is_replaced = is_replaced
-        self._load = load
+        self._source = source
         self._dial = dial
         self._read_file = read_file
         self._clock = clock
@@ -67,13 +83,23 @@ class Way:
         self._refused_since: datetime | None = None
         self._expiry: Expiry | None = None
         self._warned: datetime | None = None
-        self.access = load(self._recorder(self._texts))
-        self.transport = ReplaceableTransport(dial(self.access), self._was_refused)
+        with source.blamed():
+            self.access = source.read(self._recorder(self._texts))
+            self.transport = ReplaceableTransport(dial(self.access), self._was_refused)
         self._learn_end()
 
     @property
     def namespace(self) -> str:
         return self.access.namespace or DEFAULT_NAMESPACE
+
+    def find_doubt(self) -> str:
+        """What may not be meant as it is written; "" for nothing."""
+        if self.whose == "guest" or self.access.namespace:
+            return ""
+        return (
+            f"{self._source.title}: its context names no namespace, so VMs are looked for in {DEFAULT_NAMESPACE!r}; "
+            "name the namespace of the VMs in the context"
+        )
 
     def look(self) -> bool:
         """Whether the files say something new, which is in use from now on. Never raises."""
@@ -87,9 +113,10 @@ class Way:
             return False
         texts: dict[str, str] = {}
         try:
-            fresh = self._load(self._recorder(texts))
-            transport = self._dial(fresh) if fresh != self.access else None
-        except (OSError, UnicodeError, BadKubeconfig) as error:
+            with self._source.blamed():
+                fresh = self._source.read(self._recorder(texts))
+                transport = self._dial(fresh) if fresh != self.access else None
+        except BadKubeconfig as error:
             self._cannot_use(str(error))
             return False
         self._problem = ""
@@ -165,46 +192,64 @@ class Way:
         return read
 
 
-def load_host(options: Options) -> Load:
-    """Reads `--cloud-config`: a whole kubeconfig, in the words of the Go program where there is none."""
+def host_source(options: Options) -> Source:
+    """`--cloud-config`: a whole kubeconfig, in the words of the Go program where there is none."""
     cure = "check the --cloud-config flag and the file it names"
     path = options.cloud_config
 
-    def load(read_file: ReadFile) -> Access:
-        if not path:
-            raise BadKubeconfig("can't init from an empty reader (io.Reader)", cure)
+    def read(read_file: ReadFile) -> Access:
         try:
             text = read_file(path)
         except (OSError, UnicodeError) as error:
-            raise BadKubeconfig(
-                f"couldn't open cloud provider configuration {path}: {error}", cure
-            ) from error
+            fact = f"couldn't open cloud provider configuration: {_reason(error)}"
+            raise BadKubeconfig(fact, cure) from error
         if not text.strip():
-            raise BadKubeconfig(f"can't init from an empty reader (io.Reader): {path} is empty", cure)
+            raise BadKubeconfig("the file is empty: can't init from an empty reader (io.Reader)", cure)
         return parse_kubeconfig(text, read_file=_beside(path, read_file))
 
-    return load
+    return Source(f"--cloud-config {path}", read)
 
 
-def load_guest(options: Options, env: Mapping[str, str]) -> Load:
-    """Reads `--kubeconfig`, else KUBECONFIG, else the pod's service account; `--master` has the last word."""
-    path = options.kubeconfig or env.get("KUBECONFIG", "")
+def guest_source(options: Options, env: Mapping[str, str]) -> Source:
+    """`--kubeconfig`, else KUBECONFIG, else the pod's service account; `--master` has the last word."""
+    if options.kubeconfig:
+        return _guest_file("--kubeconfig", options.kubeconfig, options.master)
+    if path := env.get("KUBECONFIG", ""):
+        return _guest_file("$KUBECONFIG", path, options.master)
+    if options.master:
+        return Source(f"--master {options.master}", lambda read_file: Access(options.master))
+    return Source("the guest cluster, without --kubeconfig", lambda read_file: _in_cluster(env, read_file))
 
-    def load(read_file: ReadFile) -> Access:
-        if not path:
-            return in_cluster_access(env, read_file) if not options.master else Access(options.master)
+
+def _guest_file(said: str, path: str, master: str) -> Source:
+    def read(read_file: ReadFile) -> Access:
         try:
             text = read_file(path)
         except (OSError, UnicodeError) as error:
-            raise BadKubeconfig(
-                f"the guest's kubeconfig cannot be read: {error}", "correct --kubeconfig"
-            ) from error
+            fact = f"the guest's kubeconfig cannot be read: {_reason(error)}"
+            raise BadKubeconfig(fact, f"correct {said}") from error
         access = parse_kubeconfig(text, read_file=_beside(path, read_file))
-        return replace(access, server=options.master) if options.master else access
+        return replace(access, server=master) if master else access
 
-    return load
+    return Source(f"{said} {path}", read)
+
+
+def _in_cluster(env: Mapping[str, str], read_file: ReadFile) -> Access:
+    try:
+        return in_cluster_access(env, read_file)
+    except BadKubeconfig as error:
+        raise BadKubeconfig(error.fact, f"{error.cure} for the guest cluster: --kubeconfig=FILE") from error
 
 
 def _beside(path: str, read_file: ReadFile) -> ReadFile:
     """Reads files that a kubeconfig names: from its own directory, unless they say a whole path."""
     return lambda name: read_file(posixpath.join(posixpath.dirname(path), name))
+
+
+def _reason(error: Exception) -> str:
+    """What the system says, without the path that stands beside it."""
+    return (error.strerror if isinstance(error, OSError) else "") or str(error)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -261,7 +261,7 @@ class _Files:
             )
         try:
             return self.read(path)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise BadKubeconfig(f"{key} names {path}: {error}", "correct the path") from error
 
     @staticmethod

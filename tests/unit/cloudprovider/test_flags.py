@@ -59,8 +59,15 @@ def test_without_flags_the_go_programs_defaults_hold():
             'invalid argument "maybe" for "--leader-elect" flag: strconv.ParseBool: parsing',
         ),
         (["--secure-port=x"], 'invalid argument "x" for "--secure-port" flag: strconv.ParseInt: parsing "x"'),
-        (["--min-resync-period=1x"], 'flag: time: invalid duration "1x"'),
+        (["--min-resync-period=1x"], 'flag: time: unknown unit "x" in duration "1x"'),
+        (["--min-resync-period=x"], 'flag: time: invalid duration "x"'),
+        (["--min-resync-period="], 'flag: time: invalid duration ""'),
+        (["--min-resync-period=1m.5"], 'flag: time: missing unit in duration "1m.5": write 1m.5s'),
+        (["--min-resync-period=1.2.3"], 'flag: time: missing unit in duration "1.2.3": write numbers with h'),
+        (["--leader-elect-lease-duration=15"], 'time: missing unit in duration "15": write 15s'),
         (["here"], "does not take any arguments, got [here]"),
+        (["here", "--cloud-config=/c", "there"], "got [here there]"),
+        (["--", "--cloud-config=/c"], "got [--cloud-config=/c]"),
         (["--=x"], "bad flag syntax: --=x"),
         (["--controllers=service"], '"service" is not in the list of known controllers'),
         (["--management-network=a/b/c"], "NAMESPACE/NAME"),
@@ -82,8 +89,16 @@ def test_without_flags_the_go_programs_defaults_hold():
             "error creating lock: endpoints lock is removed, migrate to leases",
         ),
         (["--leader-elect-resource-lock=x"], "error creating lock: Invalid lock-type x"),
-        (["--leader-elect-renew-deadline=15s"], "leaseDuration must be greater than renewDeadline"),
-        (["--leader-elect-retry-period=9s"], "renewDeadline must be greater than retryPeriod*JitterFactor"),
+        (
+            ["--leader-elect-renew-deadline=90s"],
+            "leaseDuration must be greater than renewDeadline: --leader-elect-lease-duration is 15s, "
+            "--leader-elect-renew-deadline is 90s",
+        ),
+        (
+            ["--leader-elect-retry-period=5s", "--leader-elect-renew-deadline=5s"],
+            "renewDeadline must be greater than retryPeriod*JitterFactor (1.2): --leader-elect-renew-deadline is 5s, "
+            "--leader-elect-retry-period is 5s",
+        ),
         (["--leader-elect-retry-period=0s"], "retryPeriod must be greater than zero"),
     ],
 )
@@ -119,6 +134,36 @@ def test_quotes_around_the_cluster_name_are_dropped_with_a_warning():
 
     assert options.cluster_name == "demo"
     assert any("quotes" in warning for warning in options.warnings)
+
+
+@pytest.mark.parametrize("quoted", ['"default/vlan-50"', "'default/vlan-50'", " default/vlan-50\n"])
+def test_quotes_around_the_network_are_dropped_with_a_warning(quoted):
+    options = parse_flags([f"--management-network={quoted}"])
+
+    assert options.management_network == "default/vlan-50"
+    assert any(warning.startswith("--management-network is ") for warning in options.warnings)
+
+
+@pytest.mark.parametrize("flag", ["node-ip-cidr", "node-exclude-ip-ranges"])
+@pytest.mark.parametrize(
+    "quoted", ['"10.0.0.0/8,fd00::/8"', "'10.0.0.0/8','fd00::/8'", '"10.0.0.0/8", fd00::/8']
+)
+def test_quotes_around_ranges_are_dropped_with_a_warning(flag, quoted):
+    options = parse_flags([f"--{flag}={quoted}"])
+
+    ranges = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
+    assert ranges in (options.node_ip_cidr, options.node_exclude_ip_ranges)
+    assert any(warning.startswith(f"--{flag} is ") for warning in options.warnings)
+
+
+def test_white_space_between_ranges_is_nobodys_mistake():
+    warnings = parse_flags(["--node-ip-cidr=10.0.0.0/8, fd00::/8 "]).warnings
+
+    assert not any("--node-ip-cidr" in warning for warning in warnings)
+
+
+def test_empty_words_that_templates_leave_behind_are_passed_over():
+    assert parse_flags(["", "--cloud-config=/c", ""]).cloud_config == "/c"
 
 
 def test_a_cluster_without_a_name_is_warned_about():
@@ -181,3 +226,7 @@ def test_the_help_names_every_flag_once():
         "cloud-config": 2,
     }
     assert all(f"--{name}" in text for name in FLAGS)
+
+
+def test_the_help_fits_a_terminal():
+    assert max(map(len, render_help().splitlines())) <= 80

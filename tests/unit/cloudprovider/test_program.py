@@ -334,7 +334,7 @@ def test_another_namespace_starts_the_work_anew_and_keeps_the_lead():
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
-        (None, "couldn't open cloud provider configuration /cloud-config"),
+        (None, "--cloud-config /cloud-config: couldn't open cloud provider configuration"),
         ("", "can't init from an empty reader"),
         ("clusters: [", "the kubeconfig is not YAML"),
         ("a: b", "not a kubeconfig"),
@@ -410,8 +410,12 @@ def test_the_address_of_the_guest_can_be_said_by_itself():
     ("argv", "words"),
     [
         (["--nonsense"], "unknown flag: --nonsense"),
-        ([], "can't init from an empty reader"),
-        (["--cloud-config=/nowhere"], "/nowhere"),
+        ([], "--cloud-config is missing: can't init from an empty reader (io.Reader)"),
+        (["--cloud-config=", "--kubeconfig=/guest"], "--cloud-config is missing"),
+        (["--cloud-config=/nowhere"], "--cloud-config /nowhere: couldn't open"),
+        (["foo", "--cloud-config=/c"], "does not take any arguments, got [foo]"),
+        (["/usr/bin/harvester-cloud-provider", "foo"], "does not take any arguments, got [foo]"),
+        (["harvester-cloud-provider", "harvester-cloud-provider"], "got [harvester-cloud-provider]"),
         (["harvester-cloud-provider", "--controllers=service"], '"service" is not in the list'),
     ],
 )
@@ -426,6 +430,55 @@ async def test_a_bad_start_ends_with_one_and_says_why(argv, words):
     assert code == 1
     assert lines[0] == "FATAL: cloudprovider.harvesterhci.io failed to start"
     assert words in lines[1]
+
+
+@pytest.mark.parametrize("argv", [[], ["--nonsense"], ["foo"]])
+async def test_whoever_gets_the_flags_wrong_is_shown_the_way_to_the_help(argv):
+    lines = []
+
+    await run(argv, {}, None, None, LoopClock(), Chance(1), lines.append)
+
+    assert lines[-1] == "Hint: every flag: harvester-cloud-provider --help"
+
+
+@pytest.mark.parametrize(("namespace", "warnings"), [("", 1), ("default", 0)])
+def test_a_cloud_config_without_a_namespace_is_warned_about(namespace, warnings):
+    async def story(world):
+        world.renew("harvester-token", namespace=namespace)
+        world.start()
+        await asyncio.sleep(1)
+        return world.said("names no namespace"), world.said(
+            "leading; VMs are looked for in namespace 'default'"
+        )
+
+    told, leads = tell(story)
+
+    assert (len(told), len(leads)) == (warnings, 1)
+    assert all(line.startswith("warning: --cloud-config /cloud-config: ") for line in told)
+
+
+def test_an_error_that_nobody_foresaw_ends_the_program_with_the_lease_given_back():
+    async def story(world):
+        class Full(Exception):
+            pass
+
+        def say(line):
+            world.lines.append(line)
+            if "read anew" in line:
+                raise Full("no space left for this line")
+
+        program = world.start(say=say)
+        await asyncio.sleep(30)
+        held = (await world.cluster.get(LEASE_REF))["spec"]["holderIdentity"]
+        world.renew("renewed")
+        with pytest.raises(ExceptionGroup):
+            await program
+        return held, (await world.cluster.get(LEASE_REF))["spec"]["holderIdentity"]
+
+    held, left = tell(story)
+
+    assert held.startswith("pod-0_")
+    assert left == ""
 
 
 @pytest.mark.parametrize(

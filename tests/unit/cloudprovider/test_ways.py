@@ -6,7 +6,7 @@ import pytest
 from windrow.assembly.clock import NOON
 from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.measures import Measures
-from windrow.cloudprovider.ways import Way, load_guest, load_host
+from windrow.cloudprovider.ways import Way, guest_source, host_source
 from windrow.kube.kubeconfig import Access, BadKubeconfig, render_kubeconfig
 from windrow.kube.requests import Reply, Request
 
@@ -59,7 +59,7 @@ class Site:
         options = Options(cloud_config=str(self.path))
         read = lambda path: Path(path).read_text()  # noqa: E731
         say, replaced = self.said.append, self.replaced.__contains__
-        way = Way("host", load_host(options), self.server.dial, read, Clock(), say, self.measures, replaced)
+        way = Way("host", host_source(options), self.server.dial, read, Clock(), say, self.measures, replaced)
         way.moved, way.stuck = self.moves.append, self.stuck.append
         return way
 
@@ -231,6 +231,68 @@ def test_a_cloud_config_that_is_none_ends_the_start_with_its_cure(tmp_path, text
     assert caught.value.cure
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "a: b",
+        "a: [\n  b: {\n",
+        render_kubeconfig(HOST, "x").replace("current-context: x", "current-context: y"),
+        render_kubeconfig(replace(HOST, server="nowhere"), "x"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("source", "title"),
+    [
+        (host_source(Options(cloud_config="/f/host")), "--cloud-config /f/host: "),
+        (guest_source(Options(kubeconfig="/f/guest"), {}), "--kubeconfig /f/guest: "),
+        (guest_source(Options(), {"KUBECONFIG": "/f/env"}), "$KUBECONFIG /f/env: "),
+    ],
+    ids=["host", "guest", "environment"],
+)
+def test_every_fault_of_a_kubeconfig_names_the_file_and_its_flag_on_one_line(source, title, text):
+    fault = fault_of(source, {} if text is None else {title.split()[1].rstrip(":"): text})
+
+    assert fault.startswith(title)
+    assert "\n" not in fault
+
+
+def test_a_certificate_that_the_kubeconfig_names_and_nobody_can_read_is_a_fault_of_the_kubeconfig():
+    config = render_kubeconfig(HOST, "x").replace(
+        "server: https://h:6443", "server: https://h:6443\n    certificate-authority: ca.crt"
+    )
+
+    fault = fault_of(
+        host_source(Options(cloud_config="/f/host")),
+        {"/f/host": config, "/f/ca.crt": UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")},
+    )
+
+    assert fault.startswith("--cloud-config /f/host: certificate-authority names ca.crt: ")
+
+
+def test_without_any_kubeconfig_for_the_guest_the_flag_is_named():
+    fault = fault_of(guest_source(Options(), {}), {})
+
+    assert fault.startswith("the guest cluster, without --kubeconfig: ")
+    assert fault.endswith("name a kubeconfig for the guest cluster: --kubeconfig=FILE")
+
+
+def fault_of(source, files):
+    """What is said of this source, where these are all files; one may be the error that its reading ends with."""
+
+    def read(path):
+        if path not in files:
+            raise FileNotFoundError(2, "No such file or directory", path)
+        if isinstance(files[path], Exception):
+            raise files[path]
+        return files[path]
+
+    with pytest.raises(BadKubeconfig) as caught, source.blamed():
+        source.read(read)
+    return str(caught.value)
+
+
 def test_a_rancher_url_with_a_path_is_a_server(tmp_path):
     access = replace(HOST, server="https://rancher.example.org/k8s/clusters/c-m-abc", insecure=True)
 
@@ -240,7 +302,7 @@ def test_a_rancher_url_with_a_path_is_a_server(tmp_path):
 def test_in_a_pod_the_guest_is_the_services_account():
     files = {"ca.crt": PEM, "token": "t"}
     env = {"KUBERNETES_SERVICE_HOST": "10.43.0.1", "KUBERNETES_SERVICE_PORT": "443"}
-    access = load_guest(Options(), env)(lambda path: files[path.rpartition("/")[2]])
+    access = guest_source(Options(), env).read(lambda path: files[path.rpartition("/")[2]])
 
     assert (access.server, access.token) == ("https://10.43.0.1:443", "")
     assert access.token_file.endswith("/token")
@@ -258,4 +320,4 @@ def test_in_a_pod_the_guest_is_the_services_account():
 def test_flags_come_before_the_environment(options, server):
     files = {name: render_kubeconfig(Access(f"https:/{name}", token="t"), "g") for name in ("/a", "/b")}
 
-    assert load_guest(options, {"KUBECONFIG": "/b"})(files.__getitem__).server == server
+    assert guest_source(options, {"KUBECONFIG": "/b"}).read(files.__getitem__).server == server

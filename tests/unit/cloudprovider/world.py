@@ -102,7 +102,7 @@ class World:
     def find(self, host, port):
         return self.doors.get(host)
 
-    def start(self, *more):
+    def start(self, *more, say=None):
         argv = ["--cloud-config=/cloud-config", "--cluster-name=demo", *more]
         env = {"KUBECONFIG": "/guest", "HOSTNAME": f"pod-{len(self.programs)}"}
         dial = lambda access: InProcessTransport(access, self.find, self.clock)  # noqa: E731
@@ -114,7 +114,7 @@ class World:
             dial,
             self.clock,
             chance,
-            self.lines.append,
+            say or self.lines.append,
             is_replaced=self.replaced.__contains__,
         )
         self.programs.append(asyncio.create_task(program))
