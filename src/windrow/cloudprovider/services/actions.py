@@ -12,6 +12,8 @@ from windrow.cloudprovider.services.seeing import Seen, Unseen
 
 # How long a step of somebody else may take before we say on the service what it waits for.
 PATIENCE = timedelta(seconds=60)
+# How long a user may take for what belongs together: services that come or go with one command do so one by one.
+GRACE = timedelta(seconds=3)
 # What a plan waits for while Harvester's load balancers are not known.
 HARVESTER = "Harvester"
 
@@ -43,7 +45,7 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Amend:
-    """Update the LoadBalancer where it differs."""
+    """Update the LoadBalancer where it differs. The pool "" leaves the choice to Harvester."""
 
     balancer: Balancer
     because: str
@@ -104,12 +106,18 @@ def refused(text: str) -> Plan:
     return Plan(problem=f"failed to ensure load balancer: {text}")
 
 
-def waiting(seen: Seen, what: str, complaint: str, actions: tuple[Action, ...] = ()) -> Plan:
+def waiting(
+    seen: Seen,
+    what: str,
+    complaint: str,
+    actions: tuple[Action, ...] = (),
+    patience: timedelta = PATIENCE,
+) -> Plan:
     """Wait for `what`; after a while with the complaint."""
     since = seen.pause.since if seen.pause.what == what and seen.pause.since else seen.now
-    if seen.now - since >= PATIENCE:
+    if seen.now - since >= patience:
         return Plan(actions, problem=complaint, waits_for=what)
-    return Plan(actions, waits_for=what, until=since + PATIENCE)
+    return Plan(actions, waits_for=what, until=since + patience)
 
 
 def waited_in_vain(seen: Seen, what: str) -> bool:

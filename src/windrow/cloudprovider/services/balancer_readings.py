@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,10 @@ from windrow.kube.objects import (
     version_of,
 )
 from windrow.kube.refs import Ref
+
+# How Harvester names the pool that it asked, where it did (reference 02 §4.3, §4.4).
+_POOL_IN_REFUSAL = re.compile(r"fail to get allocator ([^\s,;]+)|from pool ([^\s,;]+)")
+_NO_POOL_CHOSEN = "no matched IPPool"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,19 @@ class Balancer:
     def mode(self) -> str:
         """Where its address comes from. Harvester takes an absent word for `pool`."""
         return self.ipam or "pool"
+
+    @property
+    def refused_by(self) -> str:
+        """The pool that the refusal is about; "" where it names none."""
+        found = _POOL_IN_REFUSAL.search(self.refusal)
+        return "" if found is None else found[1] or found[2]
+
+    @property
+    def is_refusal_outdated(self) -> bool:
+        """Whether it answers an earlier question: another pool is asked for by now."""
+        if not self.pool:
+            return False
+        return self.refused_by not in ("", self.pool) or _NO_POOL_CHOSEN in self.refusal
 
 
 def balancer_reader(cluster: str) -> Callable[[Raw], Balancer]:

@@ -12,6 +12,10 @@ from typing import NoReturn
 from windrow.client.client import Client
 from windrow.client.recording import Told
 from windrow.cloudprovider.services.actions import (
+    DELETED,
+    DELETING,
+    ENSURED,
+    ENSURING,
     Action,
     Amend,
     ClearStatus,
@@ -38,6 +42,10 @@ from windrow.harvester.kinds import LOAD_BALANCER
 from windrow.kube.errors import Conflict, Exists, KubeError, NotFound, says_gone
 from windrow.kube.objects import Raw, is_deleting
 from windrow.kube.refs import Ref
+
+FAILED = "SyncLoadBalancerFailed"
+# Events that say how a service fares; others are remarks.
+STATES = frozenset((FAILED, *(one.reason for one in (ENSURING, ENSURED, DELETING, DELETED))))
 
 
 class Stale(Exception):
@@ -75,6 +83,8 @@ class Carrier:
         self._read_balancer = balancer_reader(policy.cluster)
         # Changes that Harvester answered with something else: they would be sent again at every look.
         self._futile: dict[Ref, tuple[object, ...]] = {}
+        # How a service (with its UID) was last said to fare.
+        self.last_words: dict[Ref, tuple[str, str]] = {}
 
     async def carry_out(self, seen: Seen, actions: Iterable[Action]) -> None:
         """Raises Stale, HostFailed, or the KubeError of the guest; actions before that one are done."""
@@ -98,6 +108,8 @@ class Carrier:
 
     def tell(self, service: Service, tell: Tell) -> None:
         """An event on the service, soon."""
+        if tell.reason in STATES:
+            self.last_words[service.ref] = service.uid, tell.reason
         self._teller.tell(Told(service.ref, service.uid, tell.reason, tell.message, tell.type))
 
     def forget(self, balancer: Ref) -> None:

@@ -53,10 +53,13 @@ def _find_change(service: Service, balancer: Balancer | None) -> str:
     # Load balancers of before v0.2.7 do not say what they were made for.
     made_for = balancer.annotations.get(names.FIXED_NETWORK)
     if made_for is not None and made_for != service.network:
+        back = f"set the annotation {names.NETWORK} back to {made_for!r}"
+        if not made_for:
+            back = f"remove the annotation {names.NETWORK}"
         return (
             f"network annotation of service {service.title} ({service.network or 'none'}) is not same as the load "
-            f"balancer's ({made_for or 'none'}), and cannot be changed while that exists; set the annotation "
-            f"{names.NETWORK} back to {made_for!r}, or delete the service and create it anew"
+            f"balancer's ({made_for or 'none'}), and cannot be changed while that exists; {back}, or delete the service "
+            "and create it anew"
         )
     return ""
 
@@ -77,10 +80,14 @@ def _find_missing_interface(seen: Seen) -> str:
             f"the network {service.network} on the same interface"
         )
     if service.network not in interfaces.of:
-        known = ", ".join(sorted(interfaces.of))
+        missing = f"network {service.network} not found in NAD mapping for service {service.title}"
+        known = sorted(interfaces.of)
+        meant = [one for one in known if one.partition("/")[2] == service.network]
+        if meant:
+            return f"{missing}: its namespace is missing; write {' or '.join(meant)} into the annotation {names.NETWORK}"
         return (
-            f"network {service.network} not found in NAD mapping for service {service.title}: not every VM of the "
-            f"cluster has it on the same interface; write NAMESPACE/NAME of one that is there ({known}) into the "
-            f"annotation {names.NETWORK}, or attach it to all VMs"
+            f"{missing}, the table of networks and their interfaces in {where}: not every VM of the cluster has it on "
+            f"the same interface; write NAMESPACE/NAME of one that is there ({', '.join(known)}) into the annotation "
+            f"{names.NETWORK}, or attach it to all VMs"
         )
     return ""

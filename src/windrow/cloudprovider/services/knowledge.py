@@ -59,6 +59,7 @@ class Knowledge:
         self._remembered: dict[Ref, Service] = {}
         self._former: dict[Ref, dict[Ref, None]] = {}
         self._old_keys: dict[Ref, tuple[str, ...]] = {}
+        self._wishes: dict[Ref, tuple[str, str]] = {}
 
     @property
     def guest_uid(self) -> str:
@@ -158,11 +159,16 @@ class Knowledge:
             pause=pause,
             is_over=is_over,
             new_old_keys=self._new_old_keys(ref, service),
+            has_new_wish=self._wishes.get(ref, service.wishes) != service.wishes,
         )
+
+    def has_carried_out(self, seen: Seen) -> None:
+        """What was wished is told by now, where it is to be told at all."""
+        self._wishes[seen.service.ref] = seen.service.wishes
 
     def forget(self, ref: Ref) -> None:
         """The service is gone, and nothing is left of it."""
-        for memory in (self._remembered, self._former, self._old_keys):
+        for memory in (self._remembered, self._former, self._old_keys, self._wishes):
             memory.pop(ref, None)
         self._homes = {own: home for own, home in self._homes.items() if home != ref}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from windrow.cloudprovider import names
@@ -87,9 +88,11 @@ def _plan_upkeep(seen: Seen, balancer: Balancer, policy: Policy) -> Plan:
     mark = _mark_for_own(seen, addresses)
     if mark is not None:
         actions.append(mark)
-        if addresses and mark.annotations.get(names.VIP_ADDRESSES):
-            actions.append(ENSURED)
-            actions.extend(_other_than_wished(service, balancer))
+    is_news = mark is not None and bool(mark.annotations.get(names.VIP_ADDRESSES))
+    if is_news:
+        actions.append(ENSURED)
+    if addresses and (is_news or seen.has_new_wish):
+        actions.extend(_other_than_wished(service, balancer))
     if seen.new_old_keys:
         actions.append(old_keys_ignored(seen.new_old_keys))
     amend = _amend(service, balancer, policy)
@@ -99,11 +102,26 @@ def _plan_upkeep(seen: Seen, balancer: Balancer, policy: Policy) -> Plan:
         actions.append(amend)
     if addresses:
         return plan_announcement(seen, addresses, tuple(actions))
+    if balancer.refusal and _answer_is_due(seen, balancer, amend):
+        return waiting(seen, _answer_after(balancer), words.slow(service), tuple(actions))
     if balancer.refusal:
         actions.extend(plan_withdrawal(seen))
         problem = f"failed to ensure load balancer: {words.explain_refusal(service, balancer)}"
         return Plan(tuple(actions), problem=problem, waits_for="allocation")
     return waiting(seen, "allocation", words.slow(service), tuple(actions))
+
+
+def _answer_is_due(seen: Seen, balancer: Balancer, amend: Amend | None) -> bool:
+    """Whether the refusal is older than our question. It stands in the load balancer until Harvester has tried again;
+    where it does so with the same words, they count after a while."""
+    if amend is not None and amend.pool is not None:
+        return True
+    asked = seen.pause.what == _answer_after(balancer) and not waited_in_vain(seen, seen.pause.what)
+    return asked or balancer.is_refusal_outdated
+
+
+def _answer_after(balancer: Balancer) -> str:
+    return f"another answer than: {balancer.refusal}"
 
 
 def _mark_for_own(seen: Seen, addresses: tuple[str, ...]) -> Mark | None:
@@ -134,18 +152,25 @@ def _interface(seen: Seen) -> str:
 
 
 def _other_than_wished(service: Service, balancer: Balancer) -> list[Tell]:
-    wish = service.wanted_address
-    if not wish or wish in (names.ASK_DHCP, "::") or wish in balancer.given:
-        return []
-    found = ", ".join(balancer.given)
-    text = (
-        f"spec.loadBalancerIP asks for {wish}, and Harvester gave {found} from pool {balancer.given_pool or 'none'}; an "
-        f"address is fixed by an IP pool of its own: create one with only {wish} and name it in the annotation "
-        f"{names.IP_POOL}"
-    )
+    return [Tell("AddressNotAsWished", text, "Warning") for text in _unmet_wishes(service, balancer)]
+
+
+def _unmet_wishes(service: Service, balancer: Balancer) -> Iterator[str]:
+    wish, pool = service.wishes
+    is_open = not wish or wish in (names.ASK_DHCP, "::") or wish in balancer.given
     if service.uses_dhcp:
-        text = f"spec.loadBalancerIP asks for {wish}, but in mode dhcp the DHCP server chooses the address; use mode pool"
-    return [Tell("AddressNotAsWished", text, "Warning")]
+        asks = ([] if is_open else [f"spec.loadBalancerIP asks for {wish}"]) + (
+            [f"the annotation {names.IP_POOL} names the pool {pool}"] if pool else []
+        )
+        for ask in asks:
+            yield f"{ask}, but in mode dhcp the DHCP server chooses the address; use mode pool"
+    elif not is_open:
+        found = ", ".join(balancer.given)
+        yield (
+            f"spec.loadBalancerIP asks for {wish}, and Harvester gave {found} from pool "
+            f"{balancer.given_pool or 'none'}; an address is fixed by an IP pool of its own: create one with only "
+            f"{wish} and name it in the annotation {names.IP_POOL}"
+        )
 
 
 def _amend(service: Service, balancer: Balancer, policy: Policy) -> Amend | None:
@@ -157,17 +182,30 @@ def _amend(service: Service, balancer: Balancer, policy: Policy) -> Amend | None
         annotations[names.MANAGEMENT_NETWORK] = policy.management_network or None
     if service.network and names.FIXED_NETWORK not in said:
         annotations[names.FIXED_NETWORK] = service.network
-    pool = service.pool if service.pool and service.pool != balancer.pool and not service.uses_dhcp else None
+    pool = _other_pool(service, balancer)
     in_use = _address_in_use(service, balancer)
     address = in_use if in_use and in_use != balancer.address else None
     if not annotations and pool is None and address is None:
         return None
     reasons = [
         *(f"annotation {key} differs" for key in annotations),
-        *([f"the service asks for pool {pool}"] if pool else []),
+        *(
+            [f"the service asks for {f'pool {pool}' if pool else 'no pool any more'}"]
+            if pool is not None
+            else []
+        ),
         *([f"{address} is in use"] if address else []),
     ]
     return Amend(balancer, "; ".join(reasons), annotations, pool, address)
+
+
+def _other_pool(service: Service, balancer: Balancer) -> str | None:
+    """The pool to ask for instead; "" for any. Who has an address keeps it when the annotation goes, and so does an
+    administrator's own choice that Harvester has not refused."""
+    if service.uses_dhcp or service.pool == balancer.pool:
+        return None
+    gives_up = not balancer.given and balancer.refused_by == balancer.pool
+    return service.pool if service.pool or gives_up else None
 
 
 def _address_in_use(service: Service, balancer: Balancer) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windrow.cloudprovider.services.actions import NOTHING, Plan, Release, refused
+from windrow.cloudprovider.services.actions import GRACE, NOTHING, Plan, Release, refused, waiting
 from windrow.cloudprovider.services.own_address import plan_own_address
 from windrow.cloudprovider.services.removal import plan_removal
 from windrow.cloudprovider.services.seeing import Policy, Seen
@@ -50,6 +50,8 @@ def plan_service(seen: Seen, policy: Policy) -> Plan:
 
 def _plan_address(seen: Seen, policy: Policy) -> Plan:
     match seen.sharing:
+        case CannotShare(why=why, may_pass=True):
+            return waiting(seen, "a primary", refused(why).problem, plan_withdrawal(seen), GRACE)
         case CannotShare(why=why):
             return replace(refused(why), actions=plan_withdrawal(seen))
         case Shares(primary=primary):

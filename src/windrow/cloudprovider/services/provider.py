@@ -24,9 +24,9 @@ from windrow.client.watching import WatchedCache
 from windrow.cloudprovider import names
 from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.measures import Measures
-from windrow.cloudprovider.services.actions import HARVESTER, Plan, Tell
+from windrow.cloudprovider.services.actions import ENSURED, ENSURING, HARVESTER, Plan, Tell
 from windrow.cloudprovider.services.balancer_readings import Balancer, balancer_reader
-from windrow.cloudprovider.services.carrying import Carrier, HostFailed, Stale
+from windrow.cloudprovider.services.carrying import FAILED, Carrier, HostFailed, Stale
 from windrow.cloudprovider.services.knowledge import Knowledge
 from windrow.cloudprovider.services.planning import must_go, plan_service
 from windrow.cloudprovider.services.seeing import Pause, Policy, Seen
@@ -48,7 +48,6 @@ from windrow.values.clock import Clock
 
 Say = Callable[[str], None]
 
-FAILED = "SyncLoadBalancerFailed"
 # Soon after somebody else's write: by then the watch has brought it.
 AFTER_CHANGE = timedelta(milliseconds=200)
 # As the cloud framework has it.
@@ -209,6 +208,7 @@ class ServiceProvider:
             self._measures.queue_retried("service")
             return Failed(error)
         self._stale.pop(ref, None)
+        self._knowledge.has_carried_out(seen)
         self._report(seen, plan)
         return self._conclude(ref, seen, plan)
 
@@ -231,8 +231,9 @@ class ServiceProvider:
             until.append(self._knowledge.balancer_answers.until(seen.balancer.ref))
         if plan.problem:
             until.append(self._complain(seen, plan.problem))
-        elif not plan.waits_for and not plan.actions:
+        elif not plan.waits_for and all(isinstance(action, Tell) for action in plan.actions):
             self._told.pop(ref, None)
+            self._say_the_end(seen)
             if seen.is_over and seen.host is None:
                 self._forget(ref)
         self._count(ref, seen, plan)
@@ -240,6 +241,16 @@ class ServiceProvider:
         if not plan.waits_for and soonest is None:
             return SETTLED
         return Waiting(plan.waits_for or "the watch", pause.since or seen.now, "look again", soonest)
+
+    def _say_the_end(self, seen: Seen) -> None:
+        """A problem that was told is over: without a word the last one read would be that it fails."""
+        service = seen.service
+        lives = service.wants_balancer and not service.is_deleting and not seen.is_over
+        if lives and self._carrier.last_words.get(service.ref) in (
+            (service.uid, FAILED),
+            (service.uid, ENSURING.reason),
+        ):
+            self._carrier.tell(service, ENSURED)
 
     def _pause(self, ref: Ref, seen: Seen, plan: Plan) -> Pause:
         if not plan.waits_for:
@@ -279,7 +290,7 @@ class ServiceProvider:
         if self.services.get(ref) is not None:
             return
         self._knowledge.forget(ref)
-        for memory in (self._pauses, self._told, self._states, self._stale):
+        for memory in (self._pauses, self._told, self._states, self._stale, self._carrier.last_words):
             memory.pop(ref, None)
         self._measures.services_are(Counter(self._states.values()))
 

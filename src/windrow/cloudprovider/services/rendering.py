@@ -55,7 +55,8 @@ def render_amended(amend: Amend, guest_uid: str = "") -> Raw:
         metadata["annotations"] = {**mark, **_merged(metadata.get("annotations") or {}, amend.annotations)}
     raw["metadata"] = metadata
     if amend.pool is not None:
-        raw["spec"] = {**(raw.get("spec") or {}), "ipPool": amend.pool}
+        spec = {key: value for key, value in (raw.get("spec") or {}).items() if key != "ipPool"}
+        raw["spec"] = {**spec, "ipPool": amend.pool} if amend.pool else spec
     if amend.address is not None:
         raw["status"] = {**(raw.get("status") or {}), "address": amend.address}
     return raw

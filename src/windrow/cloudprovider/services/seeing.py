@@ -63,3 +63,4 @@ class Seen:
     pause: Pause = Pause()
     is_over: bool = False  # it is not in the cluster any more
     new_old_keys: tuple[str, ...] = ()  # annotations without effect that it has been given
+    has_new_wish: bool = False  # it asks for another address or pool than when it was last looked at

@@ -87,6 +87,11 @@ class Service:
     def uses_dhcp(self) -> bool:
         return self.mode == "dhcp"
 
+    @property
+    def wishes(self) -> tuple[str, str]:
+        """The address, and the pool, that it asks for."""
+        return self.wanted_address, self.pool
+
 
 def read_service(raw: Mapping[str, Any]) -> Service:
     said, labels = annotations_of(raw), labels_of(raw)

@@ -13,6 +13,7 @@ from windrow.cloudprovider.services.actions import (
     Mark,
     Plan,
     Release,
+    Tell,
     refused,
     waiting,
 )
@@ -39,6 +40,8 @@ def plan_shared_address(seen: Seen, primary: Service, policy: Policy) -> Plan:
             actions.append(mark)
             if names.VIP_ADDRESSES in mark.annotations:
                 actions.append(ENSURED)
+            if names.IPAM in mark.annotations:
+                actions.append(_mode_taken_away(service, primary))
         if seen.host is None:
             actions.extend(_release_own(seen, primary, policy))
     elif not service.sharing:
@@ -88,6 +91,13 @@ def _mark_for_shared(service: Service, primary: Service) -> Mark | None:
         return None
     because = f"it shares the address of {primary.title}"
     return Mark(because, annotations, labels, protects=not service.is_protected)
+
+
+def _mode_taken_away(service: Service, primary: Service) -> Tell:
+    return Tell(
+        "IgnoredAnnotations",
+        f"Removed the annotation {names.IPAM} ({service.ipam!r}): the address is that of {primary.title}, in its mode",
+    )
 
 
 def _release_own(seen: Seen, primary: Service, policy: Policy) -> list[Action]:

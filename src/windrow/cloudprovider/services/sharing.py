@@ -33,6 +33,7 @@ class CannotShare:
     """It wants to, and cannot: what is wrong, and the cure."""
 
     why: str
+    may_pass: bool = False  # the primary comes or goes just now, and the secondary may with it
 
 
 Sharing = Alone | Shares | CannotShare
@@ -65,11 +66,13 @@ def find_sharing(service: Service, find: Find, namesakes: Namesakes = lambda nam
         return CannotShare(f"service {title} names itself as its primary service; {cure}")
     primary = find(*named)
     if primary is None:
-        others = ", ".join(one for one in namesakes(named[1]) if one != service.title)
+        others = ", ".join(one for one in namesakes(named[1]) if one not in (service.title, title))
         hint = f", but {others} does" if others else ""
-        return CannotShare(f"primary service {title} does not exist{hint}; create it, or {cure}")
+        return CannotShare(
+            f"primary service {title} does not exist{hint}; create it, or {cure}", may_pass=True
+        )
     if primary.is_deleting:
-        return CannotShare(f"primary service {title} is being deleted; {cure}")
+        return CannotShare(f"primary service {title} is being deleted; {cure}", may_pass=True)
     if not primary.is_balanced:
         return CannotShare(f"primary service {title} is not of type LoadBalancer; {cure}")
     if primary.balancer_class:

@@ -23,9 +23,8 @@ _CURES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"no IP addresses available in range set|no available IP",
-        "all addresses of the IP pool are taken; widen its range, delete load balancers that nobody needs, or name "
-        f"another pool in the annotation {names.IP_POOL}. The address comes by itself once there is one, as soon as "
-        "Harvester tries again, which may take two minutes",
+        "all addresses of the IP pool are taken: widen its range, delete load balancers that nobody needs, or name "
+        f"another pool in the annotation {names.IP_POOL}; the address then comes by itself, within two minutes",
     ),
     (
         r"requested IP address|requested ip|not in range set",
@@ -42,10 +41,10 @@ _ANY = "ask Harvester's administrator; the address comes by itself once this is 
 
 
 def explain_refusal(service: Service, balancer: Balancer) -> str:
-    """Why Harvester gives no address, with the cure."""
+    """The cure first, since tables cut long texts off; then Harvester's own words, as the Go program passes them on."""
     cure = next((cure for sign, cure in _CURES if re.search(sign, balancer.refusal)), _ANY)
     pool = f", pool: {service.pool}" if service.pool else ""
-    return f"ip is not allocated, mode: {service.mode}{pool}, message: {balancer.refusal}; {cure}"
+    return f"{cure} (ip is not allocated, mode: {service.mode}{pool}, message: {balancer.refusal})"
 
 
 def explain_error(error: KubeError, namespace: str) -> str:

@@ -6,7 +6,8 @@ from windrow.cloudprovider import names
 from windrow.cloudprovider.services.balancer_names import balancer_name
 from windrow.emulator import kinds
 from windrow.kube.objects import annotations_of, labels_of, name_of, new_object, uid_of
-from windrow.kube.refs import SERVICE
+from windrow.kube.refs import EVENT, SERVICE
+from windrow.kube.requests import Reply
 
 from .rig import ingress, protected, tell
 
@@ -39,7 +40,7 @@ def test_a_change_of_the_ipam_mode_is_refused_without_asking_harvester():
     assert "from pool to dhcp" in complaints[0]
     assert writes == {"guest POST events": 1}
     assert address == "10.1.0.10"
-    assert afterwards == {}
+    assert afterwards == {"guest PATCH events": 1}  # the service is ensured, once more
     assert again == {"guest PATCH events": 1}  # what was solved and comes back is news
 
 
@@ -346,6 +347,131 @@ def test_a_load_balancer_that_somebody_deleted_is_made_again_with_its_address():
         return await world.address(), (await world.balancer())["status"]["address"], await world.complaints()
 
     assert tell(story) == ("10.1.0.10", "10.1.0.10", [])
+
+
+async def last_word(world, name="web"):
+    """As `kubectl describe` has it: what happened again comes last."""
+    found = [raw for raw in await world.guest.list(EVENT) if raw["involvedObject"]["name"] == name]
+    return sorted(found, key=lambda raw: raw["lastTimestamp"])[-1]["reason"]
+
+
+async def back_and_forth(world):
+    await world.annotate(ipam="dhcp")
+    await world.settle()
+    assert await last_word(world) == "SyncLoadBalancerFailed"
+    await world.annotate(ipam="pool")
+
+
+async def wanted_by_others_still(world):
+    await world.serve("one", primary="web", ports=(81,))
+    await world.settle()
+    await world.guest.patch(WEB, {"spec": {"type": "ClusterIP"}})
+    await world.settle()
+    assert await last_word(world) == "SyncLoadBalancerFailed"
+    await world.guest.patch(WEB, {"spec": {"type": "LoadBalancer"}})
+
+
+async def deleted_on_harvester(world):
+    await world.harvester.delete(kinds.LOAD_BALANCER.ref(name_of(await world.balancer()), "default"))
+
+
+async def harvester_refused(world):
+    body = b'{"kind":"Status","status":"Failure","reason":"Forbidden","message":"no","code":403}'
+    world.host_cable.refuse(Reply(403, body))
+    await world.annotate(pool="pool")
+    await world.settle(30)
+    assert await last_word(world) == "SyncLoadBalancerFailed"
+    world.host_cable.mend()
+    await world.settle(400)
+
+
+@pytest.mark.parametrize(
+    "trouble", [back_and_forth, wanted_by_others_still, deleted_on_harvester, harvester_refused]
+)
+def test_a_problem_that_is_over_is_not_the_last_word(trouble):
+    async def story(world):
+        await settled(world)
+        await trouble(world)
+        await world.settle()
+        last = await last_word(world)
+        world.writes()
+        await world.annotate(colour="blue")
+        await world.settle(100)
+        return last, world.writes(), await world.address()
+
+    assert tell(story) == ("EnsuredLoadBalancer", {}, "10.1.0.10")
+
+
+def test_a_pool_that_is_corrected_is_not_blamed_for_the_one_before():
+    async def story(world):
+        await world.pool("good", cluster="nobody")
+        world.start()
+        await world.serve(pool="nowhere")
+        await world.settle()
+        before = await world.complaints()
+        await world.annotate(pool="good")
+        await world.settle(60)
+        return before, await world.complaints(), await world.address(), await last_word(world)
+
+    before, complaints, address, last = tell(story)
+    assert len(before) == 1
+    assert complaints == before
+    assert address == "10.1.0.10"
+    assert last == "EnsuredLoadBalancer"
+
+
+def test_a_wrong_pool_that_is_taken_back_leaves_the_choice_to_harvester():
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.serve(pool="nowhere")
+        await world.settle()
+        before = await world.complaints()
+        await world.annotate(pool=None)
+        await world.settle(60)
+        balancer = await world.balancer()
+        return before, await world.complaints(), await world.address(), balancer["spec"]
+
+    before, complaints, address, spec = tell(story)
+    assert len(before) == 1
+    assert complaints == before
+    assert address == "10.1.0.10"
+    assert spec == {"ipam": "pool", "workloadType": "cluster"}
+
+
+def test_a_wish_that_comes_later_is_answered_once():
+    async def story(world):
+        await settled(world)
+        await world.guest.patch(WEB, {"spec": {"loadBalancerIP": "10.1.0.99"}})
+        await world.settle()
+        told, writes = await world.events(reason="AddressNotAsWished"), world.writes()
+        await world.annotate(colour="blue")
+        await world.restart()
+        await world.settle(100)
+        again = world.writes()
+        await world.guest.patch(WEB, {"spec": {"loadBalancerIP": "10.1.0.10"}})
+        await world.settle()
+        return told, writes, again, world.writes()
+
+    told, writes, again, met = tell(story)
+    assert len(told) == 1
+    assert "10.1.0.99" in told[0][1]
+    assert writes == {"guest POST events": 1}
+    assert again == {}
+    assert met == {}
+
+
+def test_a_pool_in_mode_dhcp_is_told_to_be_without_effect():
+    async def story(world):
+        world.start()
+        await world.serve(ipam="dhcp", pool="special")
+        await world.settle(20)
+        return await world.events(reason="AddressNotAsWished"), ingress(await world.service())
+
+    told, addresses = tell(story)
+    assert len(told) == 1
+    assert "special" in told[0][1]
+    assert addresses == ["192.168.50.103"]
 
 
 def test_what_the_pool_moved_is_brought_to_the_service():

@@ -97,7 +97,7 @@ async def life(world):
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
-@pytest.mark.parametrize("nth", range(1, 35))
+@pytest.mark.parametrize("nth", range(1, 34))
 def test_a_kill_at_any_write_is_healed_by_the_next_process(nth, side):
     async def story(world):
         await world.pool()

@@ -99,7 +99,6 @@ def kinds(found):
         (SECOND, {"sharing": Shares(FRONT), "balancer": LB, "host": Unseen("down")}, []),
         (SECOND, {"sharing": Shares(replace(FRONT, ingress=("10.1.0.20",)))}, [Mark, ENSURED]),
         (SECOND, {"sharing": Shares(replace(FRONT, ingress=()))}, []),
-        (replace(SECOND, has_ipam=True), {"sharing": Shares(FRONT)}, [Mark]),
         (replace(SECOND, interface="enp1s0"), {"sharing": Shares(FRONT)}, [Mark]),
         # None any more.
         (replace(TOLD, **ENDS), {"balancer": LB}, [Release, DELETING]),
@@ -141,7 +140,6 @@ def test_a_plan_holds_what_can_be_done_now(service, seen, actions):
         (replace(WEB, network="a/b"), {"interfaces": Interfaces()}, "is empty"),
         (WEB, {"host": Unseen("down")}, "failed to ensure load balancer: down"),
         (replace(TOLD, **ENDS), {"host": Unseen("down")}, "failed to delete load balancer: down"),
-        (replace(TOLD, **ENDS), {"users": (SECOND,)}, "still used by other services [default/web]"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_a_problem_and_nothing_is_touched(service, seen, words):
@@ -192,6 +190,8 @@ def test_a_settled_service_has_nothing_to_wait_for():
         ),
         ("primary", replace(SECOND, sharing=None), {"sharing": Shares(replace(FRONT, ingress=()))}, "no ingress IP"),
         ("removal", replace(TOLD, **ENDS), {"balancer": replace(LB, is_deleting=True)}, "still there"),
+        ("users", replace(TOLD, **ENDS), {"users": (SECOND,)}, "still used by other services [default/web]"),
+        ("a primary", SECOND, {"sharing": CannotShare("it goes", may_pass=True)}, "it goes"),
     ],
 )  # fmt: skip
 def test_what_takes_long_is_complained_about_after_a_minute(what, service, seen, words):
@@ -199,7 +199,8 @@ def test_what_takes_long_is_complained_about_after_a_minute(what, service, seen,
     late = plan(service, pause=Pause(what, NOON - timedelta(seconds=60)), **seen)
     other = plan(service, pause=Pause("another thing", NOON - timedelta(seconds=60)), **seen)
 
-    assert (first.waits_for, first.problem, first.until) == (what, "", NOON + timedelta(seconds=60))
+    patience = 3 if what in ("users", "a primary") else 60
+    assert (first.waits_for, first.problem, first.until) == (what, "", NOON + timedelta(seconds=patience))
     assert words in late.problem
     assert other == first
 
@@ -252,6 +253,125 @@ def test_the_finalizer_goes_only_when_harvester_says_that_the_load_balancer_is_g
 
     assert own.unless == NAME
     assert shared.unless == ""
+
+
+def test_the_mode_that_a_secondary_loses_is_told_at_the_same_time():
+    mark, tell = plan(replace(SECOND, ipam="dhcp", has_ipam=True), sharing=Shares(FRONT)).actions
+
+    assert mark.annotations == {names.IPAM: None}
+    assert (tell.type, tell.reason) == ("Normal", "IgnoredAnnotations")
+    assert names.IPAM in tell.message
+    assert "'dhcp'" in tell.message
+    assert "default/front" in tell.message
+
+
+REFUSED = replace(LB, given=(), given_pool="", address="")
+NO_POOL = "fail to get allocator nowhere"
+FULL = "fail to get ip from pool small, error: no IP addresses available in range set: 10.1.0.1-10.1.0.1"
+
+
+@pytest.mark.parametrize(
+    ("asked", "refusal", "is_told"),
+    [
+        ("other", NO_POOL, False),
+        ("nowhere", NO_POOL, True),
+        ("other", FULL, False),
+        ("small", FULL, True),
+        ("other", "no matched IPPool with requirement &{}", False),
+        ("other", "something new", True),
+        ("", NO_POOL, True),
+        ("", FULL, True),
+        ("", "no matched IPPool with requirement &{}", True),
+    ],
+)
+def test_a_refusal_of_another_pool_than_the_one_asked_for_is_old_news(asked, refusal, is_told):
+    service = replace(WEB, pool=asked)
+    found = plan(service, balancer=replace(REFUSED, pool=asked, refusal=refusal))
+
+    assert bool(found.problem) == is_told
+    assert found.actions == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted", "refusal", "amended"),
+    [
+        ("nowhere", "other", NO_POOL, "other"),
+        ("nowhere", "", NO_POOL, ""),
+        ("small", "", FULL, ""),
+        # Somebody chose it on Harvester, and it is not refused.
+        ("special", "", "no matched IPPool with requirement &{}", None),
+        ("special", "", "", None),
+        ("", "other", FULL, "other"),
+    ],
+)
+def test_another_pool_is_asked_for_while_there_is_no_address(before, wanted, refusal, amended):
+    balancer = replace(REFUSED, pool=before, refusal=refusal)
+    found = plan(replace(WEB, pool=wanted), balancer=balancer)
+    pools = [one.pool for one in found.actions if isinstance(one, Amend)]
+
+    assert pools == ([] if amended is None else [amended])
+    assert not (pools and found.problem)
+
+
+def test_a_service_with_an_address_keeps_it_when_it_names_no_pool_any_more():
+    assert plan(TOLD, balancer=replace(LB, pool="special", refusal=NO_POOL)) == NOTHING
+
+
+def test_the_same_answer_counts_again_when_it_stands_for_a_minute():
+    asked = plan(WEB, balancer=replace(REFUSED, pool="nowhere", refusal=NO_POOL))
+    balancer = replace(REFUSED, pool="", refusal=NO_POOL)
+    soon = plan(WEB, balancer=balancer, pause=Pause(asked.waits_for, NOON - timedelta(seconds=59)))
+    late = plan(WEB, balancer=balancer, pause=Pause(asked.waits_for, NOON - timedelta(seconds=60)))
+    other = plan(WEB, balancer=replace(balancer, refusal=FULL), pause=Pause(asked.waits_for, NOON))
+
+    assert (asked.problem, soon.problem) == ("", "")
+    assert NO_POOL in late.problem
+    assert FULL in other.problem
+
+
+@pytest.mark.parametrize("service", [replace(TOLD, ipam="dhcp", addresses="0.0.0.0")])
+def test_a_pool_means_nothing_in_mode_dhcp_and_that_is_told_when_it_is_new(service):
+    balancer = replace(LB, ipam="dhcp", given=("0.0.0.0",))
+    seen = {"balancer": balancer, "has_new_wish": True}
+    told = plan(replace(service, pool="special"), **seen).actions
+
+    assert [one.reason for one in told] == ["AddressNotAsWished"]
+    assert "special" in told[0].message
+    assert "dhcp" in told[0].message
+    assert plan(service, **seen).actions == ()
+    assert plan(replace(service, pool="special"), balancer=balancer).actions == ()
+
+
+def test_what_a_user_can_do_about_a_full_pool_comes_before_what_harvester_says():
+    problem = plan(WEB, balancer=replace(REFUSED, refusal=FULL)).problem
+
+    assert problem.index("widen its range") < 120
+    assert problem.endswith(f"(ip is not allocated, mode: pool, message: {FULL})")
+    assert len(problem) - len(FULL) < 320
+
+
+def test_a_network_that_the_service_never_had_is_to_be_removed_again():
+    problem = plan(replace(TOLD, network="a/b"), balancer=LB).problem
+
+    assert f"remove the annotation {names.NETWORK}" in problem
+    assert "''" not in problem
+
+
+@pytest.mark.parametrize(
+    ("network", "known", "words"),
+    [
+        ("vlan", ("a/vlan", "b/other"), "its namespace is missing; write a/vlan into"),
+        ("vlan", ("a/vlan", "b/vlan"), "its namespace is missing; write a/vlan or b/vlan into"),
+        ("vlan", ("a/vlan2",), "not every VM of the cluster has it"),
+        ("c/vlan", ("a/vlan",), "not every VM of the cluster has it"),
+    ],
+)
+def test_a_network_without_its_namespace_is_told_which_one(network, known, words):
+    interfaces = Interfaces(dict.fromkeys(known, "enp1s0"))
+    problem = plan(replace(WEB, network=network), interfaces=interfaces).problem
+
+    assert f"network {network} not found in NAD mapping for service default/web" in problem
+    assert words in problem
 
 
 def test_what_harvester_knows_better_is_not_compared():

@@ -6,7 +6,7 @@ import pytest
 
 from windrow.cloudprovider import names
 from windrow.cloudprovider.services.service_readings import Service
-from windrow.cloudprovider.services.sharing import Sharers, find_collision, primary_of, users_of
+from windrow.cloudprovider.services.sharing import Sharers, find_collision, find_sharing, primary_of, users_of
 from windrow.kube.refs import SERVICE
 
 MINE = (names.FINALIZER,)
@@ -64,6 +64,16 @@ def test_of_two_who_want_a_port_one_has_it(other, has_the_port):
     one = a_secondary("one", "2")
 
     assert bool(find_collision(one, WEB, [one, other])) == has_the_port
+
+
+def test_a_primary_that_is_not_there_is_no_hint_to_itself():
+    one = replace(a_secondary("one", "1"), primary="other/web")
+    namesakes = ["default/web", "other/web"]
+    found = find_sharing(one, lambda namespace, name: None, lambda name: namesakes)
+
+    assert "other/web does not exist, but default/web does;" in found.why
+    namesakes.remove("default/web")
+    assert "other/web does not exist; " in find_sharing(one, lambda *_: None, lambda name: namesakes).why
 
 
 def test_who_has_the_port_never_loses_it_to_who_wants_it():

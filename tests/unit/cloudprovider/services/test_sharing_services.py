@@ -141,6 +141,51 @@ def test_a_primary_with_secondaries_stays_until_they_have_left():
     assert list(afterwards) == ["10.1.0.11"]
 
 
+@pytest.mark.parametrize("order", [("web", "one", "two"), ("one", "web", "two"), ("two", "one", "web")])
+def test_services_that_go_with_one_command_are_not_complained_about(order):
+    async def story(world):
+        await three(world)
+        for name in order:
+            await world.delete(name)
+            await world.settle(0.5)
+        await world.settle()
+        told = [await world.complaints(name) for name in order]
+        return told, [await world.is_gone(name) for name in order], await world.held(), world.lines
+
+    told, gone, held, lines = tell(story)
+    assert told == [[], [], []]
+    assert gone == [True, True, True]
+    assert held == {}
+    assert not [line for line in lines if "does not exist" in line]
+
+
+def test_a_secondary_that_is_made_just_before_its_primary_is_not_complained_about():
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.serve("one", primary="web", ports=(81,))
+        await world.settle(0.5)
+        await world.serve("web")
+        await world.settle()
+        return await world.address("one"), await world.complaints("one")
+
+    assert tell(story) == ("10.1.0.10", [])
+
+
+def test_the_mode_of_a_secondary_is_taken_away_with_a_word():
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.serve("web")
+        await world.serve("one", primary="web", ports=(81,), ipam="dhcp")
+        await world.settle()
+        return annotations_of(await world.service("one")), await world.events("one", "IgnoredAnnotations")
+
+    annotations, told = tell(story)
+    assert names.IPAM not in annotations
+    assert len(told) == 1
+
+
 def test_secondaries_follow_their_primary_to_another_address():
     async def story(world):
         await three(world)
