@@ -14,7 +14,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from windrow.assembly.clock import run_story
@@ -49,6 +49,7 @@ FORBIDDEN = Refuse(
     403, "Forbidden", 'loadbalancers.loadbalancer.harvesterhci.io is forbidden: User "demo" cannot'
 )
 LATEST_S = 1800.0
+PATIENCE_S = 700.0
 # An orphan is told, and deleted an hour later, one at each look.
 LATEST_SWEPT_S = 4 * 3600.0
 POOL = "10.1.0.10-12"
@@ -427,8 +428,13 @@ async def _settle(life: Life, witness: Witness) -> list[str]:
     room, wait = life.room, 5.0
     while True:
         await room.pass_time(wait)
-        faults = find_faults(await look(room, () if life.sweeps else witness.torn))
-        if not faults or room.now_s > (LATEST_SWEPT_S if life.sweeps and witness.torn else LATEST_S):
+        scene = await look(room)
+        # An orphan is the sweep's: of a service that was torn away, or made by a request that outlived its sender.
+        orphaned = bool(witness.torn or room.posthumous)
+        if orphaned and not life.sweeps and room.now_s > PATIENCE_S:
+            scene = replace(scene, orphans=frozenset(scene.balancers))
+        faults = find_faults(scene)
+        if not faults or room.now_s > (LATEST_SWEPT_S if life.sweeps and orphaned else LATEST_S):
             break
         wait = min(wait * 2, 300)
     before = _writes(room)

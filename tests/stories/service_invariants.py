@@ -158,7 +158,7 @@ class Scene:
     balancers: dict[str, Raw]  # of our cluster, by name
     pools: list[Raw]
     events: list[Raw]
-    torn: frozenset[str] = frozenset()
+    orphans: frozenset[str] = frozenset()  # load balancers that may be left, for the orphan sweep
 
     def primary_of(self, service: Raw) -> Raw | None:
         """The service that a secondary names, where that one can be a primary for it."""
@@ -204,8 +204,7 @@ def allocated(balancer: Raw | None) -> str:
     return str(dig(balancer, "status", "allocatedAddress", "ip", default=""))
 
 
-async def look(room: Room, torn: Iterable[str] = ()) -> Scene:
-    """The present scene. Load balancers of the names `torn` are the orphan sweep's to clean up."""
+async def look(room: Room) -> Scene:
     services = await room.guest.list(SERVICE)
     balancers = await room.at_host.list(kinds.LOAD_BALANCER)
     ours = {name_of(raw): raw for raw in balancers if labels_of(raw).get(f"{PROVIDER}/cluster") == CLUSTER}
@@ -214,7 +213,6 @@ async def look(room: Room, torn: Iterable[str] = ()) -> Scene:
         ours,
         await room.at_host.list(kinds.IP_POOL),
         await room.guest.list(EVENT),
-        frozenset(torn),
     )
 
 
@@ -248,7 +246,9 @@ def _service_faults(scene: Scene, service: Raw) -> Iterable[str]:
     primary = scene.primary_of(service)
     if primary is None or _is_refused(scene, service, primary):
         # It stays as it is, and what it was told is still true.
-        if balancer is not None and ADDRESSES in annotations_of(service):
+        if balancer is None:
+            yield from _unreserved(service)
+        elif ADDRESSES in annotations_of(service):
             yield from _address_faults(service, balancer, is_refused=True)
         return
     if balancer is not None:
@@ -273,17 +273,23 @@ def _idle_faults(service: Raw, balancer: Raw | None) -> Iterable[str]:
 
 
 def _primary_faults(scene: Scene, service: Raw, balancer: Raw | None) -> Iterable[str]:
-    impossible = _wants_the_impossible(service)
-    if balancer is not None:
-        if ADDRESSES in annotations_of(service) or not impossible:
-            yield from _address_faults(
-                service, balancer, is_refused=impossible or _differs(service, balancer)
-            )
-    elif not impossible:
-        yield "has no load balancer"
-    elif labels_of(service).get(PRIMARY):
-        pass  # it still has the address that it shared
-    elif told := annotations_of(service).get(ADDRESSES, ""):
+    if balancer is None:
+        if _wants_the_impossible(service):
+            yield from _unreserved(service)
+        else:
+            yield "has no load balancer"
+        return
+    is_refused = _wants_the_impossible(service) or _differs(service, balancer)
+    if ADDRESSES in annotations_of(service) or not is_refused:
+        yield from _address_faults(service, balancer, is_refused=is_refused)
+
+
+def _unreserved(service: Raw) -> Iterable[str]:
+    """A service that is refused and has nothing on Harvester may show what it shares, or what a person wrote."""
+    told = annotations_of(service).get(ADDRESSES, "")
+    if labels_of(service).get(PRIMARY) or CLEANUP not in finalizers_of(service):
+        return
+    if told and told not in SOMEBODYS:
         yield f"is told {told}, which nobody reserved for it"
 
 
@@ -305,7 +311,9 @@ def _address_faults(service: Raw, balancer: Raw, *, is_refused: bool = False) ->
     if is_deleting(balancer):
         yield f"has a load balancer that is being deleted: {name_of(balancer)}"
     address, told = allocated(balancer), annotations_of(service).get(ADDRESSES, "")
-    if told != address and not (is_refused and told in SOMEBODYS):
+    if is_refused and told in SOMEBODYS:
+        return
+    if told != address:
         yield f"is told {told or 'no address'} and its load balancer has {address or 'none'}"
     if not address and not _refusal(balancer) and not is_refused:
         yield "waits for its address"
@@ -349,7 +357,7 @@ def _leaks(scene: Scene) -> Iterable[str]:
     # Secondaries outlive a primary that was torn away; what they show stays reserved.
     used = {shown(raw) for raw in scene.services.values() if labels_of(raw).get(PRIMARY)}
     for name, balancer in scene.balancers.items():
-        if name not in names and name not in scene.torn and allocated(balancer) not in used:
+        if name not in names and name not in scene.orphans and allocated(balancer) not in used:
             who = labels_of(balancer).get(f"{PROVIDER}/serviceName")
             yield f"load balancer {name} of {who} belongs to no service"
 

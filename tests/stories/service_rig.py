@@ -324,6 +324,7 @@ class Room:
         self.writes: list[Write] = []
         self.deaths: list[Moment] = []
         self.sent = 0
+        self.posthumous: list[str] = []  # what was made by requests that outlived their sender
         self._under_way: set[asyncio.Task[Reply]] = set()
         self._died = asyncio.Event()
 
@@ -391,7 +392,8 @@ class Room:
     def _dial(self, access: Access, process: Process) -> Transport:
         label = "guest" if GUEST in access.server else "host"
         plain = InProcessTransport(access, self.find, self.clock, read_file=self.read)
-        return Line(CountingTransport(plain, self.calls, label), label, process, self)  # type: ignore[arg-type]
+        lives = _Process(self, process)
+        return Line(CountingTransport(plain, self.calls, label), label, process, lives)  # type: ignore[arg-type]
 
     def find(self, address: str, port: int) -> Door | None:
         gate = self.gates["guest" if address == GUEST else "host"]
@@ -458,8 +460,10 @@ class Room:
         if not task.cancelled():
             task.exception()  # its sender hears of it, if anybody does
 
-    def note(self, number: int, what: str, status: int) -> None:
-        self.writes.append(Write(number, what, status, self.now_s))
+    def note(self, number: int, what: str, status: int) -> Write:
+        write = Write(number, what, status, self.now_s)
+        self.writes.append(write)
+        return write
 
     # -- users
 
@@ -564,6 +568,22 @@ class Room:
                 await self.at_host.delete(kind.ref(name, "default"))
         with suppress(NotFound):
             await self.be_ready(name, False)
+
+
+class _Process:
+    """What a line of one process reports: the room's own, and what its requests did after its death."""
+
+    def __init__(self, room: Room, process: Process) -> None:
+        self._process = process
+        self._room = room
+        self.next_number = room.next_number
+        self.strikes = room.strikes
+        self.deliver = room.deliver
+
+    def note(self, number: int, what: str, status: int) -> None:
+        write = self._room.note(number, what, status)
+        if write.made_something and not self._process.alive:
+            self._room.posthumous.append(what)
 
 
 VM_SPEC: Raw = {
