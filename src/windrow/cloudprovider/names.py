@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from windrow.harvester import names as shared
+
 # Taints. Kubelets started with an external cloud provider register with the first one.
 UNINITIALISED = "node.cloudprovider.kubernetes.io/uninitialized"
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
@@ -88,11 +90,10 @@ LB_NAMESPACE = "loadbalancer.harvesterhci.io/namespace"
 LB_CLUSTER = "loadbalancer.harvesterhci.io/cluster"
 FIXED_NETWORK = "cloudprovider.harvesterhci.io/lb-network"
 MANAGEMENT_NETWORK = "cloudprovider.harvesterhci.io/managementNetwork"
-# Their labels: whose they are.
-LB_OF_CLUSTER = "cloudprovider.harvesterhci.io/cluster"
-LB_OF_NAMESPACE = "cloudprovider.harvesterhci.io/serviceNamespace"
-LB_OF_SERVICE = "cloudprovider.harvesterhci.io/serviceName"
-# Ours, an annotation: the guest cluster that had it made, whatever that is called. It is the uid of the guest's own
-# service GUEST_SERVICE: every cluster has it from birth, a restored one has it still, and no right is needed to see it.
-GUEST_MARK = "windrow.io/guest-uid"
+# Their labels: whose they are. The cluster manager finds by them what a deleted cluster left.
+LB_OF_CLUSTER = shared.LB_OF_CLUSTER
+LB_OF_NAMESPACE = shared.LB_OF_NAMESPACE
+LB_OF_SERVICE = shared.LB_OF_SERVICE
+# Ours, an annotation: the uid of the guest's own service GUEST_SERVICE.
+GUEST_MARK = shared.GUEST_MARK
 GUEST_SERVICE = ("kubernetes", "default")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from windrow.kube.refs import Ref
+
 
 @dataclass(frozen=True, slots=True)
 class Action:
@@ -95,6 +97,18 @@ class Publish(Action):
 @dataclass(frozen=True, slots=True)
 class RevokeAccess(Action):
     """Remove the account on Harvester."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteBalancers(Action):
+    """Delete load balancers on Harvester that services of the guest had made, each with its uid."""
+
+    balancers: tuple[tuple[Ref, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepBalancers(Action):
+    """Say which load balancers stay on Harvester although they bear the cluster's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +216,8 @@ _IN_WORDS = {
     "Initialize": "writing down that the cluster has started",
     "Publish": "writing the kubeconfig for people",
     "RevokeAccess": "removing the guest's account on Harvester",
+    "DeleteBalancers": "deleting its load balancers on Harvester",
+    "KeepBalancers": "telling which load balancers stay",
     "ForgetSecrets": "removing the cluster's Secrets",
     "LetGo": "taking Windrow's finalizer off the cluster",
     "Order": "ordering the machine",

@@ -14,7 +14,7 @@ from windrow.clusters import actions as do
 from windrow.clusters import cluster_deeds, machine_deeds
 from windrow.clusters.actions import Action
 from windrow.clusters.desk import Desk, Lost, find_machine
-from windrow.clusters.journal import Journal
+from windrow.clusters.journal import Journal, Weight
 from windrow.clusters.kinds import CLUSTER, MACHINE
 from windrow.clusters.plan import Plan
 from windrow.clusters.registries import RegistrySecretMissing
@@ -104,7 +104,10 @@ class Carrier:
         if machine is not None and machine.record.raw:
             await self._journal.note(MACHINE, machine.record.raw, action.reason, action.because)
         subject = f"{action.subject}: " if action.subject else ""
-        await self._journal.note(CLUSTER, seen.cluster.raw, action.reason, f"{subject}{action.because}")
+        weight: Weight = "Warning" if isinstance(action, do.KeepBalancers) else "Normal"
+        await self._journal.note(
+            CLUSTER, seen.cluster.raw, action.reason, f"{subject}{action.because}", weight
+        )
 
     async def tell_held(self, plan: Plan, seen: Seen) -> None:
         """An event for each repair that is newly held; the condition tells of those that were held before."""

@@ -17,6 +17,7 @@ from windrow.clusters.actions import Action
 from windrow.clusters.desk import Desk, Lost, cluster_ref, delete_if_there, get_machine
 from windrow.clusters.intents import find_revision
 from windrow.clusters.kinds import MACHINE
+from windrow.clusters.leftovers import find_home
 from windrow.clusters.records import render_machine
 from windrow.clusters.sealed import (
     GUEST_KUBECONFIG,
@@ -26,13 +27,12 @@ from windrow.clusters.sealed import (
     render_secrets,
 )
 from windrow.clusters.seen import Seen
-from windrow.clusters.standing import Account
 from windrow.harvester.identity import IDENTITY, read_identity
 from windrow.harvester.names import CLUSTER_UID
 from windrow.kube.errors import Conflict, Exists, Forbidden, KubeError, Unanswered
 from windrow.kube.kubeconfig import render_kubeconfig
 from windrow.kube.objects import Raw, annotations_of, dig, uid_of, version_of
-from windrow.kube.refs import CONFIG_MAP, SECRET
+from windrow.kube.refs import CONFIG_MAP, SECRET, SERVICE
 from windrow.values.chance import Chance
 
 log = logging.getLogger(__name__)
@@ -44,6 +44,7 @@ PEOPLE_FOR = timedelta(days=365)
 RENEW_AFTER = timedelta(days=245)
 VIP = CONFIG_MAP.ref("vip", "harvester-system")
 API_PORT = 6443
+GUEST_SERVICE = SERVICE.ref("kubernetes", "default")
 
 
 async def claim(desk: Desk, action: do.Claim, seen: Seen) -> None:
@@ -94,25 +95,13 @@ async def _ask_identity(client: Client) -> str:
         return ""
 
 
-async def _client_of(desk: Desk, account: Account) -> Client:
-    """The Harvester on which the account is. What another one shows, or does not show, says nothing about it."""
-    client = desk.harvesters.get_client(account.credential)
-    if account.harvester and (found := read_identity(await client.get(IDENTITY))) != account.harvester:
-        raise CredentialMissing(
-            f"the credential {account.credential} leads to another Harvester ({found}) than the one with account "
-            f"{account.namespace}/{account.name} ({account.harvester})",
-            "put the kubeconfig of the right Harvester into the credential Secret",
-        )
-    return client
-
-
 async def grant_access(desk: Desk, action: do.GrantAccess, seen: Seen) -> None:
     recorded = seen.standing.account
     namespace = recorded.namespace if recorded else seen.cluster.vm_namespace
     credential = recorded.credential if recorded else seen.cluster.credential
     name = recorded.name if recorded else seen.cluster.name
     account = GuestAccount(name, namespace, seen.cluster.uid)
-    client = await _client_of(desk, recorded) if recorded else desk.harvesters.get_client(credential)
+    client = await desk.harvesters.reach(recorded) if recorded else desk.harvesters.get_client(credential)
     last = await client.find(account.refs[-1])
     if last is None or not account.is_mine(last):  # they are made in order, so the last one stands for all
         await _make_account(client, account)
@@ -193,7 +182,18 @@ async def elect(desk: Desk, action: do.Elect, seen: Seen) -> None:
 
 
 async def initialize(desk: Desk, action: do.Initialize, seen: Seen) -> None:
-    await desk.write_cluster_status(seen, {"initialized": True})
+    uid = await _find_guest_uid(desk, seen)
+    await desk.write_cluster_status(seen, {"initialized": True, **({"guestUID": uid} if uid else {})})
+
+
+async def _find_guest_uid(desk: Desk, seen: Seen) -> str:
+    """By what the guest's cloud provider marks its load balancers. It is of use, but nothing waits for it."""
+    try:
+        raw = await desk.link(seen).client.find(GUEST_SERVICE)
+    except (KubeError, Lost) as error:
+        log.info("the uid of guest %s is not known: %s", seen.cluster.name, error)
+        return ""
+    return uid_of(raw) if raw else ""
 
 
 async def publish(desk: Desk, action: do.Publish, seen: Seen) -> None:
@@ -232,11 +232,25 @@ async def revoke_access(desk: Desk, action: do.RevokeAccess, seen: Seen) -> None
     if recorded is None:
         return
     account = GuestAccount(recorded.name, recorded.namespace, seen.cluster.uid)
-    client = await _client_of(desk, recorded)
+    client = await desk.harvesters.reach(recorded)
     for ref in reversed(account.refs):
         found = await client.find(ref)
         if found is not None and account.is_mine(found):
             await delete_if_there(client, ref, uid_of(found))
+
+
+async def delete_balancers(desk: Desk, action: do.DeleteBalancers, seen: Seen) -> None:
+    home = find_home(seen.cluster)
+    if home is None:
+        raise Lost
+    client = await desk.harvesters.reach(home)
+    for ref, uid in action.balancers:
+        await delete_if_there(client, ref, uid)
+
+
+async def keep_balancers(desk: Desk, action: do.KeepBalancers, seen: Seen) -> None:
+    """To tell of it is all."""
+    log.warning("%s/%s: %s", seen.cluster.namespace, seen.cluster.name, action.because)
 
 
 async def forget_secrets(desk: Desk, action: do.ForgetSecrets, seen: Seen) -> None:
@@ -277,6 +291,8 @@ DEEDS: dict[type[Action], Deed] = {
     do.Initialize: initialize,
     do.Publish: publish,
     do.RevokeAccess: revoke_access,
+    do.DeleteBalancers: delete_balancers,
+    do.KeepBalancers: keep_balancers,
     do.ForgetSecrets: forget_secrets,
     do.LetGo: let_go,
 }

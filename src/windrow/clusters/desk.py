@@ -13,9 +13,11 @@ from windrow.clusters.kinds import CLUSTER
 from windrow.clusters.ledger import Ledger
 from windrow.clusters.machine_configs import MachineConfigs
 from windrow.clusters.records import Machine
-from windrow.clusters.sealed import Sealed, read_credential
+from windrow.clusters.sealed import CredentialMissing, Sealed, read_credential
 from windrow.clusters.seen import MachineSeen, Seen
+from windrow.clusters.standing import Account
 from windrow.clusters.trials import Trials
+from windrow.harvester.identity import IDENTITY, read_identity
 from windrow.kube.errors import NotFound
 from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import Raw, finalizers_of, uid_of, version_of
@@ -50,6 +52,20 @@ class Harvesters:
             transport: Transport = self._dial(access)
             opened = self._open[credential] = (access, Client(transport))
         return opened[1]
+
+    async def reach(self, account: Account) -> Client:
+        """The Harvester on which the account is. What another one shows, or does not show, says nothing about it.
+
+        Raises CredentialMissing.
+        """
+        client = self.get_client(account.credential)
+        if account.harvester and (found := read_identity(await client.get(IDENTITY))) != account.harvester:
+            raise CredentialMissing(
+                f"the credential {account.credential} leads to another Harvester ({found}) than the one with "
+                f"account {account.namespace}/{account.name} ({account.harvester})",
+                "put the kubeconfig of the right Harvester into the credential Secret",
+            )
+        return client
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from windrow.values.clock import Clock, stamp
 log = logging.getLogger(__name__)
 
 COMPONENT = "windrow"
+Weight = Literal["Normal", "Warning"]
 
 
 class Journal:
@@ -32,7 +33,7 @@ class Journal:
         about: Mapping[str, Any],
         reason: str,
         message: str,
-        type: Literal["Normal", "Warning"] = "Normal",
+        type: Weight = "Normal",
     ) -> None:
         now = stamp(self._clock.now())
         raw = new_object(

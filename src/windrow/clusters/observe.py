@@ -1,7 +1,8 @@
 """One look at one Cluster: everything the plan needs, read once, before anything is decided.
 
 What changes often comes from caches that watches keep. Asked for each time are only: the preflight, until it has
-passed; whether the account that is to be made for the guest is free; and the pods of a node that is being emptied.
+passed; whether the account that is to be made for the guest is free; the pods of a node that is being emptied; and
+what a deleted cluster's services have on Harvester, once its machines are gone.
 """
 
 from __future__ import annotations
@@ -19,6 +20,14 @@ from windrow.clusters.desk import Desk
 from windrow.clusters.endpoint import find_apis
 from windrow.clusters.intents import find_distribution, find_revision, sample_intent, sample_specs
 from windrow.clusters.kinds import CLUSTER
+from windrow.clusters.leftovers import (
+    Leftovers,
+    balancer_labels,
+    find_home,
+    is_namesake,
+    namesake_labels,
+    read_balancer,
+)
 from windrow.clusters.reading import Cluster, read_cluster
 from windrow.clusters.records import Machine
 from windrow.clusters.registries import check_registries
@@ -32,9 +41,11 @@ from windrow.clusters.sealed import (
     read_secrets,
 )
 from windrow.clusters.seen import Guest, GuestAccess, MachineSeen, Pod, Seen, Shut
-from windrow.kube.errors import KubeError
+from windrow.clusters.standing import Account
+from windrow.harvester.kinds import LOAD_BALANCER, VM
+from windrow.kube.errors import Forbidden, KubeError, NotFound
 from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, name_of, namespace_of
-from windrow.kube.refs import POD, SECRET, Ref
+from windrow.kube.refs import POD, SECRET, Kind, Ref
 from windrow.machines.port import HARVESTER, InfrastructureUnknown, Problem, Sighting
 
 
@@ -64,6 +75,8 @@ class Observer:
             shut=self._shut(cluster),
         )
         seen = self._with_guest(seen)
+        if cluster.claimed and cluster.deleting is not None and not seen.machines:
+            return replace(seen, leftovers=await self._look_for_leftovers(cluster))
         if _needs_preflight(seen, self._desk.memo.passed.get(cluster.uid)):
             seen = replace(seen, preflight=await self._check(seen))
             if not seen.has_failed_preflight:
@@ -89,6 +102,39 @@ class Observer:
                 record.uid, record.name, "unknown", because="Harvester cannot be watched right now"
             )
         return MachineSeen(record, sighting, removal_ordered=self._desk.memo.removals.get(record.uid))
+
+    # -- what the guest had made -----------------------------------------------------------------------------------
+
+    async def _look_for_leftovers(self, cluster: Cluster) -> Leftovers | None:
+        """One list, as long as nothing is left; what is not certain is unknown, and then nothing is deleted."""
+        home = find_home(cluster)
+        if home is None:
+            return None
+        try:
+            return await self._leftovers_at(home, cluster)
+        except CredentialMissing as error:
+            return Leftovers(unknown=f"{error.fact}; {error.cure}")
+        except Forbidden as error:
+            what = "list and delete load balancers, and list virtual machines"
+            return Leftovers(unknown=f"{error}; let {home.credential} {what} in namespace {home.namespace}")
+        except KubeError as error:
+            return Leftovers(unknown=str(error))
+
+    async def _leftovers_at(self, home: Account, cluster: Cluster) -> Leftovers:
+        client = self._desk.harvesters.get_client(home.credential)
+        labelled = await _list_known(client, LOAD_BALANCER, home.namespace, balancer_labels(cluster.name))
+        read = (read_balancer(raw, cluster.name, home.namespace) for raw in labelled)
+        balancers = tuple(sorted(filter(None, read), key=lambda one: one.name))
+        if not balancers:
+            return Leftovers()  # whether it is the right Harvester is asked before the account goes
+        await self._desk.harvesters.reach(home)
+        vms = [
+            vm
+            for labels in namesake_labels(cluster.name)
+            for vm in await client.list(VM, home.namespace, labels)
+        ]
+        namesakes = sorted(f"{namespace_of(vm)}/{name_of(vm)}" for vm in vms if is_namesake(vm, cluster))
+        return Leftovers(balancers, tuple(namesakes))
 
     # -- guest -----------------------------------------------------------------------------------------------------
 
@@ -234,6 +280,14 @@ def _warning(text: str) -> Problem:
 def _revisions(cluster: Cluster) -> Mapping[str, str]:
     version = cluster.standing.version or cluster.version
     return {pool.name: find_revision(cluster, pool, version) for pool in cluster.pools}
+
+
+async def _list_known(client: Client, kind: Kind, namespace: str, labels: str) -> list[Raw]:
+    """Nothing where the kind itself is not known there."""
+    try:
+        return await client.list(kind, namespace, labels)
+    except NotFound:
+        return []
 
 
 async def _pods_on(client: Client, machine: MachineSeen) -> list[Pod]:

@@ -23,7 +23,9 @@ from windrow.clusters.actions import (
     Wait,
     brief,
 )
-from windrow.clusters.parts import Disruption, Part, Sheet
+from windrow.clusters.balancers import plan_end as plan_balancers_end
+from windrow.clusters.balancers import plan_farewell
+from windrow.clusters.parts import Disruption, Part, Sheet, joined
 from windrow.clusters.seen import MachineSeen, Seen, silent_about
 
 EVICT_AGAIN = timedelta(seconds=5)
@@ -170,7 +172,11 @@ def plan_end(seen: Seen) -> Part:
     if seen.machines:
         sheet.waits.append(Wait(_machines_left(seen), "the account on Harvester and the Secrets go"))
         return sheet.part()
+    balancers = plan_balancers_end(seen)
+    if balancers.waits:
+        return joined([sheet.part(), balancers])
     sheet.actions += plan_account_end(seen)
+    sheet.actions += plan_farewell(seen)  # not before Harvester took the rest, or each attempt would tell it
     sheet.actions.append(ForgetSecrets("the cluster is deleted"))
     sheet.actions.append(LetGo("nothing is left of it"))
     return sheet.part()

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from windrow.bootstrap.intent import ClusterSecrets, GuestCredential, Role
 from windrow.clusters import names
+from windrow.clusters.leftovers import Leftovers
 from windrow.clusters.reading import Cluster, Pool
 from windrow.clusters.records import Machine
 from windrow.clusters.standing import Standing
@@ -193,6 +194,8 @@ class Seen:
     revisions: Mapping[str, str] = field(default_factory=dict)  # of the configuration, by pool
     # Of its credentials that open nothing. None: not all of them were tried yet.
     shut: tuple[Shut, ...] | None = None
+    # On Harvester, of a cluster whose machines are all gone. None: there can be none, or it is too early to ask.
+    leftovers: Leftovers | None = None
 
     @property
     def standing(self) -> Standing:

@@ -1,6 +1,6 @@
 """Where a cluster stands: what the manager itself recorded in the status of a Cluster, read back.
 
-The ledger fields (`firstServer`, `initialized`, `guestAccess`, `version`) have one writer each: the action that
+The ledger fields (`firstServer`, `initialized`, `guestAccess`, `guestUID`, `version`) have one writer each: the action that
 records them. The rest of the status is derived anew after every look (`status.py`).
 """
 
@@ -42,6 +42,7 @@ class Standing:
     version: str = ""
     checked: bool = False
     born: bool = False
+    guest_uid: str = ""  # of the guest's service default/kubernetes, "" where it was not seen
     breakers: Mapping[str, Breaker] = field(default_factory=dict)  # by pool, of those that have ever tripped
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
@@ -67,6 +68,7 @@ def read_standing(status: Mapping[str, Any]) -> Standing:
         version=str(status.get("version") or ""),
         checked=is_true(status.get("conditions"), "Checked"),
         born=is_true(status.get("conditions"), "Provisioned"),
+        guest_uid=str(status.get("guestUID") or ""),
         breakers=_read_breakers(status),
         raw=status,
     )

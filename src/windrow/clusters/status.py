@@ -257,7 +257,7 @@ def find_wait(seen: Seen, plan: Plan, troubles: Troubles) -> Wait | None:
 
 def _once_open(seen: Seen) -> str:
     if seen.cluster.deleting is not None:
-        return "its machines are removed"
+        return "its machines are removed" if seen.machines else "what is left of it there is removed"
     return "its machines are seen and made again; until then nothing is replaced"
 
 

@@ -63,6 +63,15 @@ DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 
+# On load balancers that a guest's cloud provider makes: the labels that say whose they are.
+LB_OF_CLUSTER = "cloudprovider.harvesterhci.io/cluster"
+LB_OF_NAMESPACE = "cloudprovider.harvesterhci.io/serviceNamespace"
+LB_OF_SERVICE = "cloudprovider.harvesterhci.io/serviceName"
+# Ours, an annotation: the guest cluster that had it made, whatever that is called. It is the uid of the guest's own
+# service `default/kubernetes`: every cluster has it from birth, a restored one has it still, and no right is needed to
+# see it.
+GUEST_MARK = "windrow.io/guest-uid"
+
 # Ours: whose an object is. On VMs, VM templates, claim templates and cloud-init Secrets, as annotations.
 CLUSTER_UID = "windrow.io/cluster-uid"
 MACHINE_UID = "windrow.io/machine-uid"

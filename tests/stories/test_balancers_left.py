@@ -1,0 +1,172 @@
+"""A cluster is deleted while its services have load balancers: what Harvester has of it then, and what is said."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from windrow.assembly.clock import run_story
+from windrow.assembly.stage import Stage
+from windrow.assembly.story import Rackroom, rackroom
+from windrow.emulator.inventory import Item, inventory
+from windrow.emulator.load_balancers.names import MACHINE_CLUSTER
+from windrow.harvester.kinds import IP_POOL, LOAD_BALANCER, VM
+from windrow.kube.objects import Raw, annotations_of, dig, name_of, new_object, uid_of
+from windrow.kube.refs import EVENT, SERVICE, Ref
+
+from .rackside import a_vm
+from .telling import ALL, a_cluster, a_pool, gone, post, stock, until
+
+POOL = "orchard-services"
+SECOND = 1.0
+
+
+@dataclass
+class Orchard:
+    """A cluster that runs, with a service of type LoadBalancer that has its address."""
+
+    room: Rackroom
+    ref: Ref
+    stage: Stage
+    before: frozenset[Item]
+    seen: list[str] = field(default_factory=list)
+
+    async def balancers(self) -> list[Raw]:
+        return await self.room.at_harvester.list(LOAD_BALANCER)
+
+    async def allocated(self) -> dict[str, str]:
+        pool = await self.room.at_harvester.get(IP_POOL.ref(POOL))
+        return dict(dig(pool, "status", "allocated", default={}))
+
+    async def delete(self) -> None:
+        await self.room.manager.delete(self.ref)
+
+    async def left(self) -> frozenset[Item]:
+        return await inventory(self.room.harvester.api) - self.before
+
+    async def events(self, reason: str) -> list[Raw]:
+        return [raw for raw in await self.room.manager.list(EVENT) if raw["reason"] == reason]
+
+    async def balancer(self) -> Raw:
+        (found,) = await self.balancers()
+        return found
+
+
+@asynccontextmanager
+async def an_orchard(**harvester: Any) -> AsyncIterator[Orchard]:
+    async with rackroom(seed=11, **harvester) as room:
+        documents = a_cluster(a_pool("servers", 1, ALL))
+        await stock(room, documents)
+        await room.at_harvester.create(IP_POOL, a_block())
+        before = await inventory(room.harvester.api)
+        ref = await post(room, documents)
+        stage = room.stage(ref.name, ref.namespace)
+        await stage.settled()
+        guest = await stage.guest()
+        spec = {"type": "LoadBalancer", "ports": [{"port": 80}], "selector": {"app": "web"}}
+        await guest.create(SERVICE, new_object(SERVICE, "web", "default", spec=spec))
+        it = Orchard(room, ref, stage, before)
+        for _ in range(60):
+            if await it.allocated() and await it.balancers():
+                break
+            await room.pass_time(seconds=SECOND)
+        assert len(await it.allocated()) == len(await it.balancers()) == 1
+        yield it
+
+
+def a_block() -> Raw:
+    ranges = [{"subnet": "192.168.50.0/24", "rangeStart": "192.168.50.240", "rangeEnd": "192.168.50.243"}]
+    scope = [{"project": "*", "namespace": "*", "guestCluster": "*"}]
+    return new_object(IP_POOL, POOL, spec={"ranges": ranges, "selector": {"scope": scope}})
+
+
+def test_a_deleted_cluster_gives_its_services_addresses_back() -> None:
+    async def story() -> None:
+        async with an_orchard() as it:
+            await it.delete()
+            await gone(it.room, it.ref)
+            assert await it.balancers() == []
+            assert await it.allocated() == {}
+            assert await it.left() == frozenset()
+            (told,) = await it.events("DeleteBalancers")
+            assert "orchard-default-web-" in told["message"]
+
+    run_story(story())
+
+
+def test_the_cluster_knows_the_guest_by_which_its_load_balancers_are_marked() -> None:
+    async def story() -> None:
+        async with an_orchard() as it:
+            mark = annotations_of(await it.balancer())["windrow.io/guest-uid"]
+            assert (await it.stage.cluster())["status"]["guestUID"] == mark
+
+    run_story(story())
+
+
+def test_a_load_balancer_whose_finalizer_hangs_holds_the_cluster_and_is_named() -> None:
+    async def story() -> None:
+        async with an_orchard() as it:
+            raw = await it.balancer()
+            ref = LOAD_BALANCER.ref(name_of(raw), "default")
+            held = [*raw["metadata"]["finalizers"], "example.com/hold"]
+            await it.room.at_harvester.patch(ref, {"metadata": {"finalizers": held}})
+            await it.delete()
+            shown = await until(it.stage, name_of(raw))
+            assert "example.com/hold" in shown["status"]["waiting"]["for"]
+            await it.room.pass_time(minutes=5)
+            assert ("ServiceAccount", "default", "orchard") in await it.left()
+            await it.room.at_harvester.patch(ref, {"metadata": {"finalizers": []}})
+            await gone(it.room, it.ref)
+            assert await it.left() == frozenset()
+
+    run_story(story())
+
+
+def test_load_balancers_stay_where_another_cluster_of_that_name_has_machines() -> None:
+    async def story() -> None:
+        async with an_orchard() as it:
+            vm = a_vm("orchard-pool1-xyz", network="default/vlan-50", labels={MACHINE_CLUSTER: "orchard"})
+            await it.room.at_harvester.create(VM, vm)
+            theirs = uid_of(await it.balancer())
+            await it.delete()
+            await gone(it.room, it.ref)
+            assert [uid_of(raw) for raw in await it.balancers()] == [theirs]
+            assert len(await it.allocated()) == 1
+            (told,) = await it.events("KeepBalancers")
+            assert told["type"] == "Warning"
+            assert "default/orchard-pool1-xyz belongs to another cluster" in told["message"]
+
+    run_story(story())
+
+
+def test_load_balancers_that_are_not_the_cluster_s_stay() -> None:
+    """Of another name, of another namespace, for machines instead of services, of another guest."""
+
+    async def story() -> None:
+        async with an_orchard() as it:
+            client = it.room.at_harvester
+            label = "cloudprovider.harvesterhci.io/cluster"
+            listener = {"name": "a", "port": 80, "protocol": "TCP", "backendPort": 80}
+            others = [
+                a_balancer("orchard2-default-web-0a1b2c3d", {label: "orchard2"}),
+                a_balancer("orchard-vms", {label: "orchard"}, workloadType="vm", listeners=[listener]),
+                a_balancer("elsewhere", {label: "orchard"}, namespace="harvester-public"),
+                a_balancer("theirs", {label: "orchard"}, annotations={"windrow.io/guest-uid": "another"}),
+            ]
+            for raw in others:
+                await client.create(LOAD_BALANCER, raw)
+            await it.delete()
+            await gone(it.room, it.ref)
+            assert {name_of(raw) for raw in await it.balancers()} == {name_of(raw) for raw in others}
+            (told,) = await it.events("KeepBalancers")
+            assert "another guest cluster called orchard had it made" in told["message"]
+
+    run_story(story())
+
+
+def a_balancer(name: str, labels: dict[str, str], namespace: str = "default", **rest: Any) -> Raw:
+    annotations = rest.pop("annotations", {})
+    spec = {"workloadType": "cluster", "ipam": "dhcp", **rest}
+    return new_object(LOAD_BALANCER, name, namespace, labels=labels, annotations=annotations, spec=spec)

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.clusters.worlds import (
+    NOON,
+    WORKER,
+    a_cluster,
+    a_machine,
+    a_pool,
+    leaving,
+    minutes,
+    of_kind,
+    planned,
+)
+
+from windrow.clusters.actions import (
+    DeleteBalancers,
+    ForgetSecrets,
+    KeepBalancers,
+    LetGo,
+    RevokeAccess,
+)
+from windrow.clusters.leftovers import Balancer, Leftovers, find_home, is_namesake, read_balancer
+from windrow.clusters.standing import Account, Standing
+
+ACCOUNT = Account("default", "prod", "ns:cc")
+BORN = Standing(first_uid="uid-s1", initialized=True, account=ACCOUNT, guest_uid="guest-1")
+WEB = Balancer("default", "prod-default-web-0a1b2c3d", "uid-web", "10.0.0.90", mark="guest-1")
+MAIL = Balancer("default", "prod-default-mail-0a1b2c3d", "uid-mail", "10.0.0.91")
+HELD = replace(WEB, deleting=NOON, finalizers=("wrangler.cattle.io/harvester-lb-controller",))
+END = [RevokeAccess, ForgetSecrets, LetGo]
+
+
+def ended(*balancers, name="prod", standing=BORN, machines=(), **left):
+    cluster = replace(a_cluster(a_pool(), standing=standing, deleting=NOON), name=name)
+    return planned(cluster, machines, leftovers=Leftovers(tuple(balancers), **left))
+
+
+def kinds_of(plan):
+    return [type(action) for action in plan.actions]
+
+
+def a_raw(labels=None, **spec):
+    labels = {"cloudprovider.harvesterhci.io/cluster": "prod"} if labels is None else labels
+    return {
+        "metadata": {
+            "name": "prod-default-web-0a1b2c3d",
+            "namespace": "default",
+            "uid": "u",
+            "labels": labels,
+        },
+        "spec": {"workloadType": "cluster", **spec},
+    }
+
+
+def a_vm(name, labels=None, annotations=None):
+    metadata = {
+        "name": name,
+        "namespace": "default",
+        "labels": labels or {},
+        "annotations": annotations or {},
+    }
+    return {"metadata": metadata}
+
+
+# -- the plan ----------------------------------------------------------------------------------------------------
+
+
+def test_load_balancers_go_by_their_uid_before_the_account_does():
+    plan = ended(WEB, MAIL)
+
+    (action,) = plan.actions
+    assert isinstance(action, DeleteBalancers)
+    assert action.balancers == ((WEB.ref, "uid-web"), (MAIL.ref, "uid-mail"))
+    assert "default/prod-default-web-0a1b2c3d (10.0.0.90)" in action.because
+    assert plan.waits[0].then == "the account on Harvester and the Secrets go"
+
+
+def test_no_load_balancer_is_touched_while_a_machine_is_left():
+    plan = ended(WEB, machines=[leaving(a_machine("w1", a_pool(roles=WORKER)))])
+
+    assert not of_kind(plan, DeleteBalancers, RevokeAccess)
+
+
+def test_the_account_stays_until_the_last_load_balancer_is_gone():
+    plan = ended(HELD)
+
+    assert plan.actions == ()
+    assert plan.waits[0].what == (
+        "load balancer default/prod-default-web-0a1b2c3d (10.0.0.90) to be gone from Harvester; "
+        "it waits for wrangler.cattle.io/harvester-lb-controller"
+    )
+
+
+def test_one_that_hangs_is_named_among_many():
+    plan = ended(MAIL, HELD)
+
+    assert plan.waits[0].what.startswith(f"2 load balancers to be gone from Harvester, {HELD} among them; ")
+
+
+def test_what_hangs_for_long_is_asked_for_less_often():
+    soon, later = ended(HELD).waits[0].until, ended(replace(HELD, deleting=NOON - minutes(5))).waits[0].until
+
+    assert soon is not None
+    assert later is not None
+    assert later - NOON > soon - NOON > minutes(0)
+
+
+def test_nothing_left_ends_the_cluster():
+    assert kinds_of(ended()) == END
+
+
+def test_a_harvester_that_cannot_be_asked_holds_up_the_end_and_says_why():
+    plan = ended(unknown="connection refused")
+
+    assert plan.actions == ()
+    assert "connection refused" in plan.waits[0].what
+    assert plan.waits[0].until is not None
+
+
+def test_load_balancers_stay_where_machines_of_a_namesake_live():
+    plan = ended(WEB, namesakes=("default/prod-pool1-x",))
+
+    assert kinds_of(plan) == [RevokeAccess, KeepBalancers, ForgetSecrets, LetGo]
+    assert "default/prod-pool1-x belongs to another cluster called prod" in str(plan.actions[1])
+    assert WEB.name in plan.actions[1].because
+
+
+def test_the_mark_of_another_guest_keeps_only_its_own():
+    theirs = replace(WEB, mark="guest-2")
+
+    first, then = ended(theirs, MAIL), ended(theirs)
+
+    assert [action.balancers for action in first.actions] == [((MAIL.ref, "uid-mail"),)]
+    assert kinds_of(then) == [RevokeAccess, KeepBalancers, ForgetSecrets, LetGo]
+
+
+def test_a_mark_says_nothing_where_our_guest_was_never_asked_for_its_own():
+    plan = ended(WEB, standing=replace(BORN, guest_uid=""))
+
+    assert kinds_of(plan) == [DeleteBalancers]
+
+
+@pytest.mark.parametrize("name", ["kubernetes", ""])
+def test_a_name_that_nameless_clusters_have_proves_nothing(name):
+    assert not of_kind(ended(WEB, name=name), DeleteBalancers)
+    assert of_kind(ended(WEB, name=name), KeepBalancers)
+
+
+def test_one_that_is_kept_and_being_deleted_by_others_is_not_waited_for():
+    assert LetGo in kinds_of(ended(HELD, namesakes=("default/prod-pool1-x",)))
+
+
+# -- where to look, and what counts ------------------------------------------------------------------------------
+
+
+def test_the_account_says_where_load_balancers_are():
+    assert find_home(a_cluster(a_pool(), standing=BORN)) == ACCOUNT
+
+
+@pytest.mark.parametrize("standing", [Standing(), Standing(account=ACCOUNT)])
+def test_a_cluster_that_never_had_a_machine_is_not_asked_about(standing):
+    assert find_home(a_cluster(a_pool(), standing=standing)) is None
+
+
+def test_a_given_credential_means_the_namespace_of_the_machines():
+    cluster = a_cluster(a_pool(), cloud_config_secret="fleet-default:given")
+
+    assert find_home(cluster) == Account("default", "prod", "ns:cc")
+
+
+def test_without_cloud_provider_there_is_nothing_to_look_for():
+    assert find_home(a_cluster(a_pool())) is None
+
+
+def test_a_guest_service_s_load_balancer_is_read():
+    found = read_balancer(a_raw(), "prod", "default")
+
+    assert found is not None
+    assert (found.name, found.uid) == ("prod-default-web-0a1b2c3d", "u")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        a_raw(workloadType="vm"),
+        a_raw(workloadType=""),
+        a_raw(labels={}),
+        a_raw(labels={"cloudprovider.harvesterhci.io/cluster": "prod2"}),
+        a_raw(labels={"cloudprovider.harvesterhci.io/cluster": ""}),
+    ],
+)
+def test_any_other_load_balancer_does_not_exist_for_us(raw):
+    assert read_balancer(raw, "prod", "default") is None
+
+
+def test_another_namespace_s_load_balancer_does_not_exist_for_us():
+    assert read_balancer(a_raw(), "prod", "tenant-b") is None
+
+
+@pytest.mark.parametrize(
+    ("vm", "is_one"),
+    [
+        (a_vm("x", {"guestcluster.harvesterhci.io/name": "prod"}), True),
+        (a_vm("prod-pool1-abc"), True),
+        (a_vm("production-1"), False),
+        (a_vm("prod-1", {"guestcluster.harvesterhci.io/name": "prod-1"}), False),
+        (
+            a_vm(
+                "x", {"guestcluster.harvesterhci.io/name": "prod"}, {"windrow.io/cluster-uid": "cluster-uid"}
+            ),
+            False,
+        ),
+        (a_vm("x", {"guestcluster.harvesterhci.io/name": "prod"}, {"windrow.io/cluster-uid": "other"}), True),
+    ],
+)
+def test_a_namesake_s_machine_is_known_by_label_or_by_name(vm, is_one):
+    assert is_namesake(vm, a_cluster()) is is_one
