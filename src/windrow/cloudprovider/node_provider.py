@@ -17,6 +17,7 @@ from windrow.client.recording import Recorder
 from windrow.client.transport import Transport
 from windrow.client.watching import WatchedCache
 from windrow.cloudprovider import names
+from windrow.cloudprovider.deeds import tell_change
 from windrow.cloudprovider.flags import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Options
 from windrow.cloudprovider.homes import Homes
 from windrow.cloudprovider.hostnames import Hostnames
@@ -230,7 +231,8 @@ class NodeProvider:
 
     def _tell(self, node: GuestNode, plan: Plan) -> None:
         for change in plan.changes:
-            self._say(f"node {node.name!r}: {type(change).__name__} because {change.because}")
+            if told := tell_change(change):
+                self._say(f"node {node.name!r}: {told}")
             if isinstance(change, RemoveTaint) and change.key == names.UNINITIALISED and node.created:
                 self._measures.node_initialised((self._clock.now() - node.created).total_seconds())
 

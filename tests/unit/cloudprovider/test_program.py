@@ -50,6 +50,21 @@ def test_a_node_is_initialised_once_its_address_is_confirmed():
     assert events == [("w1", "Synced")]
 
 
+def test_the_log_tells_in_plain_words_what_was_done_to_a_node_and_why():
+    async def story(world):
+        await settled(world, "w1")
+        return world.said("node 'w1': ")
+
+    said = tell(story)
+
+    assert (
+        "node 'w1': taint node.cloudprovider.kubernetes.io/uninitialized removed because it runs in VM w1"
+        in said
+    )
+    assert "node 'w1': addresses set to 192.168.1.0, w1 because VM w1 reports them" in said
+    assert not [line for line in said if "Announce" in line or "SetLabels" in line]
+
+
 def test_a_guest_with_a_name_of_its_own_is_found_by_asking_it():
     async def story(world):
         uid = await world.make_vm("vm-7", "192.168.1.5")

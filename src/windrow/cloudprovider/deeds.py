@@ -1,0 +1,53 @@
+"""Changes of a node in the words of the log. Pure."""
+
+from __future__ import annotations
+
+from windrow.cloudprovider.nodes import (
+    AddTaint,
+    Announce,
+    Change,
+    DeleteNode,
+    Record,
+    RemoveTaint,
+    SetAddresses,
+    SetLabels,
+    SetProviderId,
+)
+from windrow.cloudprovider.topology import Labels
+
+
+def tell_change(change: Change) -> str:
+    """What was done to the node, and why; "" for what people read as an event."""
+    deed = _deed(change)
+    return f"{deed} because {change.because}" if deed else ""
+
+
+def _deed(change: Change) -> str:
+    match change:
+        case SetProviderId(provider_id=provider_id):
+            return f"providerID {provider_id} set"
+        case SetLabels(labels=labels):
+            return _labels(labels)
+        case Record(topology=topology):
+            return f"topology {topology} recorded" if topology else "record of its topology removed"
+        case RemoveTaint(key=key):
+            return f"taint {key} removed"
+        case AddTaint(taint=taint):
+            return f"taint {taint.key} added"
+        case SetAddresses(addresses=addresses):
+            return f"addresses set to {', '.join(one.address for one in addresses) or 'none'}"
+        case DeleteNode():
+            return "deleted"
+        case Announce():
+            return ""
+
+
+def _labels(labels: Labels) -> str:
+    written = [f"{key}={value}" for key, value in labels if value is not None]
+    removed = [key for key, value in labels if value is None]
+    parts = []
+    if written:
+        parts.append(f"labels {', '.join(written)} set")
+    if removed:
+        parts.append(f"labels {', '.join(removed)} removed")
+    return " and ".join(parts)
