@@ -95,6 +95,18 @@ class EveryWrite:
         return not same
 
 
+class EveryWriteFrom(EveryWrite):
+    """The same, but not before the first write of `what`."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self._what, self._begun = what, False
+
+    def strikes(self, moment: Moment) -> bool:
+        self._begun |= self._what in moment.what
+        return self._begun and super().strikes(moment)
+
+
 class SomeWrites:
     """One of `each` in the long run, before or after, as chance has it."""
 

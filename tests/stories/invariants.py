@@ -122,6 +122,13 @@ async def _strays_on_harvester(
             ("RoleBinding", namespace, binding),
             ("ClusterRoleBinding", "", binding),
         }
+    balancers = await room.at_harvester.list(kinds.LOAD_BALANCER)
+    # Those of the guest's services, which only the guest knows.
+    named |= {
+        ("LoadBalancer", namespace_of(raw), name_of(raw))
+        for raw in balancers
+        if labels_of(raw).get("cloudprovider.harvesterhci.io/cluster") == stage.name
+    }
     found = await inventory(room.harvester.api) - before
     return [f"no record names {item}" for item in sorted(found - named)] + [
         f"{item} is named by a record and not there" for item in sorted(named - found)

@@ -16,9 +16,9 @@ from windrow.assembly.story import Rackroom, rackroom
 from windrow.assembly.waiting import NotSeen, World, wait_for
 from windrow.clusters.kinds import CLUSTER
 from windrow.emulator.inventory import Item, inventory
-from windrow.harvester.kinds import VM
-from windrow.kube.objects import Raw, dig, name_of, namespace_of
-from windrow.kube.refs import SECRET
+from windrow.harvester.kinds import LOAD_BALANCER, VM
+from windrow.kube.objects import Raw, dig, name_of, namespace_of, new_object
+from windrow.kube.refs import SECRET, SERVICE
 
 from .crashes import Fate, Lives, Write, told
 from .invariants import Founded, count_events, find_faults, find_remains
@@ -109,6 +109,26 @@ def lose(role: str) -> Phase:
     return lose_one
 
 
+async def serve(stage: Stage) -> None:
+    """Somebody asks the guest for a service of type LoadBalancer, with an address from DHCP, and gets it."""
+    spec = {"type": "LoadBalancer", "ports": [{"port": 80}], "selector": {"app": "web"}}
+    annotations = {"cloudprovider.harvesterhci.io/ipam": "dhcp"}
+    raw = new_object(SERVICE, "web", "default", annotations=annotations, spec=spec)
+    await (await stage.guest()).create(SERVICE, raw)
+
+    def judge(world: World) -> bool | None:
+        return any(dig(raw, "status", "address", default="") for raw in world.values()) or None
+
+    await wait_for(
+        stage.harvester.transport,
+        LOAD_BALANCER,
+        judge,
+        what="the service's load balancer to have its address",
+        clock=stage.clock,
+        within=stage.patience,
+    )
+
+
 async def delete(stage: Stage) -> None:
     await stage.manager.delete(CLUSTER.ref(stage.name, stage.namespace))
 
@@ -131,6 +151,7 @@ PHASES: dict[str, Phase] = {
     "shrink": scale(WORKERS, 1),
     "lose a worker": lose("worker"),
     "lose a server": lose("etcd"),
+    "serve": serve,
     "delete": delete,
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 from windrow.assembly.clock import run_story
 from windrow.assembly.stage import Stage
 from windrow.assembly.story import Rackroom, rackroom
+from windrow.emulator.faults import Fault, Refuse
 from windrow.emulator.inventory import Item, inventory
 from windrow.emulator.load_balancers.names import MACHINE_CLUSTER
 from windrow.harvester.kinds import IP_POOL, LOAD_BALANCER, VM
@@ -118,6 +119,23 @@ def test_a_load_balancer_whose_finalizer_hangs_holds_the_cluster_and_is_named() 
             await it.room.pass_time(minutes=5)
             assert ("ServiceAccount", "default", "orchard") in await it.left()
             await it.room.at_harvester.patch(ref, {"metadata": {"finalizers": []}})
+            await gone(it.room, it.ref)
+            assert await it.left() == frozenset()
+
+    run_story(story())
+
+
+def test_a_harvester_that_refuses_to_show_load_balancers_holds_the_cluster_until_it_does() -> None:
+    async def story() -> None:
+        async with an_orchard() as it:
+            refusal = Refuse(403, "Forbidden", "no load balancers for you")
+            fault = it.room.harvester.faults.add(Fault(refusal, plurals=frozenset({"loadbalancers"})))
+            await it.delete()
+            shown = await until(it.stage, "no load balancers for you")
+            assert "let cattle-global-data:cc-rack list" in shown["status"]["waiting"]["for"]
+            await it.room.pass_time(minutes=5)
+            assert len(await it.balancers()) == 1
+            it.room.harvester.faults.end(fault)
             await gone(it.room, it.ref)
             assert await it.left() == frozenset()
 

@@ -24,7 +24,7 @@ import pytest
 from windrow.values.chance import Chance
 
 from .branches import Branch, tell_branches
-from .crashes import AtInstants, EveryWrite, Fate, SomeWrites
+from .crashes import AtInstants, EveryWrite, EveryWriteFrom, Fate, SomeWrites
 from .phases import Life, Tale, tell
 
 SEED = 20260101
@@ -93,6 +93,17 @@ def test_a_cluster_deleted_at_the_manager_s_death_leaves_nothing_behind(branches
     calm, deaths = branches(tale, EveryWrite(but=" events"))
     judge(tale, calm, deaths)
     assert deaths
+
+
+@pytest.mark.timeout(600)
+def test_a_manager_killed_while_load_balancers_go_leaves_none_behind(branches: Tell) -> None:
+    tale = Tale(("birth", "serve", "delete"))
+    calm, deaths = branches(tale, EveryWriteFrom("harvester DELETE loadbalancers"))
+    judge(tale, calm, deaths)
+    assert {branch.moment.when for branch in deaths if "loadbalancers" in branch.moment.what} == {
+        "before",
+        "after",
+    }
 
 
 @pytest.mark.timeout(600)

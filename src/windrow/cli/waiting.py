@@ -13,9 +13,11 @@ from windrow.cli.picture import ClusterView, read_picture
 from windrow.cli.reach import Reached
 from windrow.cli.screens.lines import wrap
 from windrow.cli.watching import Look, look_until
+from windrow.clusters.actions import KeepBalancers
 from windrow.clusters.kinds import MACHINE
-from windrow.kube.errors import NotFound
-from windrow.kube.refs import Ref
+from windrow.kube.errors import KubeError, NotFound
+from windrow.kube.objects import dig
+from windrow.kube.refs import EVENT, Ref
 
 
 class _Teller:
@@ -104,8 +106,21 @@ async def wait_for_gone(manager: Reached, ref: Ref, uid: str, timeout: timedelta
         return False
 
     await _stay(look, manager, ref.namespace, timeout, f"{ref} to be gone")
-    edge.say(f"{ref} is gone, with everything made for it")
+    kept = await _find_kept(manager, ref, uid)
+    for part in (part for one in kept for part in wrap(one, edge.width, rest="  ")):
+        edge.note(part)
+    edge.say(f"{ref} is gone, with everything made for it{', except for those' if kept else ''}")
     return exits.OK
+
+
+async def _find_kept(manager: Reached, ref: Ref, uid: str) -> list[str]:
+    """What the manager said that it left on Harvester, since it may be somebody else's."""
+    try:
+        events = await manager.client.list(EVENT, ref.namespace)
+    except KubeError:
+        return []  # whoever may delete a cluster may be forbidden to read events
+    told = [raw for raw in events if raw.get("reason") == KeepBalancers.__name__]
+    return sorted({str(raw["message"]) for raw in told if dig(raw, "involvedObject", "uid") == uid})
 
 
 def _refused(cluster: ClusterView) -> Complaint:

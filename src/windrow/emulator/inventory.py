@@ -5,7 +5,7 @@ from __future__ import annotations
 from windrow.apiserver.server import ApiServer
 from windrow.emulator import kinds
 from windrow.emulator.system import NAMESPACES
-from windrow.kube.objects import Raw, name_of, namespace_of
+from windrow.kube.objects import Raw, dig, name_of, namespace_of
 from windrow.kube.refs import (
     CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
@@ -17,7 +17,8 @@ from windrow.kube.refs import (
     Kind,
 )
 
-Item = tuple[str, str, str]  # kind, namespace ("" for cluster-wide), name
+# Kind, namespace ("" for cluster-wide), name; for an address that a pool has given: "Address", the pool, the address.
+Item = tuple[str, str, str]
 
 COUNTED: tuple[Kind, ...] = (
     kinds.VM,
@@ -43,11 +44,16 @@ _SYSTEM = frozenset({*NAMESPACES, "kube-system", "kube-public", "kube-node-lease
 
 
 async def inventory(api: ApiServer) -> frozenset[Item]:
-    """Every object that a user, or a program on a user's behalf, made. Events are not counted."""
+    """Every object that a user, or a program on a user's behalf, made, and every address of a pool that is given.
+
+    Events are not counted.
+    """
     line = api.local()
     found: set[Item] = set()
     for kind in COUNTED:
         found |= {_item(kind, raw) for raw in await line.list(kind) if _is_users(kind, raw)}
+    for pool in await line.list(kinds.IP_POOL):
+        found |= {("Address", name_of(pool), address) for address in dig(pool, "status", "allocated") or ()}
     return frozenset(found)
 
 

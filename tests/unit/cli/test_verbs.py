@@ -18,7 +18,8 @@ from windrow.apiserver.local import Local
 from windrow.cli import exits, main
 from windrow.cli.edge import Edge
 from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
-from windrow.kube.refs import SECRET
+from windrow.kube.objects import new_object, uid_of
+from windrow.kube.refs import EVENT, SECRET
 
 Windrow = Callable[..., Any]
 Manager = Any
@@ -362,6 +363,20 @@ def test_delete_returns_when_the_cluster_is_gone(windrow: Windrow, orchard: Mana
     assert answer.code == exits.OK
     assert "is gone" in answer.out
     assert windrow("status", "orchard").code == exits.NOT_FOUND
+
+
+def test_delete_says_what_was_left_because_it_may_be_another_s(windrow: Windrow, orchard: Manager):
+    cluster = orchard.do(lambda api: api.get(ORCHARD))
+    about = {"kind": "Cluster", "namespace": "fleet-default", "name": "orchard", "uid": uid_of(cluster)}
+    told = "load balancer default/orchard-web stays on Harvester: it may be another's"
+    raw = new_object(EVENT, "orchard.1", "fleet-default", involvedObject=about, message=told)
+    orchard.do(lambda api: api.create(EVENT, raw | {"reason": "KeepBalancers", "type": "Warning"}))
+
+    answer = windrow("delete", "orchard")
+
+    assert answer.code == exits.OK
+    assert "default/orchard-web stays on Harvester" in " ".join(answer.err.split())
+    assert "except for those" in answer.out
 
 
 class Typist(io.StringIO):
