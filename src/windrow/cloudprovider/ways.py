@@ -138,6 +138,7 @@ class Way:
 
     def _use(self, fresh: Access, transport: Transport) -> None:
         before, self.access = self.access, fresh
+        was = before.namespace or DEFAULT_NAMESPACE
         self.transport.replace(transport)
         self._measures.credential_renewed(self.whose, "success")
         self._learn_end()
@@ -146,8 +147,8 @@ class Way:
         refused, self._refused_since = self._refused_since, None
         if fresh.server != before.server:
             self.moved(f"{called} is at {fresh.server} now, not at {before.server}")
-        elif self.whose == "host" and self.namespace != (before.namespace or DEFAULT_NAMESPACE):
-            self.moved(f"the VMs are in namespace {self.namespace!r} now, not in {before.namespace!r}")
+        elif self.whose == "host" and self.namespace != was:
+            self.moved(f"the VMs are in namespace {self.namespace!r} now, not in {was!r}")
         elif refused is not None:
             # Whoever was refused waits longer and longer; nobody should wait on.
             self.moved(f"{called} has a new credential after one that was refused")

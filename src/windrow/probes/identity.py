@@ -93,6 +93,11 @@ class FromFiles:
             pair = KeyPair(self._read_file(certificate), self._read_file(key))
         except OSError as error:
             raise BadCertificate(f"unable to load server certificate: {error}; correct the path") from error
+        except UnicodeError as error:
+            raise BadCertificate(
+                f"unable to load server certificate from {certificate} and {key}: one of them is no text; "
+                "give both as PEM, not as DER"
+            ) from error
         if pair == self._pair:
             return pair
         try:

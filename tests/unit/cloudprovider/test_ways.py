@@ -121,7 +121,7 @@ def test_files_that_the_kubeconfig_names_are_followed_too(tmp_path):
     ("change", "words"),
     [
         ({"server": "https://other:6443"}, "Harvester is at https://other:6443 now, not at https://h:6443"),
-        ({"namespace": "elsewhere"}, "the VMs are in namespace 'elsewhere' now"),
+        ({"namespace": "elsewhere"}, "the VMs are in namespace 'elsewhere' now, not in 'default'"),
     ],
 )
 def test_another_server_or_namespace_is_another_world(tmp_path, change, words):

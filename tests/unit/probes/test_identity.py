@@ -40,7 +40,8 @@ class Files(dict):
     def read(self, path):
         if path not in self:
             raise FileNotFoundError(path)
-        return self[path]
+        said = self[path]
+        return said.decode() if isinstance(said, bytes) else said
 
 
 def test_renewed_files_are_shown_and_broken_ones_are_told_once():
@@ -53,11 +54,13 @@ def test_renewed_files_are_shown_and_broken_ones_are_told_once():
     files["key"] = key
     second = identity.current()
     del files["crt"]
+    missing = identity.current()
+    files["crt"] = b"0\x82\x01\xff"
 
     assert halfway == (first, first)
     assert second.chain != first.chain
-    assert identity.current() == second
-    assert len(said) == 2
+    assert missing == identity.current() == second
+    assert len(said) == 3
     assert "private key key is not that of crt" in said[0]
     assert "unable to load server certificate: crt" in said[1]
 
@@ -66,6 +69,7 @@ def test_renewed_files_are_shown_and_broken_ones_are_told_once():
     ("files", "words"),
     [
         ({}, "unable to load server certificate: crt; correct the path"),
+        ({"crt": b"0\x82\x01\xff", "key": "y"}, "from crt and key: one of them is no text; give both as PEM"),
         ({"crt": "x", "key": "y"}, "from crt and key: wanted certificates in PEM form"),
         ({"crt": a_pair("a")[0], "key": a_pair("b")[1]}, "give a certificate and its own key"),
     ],
