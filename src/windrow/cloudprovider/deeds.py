@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from windrow.cloudprovider.nodes import (
     AddTaint,
     Announce,
@@ -13,7 +15,6 @@ from windrow.cloudprovider.nodes import (
     SetLabels,
     SetProviderId,
 )
-from windrow.cloudprovider.topology import Labels
 
 
 def tell_change(change: Change) -> str:
@@ -27,7 +28,7 @@ def _deed(change: Change) -> str:
         case SetProviderId(provider_id=provider_id):
             return f"providerID {provider_id} set"
         case SetLabels(labels=labels):
-            return _labels(labels)
+            return tell_entries("labels", labels)
         case Record(topology=topology):
             return f"topology {topology} recorded" if topology else "record of its topology removed"
         case RemoveTaint(key=key):
@@ -42,12 +43,10 @@ def _deed(change: Change) -> str:
             return ""
 
 
-def _labels(labels: Labels) -> str:
-    written = [f"{key}={value}" for key, value in labels if value is not None]
-    removed = [key for key, value in labels if value is None]
-    parts = []
-    if written:
-        parts.append(f"labels {', '.join(written)} set")
-    if removed:
-        parts.append(f"labels {', '.join(removed)} removed")
+def tell_entries(what: str, entries: Iterable[tuple[str, str | None]]) -> str:
+    """Which labels or annotations were written; None took one away. "" for none."""
+    known = tuple(entries)
+    written = ", ".join(f"{key}={value}" for key, value in known if value is not None)
+    removed = ", ".join(key for key, value in known if value is None)
+    parts = [f"{what} {keys} {verb}" for keys, verb in ((written, "set"), (removed, "removed")) if keys]
     return " and ".join(parts)

@@ -52,7 +52,7 @@ def _plan_reservation(seen: Seen, policy: Policy) -> Plan:
     actions: list[Action] = []
     if not service.is_protected:
         actions.append(Mark("it is about to have a load balancer on Harvester", protects=True))
-    actions.append(Reserve(policy.name_for(service), because=f"service {service.title} has none"))
+    actions.append(Reserve(policy.name_for(service), because="it has none"))
     actions.append(ENSURING)
     if policy.cluster == names.UNNAMED:
         actions.append(UNNAMED)

@@ -27,6 +27,7 @@ from windrow.cloudprovider.measures import Measures
 from windrow.cloudprovider.services.actions import ENSURED, ENSURING, HARVESTER, Plan, Tell
 from windrow.cloudprovider.services.balancer_readings import Balancer, balancer_reader
 from windrow.cloudprovider.services.carrying import FAILED, Carrier, HostFailed, Stale
+from windrow.cloudprovider.services.deeds import tell_action
 from windrow.cloudprovider.services.knowledge import Knowledge
 from windrow.cloudprovider.services.planning import must_go, plan_service
 from windrow.cloudprovider.services.seeing import Pause, Policy, Seen
@@ -221,8 +222,8 @@ class ServiceProvider:
 
     def _report(self, seen: Seen, plan: Plan) -> None:
         for action in plan.actions:
-            if not isinstance(action, Tell):
-                self._say(f"service {seen.service.title}: {type(action).__name__} because {action.because}")
+            if told := tell_action(action):
+                self._say(f"service {seen.service.title}: {told}")
 
     def _conclude(self, ref: Ref, seen: Seen, plan: Plan) -> Outcome:
         pause = self._pause(ref, seen, plan)

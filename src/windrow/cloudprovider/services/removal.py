@@ -54,11 +54,7 @@ def plan_removal(seen: Seen, policy: Policy) -> Plan:
                 ClearStatus("it is being deleted, and kube-vip announces it as long as it is there")
             )
         because = "it is being deleted" if not stays else "it is no load balancer of ours any more"
-        actions += [
-            Release(one, because=f"service {service.title}: {because}")
-            for one in doomed
-            if not one.is_deleting
-        ]
+        actions += [Release(one, because) for one in doomed if not one.is_deleting]
         if own is not None and not own.is_deleting:
             actions.append(DELETING)  # after the order, so that one that fails is not told at each try
         return waiting(seen, "removal", words.stuck(doomed[0]), tuple(actions))

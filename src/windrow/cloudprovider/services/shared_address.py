@@ -108,7 +108,7 @@ def _release_own(seen: Seen, primary: Service, policy: Policy) -> list[Action]:
         doomed.append(seen.balancer)
     in_use = set(service.ingress) - set(primary.ingress)
     return [
-        Release(one, because=f"service {service.title} shares the address of {primary.title}")
+        Release(one, because=f"it shares the address of {primary.title}")
         for one in doomed
         if not one.is_deleting and not in_use & {*one.given, one.address}
     ]

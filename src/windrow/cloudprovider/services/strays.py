@@ -20,7 +20,7 @@ def release_strays(seen: Seen) -> tuple[Release, ...]:
     if seen.host is not None:
         return ()
     return tuple(
-        Release(one, because=f"its service {seen.service.title} was made anew, with another UID")
+        Release(one, because="it is of an earlier service of this name, with another UID")
         for one in free_strays(seen)
         if not one.is_deleting
     )
