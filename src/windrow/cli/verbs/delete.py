@@ -1,4 +1,5 @@
-"""Delete a cluster: its machines, their disks, and everything else that was made for it. Nothing else.
+"""Delete a cluster: its machines, their disks, the load balancers of its services, and everything else that was made
+for it. Nothing else.
 
 At a terminal it asks first. It stays until all is gone and says what it waits for; --no-wait returns at once.
 
