@@ -140,11 +140,3 @@ def test_no_plan_does_harm(world):
         assert not done & {Reserve, Amend}, "what ends gets nothing new"
     if seen.users and not service.wants_balancer:
         assert not done - {Tell, Mark}, "others have this address"
-
-
-@settings(max_examples=500, deadline=None)
-@given(worlds())
-def test_the_same_seen_gives_the_same_plan(world):
-    policy, seen = world
-
-    assert plan_service(seen, policy) == plan_service(replace(seen), policy)
