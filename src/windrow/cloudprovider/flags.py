@@ -14,18 +14,12 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, Literal, TypeVar
 
 from windrow.cloudprovider.flag_table import FLAGS, SHORT, Type, shown
-from windrow.cloudprovider.names import LEASE_NAME, LEASE_NAMESPACE, UNNAMED
+from windrow.cloudprovider.names import CONTROLLERS, LEASE_NAME, LEASE_NAMESPACE, UNNAMED
 from windrow.cloudprovider.spans import explain_span
 from windrow.values.duration import NotDuration, parse_duration
 
 N = TypeVar("N", int, float)
 Network = IPv4Network | IPv6Network
-NODE_CONTROLLER = "cloud-node-controller"
-LIFECYCLE_CONTROLLER = "cloud-node-lifecycle-controller"
-SERVICE_CONTROLLER = "service-lb-controller"
-ROUTE_CONTROLLER = "node-route-controller"
-CONTROLLERS = (NODE_CONTROLLER, LIFECYCLE_CONTROLLER, SERVICE_CONTROLLER, ROUTE_CONTROLLER)
-
 TLS_VERSIONS = ("VersionTLS12", "VersionTLS13")
 LOCK = "leases"
 UNLIMITED = 1_000_000
@@ -34,8 +28,9 @@ JITTER = 1.2
 
 OrphanSweep = Literal["off", "report", "delete"]
 ORPHAN_SWEEPS: tuple[OrphanSweep, ...] = ("off", "report", "delete")
-# One service that waits for an address must not hold up the others, also where `--concurrent-service-syncs=1` stands.
+# One service or node that waits for an answer must not hold up the others, also where the flags' default of 1 stands.
 LEAST_SERVICE_WORKERS = 8
+LEAST_NODE_WORKERS = 4
 
 
 class BadFlags(ValueError):
@@ -63,7 +58,7 @@ class Options:
     lease_duration: timedelta = timedelta(seconds=15)
     renew_deadline: timedelta = timedelta(seconds=10)
     retry_period: timedelta = timedelta(seconds=2)
-    node_workers: int = 1
+    node_workers: int = LEAST_NODE_WORKERS
     # Workers of the services' queue. The Go program's 1 makes a hundred services wait for one another.
     service_workers: int = LEAST_SERVICE_WORKERS
     # What is done with load balancers on the host whose service is gone. Ours; `delete` tells first.
@@ -215,11 +210,8 @@ def _read(values: dict[str, Any], written: dict[str, str]) -> Options:
         lease_duration=lease,
         renew_deadline=renew,
         retry_period=retry,
-        node_workers=_at_least_one("concurrent-node-syncs", values.get("concurrent-node-syncs", 1)),
-        service_workers=max(
-            _at_least_one("concurrent-service-syncs", values.get("concurrent-service-syncs", 1)),
-            LEAST_SERVICE_WORKERS,
-        ),
+        node_workers=_workers("concurrent-node-syncs", values, LEAST_NODE_WORKERS),
+        service_workers=_workers("concurrent-service-syncs", values, LEAST_SERVICE_WORKERS),
         orphan_sweep=_orphan_sweep(values.get("orphan-sweep", default.orphan_sweep)),
         qps=_rate("kube-api-qps", values, default.qps),
         burst=_rate("kube-api-burst", values, default.burst),
@@ -240,10 +232,11 @@ def _read(values: dict[str, Any], written: dict[str, str]) -> Options:
     )
 
 
-def _at_least_one(flag: str, number: int) -> int:
+def _workers(flag: str, values: dict[str, Any], least: int) -> int:
+    number: int = values.get(flag, 1)
     if number < 1:
         raise BadFlags(f"{flag} must be greater than 0, but got {number}")
-    return number
+    return max(number, least)
 
 
 def _rate(flag: str, values: dict[str, Any], default: N) -> N:

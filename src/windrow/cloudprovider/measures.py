@@ -3,12 +3,14 @@
 A `Measures()` that nobody serves is a valid object: controllers count, and nobody looks. The names of the framework
 keep their meaning; those that begin with `windrow_` are ours.
 
-| Who calls                | When                                                                          |
-|--------------------------|-------------------------------------------------------------------------------|
-| service controller       | `service_synced`, `service_failed`, `services_are`, `queue_is("service", …)`  |
-| node controller          | `node_seen`, `node_initialised`, `queue_is("Nodes", …)`                   |
-| sweep                    | `orphans_are`, `orphan_deleted`                                               |
-| program                  | `leads`, `controller_runs`, `credential_ends`, `credential_renewed`, `called` |
+| Who calls          | What                                               |
+|--------------------|----------------------------------------------------|
+| service controller | `service_synced`, `service_failed`, `services_are` |
+| node controller    | `node_seen`, `node_initialised`                    |
+| both controllers   | `queue`, `queue_added`, `queue_retried`            |
+| sweep              | `orphans_are`, `orphan_deleted`                    |
+| program            | `leads`, `controller_runs`, `called`               |
+| ways               | `credential_ends`, `credential_renewed`            |
 """
 
 from __future__ import annotations
@@ -33,14 +35,16 @@ class Measures:
         self._synced = self._counter(
             "service_controller_loadbalancer_sync_total", "Load balancer syncs, failed ones with them."
         )
-        self._node_syncs = self._histogram(
-            "service_controller_nodesync_latency_seconds", "How long a change of nodes took.", _SECONDS
+        self._histogram(
+            "service_controller_nodesync_latency_seconds",
+            "How long a change of nodes took; none is brought to services, so none are seen.",
+            _SECONDS,
         )
-        self._node_sync_errors = self._counter(
+        self._counter(
             "service_controller_nodesync_error_total",
-            "Changes of nodes that could not be brought to services.",
+            "Changes of nodes that could not be brought to services; none is.",
         )
-        self._host_updates = self._histogram(
+        self._histogram(
             "service_controller_update_loadbalancer_host_latency_seconds",
             "How long bringing new nodes to load balancers took; the host is never asked, so none are seen.",
             _SECONDS,
@@ -64,7 +68,7 @@ class Measures:
             "leader_election_master_status", "1 while this process has the Lease.", ("name",)
         )
         self._depths = self._gauge("workqueue_depth", "What waits in a queue.", ("name",))
-        self._added = self._counter("workqueue_adds_total", "What was put in a queue.", ("name",))
+        self._added = self._counter("workqueue_adds_total", "What began to wait in a queue.", ("name",))
         self._retried = self._counter(
             "workqueue_retries_total", "What was put in a queue again after a failure.", ("name",)
         )
@@ -125,11 +129,6 @@ class Measures:
         """How many services are in which state now (`ready`, `waiting`, `refused`, …): all of them at once."""
         self._services.replace(states)
 
-    def nodes_synced(self, seconds: float, *, failed: bool = False) -> None:
-        self._node_syncs.observe(seconds)
-        if failed:
-            self._node_sync_errors.add()
-
     # --- nodes ----------------------------------------------------------------------------------------------------
 
     def node_seen(self, seconds: float) -> None:
@@ -150,18 +149,16 @@ class Measures:
 
     # --- queues ---------------------------------------------------------------------------------------------------
 
-    def queue_is(self, name: str, depth: int) -> None:
-        """How much waits in the queue `service`, `node` or `Nodes`."""
-        self._depths.set(depth, name=name)
-
     def queue(self, name: str, depth: Callable[[], int]) -> None:
-        """Ask `depth` whenever somebody looks, instead of being told by `queue_is`."""
+        """`depth` is asked how much waits in the queue `service` or `Nodes` whenever somebody looks."""
         self._depths.ask(depth, name=name)
 
     def queue_added(self, name: str) -> None:
+        """Something began to wait there, which did not before."""
         self._added.add(name=name)
 
     def queue_retried(self, name: str) -> None:
+        """Something failed, and will be put there again."""
         self._retried.add(name=name)
 
     # --- the process ----------------------------------------------------------------------------------------------

@@ -31,9 +31,12 @@ SUCCESSORS = ((ZONE_BETA, ZONE), (REGION_BETA, REGION), (INSTANCE_TYPE_BETA, INS
 # came from the host and goes when the host has it no longer; a label that is not in it is a user's.
 TOPOLOGY_RECORD = "windrow.io/topology"
 
-# Events: their sources are those of the framework's controllers.
+# The framework's controllers, as `--controllers` names them; the first two are sources of events, too.
 NODE_CONTROLLER = "cloud-node-controller"
 LIFECYCLE_CONTROLLER = "cloud-node-lifecycle-controller"
+SERVICE_CONTROLLER = "service-lb-controller"
+ROUTE_CONTROLLER = "node-route-controller"
+CONTROLLERS = (NODE_CONTROLLER, LIFECYCLE_CONTROLLER, SERVICE_CONTROLLER, ROUTE_CONTROLLER)
 
 # One Lease for all cloud controllers of a cluster, so that the Go program and this one never run side by side.
 LEASE_NAME = "cloud-controller-manager"

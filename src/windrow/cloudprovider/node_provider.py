@@ -18,7 +18,7 @@ from windrow.client.transport import Transport
 from windrow.client.watching import WatchedCache
 from windrow.cloudprovider import names
 from windrow.cloudprovider.deeds import tell_change
-from windrow.cloudprovider.flags import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Options
+from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.homes import Homes
 from windrow.cloudprovider.hostnames import Hostnames
 from windrow.cloudprovider.identities import (
@@ -56,8 +56,6 @@ AFTER_CONFLICT = timedelta(milliseconds=200)
 # After a refusal: somebody has to grant the right first.
 AFTER_REFUSAL = timedelta(minutes=5)
 
-# One node that waits for a slow answer must not hold up the others, also where the flag's default of 1 stands.
-LEAST_WORKERS = 4
 QUEUE = "Nodes"
 # A namespace may hold a thousand VMs, of 10 KB each, and ten times that while they are read.
 PAGE = 100
@@ -107,9 +105,12 @@ class NodeProvider:
             self._reconcile,
             clock,
             chance,
-            workers=max(options.node_workers, LEAST_WORKERS),
+            workers=options.node_workers,
             heard=self._count,
+            added=lambda name: measures.queue_added(QUEUE),
         )
+        queue = self._controller.queue
+        measures.queue(QUEUE, lambda: len(queue))
         self._roll = Roll(Client(host), namespace, clock)
         self._hostnames = Hostnames(Client(host), namespace, clock)
         self._homes = Homes()
@@ -184,8 +185,6 @@ class NodeProvider:
 
     def _look_at(self, node_name: str) -> None:
         self._controller.queue.add(node_name)
-        self._measures.queue_added(QUEUE)
-        self._measures.queue_is(QUEUE, len(self._controller.queue))
 
     def _count(self, node_name: str, outcome: Outcome) -> None:
         if isinstance(outcome, Failed):
@@ -201,7 +200,6 @@ class NodeProvider:
     # --- one node -------------------------------------------------------------------------------------------------
 
     async def _reconcile(self, name: str) -> Outcome:
-        self._measures.queue_is(QUEUE, len(self._controller.queue))
         node = self.nodes.get(NODE.ref(name))
         if node is None:
             self._forget(name)  # it may have gone while it was looked at
@@ -289,7 +287,7 @@ class NodeProvider:
     async def _is_gone(self, node: GuestNode, identity: Identity) -> bool:
         if not isinstance(identity, Missing) or node.is_ready:
             return False
-        if LIFECYCLE_CONTROLLER not in self._options.controllers:
+        if names.LIFECYCLE_CONTROLLER not in self._options.controllers:
             return False
         return await self._roll.lacks(identity.vm_uid, (one.vm_uid for one in self.nodes.values()))
 
@@ -305,7 +303,7 @@ class NodeProvider:
         if not isinstance(identity, Unknown) or not needs_initialisation(node):
             return identity
         never = self._options.disable_vmi_controller or self._options.disable_hostname_lookup
-        asks = NODE_CONTROLLER in self._options.controllers and not never
+        asks = names.NODE_CONTROLLER in self._options.controllers and not never
         hostnames = await self._ask(evidence) if asks else {}
         return identify(node, replace(evidence, hostnames=hostnames), self._options)
 

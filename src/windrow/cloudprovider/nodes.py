@@ -25,7 +25,7 @@ from windrow.cloudprovider.addresses import (
     parse_provided_ips,
     preferred,
 )
-from windrow.cloudprovider.flags import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Options
+from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.identities import Foreign, Found, Identity, Missing, Unknown
 from windrow.cloudprovider.readings import Address, GuestNode, GuestVm, Instance, Taint
 from windrow.cloudprovider.topology import Labels, missing_successors, plan_topology
@@ -121,8 +121,8 @@ def plan_node(seen: Seen, options: Options) -> Plan:
     node = seen.node
     if node.is_deleting or isinstance(seen.identity, Foreign):
         return Plan()
-    plan = plan_care(seen, options) if NODE_CONTROLLER in options.controllers else Plan()
-    if LIFECYCLE_CONTROLLER in options.controllers:
+    plan = plan_care(seen, options) if names.NODE_CONTROLLER in options.controllers else Plan()
+    if names.LIFECYCLE_CONTROLLER in options.controllers:
         plan = replace(plan, changes=(*plan.changes, *plan_lifecycle(seen)))
     return plan
 

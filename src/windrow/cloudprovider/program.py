@@ -23,8 +23,9 @@ from windrow.client.measured import MeasuredTransport
 from windrow.client.recording import Recorder, Told
 from windrow.client.retrying import RetryingTransport
 from windrow.client.transport import Transport
-from windrow.cloudprovider.flags import ROUTE_CONTROLLER, Options
+from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.measures import Measures
+from windrow.cloudprovider.names import ROUTE_CONTROLLER
 from windrow.cloudprovider.provider import Provider
 from windrow.cloudprovider.serving import CannotServe, Serve, Vitals
 from windrow.cloudprovider.start import NAME, PROGRAM, begin, complain

@@ -12,8 +12,9 @@ from typing import Any
 from windrow.client.client import Client
 from windrow.client.transport import Transport
 from windrow.client.watching import WatchedCache
-from windrow.cloudprovider.flags import SERVICE_CONTROLLER, Options
+from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.measures import Measures
+from windrow.cloudprovider.names import SERVICE_CONTROLLER
 from windrow.cloudprovider.networks import NetworkMap
 from windrow.cloudprovider.node_provider import NodeProvider
 from windrow.cloudprovider.services.provider import ServiceProvider

@@ -43,7 +43,10 @@ RESTLESS = 20
 
 
 class Controller(Generic[K]):
-    """Reconciles keys from `queue`. `run` is its owner's task; `heard` is told every outcome."""
+    """Reconciles keys from `queue`. `run` is its owner's task.
+
+    `heard` is told every outcome, and `added` every key that begins to wait in the queue.
+    """
 
     def __init__(
         self,
@@ -55,9 +58,10 @@ class Controller(Generic[K]):
         workers: int = 8,
         back_off: BackOff | None = None,
         heard: Callable[[K, Outcome], None] | None = None,
+        added: Callable[[K], None] | None = None,
     ) -> None:
         self.name = name
-        self.queue: Queue[K] = Queue(clock)
+        self.queue: Queue[K] = Queue(clock, added)
         self._reconcile = reconcile
         self._clock = clock
         self._chance = chance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from datetime import datetime
 from typing import Generic, TypeVar
 
@@ -14,10 +14,15 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Queue(Generic[K]):
-    """Keys in the order in which they became due. One task takes them out; anyone may add."""
+    """Keys in the order in which they became due. One task takes them out; anyone may add.
 
-    def __init__(self, clock: Clock) -> None:
+    `added` is told each key that begins to wait, be it at once or because its time has come; a key that waits already
+    is not told again.
+    """
+
+    def __init__(self, clock: Clock, added: Callable[[K], None] | None = None) -> None:
         self._clock = clock
+        self._added = added
         self._ready: dict[K, None] = {}
         self._busy: set[K] = set()
         self._again: set[K] = set()
@@ -32,6 +37,12 @@ class Queue(Generic[K]):
 
     def add(self, key: K) -> None:
         """Hand out `key` soon. While it is worked on, it is handed out once more afterwards."""
+        is_news = key not in self._ready and key not in self._again
+        self._enter(key)
+        if is_news and self._added is not None:
+            self._added(key)
+
+    def _enter(self, key: K) -> None:
         if key in self._busy:
             self._again.add(key)
             return
@@ -69,7 +80,7 @@ class Queue(Generic[K]):
         self._busy.discard(key)
         if key in self._again:
             self._again.discard(key)
-            self.add(key)
+            self._enter(key)
 
     def _ripen(self) -> None:
         now = self._clock.now()

@@ -5,8 +5,9 @@ from ipaddress import ip_network
 import pytest
 
 from windrow.cloudprovider.flag_table import FLAGS
-from windrow.cloudprovider.flags import CONTROLLERS, BadFlags, parse_flags
+from windrow.cloudprovider.flags import BadFlags, parse_flags
 from windrow.cloudprovider.help import render_help
+from windrow.cloudprovider.names import CONTROLLERS
 
 
 def test_what_charts_pass_is_understood():
@@ -177,10 +178,17 @@ def test_flags_that_do_nothing_here_are_named_and_those_that_work_are_not():
     assert (options.secure_port, options.verbosity) == (0, 3)
 
 
-def test_services_do_not_wait_for_one_another_unless_more_workers_are_asked_for():
-    asked = [[], ["--concurrent-service-syncs=1"], ["--concurrent-service-syncs=20"]]
+def test_no_node_and_no_service_waits_for_another_whatever_the_flags_say():
+    asked = [
+        parse_flags([f"--concurrent-{what}-syncs={number}" for what in ("node", "service")])
+        for number in (1, 20)
+    ]
 
-    assert [parse_flags(argv).service_workers for argv in asked] == [8, 8, 20]
+    assert [(one.node_workers, one.service_workers) for one in (parse_flags([]), *asked)] == [
+        (4, 8),
+        (4, 8),
+        (20, 20),
+    ]
 
 
 def test_each_cluster_has_an_allowance_of_its_own():

@@ -3,11 +3,13 @@ from datetime import timedelta
 
 import pytest
 
-from windrow.cloudprovider.flags import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Options
+from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.identities import Foreign, Found, Missing, Unknown
 from windrow.cloudprovider.names import (
     INSTANCE_TYPE,
     INSTANCE_TYPE_BETA,
+    LIFECYCLE_CONTROLLER,
+    NODE_CONTROLLER,
     REGION,
     REGION_BETA,
     SHUTDOWN,

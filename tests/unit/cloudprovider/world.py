@@ -102,7 +102,7 @@ class World:
     def find(self, host, port):
         return self.doors.get(host)
 
-    def start(self, *more, say=None):
+    def start(self, *more, say=None, measures=None):
         argv = ["--cloud-config=/cloud-config", "--cluster-name=demo", *more]
         env = {"KUBECONFIG": "/guest", "HOSTNAME": f"pod-{len(self.programs)}"}
         dial = lambda access: InProcessTransport(access, self.find, self.clock)  # noqa: E731
@@ -115,6 +115,7 @@ class World:
             self.clock,
             chance,
             say or self.lines.append,
+            measures=measures,
             is_replaced=self.replaced.__contains__,
         )
         self.programs.append(asyncio.create_task(program))

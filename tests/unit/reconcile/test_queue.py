@@ -74,3 +74,23 @@ def test_adding_wakes_the_one_who_waits():
         return waiting.result()
 
     assert run_story(story()) == "a"
+
+
+def test_each_key_that_begins_to_wait_is_told_once():
+    async def story():
+        clock, told = LoopClock(), []
+        queue = Queue(clock, told.append)
+        queue.add("a")
+        queue.add("a")
+        queue.add_at("later", clock.now() + SECOND)
+        early = list(told)
+        await queue.get()
+        queue.add("a")
+        queue.add("a")
+        queue.done("a")
+        busy = list(told)
+        await queue.get()
+        await queue.get()
+        return early, busy, told
+
+    assert run_story(story()) == (["a"], ["a", "a"], ["a", "a", "later"])

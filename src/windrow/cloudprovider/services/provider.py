@@ -56,6 +56,7 @@ BACK_OFF = BackOff(timedelta(seconds=5), timedelta(seconds=300))
 # Servers keep events for an hour; a problem that lasts is told again before its event is gone.
 TELL_AGAIN = timedelta(minutes=50)
 MOST_PROBLEMS = 20
+QUEUE = "service"
 
 
 class ServiceProvider:
@@ -111,13 +112,22 @@ class ServiceProvider:
             self._knowledge.balancer_answers,
             lambda: self._knowledge.guest_uid,
         )
+        self._measures = measures or Measures()
         self._controller: Controller[Ref] = Controller(
-            "services", self._reconcile, clock, chance, workers=options.service_workers, back_off=BACK_OFF
+            "services",
+            self._reconcile,
+            clock,
+            chance,
+            workers=options.service_workers,
+            back_off=BACK_OFF,
+            heard=self._count_retry,
+            added=lambda ref: self._measures.queue_added(QUEUE),
         )
+        queue = self._controller.queue
+        self._measures.queue(QUEUE, lambda: len(queue))
         self._policy = policy
         self._clock = clock
         self._say = say
-        self._measures = measures or Measures()
         self._pauses: dict[Ref, Pause] = {}
         # Problems told of a service (by UID), with the instant.
         self._told: dict[Ref, dict[tuple[str, str], datetime]] = {}
@@ -155,7 +165,10 @@ class ServiceProvider:
 
     def _wake(self, ref: Ref) -> None:
         self._controller.queue.add(ref)
-        self._measures.queue_added("service")
+
+    def _count_retry(self, ref: Ref, outcome: Outcome) -> None:
+        if isinstance(outcome, Failed):
+            self._measures.queue_retried(QUEUE)
 
     def _wake_all(self) -> None:
         for ref in self._knowledge.all_services():
@@ -185,7 +198,6 @@ class ServiceProvider:
     # --- one service ----------------------------------------------------------------------------------------------------
 
     async def _reconcile(self, ref: Ref) -> Outcome:
-        self._measures.queue_is("service", len(self._controller.queue))
         seen = self._knowledge.observe(ref, self._pauses.get(ref, Pause()))
         if seen is None:
             self._forget(ref)
@@ -201,12 +213,10 @@ class ServiceProvider:
             verb = "delete" if must_go(seen, self._policy) else "ensure"
             words = explain_error(failed.error, self._policy.namespace)
             self._complain(seen, f"failed to {verb} load balancer: {words}")
-            self._measures.queue_retried("service")
             return Failed(failed.error)
         except KubeError as error:
             self._say(f"service {seen.service.title}: {error}")
             self._measures.service_failed(type(error).__name__)
-            self._measures.queue_retried("service")
             return Failed(error)
         self._stale.pop(ref, None)
         self._knowledge.has_carried_out(seen)
