@@ -44,6 +44,10 @@ class Orchard:
     async def delete(self) -> None:
         await self.room.manager.delete(self.ref)
 
+    async def record_harvester(self, identity: str) -> None:
+        change = {"status": {"guestAccess": {"harvester": identity}}}
+        await self.room.manager.patch(self.ref, change, "status")
+
     async def left(self) -> frozenset[Item]:
         return await inventory(self.room.harvester.api) - self.before
 
@@ -138,6 +142,37 @@ def test_a_harvester_that_refuses_to_show_load_balancers_holds_the_cluster_until
             it.room.harvester.faults.end(fault)
             await gone(it.room, it.ref)
             assert await it.left() == frozenset()
+
+    run_story(story())
+
+
+def test_another_harvester_behind_the_credential_loses_no_load_balancer() -> None:
+    async def story() -> None:
+        async with an_orchard() as it:
+            identity = (await it.stage.cluster())["status"]["guestAccess"]["harvester"]
+            await it.record_harvester("another")
+            await it.delete()
+            await until(it.stage, "leads to another Harvester")
+            await it.room.pass_time(minutes=1)
+            assert len(await it.balancers()) == 1
+            await it.record_harvester(identity)
+            await gone(it.room, it.ref)
+            assert await it.left() == frozenset()
+
+    run_story(story())
+
+
+def test_a_cluster_without_services_costs_one_list_more_at_its_end() -> None:
+    async def story() -> None:
+        documents = a_cluster(a_pool("servers", 1, ALL))
+        async with rackroom(seed=12) as room:
+            await stock(room, documents)
+            ref = await post(room, documents)
+            await room.stage(ref.name, ref.namespace).settled()
+            await room.manager.delete(ref)
+            await gone(room, ref)
+            asked = {what: count for what, count in room.calls.items() if "loadbalancers" in what}
+            assert asked == {"harvester GET loadbalancers": 1}
 
     run_story(story())
 
