@@ -348,6 +348,8 @@ async def _live(seed: int, only: Collection[int] | None, narrate: bool) -> Outco
         narrator = Narrator(room, life.told) if narrate else None
         await room.at_host.create(kinds.LOAD_BALANCER, THEIRS)
         await room.make_pool(POOL)
+        for gate in room.gates.values():
+            gate.delay_s, gate.lag_s = life.pick(0.0, 0.005, 0.03), life.pick(0.0, 0.01, 0.2)
         _start(life)
         await room.pass_time(1)
         troubles = [(side, _faults_of(room, side).add(fault)) for side, fault in _trouble(life)]

@@ -152,7 +152,10 @@ def _definitions() -> list[Raw]:
 
 
 class Gate:
-    """A network cable: shut, nobody gets through, and what was connected breaks."""
+    """A network cable: shut, nobody gets through, and what was connected breaks.
+
+    `delay_s` is what a request takes to get there, and its answer back; `lag_s` how far watches are behind.
+    """
 
     def __init__(self, door: Door) -> None:
         self._door = door
@@ -160,6 +163,7 @@ class Gate:
             asyncio.Timeout, None
         ] = {}  # in their order, for the story is to be the same each time
         self.is_open = True
+        self.delay_s = self.lag_s = 0.0
 
     def shut(self) -> None:
         self.is_open = False
@@ -178,7 +182,11 @@ class Gate:
         return self._door.identity()
 
     async def send(self, request: Request, peer: Peer) -> Reply:
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
         reply = await self._door.send(request, peer)
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
         if not self.is_open:
             raise Unanswered("connection reset by peer (the cable was pulled)")
         return reply
@@ -189,13 +197,19 @@ class Gate:
         try:
             async with scope, self._door.stream(request, peer) as events:
                 self._streams[scope] = None
-                yield events
+                yield _lagging(events, self.lag_s) if self.lag_s else events
         except TimeoutError as error:
             raise Unanswered(
                 "connection reset by peer (the cable was pulled, in the middle of a watch)"
             ) from error
         finally:
             self._streams.pop(scope, None)
+
+
+async def _lagging(events: AsyncIterator[Event], lag_s: float) -> AsyncIterator[Event]:
+    async for event in events:
+        await asyncio.sleep(lag_s)
+        yield event
 
 
 # --- kube-vip -------------------------------------------------------------------------------------------------------
