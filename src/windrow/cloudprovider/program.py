@@ -110,7 +110,8 @@ class Program:
         self._identity = f"{env.get('HOSTNAME') or PROGRAM}_{chance.uid()}"
         self._candidate: Candidate | None = None
         self._moved = asyncio.Event()
-        self._stuck = ""
+        # Why only a new start helps, once that is so; whether we lead or stand by.
+        self._stuck: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         for way in (host, guest):
             way.moved = self._start_anew
             way.stuck = self._give_way
@@ -146,7 +147,7 @@ class Program:
         async with asyncio.TaskGroup() as group:
             following = group.create_task(self._follow_files())
             try:
-                await self._lead()
+                await self._lead_unless_stuck()
             except LeadershipLost as error:
                 self._say(f"leaderelection lost: {error}")
                 return 1
@@ -156,6 +157,19 @@ class Program:
             finally:
                 following.cancel()
         return 0
+
+    async def _lead_unless_stuck(self) -> None:
+        """Raises Stuck as soon as we are, with the Lease given back."""
+        leading = asyncio.ensure_future(self._lead())
+        try:
+            await asyncio.wait({leading, self._stuck}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            was_leading = not leading.done()
+            leading.cancel()
+            await asyncio.gather(leading, return_exceptions=True)
+        if was_leading:
+            raise Stuck(self._stuck.result())
+        leading.result()
 
     async def _lead(self) -> None:
         options = self._options
@@ -190,8 +204,6 @@ class Program:
         while True:
             self._moved.clear()
             await self._work_here()
-            if self._stuck:
-                raise Stuck(self._stuck)
             self._say("the work starts anew")
 
     async def _work_here(self) -> None:
@@ -210,21 +222,21 @@ class Program:
         )
         running = options.controllers - {ROUTE_CONTROLLER}
         self._vitals.works(running, provider.waits_for)
-        try:
-            async with asyncio.TaskGroup() as group:
-                providing = group.create_task(provider.run())
+        async with asyncio.TaskGroup() as group:
+            providing = group.create_task(provider.run())
+            try:
                 await self._moved.wait()
-                providing.cancel()
-        finally:
-            self._vitals.rests(running)
+            finally:
+                self._vitals.rests(running)  # before their end: one that does not come is an illness
+            providing.cancel()
 
     def _start_anew(self, why: str) -> None:
         self._say(why)
         self._moved.set()
 
     def _give_way(self, why: str) -> None:
-        self._stuck = why
-        self._moved.set()
+        if not self._stuck.done():
+            self._stuck.set_result(why)
 
     # --- requests -------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
+from functools import partial
 
 from windrow.client.client import Client
 from windrow.client.lease import Candidate
@@ -49,6 +50,7 @@ class Vitals:
         self._clock = clock
         self._candidate: Candidate | None = None
         self._waits_for: Callable[[], str] = lambda: ""
+        self._running: frozenset[str] = frozenset()
         self._healthz, self._livez, self._readyz = (Health(name) for name in ("healthz", "livez", "readyz"))
         for health in self._healths:
             health.add("leaderElection", self._overdue)
@@ -66,14 +68,16 @@ class Vitals:
     def works(self, controllers: frozenset[str], waits_for: Callable[[], str]) -> None:
         """These controllers run from now on; `waits_for` says which lists are not known yet."""
         self._waits_for = waits_for
+        self._running |= controllers
         for name in sorted(controllers):
             self.measures.controller_runs(name)
             for health in self._healths:
-                health.add(name, lambda: "")
+                health.add(name, partial(self._rests, name))
 
     def rests(self, controllers: frozenset[str]) -> None:
         """They do not run any more."""
         self._waits_for = lambda: ""
+        self._running -= controllers
         for name in controllers:
             self.measures.controller_runs(name, False)
 
@@ -83,6 +87,9 @@ class Vitals:
         return Pages(
             self._healths, lambda: list(self.measures), self._options.always_allow_paths, reviews.allow
         )
+
+    def _rests(self, controller: str) -> str:
+        return "" if controller in self._running else "it was started and does not run any more"
 
     def _overdue(self) -> str:
         candidate = self._candidate

@@ -12,7 +12,7 @@ from windrow.cloudprovider.program import run
 from windrow.formats.json import dumps
 from windrow.kube.kubeconfig import render_kubeconfig
 from windrow.kube.objects import new_object
-from windrow.kube.refs import CONFIG_MAP, EVENT, NAMESPACE, NODE
+from windrow.kube.refs import CONFIG_MAP, EVENT, LEASE, NAMESPACE, NODE
 from windrow.values.chance import Chance
 
 from .world import LEASE_REF, SHUTDOWN, UNINITIALISED, VM, VMI, ZONE, settled, tell
@@ -326,6 +326,24 @@ def test_where_only_a_new_mount_shows_the_new_credential_the_program_ends_and_gi
 
     assert (before, code, len(told), holder) == (False, 1, 1, "")
     assert last.endswith("/cloud-config shows in a new mount only; ending, so that this is started anew")
+
+
+def test_whoever_stands_by_ends_too_where_only_a_new_mount_shows_the_new_credential():
+    async def story(world):
+        held = {"holderIdentity": "another", "leaseDurationSeconds": 86400}
+        await world.cluster.create(LEASE, new_object(LEASE, LEASE_REF.name, LEASE_REF.namespace, spec=held))
+        program = world.start()
+        await asyncio.sleep(60)
+        before = program.done()
+        world.replaced.add("/guest")
+        world.guest.tokens.pop("guest-token")
+        await asyncio.sleep(10)
+        return before, program.done(), (await world.cluster.get(LEASE_REF))["spec"], world.lines[-1]
+
+    before, after, lease, last = tell(story)
+
+    assert (before, after, lease["holderIdentity"]) == (False, True, "another")
+    assert last.endswith("/guest shows in a new mount only; ending, so that this is started anew")
 
 
 def test_another_namespace_starts_the_work_anew_and_keeps_the_lead():

@@ -76,7 +76,13 @@ async def test_controllers_that_were_started_are_counted_and_checked():
     label = {"name": "cloud-node-controller", "manager": "cloud-controller-manager"}
     before = running.value(**label)
     process.vitals.rests(names)
+    counted = running.value(**label)
+    ill = await process.get("/livez")
+    process.vitals.works(names, lambda: "")
 
     assert "[+]cloud-node-controller ok" in body
-    assert (before, running.value(**label)) == (1, 0)
+    assert ill[0] == 500
+    assert "[-]cloud-node-controller failed: it was started and does not run any more" in ill[1]
+    assert await process.get("/livez") == (200, "ok")
+    assert (before, counted) == (1, 0)
     assert process.measures["leader_election_master_status"].value(name="cloud-controller-manager") == 1
