@@ -93,8 +93,7 @@ class Candidate:
             await self._release()
 
     async def _acquire(self) -> None:
-        # An answer that took as long as that grants nothing any more.
-        while not (await self._try_until(self._clock.now() + self._terms.renew) and self._is_held()):
+        while not await self._try_until(self._clock.now() + self._terms.renew):
             # client-go's jitter: up to 120 % more.
             await pause(self._clock, self._terms.retry * self._chance.between(1.0, 2.2))
 
@@ -155,8 +154,7 @@ class Candidate:
         if raw is None:
             made = new_object(LEASE, self.ref.name, self.ref.namespace, spec=self._claim({}, now))
             self._claims = True
-            self._won(await self._client.create(LEASE, made), now)
-            return True
+            return self._won(await self._client.create(LEASE, made), now)
         self._observe(raw, now)
         holder = str(self._record.get("holderIdentity") or "")
         if holder not in ("", self.identity):
@@ -165,13 +163,15 @@ class Candidate:
                 return False
         raw = {**raw, "spec": {**(raw.get("spec") or {}), **self._claim(self._record, now)}}
         self._claims = True
-        self._won(await self._client.update(LEASE, raw), now)
-        return True
+        return self._won(await self._client.update(LEASE, raw), now)
 
-    def _won(self, raw: Raw, sent: datetime) -> None:
+    def _won(self, raw: Raw, sent: datetime) -> bool:
+        """Whether we lead now: an answer may come when what it grants is over."""
         self._observe(raw, sent)
         self._renewed = sent
-        self.is_leader, self._claims = True, False
+        self.is_leader = self._is_held()
+        self._claims = not self.is_leader
+        return self.is_leader
 
     def _observe(self, raw: Raw, now: datetime) -> None:
         record = raw.get("spec") or {}

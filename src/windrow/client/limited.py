@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
@@ -15,7 +16,7 @@ from windrow.values.clock import Clock
 class LimitedTransport:
     """At most `burst` requests at once and `per_second` in the long run, first come, first served.
 
-    Watches are free: a server counts them once, however long they last.
+    Who gives up waiting has taken nobody's turn. Watches are free: a server counts them once, however long they last.
     """
 
     def __init__(self, inner: Transport, clock: Clock, *, per_second: float = 50.0, burst: int = 100) -> None:
@@ -23,14 +24,16 @@ class LimitedTransport:
         self._clock = clock
         self._each = timedelta(seconds=1 / per_second)
         self._slack = self._each * (burst - 1)
-        self._booked = clock.now()  # when the allowance would be whole again, were nobody to ask
+        self._spent = clock.now()  # when the allowance would be whole again, were nobody to ask
+        self._line = asyncio.Lock()
 
     async def send(self, request: Request) -> Reply:
-        now = self._clock.now()
-        turn = max(self._booked, now)
-        self._booked = turn + self._each
-        if turn - self._slack > now:
-            await self._clock.until(turn - self._slack)
+        async with self._line:
+            # Only the first in line counts the time, and only what is sent is counted.
+            now = self._clock.now()
+            if self._spent - self._slack > now:
+                await self._clock.until(self._spent - self._slack)
+            self._spent = max(self._spent, now) + self._each
         return await self._inner.send(request)
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:

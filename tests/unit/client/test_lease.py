@@ -244,3 +244,97 @@ def test_a_renewal_that_arrives_during_the_release_does_not_keep_the_lease():
         return seat.came, leases.spec["holderIdentity"]
 
     assert run_story(story()) == (True, "")
+
+
+class FarSeat(Seat):
+    """Requests take a while to arrive, and answers to come back."""
+
+    there_s = back_s = 0.0
+
+    async def send(self, request):
+        await asyncio.sleep(self.there_s)
+        reply = await super().send(request)
+        await asyncio.sleep(self.back_s)
+        return reply
+
+
+class FarLeases(Leases):
+    def seen_by(self, name):
+        return FarSeat(self, name)
+
+
+def overlap_s(one, two):
+    """For how long both worked."""
+    pairs = [(a, b) for a in one.spans for b in two.spans]
+    return max((min(a[1], b[1]) - max(a[0], b[0]) for a, b in pairs), default=0)
+
+
+@pytest.mark.parametrize("back_s", [1, 4.5, 8, 12])
+def test_a_late_answer_to_the_claim_that_won_lengthens_no_lead(back_s):
+    async def story():
+        leases, clock = FarLeases(), LoopClock()
+        one = Program(leases, "one", clock)
+        one.seat.back_s = back_s
+        await asyncio.sleep(back_s + 0.1)
+        two = Program(leases, "two", clock)
+        await asyncio.sleep(back_s)
+        one.seat.cut_off = True
+        await asyncio.sleep(60)
+        await one.stop()
+        await two.stop()
+        return one, two
+
+    one, two = run_story(story())
+
+    assert two.spans
+    assert overlap_s(one, two) <= 0
+
+
+@pytest.mark.parametrize("there_s", [1, 7, 9])
+def test_a_late_look_of_who_stands_by_shortens_no_lead(there_s):
+    async def story():
+        leases, clock = FarLeases(), LoopClock()
+        one = Program(leases, "one", clock)
+        await asyncio.sleep(5.1)
+        two = Program(leases, "two", clock)
+        two.seat.there_s = there_s
+        await asyncio.sleep(there_s - 0.05)
+        two.seat.there_s, one.seat.cut_off = 0, True
+        await asyncio.sleep(60)
+        await one.stop()
+        await two.stop()
+        return one, two
+
+    one, two = run_story(story())
+
+    assert two.spans
+    assert overlap_s(one, two) <= 0
+
+
+def test_who_cannot_renew_works_no_longer_than_ten_seconds_after_the_last_renewal_was_sent():
+    async def story():
+        leases, clock = Leases(), LoopClock()
+        one = Program(leases, "one", clock)
+        await asyncio.sleep(61.5)
+        renewed = (one.candidate.renewed - one._start).total_seconds()
+        one.seat.cut_off = True
+        await asyncio.sleep(60)
+        await one.stop()
+        return one.spans[0][1] - renewed
+
+    assert run_story(story()) == pytest.approx(10, abs=0.01)
+
+
+def test_a_server_that_hangs_does_not_keep_the_candidate_from_the_next_try():
+    async def story():
+        leases, clock = FarLeases(), LoopClock()
+        one = Program(leases, "one", clock)
+        one.seat.there_s = 10**5
+        await asyncio.sleep(1)
+        one.seat.there_s = 0
+        await asyncio.sleep(20)
+        leads = one.candidate.is_leader
+        await one.stop()
+        return leads
+
+    assert run_story(story())

@@ -57,3 +57,36 @@ def test_events_wait_for_other_events_only():
         return work.times, events.times
 
     assert run_story(story()) == ([0], [0, 1, 2])
+
+
+def test_who_gives_up_waiting_has_taken_nobodys_turn():
+    async def story():
+        clock = LoopClock()
+        inner = Stopwatch(clock)
+        limited = LimitedTransport(inner, clock, per_second=1, burst=1)
+        impatient = [asyncio.create_task(limited.send(READ)) for _ in range(1000)]
+        await asyncio.sleep(2.5)
+        patient = asyncio.create_task(limited.send(READ))
+        await asyncio.sleep(0)
+        for task in impatient:
+            task.cancel()
+        await patient
+        return inner.times
+
+    assert run_story(story()) == [0, 1, 2, 3]
+
+
+def test_turns_that_are_given_back_make_nobody_exceed_the_rate():
+    async def story():
+        clock = LoopClock()
+        inner = Stopwatch(clock)
+        limited = LimitedTransport(inner, clock, per_second=1, burst=1)
+        first = [asyncio.create_task(limited.send(READ)) for _ in range(10)]
+        await asyncio.sleep(0.5)
+        for task in first[1:6]:
+            task.cancel()
+        later = [asyncio.create_task(limited.send(READ)) for _ in range(5)]
+        await asyncio.gather(*first[6:], *later)
+        return inner.times
+
+    assert run_story(story()) == list(range(10))
