@@ -14,6 +14,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
 from windrow.client.client import Client
@@ -161,8 +162,9 @@ class Program:
     async def _lead_unless_stuck(self) -> None:
         """Raises Stuck as soon as we are, with the Lease given back."""
         leading = asyncio.ensure_future(self._lead())
+        either: set[asyncio.Future[Any]] = {leading, self._stuck}
         try:
-            await asyncio.wait({leading, self._stuck}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
             was_leading = not leading.done()
             leading.cancel()
