@@ -67,7 +67,7 @@ class LetGo:
     """Take the finalizer away, once Harvester itself says that the LoadBalancer `unless` is gone."""
 
     because: str
-    unless: str = ""
+    unless: str
     annotations: Mapping[str, str | None] = field(default_factory=dict)
     labels: Mapping[str, str | None] = field(default_factory=dict)
 

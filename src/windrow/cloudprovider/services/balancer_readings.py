@@ -26,6 +26,7 @@ from windrow.kube.refs import Ref
 
 # How Harvester names the pool that it asked, where it did (reference 02 §4.3, §4.4).
 _POOL_IN_REFUSAL = re.compile(r"fail to get allocator ([^\s,;]+)|from pool ([^\s,;]+)")
+HARVESTERS_FINALIZER = "wrangler.cattle.io/harvester-lb-controller"
 _NO_POOL_CHOSEN = "no matched IPPool"
 
 
@@ -72,6 +73,16 @@ class Balancer:
     def mode(self) -> str:
         """Where its address comes from. Harvester takes an absent word for `pool`."""
         return self.ipam or "pool"
+
+    @property
+    def has_released(self) -> bool:
+        """Whether it is going, and its address is free already: Harvester keeps it until then, others keep it longer."""
+        return self.is_deleting and HARVESTERS_FINALIZER not in self.finalizers
+
+    @property
+    def moves(self) -> bool:
+        """Whether Harvester is about to take its address back, because another pool is asked for."""
+        return bool(self.given and self.pool and self.given_pool) and self.pool != self.given_pool
 
     @property
     def refused_by(self) -> str:

@@ -53,11 +53,12 @@ class Stale(Exception):
 
 
 class HostFailed(Exception):
-    """Harvester did not do it. `error` says why."""
+    """Harvester did not do it. `error` says why; `leftover` is the load balancer of an earlier service that stays."""
 
-    def __init__(self, error: KubeError) -> None:
+    def __init__(self, error: KubeError, leftover: str = "") -> None:
         super().__init__(error.message)
         self.error = error
+        self.leftover = leftover
 
 
 class Carrier:
@@ -127,8 +128,7 @@ class Carrier:
         return answer
 
     async def _let_go(self, service: Service, let_go: LetGo) -> None:
-        if let_go.unless:
-            await self._ensure_gone(LOAD_BALANCER.ref(let_go.unless, self._policy.namespace), service)
+        await self._ensure_gone(LOAD_BALANCER.ref(let_go.unless, self._policy.namespace), service)
         try:
             raw = await self._guest.patch(service.ref, render_letting_go(service, let_go))
         except NotFound:
@@ -199,7 +199,8 @@ class Carrier:
         except NotFound as error:
             self._raise_unless_gone(balancer, error)
         except KubeError as error:
-            raise HostFailed(error) from error
+            is_own = balancer.name == self._policy.name_for(service)
+            raise HostFailed(error, "" if is_own else balancer.name) from error
         stays = raw.get("kind") == LOAD_BALANCER.kind and is_deleting(raw)
         self._balancers.wrote(balancer.ref, balancer, self._read_balancer(raw) if stays else None)
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from windrow.client.watching import WatchedCache
 from windrow.cloudprovider import names
 from windrow.cloudprovider.services.ahead import Ahead
-from windrow.cloudprovider.services.balancer_names import is_balancer_name
+from windrow.cloudprovider.services.balancer_names import is_balancer_name, sharing_label
 from windrow.cloudprovider.services.balancer_readings import Balancer, Owner
 from windrow.cloudprovider.services.seeing import Pause, Policy, Seen, Unseen
 from windrow.cloudprovider.services.service_readings import Interfaces, Service
@@ -109,7 +109,8 @@ class Knowledge:
             if balancer.ref in self._homes:
                 yield self._homes[balancer.ref]
             if balancer.owner.cluster == self._policy.cluster:
-                yield SERVICE.ref(balancer.owner.service, balancer.owner.namespace)
+                yield _owner_of(balancer)
+                yield from self._sharers.of(balancer.owner.namespace, balancer.owner.service)
         if before is not None and (after is None or before.owner != after.owner):
             self._disown(before)
         if after is not None and after.owner.cluster == self._policy.cluster:
@@ -145,6 +146,7 @@ class Knowledge:
         self._homes[own] = ref
         sharing = find_sharing(service, self._find, self._namesakes)
         primary = sharing.primary if isinstance(sharing, Shares) else None
+        holder = self._holder_of(service, primary)
         return Seen(
             service=service,
             now=now,
@@ -154,6 +156,8 @@ class Knowledge:
             sharers=self._sharers_of(primary) if primary is not None else (),
             users=users_of(service, self._sharers_of(service)),
             primary_network=self._network_of(primary) if primary is not None else "",
+            holder=holder,
+            is_held=holder is None or bool(holder.ingress) or self._is_held(service),
             host=self._host(now),
             interfaces=self._interfaces(now) if service.network else None,
             pause=pause,
@@ -220,6 +224,26 @@ class Knowledge:
     def _sharers_of(self, primary: Service) -> tuple[Service, ...]:
         found = (self.find_service(ref) for ref in self._sharers.of(primary.namespace, primary.name))
         return tuple(one for one in found if one is not None)
+
+    def _holder_of(self, service: Service, primary: Service | None) -> Service | None:
+        if not service.sharing:
+            return None
+        if primary is not None and service.sharing == sharing_label(primary.namespace, primary.name):
+            return primary
+        namespace, _, name = service.sharing.partition(".")  # one that was cut finds nobody
+        return self._find(namespace, name)
+
+    def _is_held(self, service: Service) -> bool:
+        """Whether a load balancer, of whatever service, keeps what it shows. Asked of few services, seldom."""
+        shown = {*(service.addresses or "").split(","), *service.ingress} - {""}
+        if not shown or not self.balancers.is_synced:
+            return True
+        balancers = (self.find_balancer(ref) for ref, _ in self.balancers.items())
+        return any(
+            shown & set(one.given)
+            for one in balancers
+            if one is not None and not (one.moves or one.has_released)
+        )
 
     def _network_of(self, primary: Service) -> str:
         own = LOAD_BALANCER.ref(self._policy.name_for(primary), self._policy.namespace)

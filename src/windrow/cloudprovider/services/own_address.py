@@ -27,24 +27,30 @@ from windrow.cloudprovider.services.faults import find_fault
 from windrow.cloudprovider.services.seeing import Policy, Seen, Unseen
 from windrow.cloudprovider.services.service_readings import Interfaces, Service
 from windrow.cloudprovider.services.strays import free_strays, release_strays
-from windrow.cloudprovider.services.withdrawal import plan_withdrawal
+from windrow.cloudprovider.services.withdrawal import plan_withdrawal, withdraw
+
+# What a plan waits for before it takes an address: that an earlier service's is given back.
+STRAYS = "strays"
 
 
 def plan_own_address(seen: Seen, policy: Policy) -> Plan:
     """The finalizer, the load balancer on Harvester, and its address to the service, each as soon as it can be."""
     if fault := find_fault(seen, policy):
-        return replace(refused(fault), actions=plan_withdrawal(seen))
+        return replace(refused(fault), actions=plan_withdrawal(seen, policy))
     if seen.host is not None and seen.balancer is None:
         return without_host(seen.host, "ensure")
     if isinstance(seen.interfaces, Unseen) and seen.service.network and not seen.service.interface:
         return Plan(waits_for="the network map", until=seen.interfaces.until)
-    if seen.host is None and free_strays(seen) and not waited_in_vain(seen, "strays"):
-        return waiting(seen, "strays", "", release_strays(seen))  # the pool may have only one address
     if seen.balancer is None:
+        if free_strays(seen) and not waited_in_vain(seen, STRAYS):
+            return waiting(seen, STRAYS, "", release_strays(seen))  # the pool may have only one address
         return _plan_reservation(seen, policy)
     if seen.balancer.is_deleting:
-        return waiting(seen, "removal", words.stuck(seen.balancer))
-    return _plan_upkeep(seen, seen.balancer, policy)
+        complaint = words.stuck(seen.balancer)
+        return waiting(seen, "removal", complaint, plan_withdrawal(seen, policy))
+    plan = _plan_upkeep(seen, seen.balancer, policy)
+    # What a service before it left, last: it is no reason for this one to lack anything.
+    return plan if plan.problem else replace(plan, actions=(*plan.actions, *release_strays(seen)))
 
 
 def _plan_reservation(seen: Seen, policy: Policy) -> Plan:
@@ -84,7 +90,11 @@ def _plan_upkeep(seen: Seen, balancer: Balancer, policy: Policy) -> Plan:
     """The load balancer is there: what it says is brought to the service, and what the service says to it."""
     service = seen.service
     actions: list[Action] = []
-    addresses = balancer.given
+    amend = _amend(service, balancer, policy)
+    moves = balancer.moves
+    if amend is not None and amend.pool is not None and seen.host is None:
+        moves = replace(balancer, pool=amend.pool).moves
+    addresses = () if moves else balancer.given
     mark = _mark_for_own(seen, addresses)
     if mark is not None:
         actions.append(mark)
@@ -95,7 +105,9 @@ def _plan_upkeep(seen: Seen, balancer: Balancer, policy: Policy) -> Plan:
         actions.extend(_other_than_wished(service, balancer))
     if seen.new_old_keys:
         actions.append(old_keys_ignored(seen.new_old_keys))
-    amend = _amend(service, balancer, policy)
+    if moves and not service.sharing:
+        # First the address off the network, then back into the pool.
+        actions += withdraw(service, "another pool is asked for, so Harvester takes its address back")
     if amend is not None and seen.host is not None:
         return replace(without_host(seen.host, "ensure"), actions=tuple(actions))
     if amend is not None:
@@ -105,7 +117,7 @@ def _plan_upkeep(seen: Seen, balancer: Balancer, policy: Policy) -> Plan:
     if balancer.refusal and _answer_is_due(seen, balancer, amend):
         return waiting(seen, _answer_after(balancer), words.slow(service), tuple(actions))
     if balancer.refusal:
-        actions.extend(plan_withdrawal(seen))
+        actions.extend(plan_withdrawal(seen, policy))
         problem = f"failed to ensure load balancer: {words.explain_refusal(service, balancer)}"
         return Plan(tuple(actions), problem=problem, waits_for="allocation")
     return waiting(seen, "allocation", words.slow(service), tuple(actions))

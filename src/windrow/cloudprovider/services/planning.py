@@ -51,9 +51,9 @@ def plan_service(seen: Seen, policy: Policy) -> Plan:
 def _plan_address(seen: Seen, policy: Policy) -> Plan:
     match seen.sharing:
         case CannotShare(why=why, may_pass=True):
-            return waiting(seen, "a primary", refused(why).problem, plan_withdrawal(seen), GRACE)
+            return waiting(seen, "a primary", refused(why).problem, plan_withdrawal(seen, policy), GRACE)
         case CannotShare(why=why):
-            return replace(refused(why), actions=plan_withdrawal(seen))
+            return replace(refused(why), actions=plan_withdrawal(seen, policy))
         case Shares(primary=primary):
             return plan_shared_address(seen, primary, policy)
         case _:

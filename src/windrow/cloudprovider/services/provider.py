@@ -29,6 +29,7 @@ from windrow.cloudprovider.services.balancer_readings import Balancer, balancer_
 from windrow.cloudprovider.services.carrying import FAILED, Carrier, HostFailed, Stale
 from windrow.cloudprovider.services.deeds import tell_action
 from windrow.cloudprovider.services.knowledge import Knowledge
+from windrow.cloudprovider.services.own_address import STRAYS
 from windrow.cloudprovider.services.planning import must_go, plan_service
 from windrow.cloudprovider.services.seeing import Pause, Policy, Seen
 from windrow.cloudprovider.services.service_readings import (
@@ -212,7 +213,11 @@ class ServiceProvider:
         except HostFailed as failed:
             verb = "delete" if must_go(seen, self._policy) else "ensure"
             words = explain_error(failed.error, self._policy.namespace)
+            if failed.leftover:
+                words = f"{failed.leftover}, which an earlier service of this name left, cannot be deleted: {words}"
             self._complain(seen, f"failed to {verb} load balancer: {words}")
+            if plan.waits_for == STRAYS:
+                self._pause(ref, seen, plan)  # it is not waited for without end
             return Failed(failed.error)
         except KubeError as error:
             self._say(f"service {seen.service.title}: {error}")

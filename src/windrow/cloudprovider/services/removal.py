@@ -66,9 +66,8 @@ def plan_removal(seen: Seen, policy: Policy) -> Plan:
         return NOTHING
     if (stays or lingers) and service.ingress:
         actions.append(ClearStatus("it is no load balancer any more"))
-    # A secondary has no load balancer of its own: that is known without asking. One that leaves its primary may.
-    unless = "" if service.sharing and service.primary else policy.name_for(service)
-    actions.append(LetGo("nothing is left of it on Harvester", unless, traces, labels))
+    # A secondary is asked about, too: it may have had one before it was one, and its label proves nothing.
+    actions.append(LetGo("nothing is left of it on Harvester", policy.name_for(service), traces, labels))
     actions.append(DELETED)
     return Plan(tuple(actions))
 

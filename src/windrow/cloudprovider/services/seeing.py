@@ -58,6 +58,8 @@ class Seen:
     sharers: tuple[Service, ...] = ()  # of its primary's address
     users: tuple[Service, ...] = ()  # of its own address
     primary_network: str = ""
+    holder: Service | None = None  # whose address it shows, as its label says
+    is_held: bool = True  # what it shows is somebody's on Harvester, as far as is known
     host: Unseen | None = None  # None: all of Harvester's load balancers are known
     interfaces: Interfaces | Unseen | None = None  # None: there is no map
     pause: Pause = Pause()

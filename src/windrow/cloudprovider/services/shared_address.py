@@ -29,7 +29,7 @@ def plan_shared_address(seen: Seen, primary: Service, policy: Policy) -> Plan:
     """The primary's address to the service, and then away with what it had of its own."""
     service = seen.service
     if fault := _find_sharing_fault(seen, primary):
-        return replace(refused(fault), actions=plan_withdrawal(seen))
+        return replace(refused(fault), actions=plan_withdrawal(seen, policy))
     actions: list[Action] = []
     addresses = primary.ingress
     if addresses:
@@ -51,7 +51,7 @@ def plan_shared_address(seen: Seen, primary: Service, policy: Policy) -> Plan:
         )
         return waiting(seen, "primary", complaint)
     if not addresses:
-        return Plan(waits_for="primary")
+        return Plan(plan_withdrawal(seen, policy), waits_for="primary")
     return plan_announcement(seen, addresses, tuple(actions))
 
 

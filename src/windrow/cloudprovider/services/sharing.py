@@ -123,7 +123,8 @@ def _rank(service: Service) -> tuple[str, str, str]:
 
 
 def users_of(primary: Service, sharers: Iterable[Service]) -> tuple[Service, ...]:
-    """Those who show the primary's address now. It must not be given back before they left."""
+    """Those who show the primary's address now. It must not be given back before they left. A label alone holds nobody:
+    anyone may write it."""
     label = sharing_label(primary.namespace, primary.name)
     return tuple(
         sorted(
@@ -132,6 +133,7 @@ def users_of(primary: Service, sharers: Iterable[Service]) -> tuple[Service, ...
                 for one in sharers
                 if one.sharing == label
                 and one.uid != primary.uid
+                and (one.addresses is not None or one.ingress)
                 and (one.is_protected or (one.is_balanced and not one.is_deleting))
             ),
             key=lambda one: one.title,

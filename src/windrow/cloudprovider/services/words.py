@@ -23,7 +23,7 @@ _CURES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"no IP addresses available in range set|no available IP",
-        "all addresses of the IP pool are taken: widen its range, delete load balancers that nobody needs, or name "
+        "all addresses of the IP pool are taken; widen its range, delete load balancers that nobody needs, or name "
         f"another pool in the annotation {names.IP_POOL}; the address then comes by itself, within two minutes",
     ),
     (

@@ -5,6 +5,7 @@ import pytest
 from windrow.cloudprovider import names
 from windrow.cloudprovider.services.balancer_names import balancer_name
 from windrow.emulator import kinds
+from windrow.kube.errors import Denied
 from windrow.kube.objects import annotations_of, labels_of, name_of, new_object, uid_of
 from windrow.kube.refs import EVENT, SERVICE
 from windrow.kube.requests import Reply
@@ -158,6 +159,94 @@ def test_a_service_that_is_made_anew_gets_the_only_address_of_its_pool_again():
     assert address == "10.1.0.10"
     assert held == {"10.1.0.10": f"default/{name_of(balancer)}"}
     assert list(balancers) == [name_of(balancer)]
+
+
+@pytest.mark.parametrize("holds", ["a webhook", "a finalizer"])
+def test_a_leftover_that_cannot_go_is_named_and_not_waited_for_without_end(holds):
+    async def story(world):
+        async def refuse(operation):
+            if operation.kind == kinds.LOAD_BALANCER and operation.verb == "delete":
+                raise Denied("no")
+
+        await settled(world)
+        old = await world.balancer()
+        if holds == "a webhook":
+            world.host_api.admission.append(refuse)
+        else:
+            held = [*old["metadata"]["finalizers"], "acme.io/hold"]
+            ref = kinds.LOAD_BALANCER.ref(name_of(old), "default")
+            await world.harvester.patch(ref, {"metadata": {"finalizers": held}})
+        await world.guest.patch(WEB, {"metadata": {"finalizers": None}})
+        await world.delete()
+        await world.serve()
+        await world.settle(80)
+        return await world.address(), name_of(old), await world.complaints()
+
+    address, old, complaints = tell(story)
+    assert address == "10.1.0.11"
+    assert all(old in one for one in complaints)
+    assert bool(complaints) == (holds == "a webhook")
+
+
+def test_a_change_of_pool_takes_the_old_address_off_the_network_first():
+    async def story(world):
+        await settled(world, pool="pool")
+        await world.pool("other", first=50, last=60, cluster="nobody")
+        await world.annotate(pool="other")
+
+        async def is_free():
+            return not await world.held()
+
+        await world.until(is_free)
+        at_once = await world.address(), ingress(await world.service())
+        await world.settle()
+        return at_once, await world.address()
+
+    (address, shown), later = tell(story)
+    assert address in (None, "10.1.0.50")
+    assert shown in ([], ["10.1.0.50"])
+    assert later == "10.1.0.50"
+
+
+def test_an_address_that_hangs_in_deletion_is_announced_no_longer_than_it_is_reserved():
+    async def story(world):
+        await world.pool(last=10)
+        world.start()
+        await world.serve()
+        await world.settle()
+        await world.serve("next")
+        balancer = await world.balancer()
+        ref = kinds.LOAD_BALANCER.ref(name_of(balancer), "default")
+        held = [*balancer["metadata"]["finalizers"], "acme.io/hold"]
+        await world.harvester.patch(ref, {"metadata": {"finalizers": held}})
+        await world.harvester.delete(ref)
+        await world.settle(400)
+        return await world.address(), ingress(await world.service()), await world.address("next")
+
+    assert tell(story) == (None, [], "10.1.0.10")
+
+
+def test_without_its_own_mark_a_guest_deletes_nothing_by_labels():
+    async def story(world):
+        await world.pool()
+        name = balancer_name("demo", "default", "web", "another-uid")
+        labels = {
+            names.LB_OF_CLUSTER: "demo",
+            names.LB_OF_NAMESPACE: "default",
+            names.LB_OF_SERVICE: "web",
+        }
+        for one in (name, "by-another-name"):
+            mark = {} if one == name else {names.GUEST_MARK: uid_of(await world.service("kubernetes"))}
+            spec = {"ipam": "pool", "workloadType": "cluster"}
+            raw = new_object(kinds.LOAD_BALANCER, one, "default", labels=labels, annotations=mark, spec=spec)
+            await world.harvester.create(kinds.LOAD_BALANCER, raw)
+        await world.guest.delete(SERVICE.ref("kubernetes", "default"))
+        world.start()
+        await world.serve()
+        await world.settle(100)
+        return {name, "by-another-name"} <= set(await world.balancers())
+
+    assert tell(story)
 
 
 def test_a_service_that_is_made_anew_is_known_also_where_labels_tell_no_clusters_apart():

@@ -21,7 +21,7 @@ from windrow.cloudprovider.services.actions import (
     Reserve,
     Tell,
 )
-from windrow.cloudprovider.services.balancer_readings import Balancer, Owner
+from windrow.cloudprovider.services.balancer_readings import HARVESTERS_FINALIZER, Balancer, Owner
 from windrow.cloudprovider.services.planning import plan_service
 from windrow.cloudprovider.services.seeing import Pause, Policy, Seen, Unseen
 from windrow.cloudprovider.services.service_readings import Interfaces, Service
@@ -79,12 +79,16 @@ def kinds(found):
         (replace(TOLD, ingress=("10.9.9.9",)), {"balancer": LB}, []),
         (replace(TOLD, sharing="default.old"), {"balancer": LB}, [Mark]),
         (TOLD, {"balancer": replace(LB, given=("10.1.0.11",))}, [Mark, ENSURED]),
-        (TOLD, {"balancer": replace(LB, is_deleting=True)}, []),
+        (TOLD, {"balancer": replace(LB, is_deleting=True, finalizers=(HARVESTERS_FINALIZER, "other"))}, []),
+        (TOLD, {"balancer": replace(LB, is_deleting=True, finalizers=("other",))}, [ClearStatus, Mark]),
         (WEB, {"host": Unseen("down")}, []),
         (WEB, {"host": Unseen()}, []),
         (TOLD, {"balancer": LB, "host": Unseen("down")}, []),
         (TOLD, {"balancer": replace(LB, address=""), "host": Unseen("down")}, []),
-        (replace(TOLD, pool="other"), {"balancer": LB}, [Amend]),
+        (replace(TOLD, pool="other"), {"balancer": LB}, [ClearStatus, Mark, Amend]),
+        (replace(TOLD, pool="other"), {"balancer": LB, "host": Unseen("down")}, []),
+        (replace(TOLD, pool="pool"), {"balancer": LB}, [Amend]),  # where it is from already
+        (replace(TOLD, pool="other"), {"balancer": replace(LB, pool="other")}, [ClearStatus, Mark]),
         (replace(TOLD, pool="other", ipam="dhcp"), {"balancer": replace(LB, ipam="dhcp")}, []),
         # Somebody else's address.
         (replace(SECOND, finalizers=(), sharing=None, addresses=None), {"sharing": Shares(FRONT)}, [ENSURING, Mark, ENSURED]),
@@ -152,10 +156,10 @@ def test_what_cannot_be_is_a_problem_and_nothing_is_touched(service, seen, words
 @pytest.mark.parametrize(
     ("service", "seen", "actions"),
     [
-        (replace(TOLD, ipam="both"), {}, [Mark, ClearStatus]),
+        (replace(TOLD, ipam="both"), {}, [ClearStatus, Mark]),
         (replace(TOLD, ipam="both", ingress=()), {}, [Mark]),
-        (TOLD, {"sharing": CannotShare("no")}, [Mark, ClearStatus]),
-        (TOLD, {"balancer": replace(LB, given=(), refusal="the pool is full")}, [Mark, ClearStatus]),
+        (TOLD, {"sharing": CannotShare("no")}, [ClearStatus, Mark]),
+        (TOLD, {"balancer": replace(LB, given=(), refusal="the pool is full")}, [ClearStatus, Mark]),
         # A new one is on its way, or nobody knows, or it was never ours.
         (TOLD, {}, [Reserve, ENSURING]),
         (TOLD, {"balancer": replace(LB, given=())}, []),
@@ -166,6 +170,55 @@ def test_what_cannot_be_is_a_problem_and_nothing_is_touched(service, seen, words
 )
 def test_an_address_that_is_not_reserved_any_more_is_withdrawn(service, seen, actions):
     assert kinds(plan(service, **seen)) == actions
+
+
+SHARER = replace(SECOND, ports=(("TCP", 81),))  # a port that FRONT has
+MOVED = replace(FRONT, addresses="10.1.0.20", ingress=("10.1.0.20",))
+HOMELESS = replace(FRONT, addresses=None, ingress=())
+FULL_UP = replace(
+    LB, given=(), address="", refusal="no IP addresses available in range set: 10.1.0.1-10.1.0.1"
+)
+
+
+@pytest.mark.parametrize(
+    ("service", "seen", "actions", "address"),
+    [
+        # It follows, whatever it wishes.
+        (SHARER, {"sharing": Shares(MOVED), "holder": MOVED}, [Mark], "10.1.0.20"),
+        (replace(SHARER, addresses=None, ingress=()), {"sharing": Shares(MOVED), "holder": MOVED}, [Mark], "10.1.0.20"),
+        (replace(SECOND, primary="no"), {"sharing": CannotShare("no"), "holder": MOVED}, [Mark], "10.1.0.20"),
+        (replace(SECOND, primary=""), {"balancer": FULL_UP, "holder": MOVED}, [Mark], "10.1.0.20"),
+        (SHARER, {"sharing": Shares(FRONT), "holder": FRONT}, [], None),
+        (SHARER, {"sharing": Shares(HOMELESS), "holder": HOMELESS}, [], None),
+        (SHARER, {"sharing": Shares(HOMELESS), "holder": HOMELESS, "is_held": False}, [ClearStatus, Mark], None),
+        (SECOND, {"sharing": Shares(HOMELESS), "holder": HOMELESS, "is_held": False}, [ClearStatus, Mark], None),
+        # Who has only written the label gets nothing by it.
+        (replace(SECOND, primary="no", addresses=None, ingress=()), {"sharing": CannotShare("no"), "holder": MOVED}, [], None),
+        # It is the one who keeps the address that it waits for.
+        (replace(SECOND, primary=""), {"balancer": FULL_UP, "holder": replace(FRONT, **ENDS)}, [ClearStatus, Mark], None),
+        (replace(SECOND, primary=""), {"balancer": FULL_UP, "holder": FRONT}, [], None),
+        # Harvester gave another one while it cannot be told why.
+        (replace(TOLD, ipam="both"), {"balancer": replace(LB, given=("10.1.0.30",))}, [Mark], "10.1.0.30"),
+        (replace(TOLD, ipam="both"), {"balancer": replace(LB, pool="other")}, [ClearStatus, Mark], None),
+        (replace(TOLD, ipam="both"), {"balancer": replace(LB, owner=Owner(), given=("10.1.0.30",))}, [], None),
+    ],
+)  # fmt: skip
+def test_what_is_shown_is_what_is_reserved(service, seen, actions, address):
+    found = plan(service, **seen)
+
+    assert kinds(found) == actions
+    if actions:
+        assert found.actions[-1].annotations == {names.VIP_ADDRESSES: address}
+
+
+def test_who_has_an_address_waits_for_no_leftover():
+    stray = replace(LB, name="demo-default-web-00000000", given=("10.1.0.11",))
+    pause = Pause("strays", NOON - timedelta(seconds=60))
+
+    assert plan(WEB, strays=(stray,)).waits_for == "strays"
+    assert kinds(plan(WEB, strays=(stray,), pause=pause)) == [Reserve, ENSURING]
+    assert kinds(plan(WEB, balancer=replace(LB, address=""), strays=(stray,))) == [Mark, ENSURED, Release]
+    assert plan(TOLD, balancer=LB, strays=(replace(stray, is_deleting=True),)) == NOTHING
 
 
 def test_nothing_is_said_while_harvester_is_only_being_listed():
@@ -252,7 +305,7 @@ def test_the_finalizer_goes_only_when_harvester_says_that_the_load_balancer_is_g
     own, shared = (plan(replace(one, **ENDS)).actions[0] for one in (TOLD, SECOND))
 
     assert own.unless == NAME
-    assert shared.unless == ""
+    assert shared.unless == POLICY.name_for(SECOND)
 
 
 def test_the_mode_that_a_secondary_loses_is_told_at_the_same_time():
@@ -314,7 +367,7 @@ def test_another_pool_is_asked_for_while_there_is_no_address(before, wanted, ref
 
 
 def test_a_service_with_an_address_keeps_it_when_it_names_no_pool_any_more():
-    assert plan(TOLD, balancer=replace(LB, pool="special", refusal=NO_POOL)) == NOTHING
+    assert plan(TOLD, balancer=replace(LB, pool="pool", refusal=NO_POOL)) == NOTHING
 
 
 def test_the_same_answer_counts_again_when_it_stands_for_a_minute():

@@ -132,8 +132,10 @@ def test_no_plan_does_harm(world):
             case ClearStatus():
                 assert service.ingress
                 # A living balanced service loses its address only where Harvester reserves none for it.
-                reserved = seen.balancer is not None and seen.balancer.given
-                assert service.is_deleting or not service.is_balanced or not reserved
+                own = seen.balancer if seen.balancer is not None and seen.balancer.given else None
+                moved = [one for one in plan.actions if isinstance(one, Amend) and one.pool]
+                reserved = not (own is None or own.has_released or own.moves or moved)
+                assert service.is_deleting or not service.is_balanced or service.sharing or not reserved
             case Tell():
                 pass
     if service.is_deleting and not seen.is_over:

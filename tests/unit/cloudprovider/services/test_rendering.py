@@ -65,8 +65,8 @@ def test_finalizers_of_others_stay_and_every_patch_rests_on_the_version_that_was
     protected = render_mark(WEB, Mark("", protects=True))["metadata"]
     marked = render_mark(WEB, Mark("", annotations={"a": "b"}, labels={"c": None}))["metadata"]
     freed = replace(WEB, finalizers=("acme.io/other", names.FINALIZER))
-    let_go = render_letting_go(freed, LetGo(""))["metadata"]
-    last = render_letting_go(replace(WEB, finalizers=(names.FINALIZER,)), LetGo(""))["metadata"]
+    let_go = render_letting_go(freed, LetGo("", "lb"))["metadata"]
+    last = render_letting_go(replace(WEB, finalizers=(names.FINALIZER,)), LetGo("", "lb"))["metadata"]
 
     assert protected == {"resourceVersion": "7", "finalizers": ["acme.io/other", names.FINALIZER]}
     assert marked == {"resourceVersion": "7", "annotations": {"a": "b"}, "labels": {"c": None}}

@@ -26,6 +26,7 @@ def a_secondary(name, created, port=81, *, shares=False, **rest):
         ports=(("TCP", port),),
         primary="web",
         sharing="default.web" if shares else None,
+        addresses="10.1.0.10" if shares else None,
         **rest,
     )
 
@@ -92,6 +93,9 @@ def test_who_has_the_port_never_loses_it_to_who_wants_it():
         # The Go program leaves the label on a service that is no load balancer any more.
         (replace(a_secondary("one", "2", shares=True), finalizers=(), is_balanced=False), False),
         (a_secondary("one", "2"), False),
+        # Anybody may write the label.
+        (replace(a_secondary("one", "2", shares=True), addresses=None), False),
+        (replace(a_secondary("one", "2", shares=True), addresses=None, ingress=("10.1.0.10",)), True),
     ],
 )
 def test_an_address_is_used_by_whoever_shows_it(one, uses):

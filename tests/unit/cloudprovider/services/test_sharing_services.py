@@ -197,6 +197,103 @@ def test_secondaries_follow_their_primary_to_another_address():
     assert tell(story) == (["10.1.0.50"] * 3, {})
 
 
+def test_a_secondary_with_a_fault_leaves_the_address_that_its_primary_left():
+    async def story(world):
+        await world.pool(last=10)
+        await world.pool("other", first=50, last=60, cluster="nobody")
+        world.start()
+        await world.serve("web", pool="pool")
+        await world.serve("one", primary="web", ports=(81,))
+        await world.settle()
+        ports = [{"name": f"p{one}", "port": one} for one in (80, 81)]
+        await world.guest.patch(SERVICE.ref("web", "default"), {"spec": {"ports": ports}})
+        await world.settle()
+        await world.annotate("web", pool="other")
+        await world.serve("next", pool="pool")
+        await world.settle(60)
+        return [await world.address(name) for name in ("web", "one", "next")], await world.complaints("one")
+
+    addresses, complaints = tell(story)
+    assert addresses == ["10.1.0.50", "10.1.0.50", "10.1.0.10"]
+    assert len(complaints) == 1
+    assert "port 81 (TCP)" in complaints[0]
+
+
+def test_secondaries_leave_an_address_that_their_primary_lost_without_another():
+    async def story(world):
+        await world.pool(last=10)
+        world.start()
+        await world.serve("web", pool="pool")
+        await world.serve("one", primary="web", ports=(81,))
+        await world.settle()
+        await world.annotate("web", pool="nowhere")
+        await world.serve("next", pool="pool")
+        await world.settle(60)
+        return [await world.address(name) for name in ("web", "one", "next")]
+
+    assert tell(story) == [None, None, "10.1.0.10"]
+
+
+def test_a_label_that_a_stranger_wrote_holds_no_primary():
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.serve("web")
+        await world.serve("x", "evil", ipam="nonsense")
+        forged = {"metadata": {"labels": {names.PRIMARY_SERVICE: "default.web"}}}
+        await world.guest.patch(SERVICE.ref("x", "evil"), forged)
+        await world.settle()
+        await world.delete("web")
+        await world.settle()
+        return await world.is_gone("web"), await world.address("x", "evil")
+
+    assert tell(story) == (True, None)
+
+
+def test_a_secondary_that_waits_for_its_primarys_only_address_gets_it_when_that_goes():
+    async def story(world):
+        await world.pool(last=10)
+        world.start()
+        await world.serve("web")
+        await world.serve("one", primary="web", ports=(81,))
+        await world.settle()
+        await world.annotate("one", primary=None)
+        await world.settle()
+        before = await world.address("one")
+        await world.delete("web")
+        await world.settle(300)
+        return (
+            before,
+            await world.is_gone("web"),
+            await world.address("one"),
+            sharing(await world.service("one")),
+        )
+
+    assert tell(story) == ("10.1.0.10", True, "10.1.0.10", None)
+
+
+def test_a_secondary_whose_own_load_balancer_was_never_seen_leaves_none():
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.serve("web")
+        await world.settle()
+        world.host_cable.hold_news()
+        world.host_cable.breaks += [("POST loadbalancers", "after")] * 2
+        await world.serve("one", ports=(81,))
+        await world.settle(0.5)
+        made = len(await world.balancers())
+        await world.annotate("one", primary="web")
+        await world.settle(3)
+        await world.delete("one")
+        await world.settle(10)
+        world.host_cable.flows.set()
+        await world.settle(60)
+        return made, await world.is_gone("one"), list(await world.held())
+
+    assert tell(story) == (2, True, ["10.1.0.10"])
+
+
 def test_secondaries_follow_a_primary_of_dhcp():
     async def story(world):
         world.start()
