@@ -365,6 +365,8 @@ def _leaks(scene: Scene) -> Iterable[str]:
 def _doubles(scene: Scene) -> Iterable[str]:
     holders: dict[str, set[str]] = defaultdict(set)
     for service in scene.services.values():
+        if is_deleting(service) and CLEANUP not in finalizers_of(service):
+            continue  # none of ours any more, whatever kube-vip wrote late
         for address in {shown(service), annotations_of(service).get(ADDRESSES, "")}:
             if wants(service) and address not in ("", "0.0.0.0"):
                 holders[address].add(labels_of(service).get(PRIMARY) or group_of(service))
