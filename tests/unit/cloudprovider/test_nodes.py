@@ -174,6 +174,15 @@ def test_a_node_without_a_kubelet_address_does_not_wait_for_the_agent():
     }
 
 
+def test_the_first_write_does_not_empty_the_addresses_of_a_node_that_shows_some():
+    node = replace(INITIAL, provided_ip="", addresses=ADDRESSES)
+
+    found = plan(node, instance=replace(RUNNING, interfaces=()))
+
+    assert RemoveTaint in kinds(found)
+    assert SetAddresses not in kinds(found)
+
+
 @pytest.mark.parametrize(
     ("identity", "words"),
     [(Unknown("nobody knows"), "nobody knows"), (Missing("old"), "no VM has the uid old")],
@@ -222,6 +231,17 @@ def test_a_new_address_is_shown():
     more = replace(RUNNING, interfaces=(Interface("nic-1", "enp1s0", ("10.0.0.1", "10.0.0.2")),))
 
     assert kinds(plan(SETTLED, instance=more)) == [SetAddresses]
+
+
+def test_no_address_is_shown_before_it_is_known_which_are_those_of_services():
+    more = replace(RUNNING, zone="z2", interfaces=(Interface("nic-1", "enp1s0", ("10.0.0.1", "10.0.0.2")),))
+    early = Seen(SETTLED, FOUND, more, virtual=None)
+    late = replace(early, virtual=frozenset())
+
+    assert [kinds(plan_node(seen, Options())) for seen in (early, late)] == [
+        [SetLabels, Record],
+        [SetLabels, Record, SetAddresses],
+    ]
 
 
 def test_a_zone_that_a_user_chose_stays_where_the_host_has_none():

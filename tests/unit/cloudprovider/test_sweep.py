@@ -134,6 +134,11 @@ def test_what_is_no_orphan_of_ours(case, services, balancer, options):
             "service default/dns uses its address",
         ),
         ([replace(WEB, name="dns", ingress=("10.0.0.50",))], a_balancer(), "uses its address 10.0.0.50"),
+        (
+            [replace(WEB, name="dns", ingress=("10.0.0.60",))],
+            replace(a_balancer(), address="10.0.0.60"),
+            "uses its address 10.0.0.60",
+        ),
     ],
 )
 def test_orphans_that_are_told_and_left_alone(services, balancer, words):
@@ -403,6 +408,26 @@ def test_an_api_that_fails_deletes_nothing_and_is_asked_again_after_an_hour(side
 
     assert "could not be deleted: nobody answers" in lines[0]
     assert (kept, left) == (1, [])
+
+
+def test_an_orphan_that_cannot_be_deleted_does_not_keep_the_others():
+    async def story(stage):
+        await an_orphan(stage)
+        for number in range(2):
+            await stage.make_orphan(f"older-{number}", mark=stage.guest_uid)
+        first, *others = sorted(await stage.balancers())
+
+        async def happens(request):
+            if request.method == "DELETE" and request.path.endswith(first):
+                raise Unreachable("nobody answers")
+
+        stage.to_host.before = happens
+        await stage.start()
+        await asyncio.sleep(HOUR + 1200)
+        failed = [line for line in stage.lines if "could not be deleted" in line]
+        return len(others), len(failed), await stage.balancers() == [first]
+
+    assert tell(story) == (2, 1, True)
 
 
 def test_what_somebody_relabelled_meanwhile_is_his():
