@@ -15,6 +15,7 @@ from windrow.client.client import Client
 from windrow.cloudprovider import names
 from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.readings import Instance
+from windrow.cloudprovider.services.service_readings import Interfaces
 from windrow.formats.json import dumps
 from windrow.kube.objects import dig, new_object
 from windrow.kube.refs import CONFIG_MAP
@@ -65,12 +66,16 @@ async def ensure_network_map(client: Client, mapping: dict[str, str]) -> bool:
 
 
 class NetworkMap:
-    """Keeps the map, while it runs. Written when what the guests say has changed; asked for only then."""
+    """Keeps the map, while it runs. Written when what the guests say has changed; asked for only then.
+
+    `shown` is the map as it is watched, where somebody does: then it is also mended when another edits or deletes it.
+    """
 
     def __init__(
         self,
         guest: Client,
         instances: Cache[Instance],
+        shown: Cache[Interfaces] | None,
         options: Options,
         clock: Clock,
         chance: Chance,
@@ -78,6 +83,7 @@ class NetworkMap:
     ) -> None:
         self._guest = guest
         self._instances = instances
+        self._shown = shown
         self._options = options
         self._say = say
         self._written: dict[str, str] | None = None
@@ -87,13 +93,26 @@ class NetworkMap:
         await self._instances.synced()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._controller.run())
-            async for _ in self._instances.changes():
-                self._controller.queue.add(REF.name)
+            group.create_task(self._follow(self._instances))
+            if self._shown is not None:
+                group.create_task(self._follow(self._shown))
+
+    async def _follow(self, cache: Cache[Any]) -> None:
+        await cache.synced()
+        async for _ in cache.changes():
+            self._controller.queue.add(REF.name)
 
     async def _reconcile(self, key: str) -> Outcome:
         wanted = network_map(self._instances.values(), self._options)
-        if wanted != self._written:
+        if wanted != self._written or self._is_spoilt(wanted):
             if await ensure_network_map(self._guest, wanted):
                 self._say(f"ConfigMap {REF.name} written")
             self._written = wanted
         return SETTLED
+
+    def _is_spoilt(self, wanted: dict[str, str]) -> bool:
+        """Whether it is known to say something else. A watch that lags behind our own write costs one look, no write."""
+        if self._shown is None or not self._shown.is_synced:
+            return False
+        reading = self._shown.get(REF)
+        return reading is None or reading.of != wanted

@@ -44,9 +44,6 @@ class Provider:
         self._nodes = NodeProvider(
             guest, host, namespace, options, self._virtual, clock, chance, say, counted
         )
-        self._networks: NetworkMap | None = None
-        if options.names_cluster and not options.disable_vmi_controller:
-            self._networks = NetworkMap(Client(guest), self._nodes.instances, options, clock, chance, say)
         self._services: ServiceProvider | None = None
         self._sweep: Sweep | None = None
         if SERVICE_CONTROLLER in options.controllers:
@@ -54,6 +51,12 @@ class Provider:
             caches = (services.services, services.balancers)
             self._sweep = Sweep(Client(guest), Client(host), *caches, options, clock, say, counted)
             self._services = services
+        self._networks: NetworkMap | None = None
+        if options.names_cluster and not options.disable_vmi_controller:
+            shown = self._services.interfaces if self._services is not None else None
+            self._networks = NetworkMap(
+                Client(guest), self._nodes.instances, shown, options, clock, chance, say
+            )
 
     def waits_for(self) -> str:
         """Which lists were not read yet; "" once all were. For the probe of readiness."""

@@ -157,12 +157,16 @@ def test_without_the_right_to_delete_nodes_it_says_so_and_does_not_insist():
         await world.be_ready("w1", False)
         await asyncio.sleep(1000)
         said = [line for line in world.lines if "forbidden" in line.lower()]
-        return len(said), await world.events()
+        told = [one for one in await world.cluster.list(EVENT) if one["reason"] == "DeletingNodeFailed"]
+        return len(said), [(one["involvedObject"]["name"], one["message"]) for one in told]
 
-    said, events = tell(story, may)
+    said, told = tell(story, may)
 
     assert said == 1
-    assert ("w1", "DeletingNodeFailed") in events
+    assert [name for name, _ in told] == ["w1"]
+    assert told[0][1].startswith("Failed deleting node w1: its VM is gone")
+    assert "add the verb delete on nodes to the ClusterRole of its service account" in told[0][1]
+    assert "6443" not in told[0][1]
 
 
 def test_a_harvester_that_cannot_be_asked_costs_no_node():
@@ -223,6 +227,25 @@ def test_the_networks_of_the_guests_are_mapped():
         return found["data"]
 
     assert tell(story) == {"interface-nad-mapping": '{"default/vlan1":"enp1s0"}'}
+
+
+@pytest.mark.parametrize("data", [None, {"interface-nad-mapping": "{}"}, {"interface-nad-mapping": "spoilt"}])
+def test_a_map_of_networks_that_somebody_spoils_is_mended(data):
+    ref = CONFIG_MAP.ref("harvester-nad-mapping", "kube-system")
+
+    async def story(world):
+        await settled(world, "w1")
+        if data is None:
+            await world.cluster.delete(ref)
+        else:
+            await world.cluster.patch(ref, {"data": data})
+        await asyncio.sleep(5)
+        mended = (await world.cluster.get(ref))["data"]
+        world.count()
+        await asyncio.sleep(600)
+        return mended, [request for request in world.counted if "/leases/" not in request.path]
+
+    assert tell(story) == ({"interface-nad-mapping": '{"default/vlan1":"enp1s0"}'}, [])
 
 
 @pytest.mark.parametrize("flag", ["--cluster-name=kubernetes", "--cluster-name=", "--disable-vmi-controller"])

@@ -63,7 +63,7 @@ QUEUE = "service"
 class ServiceProvider:
     """Keeps the load balancers of one guest cluster in step with its services, while it runs.
 
-    `services` and `balancers` are its caches; others may read them.
+    `services`, `balancers` and `interfaces` (the map of networks) are its caches; others may read them.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class ServiceProvider:
             chance,
             heard=self._hearer("load balancers"),
         )
-        self._interfaces: WatchedCache[Interfaces] = WatchedCache(
+        self.interfaces: WatchedCache[Interfaces] = WatchedCache(
             guest,
             CONFIG_MAP,
             names.NETWORK_MAP_NAMESPACE,
@@ -101,7 +101,7 @@ class ServiceProvider:
             heard=self._hearer("networks"),
         )
         self._knowledge = Knowledge(
-            self.services, self.balancers, self._interfaces, policy, options.names_cluster, clock
+            self.services, self.balancers, self.interfaces, policy, options.names_cluster, clock
         )
         self._teller = Teller(Recorder(Client(guest), names.SERVICE_EVENTS, clock, chance))
         self._carrier = Carrier(
@@ -137,7 +137,7 @@ class ServiceProvider:
 
     async def run(self) -> None:
         """Work until cancelled. Harvester may be out of reach: then services that need it are told so."""
-        caches = (self.services, self.balancers, self._interfaces)
+        caches = (self.services, self.balancers, self.interfaces)
         async with asyncio.TaskGroup() as group:
             for cache in caches:
                 group.create_task(cache.run())
@@ -145,7 +145,7 @@ class ServiceProvider:
             group.create_task(self._follow_balancers())
             group.create_task(self._follow_services())
             group.create_task(self._follow_interfaces())
-            for cache in (self.balancers, self._interfaces):
+            for cache in (self.balancers, self.interfaces):
                 group.create_task(self._wake_all_when_listed(cache))
             group.create_task(self._teller.run())
             group.create_task(self._controller.run())
@@ -191,7 +191,7 @@ class ServiceProvider:
                 self._wake(ref)
 
     async def _follow_interfaces(self) -> None:
-        async for _ in self._interfaces.changes():
+        async for _ in self.interfaces.changes():
             for ref, service in self.services.items():
                 if service.network:
                     self._wake(ref)
