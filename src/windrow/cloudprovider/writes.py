@@ -20,7 +20,7 @@ from windrow.cloudprovider.nodes import (
     SetProviderId,
 )
 from windrow.cloudprovider.readings import GuestNode, Taint
-from windrow.kube.errors import KubeError, NotFound
+from windrow.kube.errors import Forbidden, KubeError, NotFound
 from windrow.kube.refs import NODE
 
 
@@ -110,6 +110,16 @@ async def _conclude(
                 pass
 
 
+def _why_not_deleted(error: KubeError) -> str:
+    if not isinstance(error, Forbidden):
+        return error.message
+    return (
+        "its VM is gone, but the cloud provider lacks the right: add the verb delete on nodes to the ClusterRole of its "
+        "service account, as in the chart (templates/clusterrole.yaml), or delete the node yourself "
+        f"({error.message.partition('; ')[0]})"
+    )
+
+
 async def _delete(client: Client, recorders: Mapping[str, Recorder], node: GuestNode) -> None:
     ref = NODE.ref(node.name)
     try:
@@ -121,7 +131,7 @@ async def _delete(client: Client, recorders: Mapping[str, Recorder], node: Guest
             ref,
             node.uid,
             "DeletingNodeFailed",
-            f"Failed deleting node {node.name}: {error.message}",
+            f"Failed deleting node {node.name}: {_why_not_deleted(error)}",
             "Warning",
         )
         await recorders[names.LIFECYCLE_CONTROLLER].tell(told)
