@@ -13,9 +13,19 @@ from hypothesis import strategies as some
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
 from windrow.assembly.clock import LoopClock, run_story
-from windrow.emulator.guests.workloads import counting, endpoints, pod_life
+from windrow.emulator.guests.workloads import endpoints, pod_life
 from windrow.emulator.guests.workloads.names import DEPLOYMENT, REPLICA_SET
 from windrow.emulator.guests.workloads.placing import find_place
+from windrow.emulator.guests.workloads.replicas import (
+    EndSet,
+    MakePods,
+    MakeSet,
+    MarkDeployment,
+    ScaleSet,
+    _Bounds,
+    plan_deployment,
+    plan_replica_set,
+)
 from windrow.emulator.guests.workloads.sight import Sight
 from windrow.emulator.guests.workloads.templates import (
     hash_template,
@@ -74,19 +84,19 @@ class Rollout:
         self.sets: list[Raw] = []
 
     def step(self) -> int:
-        steps = counting.plan_deployment(self.deployment, self.sets)
+        steps = plan_deployment(self.deployment, self.sets)
         for one in steps:
             match one:
-                case counting.MakeSet(replicas, marks, _):
+                case MakeSet(replicas, marks, _):
                     made = render_replica_set(self.deployment, replicas, marks)
                     made["metadata"]["uid"] = f"set {len(self.sets)}"
                     self.sets.append(made)
-                case counting.ScaleSet(replica_set, replicas, marks, _):
+                case ScaleSet(replica_set, replicas, marks, _):
                     replica_set["spec"]["replicas"] = replicas
                     replica_set["metadata"]["annotations"] |= marks
-                case counting.MarkDeployment(marks, _):
+                case MarkDeployment(marks, _):
                     self.deployment["metadata"].setdefault("annotations", {}).update(marks)
-                case counting.EndSet(replica_set, _):
+                case EndSet(replica_set, _):
                     self.sets.remove(replica_set)
         return len(steps)
 
@@ -119,7 +129,7 @@ def test_a_rollout_stays_within_its_bounds_and_comes_to_an_end(
         rollout.settle(available=99)
     rollout.settle(available=99)
     rollout.deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "web:2"
-    bounds = counting._Bounds.read(rollout.deployment, replicas)
+    bounds = _Bounds.read(rollout.deployment, replicas)
     rounds = [*speeds, *[3] * 60]
     for speed in rounds:
         rollout.step()
@@ -192,7 +202,7 @@ def test_the_pods_that_go_are_those_that_would_be_missed_least():
         a_pod("pending", ready=False, phase="Pending"),
         a_pod("unplaced", node="", ready=False, phase="Pending"),
     ]
-    going = [step.pod["metadata"]["name"] for step in counting.plan_replica_set(a_set(1), pods)]  # type: ignore[union-attr]
+    going = [step.pod["metadata"]["name"] for step in plan_replica_set(a_set(1), pods)]  # type: ignore[union-attr]
 
     assert going == ["unplaced", "pending", "running"]
 
@@ -200,9 +210,9 @@ def test_the_pods_that_go_are_those_that_would_be_missed_least():
 def test_pods_that_leave_or_have_ended_do_not_count():
     leaving, ended = a_pod("leaving"), a_pod("ended", phase="Failed")
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
-    (step,) = counting.plan_replica_set(a_set(2), [leaving, ended, a_pod()])
+    (step,) = plan_replica_set(a_set(2), [leaving, ended, a_pod()])
 
-    assert isinstance(step, counting.MakePods)
+    assert isinstance(step, MakePods)
     assert step.count == 1
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.emulator.guests.workloads.counting import is_ready
 from windrow.emulator.guests.workloads.names import SERVICE_NAME, SLICE_CONTROLLER, SLICE_MANAGER
+from windrow.emulator.guests.workloads.pod_readings import is_ready
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.kube.objects import (
     Raw,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from windrow.emulator.guests.pods import fits_affinity, tolerates
-from windrow.emulator.guests.workloads.counting import controller_uid, is_active
+from windrow.emulator.guests.workloads.pod_readings import controller_uid, is_active
 from windrow.kube.objects import Raw, dig, labels_of, name_of
 
 

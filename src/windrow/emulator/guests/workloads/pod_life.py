@@ -14,7 +14,7 @@ from typing import Any
 from zlib import crc32
 
 from windrow.emulator.guests.pods import tolerates
-from windrow.emulator.guests.workloads.counting import is_ready
+from windrow.emulator.guests.workloads.pod_readings import is_ready
 from windrow.kube.conditions import is_true
 from windrow.kube.objects import Raw, dig, is_deleting, name_of, uid_of
 from windrow.values.clock import stamp

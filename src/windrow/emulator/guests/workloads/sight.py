@@ -6,6 +6,7 @@ count what they expect; here the view takes our own writes in, and does not go b
 
 from __future__ import annotations
 
+from windrow.emulator.guests.workloads.pod_readings import controller_uid
 from windrow.emulator.hand import Hand
 from windrow.emulator.mirror import Mirror
 from windrow.emulator.world import Key, key_of
@@ -44,3 +45,14 @@ class Sight(Mirror):
             self._removed.discard(uid_of(last))
             return
         super()._drop(key, last)
+
+
+class Owned:
+    """The objects of one kind by who controls them. Ask for it before the sight runs."""
+
+    def __init__(self, sight: Sight) -> None:
+        self._sight = sight
+        self._keys = sight.index(lambda raw: [("", controller_uid(raw))])
+
+    def of(self, owner: Raw) -> list[Raw]:
+        return [self._sight[key] for key in sorted(self._keys.get(("", uid_of(owner)), ()))]

@@ -9,19 +9,10 @@ from datetime import datetime
 from typing import Any
 
 from windrow.emulator.guests.workloads.names import DESIRED, MOST, REVISION
+from windrow.emulator.guests.workloads.pod_readings import is_active, is_ready
 from windrow.emulator.guests.workloads.templates import is_of_template
-from windrow.kube.conditions import Condition, is_true, set_condition
+from windrow.kube.conditions import Condition, set_condition
 from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, name_of
-
-
-def is_ready(pod: Raw) -> bool:
-    return is_true(dig(pod, "status", "conditions"), "Ready")
-
-
-def is_active(pod: Raw) -> bool:
-    """Whether the pod counts: one that leaves or has ended does not."""
-    return not is_deleting(pod) and dig(pod, "status", "phase") not in ("Succeeded", "Failed")
-
 
 # --- ReplicaSets ----------------------------------------------------------------------------------------------------
 
@@ -286,14 +277,3 @@ def _conditions(
         else Condition("Progressing", "True", "ReplicaSetUpdated", f'ReplicaSet "{name}" is progressing.')
     )
     return [minimum, progress]
-
-
-def owned_by(owner: Mapping[str, Any], objects: Sequence[Raw]) -> list[Raw]:
-    uid = owner["metadata"]["uid"]
-    return [one for one in objects if controller_uid(one) == uid]
-
-
-def controller_uid(raw: Mapping[str, Any]) -> str:
-    """The uid of the owner that controls it, "" where none does."""
-    owners = raw["metadata"].get("ownerReferences") or ()
-    return next((str(one["uid"]) for one in owners if one.get("controller")), "")

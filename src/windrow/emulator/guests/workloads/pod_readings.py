@@ -1,0 +1,24 @@
+"""What a pod says of itself: whether it is Ready, whether it counts, whose it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windrow.kube.conditions import is_true
+from windrow.kube.objects import Raw, dig, is_deleting
+
+
+def is_ready(pod: Raw) -> bool:
+    return is_true(dig(pod, "status", "conditions"), "Ready")
+
+
+def is_active(pod: Raw) -> bool:
+    """Whether the pod counts: one that leaves or has ended does not."""
+    return not is_deleting(pod) and dig(pod, "status", "phase") not in ("Succeeded", "Failed")
+
+
+def controller_uid(raw: Mapping[str, Any]) -> str:
+    """The uid of the owner that controls a pod, or a ReplicaSet; "" where none does."""
+    owners = raw["metadata"].get("ownerReferences") or ()
+    return next((str(one["uid"]) for one in owners if one.get("controller")), "")
