@@ -25,6 +25,7 @@ from windrow.client.recording import Recorder, Told
 from windrow.client.retrying import RetryingTransport
 from windrow.client.transport import Transport
 from windrow.cloudprovider.flags import Options
+from windrow.cloudprovider.kinship import find_doubt
 from windrow.cloudprovider.measures import Measures
 from windrow.cloudprovider.names import ROUTE_CONTROLLER
 from windrow.cloudprovider.provider import Provider
@@ -116,6 +117,7 @@ class Program:
         for way in (host, guest):
             way.moved = self._start_anew
             way.stuck = self._give_way
+        host.vet = self._find_doubt
 
     def introduce(self) -> None:
         options = self._options
@@ -266,12 +268,15 @@ class Program:
         """Notice renewed credentials, and warn of those that end soon."""
         while True:
             for way in (self._host, self._guest):
-                way.look()
+                await way.look()
                 warning = way.warning()
                 if warning:
                     self._say(f"warning: {warning}")
                     await self._announce(warning)
             await pause(self._clock, LOOK_AT_FILES)
+
+    async def _find_doubt(self, host: Transport, namespace: str) -> str:
+        return await find_doubt(Client(self._counted(self._guest)), Client(host), namespace)
 
     async def _announce(self, warning: str) -> None:
         """An event about the Lease: who does not read this log may read the events of kube-system."""

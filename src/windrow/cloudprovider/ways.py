@@ -4,6 +4,12 @@ Files are compared by content every few seconds: then a rename, a write in place
 Secret are all the same. What cannot be used is told once, and the old credential goes on. A 401 has the files looked
 at at once, and the request made again where they brought something new.
 
+The beginning of a file is a file, too, so a change counts when it is whole and was the same at two looks in a row
+(after a 401, at once). One that names another server or namespace of Harvester counts only when `vet` has no doubt
+that our VMs are there. At the start nobody is asked: then there may be no node yet that says where it runs, or every
+VM was made anew from a backup; and a restart is how people insist. What was made on Harvester stays where it is, also
+the load balancer of a service that is deleted afterwards; that is told with the move.
+
 A mount of one file (`subPath`, or a hostPath of type File) keeps showing the old file after another took its name.
 That is told; and once the old credential is refused only a new mount helps, so the program ends and its pod starts it
 anew. Better: mount the directory, or the Secret as a whole.
@@ -12,10 +18,10 @@ anew. Better: mount the directory, or the Secret as a whole.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from windrow.client.replaceable import ReplaceableTransport
@@ -23,6 +29,7 @@ from windrow.client.transport import Transport
 from windrow.cloudprovider.expiry import Expiry, expiry_of, sentence
 from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.measures import Measures
+from windrow.cloudprovider.wholeness import find_gap
 from windrow.kube.kubeconfig import Access, BadKubeconfig, ReadFile, in_cluster_access, parse_kubeconfig
 from windrow.values.clock import Clock
 
@@ -30,6 +37,14 @@ Dial = Callable[[Access], Transport]
 Whose = Literal["host", "guest"]
 _CALLED: Mapping[Whose, str] = {"host": "Harvester", "guest": "the guest cluster"}
 DEFAULT_NAMESPACE = "default"
+# How long a doubt lasts until it is asked again.
+DOUBT_LASTS = timedelta(minutes=1)
+
+Vet = Callable[[Transport, str], Awaitable[str]]
+
+
+async def _trust(transport: Transport, namespace: str) -> str:
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +61,15 @@ class Source:
             yield
         except BadKubeconfig as error:
             raise BadKubeconfig(f"{self.title}: {_one_line(error.fact)}", _one_line(error.cure)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A credential that could be used, from files of these texts."""
+
+    access: Access
+    transport: Transport
+    texts: dict[str, str]
 
 
 class Way:
@@ -71,6 +95,8 @@ class Way:
         self.whose: Whose = whose
         self.moved: Callable[[str], None] = lambda why: None
         self.stuck: Callable[[str], None] = lambda why: None
+        # Why what is behind a transport, in a namespace, may not be our Harvester; "" when it is.
+        self.vet: Vet = _trust
         self._is_replaced = is_replaced
         self._source = source
         self._dial = dial
@@ -80,6 +106,8 @@ class Way:
         self._measures = measures
         self._texts: dict[str, str] = {}
         self._problem = ""
+        self._seen: Mapping[str, str] | None = None
+        self._doubted: tuple[Mapping[str, str], datetime] | None = None
         self._refused_since: datetime | None = None
         self._expiry: Expiry | None = None
         self._warned: datetime | None = None
@@ -101,34 +129,72 @@ class Way:
             "name the namespace of the VMs in the context"
         )
 
-    def look(self) -> bool:
+    async def look(self) -> bool:
         """Whether the files say something new, which is in use from now on. Never raises."""
-        if not self._differs():
+        offer = self._read_anew()
+        before, self._seen = self._seen, offer.texts if offer else None
+        if offer is None:
+            return False
+        moves = self._moves(offer.access)
+        if self._refused_since is not None and not moves:
+            return self._take(offer)  # there is nothing to lose
+        if offer.texts != before or (moves and not await self._is_vetted(offer)):
+            return False
+        return self._take(offer)
+
+    def _read_anew(self) -> _Offer | None:
+        """What the files say now, when it is something new and whole."""
+        if not self._differ(self._texts):
             if replaced := self._replaced():
                 self._cannot_use(
                     f"another file took the place of {replaced} on the node, and our mount shows the old one"
                 )
             else:
                 self._problem = ""
-            return False
+            return None
         texts: dict[str, str] = {}
         try:
             with self._source.blamed():
                 fresh = self._source.read(self._recorder(texts))
+                if gap := find_gap(fresh, texts, self._texts):
+                    raise BadKubeconfig(f"the file is not whole: {gap}", "write it whole")
                 transport = self._dial(fresh) if fresh != self.access else None
         except BadKubeconfig as error:
             self._cannot_use(str(error))
-            return False
-        self._problem = ""
-        self._texts = texts
+            return None
         if transport is None:
+            self._texts, self._problem = texts, ""
+            return None
+        return _Offer(fresh, transport, texts)
+
+    def _moves(self, fresh: Access) -> bool:
+        """Whether it leads to another server, or another namespace that counts."""
+        namespace = fresh.namespace or DEFAULT_NAMESPACE
+        return fresh.server != self.access.server or (self.whose == "host" and namespace != self.namespace)
+
+    async def _is_vetted(self, offer: _Offer) -> bool:
+        if (
+            self._doubted is not None
+            and self._doubted[0] == offer.texts
+            and self._clock.now() < self._doubted[1]
+        ):
             return False
-        self._use(fresh, transport)
+        doubt = await self.vet(offer.transport, offer.access.namespace or DEFAULT_NAMESPACE)
+        if doubt:
+            self._doubted = offer.texts, self._clock.now() + DOUBT_LASTS
+            self._cannot_use(f"{self._source.title} names {offer.access.server}: {doubt}")
+            return False
+        return not self._differ(offer.texts)  # it may have changed while that was asked
+
+    def _take(self, offer: _Offer) -> bool:
+        self._texts, self._problem, self._doubted = offer.texts, "", None
+        self._use(offer.access, offer.transport)
         return True
 
-    def _differs(self) -> bool:
+    def _differ(self, texts: Mapping[str, str]) -> bool:
+        """Whether the files say something else than `texts`."""
         try:
-            return any(self._read_file(path) != text for path, text in self._texts.items())
+            return any(self._read_file(path) != text for path, text in texts.items())
         except (OSError, UnicodeError):
             return True
 
@@ -145,10 +211,13 @@ class Way:
         called = _CALLED[self.whose]
         self._say(f"the credential for {called} was read anew: {fresh.server} ({fresh.credential})")
         refused, self._refused_since = self._refused_since, None
+        stay = "; load balancers that were made there stay there, and a person has to delete them"
         if fresh.server != before.server:
-            self.moved(f"{called} is at {fresh.server} now, not at {before.server}")
+            self.moved(
+                f"{called} is at {fresh.server} now, not at {before.server}{stay if self.whose == 'host' else ''}"
+            )
         elif self.whose == "host" and self.namespace != was:
-            self.moved(f"the VMs are in namespace {self.namespace!r} now, not in {was!r}")
+            self.moved(f"the VMs are in namespace {self.namespace!r} now, not in {was!r}{stay}")
         elif refused is not None:
             # Whoever was refused waits longer and longer; nobody should wait on.
             self.moved(f"{called} has a new credential after one that was refused")
@@ -164,8 +233,9 @@ class Way:
 
     def _was_refused(self) -> bool:
         """A 401: is there something newer to try?"""
-        if self.look():
-            return True
+        offer = self._read_anew()
+        if offer is not None and not self._moves(offer.access):
+            return self._take(offer)
         if self._refused_since is None:
             self._refused_since = self._clock.now()
         if replaced := self._replaced():

@@ -12,10 +12,10 @@ from windrow.cloudprovider.program import run
 from windrow.formats.json import dumps
 from windrow.kube.kubeconfig import render_kubeconfig
 from windrow.kube.objects import new_object
-from windrow.kube.refs import CONFIG_MAP, EVENT, LEASE, NAMESPACE, NODE
+from windrow.kube.refs import CONFIG_MAP, EVENT, LEASE, NAMESPACE, NODE, SERVICE
 from windrow.values.chance import Chance
 
-from .world import LEASE_REF, SHUTDOWN, UNINITIALISED, VM, VMI, ZONE, settled, tell
+from .world import BALANCER, LEASE_REF, SHUTDOWN, UNINITIALISED, VM, VMI, ZONE, settled, tell
 
 
 def test_a_node_is_initialised_once_its_address_is_confirmed():
@@ -378,12 +378,87 @@ def test_another_namespace_starts_the_work_anew_and_keeps_the_lead():
         await world.make_vm("w1", "192.168.1.1", namespace="elsewhere")
         world.renew("harvester-token", namespace="elsewhere")
         await world.join("w1", "192.168.1.1")
-        await asyncio.sleep(10)
+        await asyncio.sleep(15)
         after = (await world.cluster.get(LEASE_REF))["spec"]
         kept = [before[name] == after[name] for name in ("holderIdentity", "leaseTransitions", "acquireTime")]
         return kept, await world.taints("w1"), program.done()
 
     assert tell(story) == ([True, True, True], [], False)
+
+
+class Slipped:
+    """A cluster with a node and a service, whose cloud config comes to name another namespace."""
+
+    def __init__(self, world):
+        self.world = world
+
+    async def settle(self):
+        world = self.world
+        await world.harvester.create(NAMESPACE, new_object(NAMESPACE, "other"))
+        await world.cluster.create(
+            SERVICE, new_object(SERVICE, "kubernetes", "default", spec={"ports": [{"port": 443}]})
+        )
+        spec = {"type": "LoadBalancer", "ports": [{"port": 80}]}
+        await world.cluster.create(SERVICE, new_object(SERVICE, "web", "default", spec=spec))
+        await settled(world, "n1")
+        (made,) = await world.harvester.list(BALANCER)
+        given = {"status": {"allocatedAddress": {"ip": "10.1.0.1", "ipPool": "p"}}}
+        await world.harvester.patch(BALANCER.ref(made["metadata"]["name"], "default"), given)
+        await asyncio.sleep(5)
+
+    async def places(self):
+        return [raw["metadata"]["namespace"] for raw in await self.world.harvester.list(BALANCER)]
+
+    async def announced(self):
+        raw = await self.world.cluster.get(SERVICE.ref("web", "default"))
+        return raw["metadata"]["annotations"].get("kube-vip.io/loadbalancerIPs")
+
+
+def test_a_cloud_config_that_slips_to_another_namespace_costs_no_service_its_address():
+    async def story(world):
+        slipped = Slipped(world)
+        await slipped.settle()
+        before = await slipped.announced()
+        world.renew("harvester-token", namespace="other")
+        await asyncio.sleep(60)
+        return before, await slipped.announced(), await slipped.places(), world.said("holds none of the VMs")
+
+    before, after, places, told = tell(story)
+
+    assert (before, after, places) == ("10.1.0.1", "10.1.0.1", ["default"])
+    assert len(told) == 1
+    assert "restart this program" in told[0]
+
+
+def test_a_service_that_is_deleted_while_the_cloud_config_slips_leaves_nothing():
+    async def story(world):
+        slipped = Slipped(world)
+        await slipped.settle()
+        world.renew("harvester-token", namespace="other")
+        await asyncio.sleep(20)
+        await world.cluster.delete(SERVICE.ref("web", "default"))
+        await asyncio.sleep(20)
+        return await slipped.places()
+
+    assert tell(story) == []
+
+
+def test_a_place_that_holds_the_vm_of_one_node_is_ours_again():
+    async def story(world):
+        slipped = Slipped(world)
+        await slipped.settle()
+        uid = await world.make_vm("n2", "192.168.1.9", namespace="other")
+        world.renew("harvester-token", namespace="other")
+        await asyncio.sleep(20)
+        early = world.said("VMs are looked for in namespace 'other'")
+        await world.join("n2")
+        await world.cluster.patch(NODE.ref("n2"), {"spec": {"providerID": f"harvester://{uid}"}})
+        await asyncio.sleep(90)
+        return early, world.said("VMs are looked for in namespace 'other'")
+
+    early, late = tell(story)
+
+    assert (len(early), len(late)) == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -67,12 +67,17 @@ class Site:
         return self.measures["windrow_credential_reloads_total"].value(cluster="host", result=result)
 
 
-def test_a_file_that_says_the_same_is_not_dialled_again(tmp_path):
+async def look_twice(way):
+    """As in ten seconds: whether either look brought something new."""
+    return any([await way.look() for _ in range(2)])
+
+
+async def test_a_file_that_says_the_same_is_not_dialled_again(tmp_path):
     site = Site(tmp_path)
     way = site.open()
     site.write(site.path.read_text() + "# a comment\n")
 
-    assert not way.look()
+    assert not await look_twice(way)
     assert (len(site.server.dialled), site.said, site.moves) == (1, [], [])
 
 
@@ -82,12 +87,12 @@ async def test_a_new_token_is_used_from_the_next_look_on(tmp_path):
     site.server.tokens.discard("first")
     site.write(replace(HOST, token="second"))
 
-    assert way.look()
+    assert await look_twice(way)
     assert (await way.transport.send(GET)).status == 200
     assert (site.moves, site.reloads("success")) == ([], 1)
 
 
-def test_a_mounted_secret_changes_by_a_swap_of_links(tmp_path):
+async def test_a_mounted_secret_changes_by_a_swap_of_links(tmp_path):
     def write(name, access):
         (tmp_path / name).mkdir()
         (tmp_path / name / "cloud-config").write_text(render_kubeconfig(access, "harvester"))
@@ -100,11 +105,11 @@ def test_a_mounted_secret_changes_by_a_swap_of_links(tmp_path):
     (tmp_path / "..data_tmp").symlink_to("..2026_02")
     (tmp_path / "..data_tmp").rename(tmp_path / "..data")
 
-    assert way.look()
+    assert await look_twice(way)
     assert way.access.token == "second"
 
 
-def test_files_that_the_kubeconfig_names_are_followed_too(tmp_path):
+async def test_files_that_the_kubeconfig_names_are_followed_too(tmp_path):
     named = render_kubeconfig(HOST, "harvester").replace(
         "server: https://h:6443", "server: https://h:6443\n    certificate-authority: ca.crt"
     )
@@ -113,7 +118,7 @@ def test_files_that_the_kubeconfig_names_are_followed_too(tmp_path):
     way = site.open()
     (tmp_path / "ca.crt").write_text(PEM + PEM)
 
-    assert way.look()
+    assert await look_twice(way)
     assert way.access.ca == PEM + PEM
 
 
@@ -124,21 +129,21 @@ def test_files_that_the_kubeconfig_names_are_followed_too(tmp_path):
         ({"namespace": "elsewhere"}, "the VMs are in namespace 'elsewhere' now, not in 'default'"),
     ],
 )
-def test_another_server_or_namespace_is_another_world(tmp_path, change, words):
+async def test_another_server_or_namespace_is_another_world(tmp_path, change, words):
     site = Site(tmp_path)
     way = site.open()
     site.write(replace(HOST, **change))
-    way.look()
+    await look_twice(way)
 
     assert [words in why for why in site.moves] == [True]
 
 
-def test_a_namespace_that_is_said_instead_of_implied_changes_nothing(tmp_path):
+async def test_a_namespace_that_is_said_instead_of_implied_changes_nothing(tmp_path):
     site = Site(tmp_path)
     way = site.open()
     site.write(replace(HOST, namespace="default"))
 
-    assert way.look()
+    assert await look_twice(way)
     assert (way.namespace, site.moves) == ("default", [])
 
 
@@ -158,9 +163,9 @@ async def test_after_a_refusal_that_stayed_one_the_new_credential_is_a_new_begin
     site.server.tokens.discard("first")
     assert (await way.transport.send(GET)).status == 401
     site.write(replace(HOST, token="second"))
-    way.look()
+    await look_twice(way)
     site.write(replace(HOST, token="first"))
-    way.look()
+    await look_twice(way)
 
     assert site.moves == ["Harvester has a new credential after one that was refused"]
 
@@ -172,7 +177,7 @@ async def test_a_mount_of_one_file_that_was_replaced_is_told_and_left_when_the_c
     way = site.open()
     site.replaced.add(str(site.path))
     for _ in range(3):
-        way.look()
+        await look_twice(way)
     told, early = list(site.said), list(site.stuck)
     site.server.tokens.discard("first")
     await way.transport.send(GET)
@@ -187,11 +192,11 @@ async def test_a_file_that_breaks_is_told_once_and_heals_quietly(tmp_path):
     way = site.open()
     site.write("clusters: [")
     site.server.tokens.discard("first")
-    looks = [way.look() for _ in range(3)]
+    looks = [await look_twice(way) for _ in range(3)]
     site.path.unlink()
-    looks += [way.look() for _ in range(3)]
+    looks += [await look_twice(way) for _ in range(3)]
     site.write(HOST)
-    looks.append(way.look())
+    looks.append(await look_twice(way))
 
     assert not any(looks)
     assert ["not YAML" in said for said in site.said] == [True, False]
@@ -199,13 +204,13 @@ async def test_a_file_that_breaks_is_told_once_and_heals_quietly(tmp_path):
     assert site.reloads("failure") == 2
 
 
-def test_a_way_that_cannot_be_dialled_is_not_taken(tmp_path):
+async def test_a_way_that_cannot_be_dialled_is_not_taken(tmp_path):
     site = Site(tmp_path)
     way = site.open()
     site.server.refuses = "no programs here"
     site.write(replace(HOST, token="second"))
 
-    assert not way.look()
+    assert not await look_twice(way)
     assert way.access == HOST
     assert "no programs here" in site.said[0]
 
@@ -321,3 +326,97 @@ def test_flags_come_before_the_environment(options, server):
     files = {name: render_kubeconfig(Access(f"https:/{name}", token="t"), "g") for name in ("/a", "/b")}
 
     assert guest_source(options, {"KUBECONFIG": "/b"}).read(files.__getitem__).server == server
+
+
+@pytest.mark.parametrize("access", [HOST, replace(HOST, ca=PEM, certificate=PEM, key=PEM, namespace="prod")])
+async def test_no_beginning_of_a_file_is_taken_while_it_is_written(tmp_path, access):
+    site = Site(tmp_path, replace(access, namespace="before"))
+    way = site.open()
+    whole = render_kubeconfig(access, "harvester")
+    for length in range(len(whole)):
+        site.write(whole[:length])
+        assert not await way.look()
+    site.write(whole)
+
+    assert await look_twice(way)
+    assert (way.access.token, way.access.namespace) == (access.token, access.namespace)
+
+
+@pytest.mark.parametrize(
+    ("access", "words"),
+    [
+        (replace(HOST, token=""), "no token and no client certificate"),
+        (replace(HOST, ca=PEM[:-10]), "(certificate-authority) is cut off"),
+        (replace(HOST, ca=PEM + PEM[:40]), "(certificate-authority) is cut off"),
+        (replace(HOST, ca=PEM.replace("MA==", "MA=")), "(certificate-authority) is cut off"),
+        (replace(HOST, certificate=PEM, key=PEM[:-3]), "(client-key) is cut off"),
+        (
+            render_kubeconfig(replace(HOST, token="second"), "x").replace("current-context: x\n", ""),
+            "no current-context any more",
+        ),
+    ],
+)
+async def test_half_a_file_is_not_taken_however_long_it_stays(tmp_path, access, words):
+    site = Site(tmp_path)
+    way = site.open()
+    site.write(access)
+    looks = [await way.look() for _ in range(5)]
+
+    assert not any(looks)
+    assert [words in line for line in site.said] == [True]
+    assert way.access == HOST
+
+
+async def doubt(transport, namespace):
+    return f"{namespace} is not ours"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"server": "https://other:6443"}, {"namespace": "elsewhere"}, {"namespace": "e", "token": "second"}],
+)
+async def test_a_place_that_may_not_be_ours_is_not_gone_to_and_told_once(tmp_path, change):
+    site = Site(tmp_path)
+    way = site.open()
+    way.vet = doubt
+    site.write(replace(HOST, **change))
+    looks = [await way.look() for _ in range(10)]
+
+    assert not any(looks)
+    assert (way.access, site.moves, len(site.said), site.reloads("failure")) == (HOST, [], 1, 1)
+    assert f"{change.get('namespace', 'default')} is not ours" in site.said[0]
+
+
+async def test_a_401_makes_nobody_go_to_a_place_that_was_not_vetted(tmp_path):
+    site = Site(tmp_path)
+    way = site.open()
+    way.vet = doubt
+    site.server.tokens.discard("first")
+    site.write(replace(HOST, token="second", namespace="elsewhere"))
+
+    assert (await way.transport.send(GET)).status == 401
+    assert not await look_twice(way)
+
+
+async def test_a_file_that_changes_while_its_place_is_vetted_is_not_taken(tmp_path):
+    site = Site(tmp_path)
+    way = site.open()
+
+    async def correct(transport, namespace):
+        site.write(HOST)
+        return ""
+
+    way.vet = correct
+    site.write(replace(HOST, namespace="elsewhere"))
+
+    assert not await look_twice(way)
+    assert (way.namespace, site.moves) == ("default", [])
+
+
+async def test_a_move_tells_what_stays_behind(tmp_path):
+    site = Site(tmp_path)
+    way = site.open()
+    site.write(replace(HOST, namespace="elsewhere"))
+    await look_twice(way)
+
+    assert "load balancers that were made there stay there" in site.moves[0]
