@@ -113,10 +113,6 @@ class Carrier:
             self.last_words[service.ref] = service.uid, tell.reason
         self._teller.tell(Told(service.ref, service.uid, tell.reason, tell.message, tell.type))
 
-    def forget(self, balancer: Ref) -> None:
-        """It is gone."""
-        self._futile.pop(balancer, None)
-
     # --- the guest ------------------------------------------------------------------------------------------------
 
     async def _patch(self, service: Service, patch: Raw, subresource: str = "") -> Service:
@@ -201,6 +197,7 @@ class Carrier:
         except KubeError as error:
             is_own = balancer.name == self._policy.name_for(service)
             raise HostFailed(error, "" if is_own else balancer.name) from error
+        self._futile.pop(balancer.ref, None)
         stays = raw.get("kind") == LOAD_BALANCER.kind and is_deleting(raw)
         self._balancers.wrote(balancer.ref, balancer, self._read_balancer(raw) if stays else None)
 
@@ -217,5 +214,6 @@ class Carrier:
     def _raise_unless_gone(self, balancer: Balancer, error: KubeError) -> NoReturn:
         if not says_gone(error, balancer.name):
             raise HostFailed(error) from error
+        self._futile.pop(balancer.ref, None)
         self._balancers.wrote(balancer.ref, balancer, None)
         raise Stale from error

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windrow.cloudprovider.services.actions import GRACE, NOTHING, Plan, Release, refused, waiting
+from windrow.cloudprovider.services.actions import GRACE, NOTHING, Mark, Plan, Release, refused, waiting
 from windrow.cloudprovider.services.own_address import plan_own_address
 from windrow.cloudprovider.services.removal import plan_removal
 from windrow.cloudprovider.services.seeing import Policy, Seen
@@ -44,8 +44,16 @@ def plan_service(seen: Seen, policy: Policy) -> Plan:
         # What a service before it left behind is no part of its own trouble.
         going = [one.balancer for one in plan.actions if isinstance(one, Release)]
         more = tuple(one for one in release_strays(seen) if one.balancer not in going)
-        return replace(plan, actions=(*plan.actions, *more))
+        return replace(plan, actions=(*_protection(seen, plan, policy), *plan.actions, *more))
     return plan
+
+
+def _protection(seen: Seen, plan: Plan, policy: Policy) -> tuple[Mark, ...]:
+    """Whatever is wrong with it: while it has something on Harvester, it stays until that is gone."""
+    is_bare = policy.owns(seen.balancer, seen.service) and not seen.service.is_protected
+    if not is_bare or any(isinstance(one, Mark) for one in plan.actions):
+        return ()
+    return (Mark("it has a load balancer on Harvester", protects=True),)
 
 
 def _plan_address(seen: Seen, policy: Policy) -> Plan:

@@ -211,6 +211,25 @@ def test_what_is_shown_is_what_is_reserved(service, seen, actions, address):
         assert found.actions[-1].annotations == {names.VIP_ADDRESSES: address}
 
 
+@pytest.mark.parametrize("service", [replace(TOLD, ipam="both"), replace(SECOND, sharing=None)])
+def test_what_is_refused_stays_protected_while_it_has_a_load_balancer(service):
+    bare = replace(service, finalizers=("other",))
+    seen = {"sharing": CannotShare("no")} if service.primary else {}
+
+    assert plan(bare, balancer=LB, **seen).actions[0].protects
+    assert plan(bare, balancer=replace(LB, owner=Owner()), **seen).actions == ()
+    assert plan(bare, **seen).actions == ()
+
+
+def test_an_address_of_somebody_else_is_not_recorded_as_in_use():
+    service = replace(TOLD, ipam="dhcp", addresses="0.0.0.0", ingress=("192.168.0.9",))
+    balancer = replace(LB, ipam="dhcp", given=("0.0.0.0",), address="")
+
+    assert [one.address for one in plan(service, balancer=balancer).actions] == ["192.168.0.9"]
+    shares = plan(replace(service, sharing="default.front"), balancer=balancer).actions
+    assert not [one for one in shares if isinstance(one, Amend)]
+
+
 def test_who_has_an_address_waits_for_no_leftover():
     stray = replace(LB, name="demo-default-web-00000000", given=("10.1.0.11",))
     pause = Pause("strays", NOON - timedelta(seconds=60))

@@ -6,7 +6,15 @@ import pytest
 
 from windrow.cloudprovider import names
 from windrow.cloudprovider.services.service_readings import Service
-from windrow.cloudprovider.services.sharing import Sharers, find_collision, find_sharing, primary_of, users_of
+from windrow.cloudprovider.services.sharing import (
+    CannotShare,
+    Sharers,
+    Shares,
+    find_collision,
+    find_sharing,
+    primary_of,
+    users_of,
+)
 from windrow.kube.refs import SERVICE
 
 MINE = (names.FINALIZER,)
@@ -65,6 +73,15 @@ def test_of_two_who_want_a_port_one_has_it(other, has_the_port):
     one = a_secondary("one", "2")
 
     assert bool(find_collision(one, WEB, [one, other])) == has_the_port
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_nobody_joins_a_primary_that_is_to_go(ends):
+    primary = replace(WEB, is_deleting=ends)
+    found = find_sharing(a_secondary("one", "1"), lambda *_: primary)
+
+    assert isinstance(found, CannotShare) == ends
+    assert isinstance(found, Shares) != ends
 
 
 def test_a_primary_that_is_not_there_is_no_hint_to_itself():
