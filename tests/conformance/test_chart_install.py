@@ -16,7 +16,7 @@ from windrow.client.sockets import SocketTransport
 from windrow.formats.json import dumps
 from windrow.kube.kubeconfig import render_kubeconfig
 from windrow.kube.objects import Raw, dig, uid_of
-from windrow.kube.refs import CLUSTER_ROLE, ROLE, SERVICE_ACCOUNT, Kind
+from windrow.kube.refs import CLUSTER_ROLE, DAEMON_SET, DEPLOYMENT, ROLE, SERVICE_ACCOUNT, Kind
 from windrow.kube.requests import JSON, Request
 
 pytestmark = pytest.mark.go
@@ -33,8 +33,6 @@ BUILT_IN = {
         "RoleBinding": "rolebindings",
     },
 }
-DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
-DAEMON_SET = Kind("apps", "v1", "DaemonSet", "daemonsets")
 # Their definitions come with Prometheus' operator.
 FOREIGN = "monitoring.coreos.com/v1"
 

@@ -24,14 +24,25 @@ from windrow.assembly.clock import SystemClock, run_story
 from windrow.client.client import Client
 from windrow.client.sockets import SocketTransport
 from windrow.emulator.guests.workloads import pod_life
-from windrow.emulator.guests.workloads.names import DEPLOYMENT, REPLICA_SET
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.formats.json import dumps, loads
 from windrow.kube import requests
 from windrow.kube.conditions import is_true
 from windrow.kube.errors import KubeError
 from windrow.kube.objects import Raw, dig, is_deleting, name_of, new_object, uid_of
-from windrow.kube.refs import LEASE, NAMESPACE, NODE, POD, SERVICE, Kind, ref_of
+from windrow.kube.refs import (
+    DAEMON_SET,
+    DEPLOYMENT,
+    LEASE,
+    NAMESPACE,
+    NODE,
+    POD,
+    REPLICA_SET,
+    SERVICE,
+    STATEFUL_SET,
+    Kind,
+    ref_of,
+)
 from windrow.values.chance import Chance
 from windrow.values.clock import stamp, stamp_micro
 
@@ -304,8 +315,6 @@ def test_every_scene_of_a_deployment_leaves_the_same_objects(cluster: Cluster) -
 
 
 SELECTOR = {"matchLabels": {"app": "a"}}
-DAEMON_SET = Kind("apps", "v1", "DaemonSet", "daemonsets")
-STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets")
 KINDS = (DEPLOYMENT, REPLICA_SET, DAEMON_SET, STATEFUL_SET)
 
 

@@ -379,7 +379,7 @@ BUILTINS: tuple[Type, ...] = (
         schema=whole(status=thing(conditions=CONDITIONS)),
     ),
     _type(
-        Kind("apps", "v1", "Deployment", "deployments"),
+        refs.DEPLOYMENT,
         check=workload_rules.deployment,
         short=("deploy",),
         categories=("all",),
@@ -397,7 +397,7 @@ BUILTINS: tuple[Type, ...] = (
         ),
     ),
     _type(
-        Kind("apps", "v1", "DaemonSet", "daemonsets"),
+        refs.DAEMON_SET,
         check=workload_rules.daemon_set,
         short=("ds",),
         categories=("all",),
@@ -406,7 +406,7 @@ BUILTINS: tuple[Type, ...] = (
         schema=whole(spec=thing(selector=SELECTOR, template=TEMPLATE), status=thing(conditions=CONDITIONS)),
     ),
     _type(
-        Kind("apps", "v1", "ReplicaSet", "replicasets"),
+        refs.REPLICA_SET,
         check=workload_rules.replica_set,
         short=("rs",),
         categories=("all",),
@@ -416,7 +416,7 @@ BUILTINS: tuple[Type, ...] = (
         schema=COUNTED,
     ),
     _type(
-        Kind("apps", "v1", "StatefulSet", "statefulsets"),
+        refs.STATEFUL_SET,
         check=workload_rules.stateful_set,
         short=("sts",),
         categories=("all",),

@@ -18,14 +18,13 @@ from windrow.harvester.kinds import IP_POOL, LOAD_BALANCER, NETWORK, VMI
 from windrow.kube.errors import KubeError
 from windrow.kube.kubeconfig import Access, parse_kubeconfig
 from windrow.kube.objects import Raw, annotations_of, dig, name_of, new_object
-from windrow.kube.refs import EVENT, SERVICE, Kind
+from windrow.kube.refs import DEPLOYMENT, EVENT, SERVICE, Kind
 from windrow.kube.requests import Request
 from windrow.values.clock import pause
 
 NAMESPACE, NAME = "default", "web"
 PODS = 2
 ADDRESSES = 4  # in the pool
-DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
 ROUTE = "network.harvesterhci.io/route"
 HOST = "kube-vip.io/vipHost"
 PROVIDER = "harvester-cloud-provider"

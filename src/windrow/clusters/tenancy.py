@@ -5,10 +5,9 @@ from __future__ import annotations
 from windrow.client.client import Client
 from windrow.kube.errors import NotFound
 from windrow.kube.objects import dig
-from windrow.kube.refs import LEASE, Kind
+from windrow.kube.refs import DEPLOYMENT, LEASE
 
-_DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
-_RANCHER = _DEPLOYMENT.ref("rancher", "cattle-system")
+_RANCHER = DEPLOYMENT.ref("rancher", "cattle-system")
 # The lease by which Rancher's controllers elect the one that works.
 _RANCHERS_LEASE = LEASE.ref("cattle-controllers", "kube-system")
 

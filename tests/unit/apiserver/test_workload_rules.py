@@ -10,13 +10,12 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
 from windrow.kube.errors import Invalid
 from windrow.kube.objects import new_object
-from windrow.kube.refs import Kind
+from windrow.kube.refs import DEPLOYMENT
 from windrow.values.chance import Chance
 
 from .conftest import StillClock
 
 Raw = dict[str, Any]
-DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
 SELECTOR: Raw = {"matchLabels": {"app": "a"}}
 TEMPLATE: Raw = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 

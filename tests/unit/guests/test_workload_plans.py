@@ -14,7 +14,6 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
 from windrow.assembly.clock import LoopClock, run_story
 from windrow.emulator.guests.workloads import endpoints, pod_life
-from windrow.emulator.guests.workloads.names import DEPLOYMENT, REPLICA_SET
 from windrow.emulator.guests.workloads.placing import find_place
 from windrow.emulator.guests.workloads.replicas import (
     EndSet,
@@ -35,7 +34,7 @@ from windrow.emulator.guests.workloads.templates import (
 )
 from windrow.emulator.hand import Hand
 from windrow.kube.objects import annotations_of, new_object
-from windrow.kube.refs import NODE, POD, SERVICE
+from windrow.kube.refs import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE
 from windrow.values.chance import Chance
 
 Raw = dict[str, Any]

@@ -7,12 +7,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from windrow.assembly.clock import run_story
-from windrow.emulator.guests.workloads.names import DEPLOYMENT, REPLICA_SET
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.kube import requests
 from windrow.kube.conditions import find_condition, is_true
 from windrow.kube.objects import dig, is_deleting, labels_of, name_of, new_object
-from windrow.kube.refs import NODE, POD, SERVICE
+from windrow.kube.refs import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE
 
 from .floor import Cluster, Floor, Kubectl, a_floor
 

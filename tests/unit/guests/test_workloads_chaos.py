@@ -8,10 +8,9 @@ from contextlib import suppress
 import pytest
 
 from windrow.assembly.clock import run_story
-from windrow.emulator.guests.workloads.names import DEPLOYMENT, REPLICA_SET
 from windrow.kube.errors import KubeError
 from windrow.kube.objects import dig, is_deleting, name_of
-from windrow.kube.refs import NODE, POD, SERVICE
+from windrow.kube.refs import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE
 from windrow.values.chance import Chance
 
 from .test_workloads import WEB, Rig, a_deployment, a_rig, a_service

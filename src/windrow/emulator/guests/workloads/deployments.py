@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from functools import partial
 
 from windrow.emulator.guests.workloads.bench import Bench
-from windrow.emulator.guests.workloads.names import DEPLOYMENT, REPLICA_SET
 from windrow.emulator.guests.workloads.replicas import (
     EndSet,
     MakeSet,
@@ -19,6 +18,7 @@ from windrow.emulator.guests.workloads.sight import Owned
 from windrow.emulator.guests.workloads.templates import render_replica_set, selects_its_own
 from windrow.emulator.world import Key
 from windrow.kube.objects import Raw, annotations_of, is_deleting
+from windrow.kube.refs import DEPLOYMENT, REPLICA_SET
 
 
 class Deployments:

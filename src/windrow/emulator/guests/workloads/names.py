@@ -1,11 +1,6 @@
-"""Kinds, labels and marks of workloads, as Kubernetes' own controllers write them."""
+"""Labels and marks of workloads, as Kubernetes' own controllers write them."""
 
 from __future__ import annotations
-
-from windrow.kube.refs import Kind
-
-DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
-REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets")
 
 TEMPLATE_HASH = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"

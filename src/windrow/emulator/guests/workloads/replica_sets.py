@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from windrow.emulator.guests.workloads.bench import Bench
-from windrow.emulator.guests.workloads.names import REPLICA_SET
 from windrow.emulator.guests.workloads.replicas import (
     EndPod,
     MakePods,
@@ -16,7 +15,7 @@ from windrow.emulator.guests.workloads.sight import Owned
 from windrow.emulator.guests.workloads.templates import render_pod
 from windrow.emulator.world import Key
 from windrow.kube.objects import is_deleting
-from windrow.kube.refs import POD
+from windrow.kube.refs import POD, REPLICA_SET
 
 
 class ReplicaSets:

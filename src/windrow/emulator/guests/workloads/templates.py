@@ -7,15 +7,13 @@ from typing import Any
 from zlib import crc32
 
 from windrow.emulator.guests.workloads.names import (
-    DEPLOYMENT,
     NOT_READY,
-    REPLICA_SET,
     TEMPLATE_HASH,
     UNREACHABLE,
 )
 from windrow.formats.fastjson import dumps, loads
 from windrow.kube.objects import Raw, dig, labels_of, name_of, namespace_of, new_object, owner_reference
-from windrow.kube.refs import POD
+from windrow.kube.refs import DEPLOYMENT, POD, REPLICA_SET
 from windrow.kube.selectors import read_label_selector
 
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"

@@ -17,14 +17,13 @@ from windrow.emulator.guests.workloads.bench import Bench
 from windrow.emulator.guests.workloads.deployments import Deployments
 from windrow.emulator.guests.workloads.endpoint_slices import EndpointSlices
 from windrow.emulator.guests.workloads.endpoints import has_selector
-from windrow.emulator.guests.workloads.names import DEPLOYMENT, REPLICA_SET
 from windrow.emulator.guests.workloads.pods import Pods
 from windrow.emulator.guests.workloads.replica_sets import ReplicaSets
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.emulator.world import Key, key_of
 from windrow.kube.errors import KubeError
 from windrow.kube.objects import Raw
-from windrow.kube.refs import NODE, POD, SERVICE, Kind
+from windrow.kube.refs import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE, Kind
 
 _IDLE = (DEPLOYMENT, REPLICA_SET, POD, SERVICE)  # served, and followed even where there is nothing to do
 _BUSY = (NODE, ENDPOINT_SLICE)
