@@ -13,7 +13,6 @@ import base64
 import gzip
 import io
 import json
-import re
 import sys
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from jsonschema import Draft7Validator
 from jsonschema.exceptions import best_match
 
 from windrow.formats.yaml import dump, load, load_all
+from windrow.kube.dns import is_dns_label
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "harvester-cloud-provider"
@@ -140,7 +140,7 @@ def _judge(values: Values) -> None:
             f"the chart does not take {'.'.join(map(str, error.absolute_path)) or 'this'}: {error.message}"
         )
     name = values.get("global", {}).get("cattle", {}).get("clusterName", "")
-    if name and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+    if name and not is_dns_label(name):
         raise BadValues(
             f"the cluster name {name!r} is not usable: write it as in Rancher, lower-case letters, digits, dashes"
         )

@@ -6,7 +6,6 @@ type and named in `Options.ignored`; they have no effect.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,6 +15,7 @@ from typing import Any, Literal, TypeVar
 from windrow.cloudprovider.flag_table import FLAGS, SHORT, Type, shown
 from windrow.cloudprovider.names import CONTROLLERS, LEASE_NAME, LEASE_NAMESPACE, UNNAMED
 from windrow.cloudprovider.spans import explain_span
+from windrow.kube.dns import is_dns_label
 from windrow.values.duration import NotDuration, parse_duration
 
 N = TypeVar("N", int, float)
@@ -92,7 +92,6 @@ class Options:
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
 _FALSE = ("0", "f", "F", "false", "FALSE", "False")
 _WRAPPING = " \t\r\n\"'`"
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def parse_flags(argv: Sequence[str]) -> Options:
@@ -332,7 +331,7 @@ def _cluster_name(raw: str, warnings: list[str]) -> str:
             f"--cluster-name is {name or 'empty'}; set it to the guest cluster's name, or clusters that share "
             "a Harvester namespace cannot be told apart"
         )
-    elif not _LABEL.fullmatch(name):
+    elif not is_dns_label(name):
         warnings.append(f"--cluster-name {name!r} is not a DNS-1123 label")
     return name
 

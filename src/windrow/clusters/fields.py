@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -10,13 +9,6 @@ from typing import Any, Literal
 
 from windrow.machines.port import Problem
 from windrow.values.duration import NotDuration, parse_duration
-
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-
-
-def is_dns_label(text: str) -> bool:
-    """Whether `text` is a DNS-1123 label of any length: small letters, digits and inner dashes."""
-    return _DNS_LABEL.fullmatch(text) is not None
 
 
 @dataclass(slots=True)

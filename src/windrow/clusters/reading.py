@@ -15,9 +15,10 @@ from typing import Any
 from windrow.bootstrap.intent import Role
 from windrow.catalogue.finding import no_driver
 from windrow.clusters import names
-from windrow.clusters.fields import Faults, Fields, is_dns_label
+from windrow.clusters.fields import Faults, Fields
 from windrow.clusters.kinds import HARVESTER_CONFIG
 from windrow.clusters.standing import Standing, read_standing
+from windrow.kube.dns import is_dns_label
 from windrow.kube.objects import annotations_of, dig, finalizers_of, name_of, namespace_of, uid_of
 from windrow.machines.port import HARVESTER, NOT_OPTIONS, Problem
 from windrow.values.clock import read_stamp
@@ -421,7 +422,7 @@ def _judge(cluster: Cluster, faults: Faults) -> None:
 
 
 def _judge_names(cluster: Cluster, faults: Faults) -> None:
-    if not is_dns_label(cluster.name):
+    if not is_dns_label(cluster.name, longest=None):
         faults.add(
             "metadata.name",
             f"the name {cluster.name!r} cannot be part of a host name",
@@ -437,7 +438,7 @@ def _judge_names(cluster: Cluster, faults: Faults) -> None:
     seen: set[str] = set()
     for place, pool in enumerate(cluster.pools):
         where = f"spec.rkeConfig.machinePools[{place}].name"
-        if not is_dns_label(pool.name):
+        if not is_dns_label(pool.name, longest=None):
             faults.add(
                 where,
                 f"the pool name {pool.name!r} cannot be part of a host name",

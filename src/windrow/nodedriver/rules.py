@@ -12,12 +12,12 @@ from typing import Any
 
 from windrow.cloudinit.document import BadUserData
 from windrow.formats.json import NotJson, loads
+from windrow.kube.dns import is_dns_label
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.network_data import find_network_problems
 from windrow.nodedriver.problems import Problem
 from windrow.nodedriver.user_data import render_user_data
 
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _MAC = re.compile(r"([0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}")
 _DISK_BUSES = ("virtio", "sata", "scsi", "usb")
@@ -59,13 +59,13 @@ def _names(configuration: Configuration) -> Iterator[Problem]:
             "shorten the cluster or pool name",
             "name",
         )
-    if not _DNS_LABEL.fullmatch(name):
+    if not is_dns_label(name, longest=None):
         yield Problem(
             f"the machine name {name!r} is not a DNS name",
             "use small letters, digits and dashes, with a letter or digit at both ends",
             "name",
         )
-    if not _DNS_LABEL.fullmatch(configuration.vm_namespace):
+    if not is_dns_label(configuration.vm_namespace, longest=None):
         yield Problem(
             f"{configuration.vm_namespace!r} is not a namespace name",
             "name a namespace of Harvester",
