@@ -9,7 +9,8 @@ one address of each family is chosen as internal, by the first rule that applies
 
 All others are external, unless something says they are nobody's business: the annotation with additional internal
 addresses (rules 1 and 3), `--node-exclude-ip-ranges` (rule 2), or a service of type LoadBalancer that was given the
-address (always): kube-vip binds it to the same card, and it belongs to the service, not to the node.
+address (always): kube-vip binds it to the same card, and it belongs to the service, not to the node. The kubelet's own
+address is never taken for one of those, nor, with `--node-ip-cidr`, one that was internal before.
 
 The framework of cloud providers then puts what the kubelet was started with first, whatever the rule, and refuses a
 node whose own address the host side does not confirm; `preferred` and `missing_provided_ips` do so.
@@ -38,6 +39,7 @@ def node_addresses(
     """
     internal, hidden = _rules(node, options)
     reported = reported_ips(instance, options.management_network)
+    virtual = virtual - _kept(node, options)
     chosen = _internal(reported, internal, virtual)
     found = [
         Address("InternalIP" if ip in chosen else "ExternalIP", str(ip))
@@ -45,6 +47,15 @@ def node_addresses(
         if ip in chosen or not (hidden(ip) or str(ip) in virtual)
     ]
     return (*found, Address("Hostname", node.name))
+
+
+def _kept(node: GuestNode, options: Options) -> Set[str]:
+    """Addresses that are the node's own whatever a load balancer holds: the kubelet's, and what somebody who named the
+    networks of nodes has seen as internal before."""
+    kubelets = {str(ip) for ip in provided_ips(node)}
+    if not options.node_ip_cidr:
+        return kubelets
+    return kubelets | {one.address for one in node.addresses if one.type == "InternalIP"}
 
 
 def _internal(reported: list[Ip], may_be: Callable[[Ip], bool], virtual: Set[str]) -> set[Ip]:

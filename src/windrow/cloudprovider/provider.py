@@ -40,7 +40,8 @@ class Provider:
     ) -> None:
         counted = measures or Measures()
         # Nobody looks at services where they are not ours to handle: then no address is known to be one of theirs.
-        self._virtual = VirtualAddresses(is_known=SERVICE_CONTROLLER not in options.controllers)
+        handles_none = SERVICE_CONTROLLER not in options.controllers
+        self._virtual = VirtualAddresses(options.cluster_name, is_known=handles_none)
         self._nodes = NodeProvider(
             guest, host, namespace, options, self._virtual, clock, chance, say, counted
         )
@@ -71,20 +72,20 @@ class Provider:
             if self._services is not None and self._sweep is not None:
                 group.create_task(self._services.run())
                 group.create_task(self._sweep.run())
-                group.create_task(self._follow_services(self._services))
+                group.create_task(self._follow_balancers(self._services))
             if self._networks is not None:
                 group.create_task(self._networks.run())
             group.create_task(self._nodes.run())
 
-    async def _follow_services(self, provider: ServiceProvider) -> None:
+    async def _follow_balancers(self, provider: ServiceProvider) -> None:
         """Tell the nodes which addresses are those of services."""
-        await provider.services.synced()
-        for known in provider.services.values():
-            self._virtual.note(known.namespace, known.name, known)
+        await provider.balancers.synced()
+        for known in provider.balancers.values():
+            self._virtual.note(known.name, known)
         self._virtual.is_known = True
         self._nodes.look_at_all()
-        async for before, after in provider.services.changes():
-            service = after or before
-            assert service is not None
-            fresh = self._virtual.note(service.namespace, service.name, after)
+        async for before, after in provider.balancers.changes():
+            balancer = after or before
+            assert balancer is not None
+            fresh = self._virtual.note(balancer.name, after)
             self._nodes.look_at_those_with(fresh)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from ipaddress import ip_network
 
 import pytest
@@ -243,6 +244,15 @@ def test_the_address_of_a_service_is_no_address_of_the_node(reported, node, opti
     found = node_addresses(an_instance(*reported), node, options, {"10.0.0.50"})
 
     assert shown(found) == [*wanted, "Hostname w1"]
+
+
+def test_what_was_internal_in_the_network_of_nodes_stays_so_whatever_a_load_balancer_holds():
+    before = replace(
+        a_node(), addresses=(Address("InternalIP", "10.0.0.50"), Address("ExternalIP", "10.0.0.1"))
+    )
+    found = node_addresses(an_instance("10.0.0.50", "10.0.0.1"), before, IN_TEN, {"10.0.0.50", "10.0.0.1"})
+
+    assert shown(found) == ["InternalIP 10.0.0.50", "Hostname w1"]
 
 
 TWO_CARDS = (("pod", "default/first"), ("nic-1", "default/vlan1"))

@@ -258,27 +258,30 @@ def test_issue_10399_vms_made_by_hand_without_labels_are_nodes_as_well():
     assert labels[ZONE] == "z1"
 
 
+async def hold(world, *addresses, name="web"):
+    """A load balancer of this cluster holds them on Harvester."""
+    labels = {f"cloudprovider.harvesterhci.io/{key}": value for key, value in OF_WEB.items()}
+    raw = new_object(BALANCER, name, "default", labels=labels, spec={"ipam": "pool"})
+    if await world.harvester.find(BALANCER.ref(name, "default")) is None:
+        await world.harvester.create(BALANCER, raw)
+    status = {"allocatedAddress": {"ip": ",".join(addresses), "ipPool": "pool"}}
+    await world.harvester.patch(BALANCER.ref(name, "default"), {"status": status})
+
+
+OF_WEB = {"cluster": "demo", "serviceNamespace": "default", "serviceName": "web"}
+
+
 def test_issue_6751_the_address_of_a_service_is_not_shown_as_the_nodes():
     """kube-vip binds the address to the node's card, where the guest agent reports it. Nobody has to exclude it."""
 
     async def story(world):
         await settled(world, "w1")
-        web = new_object(
-            SERVICE,
-            "web",
-            "default",
-            annotations={"kube-vip.io/loadbalancerIPs": "192.168.1.50"},
-            spec={"type": "LoadBalancer", "loadBalancerClass": "example.org/other", "ports": [{"port": 80}]},
-        )
-        await world.cluster.create(SERVICE, web)
+        await hold(world, "192.168.1.50")
         await world.report("w1", "192.168.1.0", "192.168.1.50", "192.168.1.60")
         await asyncio.sleep(10)
         shown = await world.addresses("w1")
         # It was there before anybody knew, and goes once it is known.
-        await world.cluster.patch(
-            SERVICE.ref("web", "default"),
-            {"metadata": {"annotations": {"kube-vip.io/loadbalancerIPs": "192.168.1.60"}}},
-        )
+        await hold(world, "192.168.1.60")
         await asyncio.sleep(10)
         return shown, await world.addresses("w1")
 
@@ -291,30 +294,44 @@ def test_issue_6751_the_address_of_a_service_is_not_shown_as_the_nodes():
 def test_issue_6751_a_restart_does_not_show_the_addresses_of_services_for_a_moment():
     async def story(world):
         await settled(world, "w1")
-        web = new_object(
-            SERVICE,
-            "web",
-            "default",
-            annotations={"kube-vip.io/loadbalancerIPs": "192.168.1.50"},
-            spec={"type": "LoadBalancer", "loadBalancerClass": "example.org/other", "ports": [{"port": 80}]},
-        )
-        await world.cluster.create(SERVICE, web)
+        await hold(world, "192.168.1.50")
         await world.report("w1", "192.168.1.0", "192.168.1.50")
         await asyncio.sleep(10)
         world.programs[0].cancel()
         await asyncio.sleep(5)
-        send = world.guest.send
+        send = world.host.send
 
         async def slowly(request, peer):
-            if request.path == "/api/v1/services":
+            if "/loadbalancers" in request.path:
                 await asyncio.sleep(5)
             return await send(request, peer)
 
-        world.guest.send = slowly
+        world.host.send = slowly
         world.start()
         return await writes(world, 60)
 
     assert [one for one in tell(story) if "/nodes/" in one] == []
+
+
+@pytest.mark.parametrize("provided", ["", "192.168.1.5"])
+def test_what_a_user_writes_on_a_service_moves_no_address_of_a_node(provided):
+    async def story(world):
+        await world.make_vm("n1", "192.168.1.5", "192.168.1.77")
+        await world.join("n1", provided)
+        world.start()
+        await asyncio.sleep(20)
+        before = await world.addresses("n1")
+        said = {"kube-vip.io/loadbalancerIPs": "192.168.1.5,192.168.1.77", "kube-vip.io/vipHost": "n1"}
+        spec = {"type": "LoadBalancer", "loadBalancerClass": "x.io/y", "ports": [{"port": 80}]}
+        await world.cluster.create(
+            SERVICE, new_object(SERVICE, "evil", "default", annotations=said, spec=spec)
+        )
+        await asyncio.sleep(20)
+        return before, await world.addresses("n1")
+
+    before, after = tell(story)
+
+    assert before == after == ["InternalIP 192.168.1.5", "ExternalIP 192.168.1.77", "Hostname n1"]
 
 
 def test_issue_7275_a_node_of_both_families_has_both_of_its_addresses():

@@ -1,61 +1,61 @@
+from dataclasses import replace
+
 import pytest
 
-from windrow.cloudprovider.services.service_readings import Service
+from windrow.cloudprovider.services.balancer_readings import Balancer, Owner
 from windrow.cloudprovider.virtual import VirtualAddresses, virtual_addresses
 
-
-def a_service(name="web", **more):
-    return Service("default", name, "uid", is_balanced=True, **more)
+OURS = Owner("demo", "default", "web")
 
 
-VIP_HOST = ("kube-vip.io/vipHost",)
+def a_balancer(name="web", **more):
+    return replace(Balancer("default", name, "uid", owner=OURS), **more)
 
 
 @pytest.mark.parametrize(
-    ("case", "service", "wanted"),
+    ("case", "balancer", "wanted"),
     [
-        ("from a pool", a_service(addresses="10.0.0.50", ingress=("10.0.0.50",)), {"10.0.0.50"}),
-        ("before kube-vip binds it", a_service(addresses="10.0.0.50"), {"10.0.0.50"}),
-        ("of both families", a_service(addresses="10.0.0.50, fd00::50"), {"10.0.0.50", "fd00::50"}),
-        ("by DHCP", a_service(addresses="0.0.0.0", ingress=("10.0.0.51",)), {"10.0.0.51"}),
-        ("of kube-vip alone", a_service(traces=VIP_HOST, ingress=("10.0.0.52",)), {"10.0.0.52"}),
-        ("K3s shows its nodes", a_service(ingress=("10.0.0.1", "10.0.0.2")), set()),
+        ("from a pool", a_balancer(given=("10.0.0.50",), address="10.0.0.50"), {"10.0.0.50"}),
+        ("before kube-vip binds it", a_balancer(given=("10.0.0.50",)), {"10.0.0.50"}),
+        ("of both families", a_balancer(given=("10.0.0.50", "fd00::50")), {"10.0.0.50", "fd00::50"}),
+        ("by DHCP", a_balancer(ipam="dhcp", address="10.0.0.51"), {"10.0.0.51"}),
+        ("by DHCP, nothing yet", a_balancer(ipam="dhcp", address="0.0.0.0"), set()),
+        ("recorded without a reservation", a_balancer(ipam="pool", address="10.0.0.1"), set()),
         (
-            "K3s shows its nodes beside ours",
-            a_service(addresses="10.0.0.50", ingress=("10.0.0.1",)),
-            {"10.0.0.50"},
+            "of another cluster",
+            a_balancer(given=("10.0.0.50",), owner=Owner("other", "default", "web")),
+            set(),
         ),
-        ("no load balancer any more", Service("default", "web", "uid", addresses="10.0.0.50"), set()),
         ("gone", None, set()),
     ],
 )
-def test_which_addresses_of_a_service_are_virtual(case, service, wanted):
-    assert set(virtual_addresses(service)) == wanted, case
+def test_which_addresses_of_a_load_balancer_are_virtual(case, balancer, wanted):
+    assert set(virtual_addresses(balancer, "demo")) == wanted, case
 
 
-def test_an_address_is_virtual_as_long_as_one_of_its_services_is_there():
-    known = VirtualAddresses(is_known=True)
-    assert list(known.note("default", "web", a_service(addresses="10.0.0.50"))) == ["10.0.0.50"]
-    assert list(known.note("default", "dns", a_service("dns", addresses="10.0.0.50"))) == []
+def test_an_address_is_virtual_as_long_as_one_load_balancer_holds_it():
+    known = VirtualAddresses("demo", is_known=True)
+    assert list(known.note("web", a_balancer(given=("10.0.0.50",)))) == ["10.0.0.50"]
+    assert list(known.note("dns", a_balancer("dns", given=("10.0.0.50",)))) == []
 
-    known.note("default", "web", None)
+    known.note("web", None)
     assert known.all == {"10.0.0.50"}
 
-    known.note("default", "dns", None)
+    known.note("dns", None)
     assert known.all == set()
 
 
 def test_what_is_noted_twice_counts_once():
-    known = VirtualAddresses(is_known=True)
+    known = VirtualAddresses("demo", is_known=True)
     for _ in range(2):
-        known.note("default", "web", a_service(addresses="10.0.0.50"))
-    known.note("default", "web", a_service(addresses="10.0.0.51"))
+        known.note("web", a_balancer(given=("10.0.0.50",)))
+    known.note("web", a_balancer(given=("10.0.0.51",)))
 
     assert known.all == {"10.0.0.51"}
 
 
-def test_before_all_services_are_known_no_address_is_anybodys():
-    known = VirtualAddresses()
-    known.note("default", "web", a_service(addresses="10.0.0.50"))
+def test_before_all_load_balancers_are_known_no_address_is_anybodys():
+    known = VirtualAddresses("demo")
+    known.note("web", a_balancer(given=("10.0.0.50",)))
 
     assert known.all is None
