@@ -527,7 +527,7 @@ def test_flags_without_effect_are_named():
 
 def test_the_address_of_the_guest_can_be_said_by_itself():
     async def story(world):
-        elsewhere = replace(world._access("10.0.0.2", "guest-token"), server="https://10.9.9.9:6443")
+        elsewhere = replace(world.access("10.0.0.2", "guest-token"), server="https://10.9.9.9:6443")
         world.files["/guest"] = render_kubeconfig(elsewhere, "guest")
         world.start("--master=https://10.0.0.2:6443")
         await asyncio.sleep(5)

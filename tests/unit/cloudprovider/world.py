@@ -78,8 +78,8 @@ class World:
         self.host.actions[(actions, "guestosinfo")] = self._guest_os_info
         self.harvester, self.cluster = self.host.local(), self.guest.local()
         self.files = {
-            "/cloud-config": render_kubeconfig(self._access("10.0.0.1", "harvester-token"), "harvester"),
-            "/guest": render_kubeconfig(self._access("10.0.0.2", "guest-token"), "guest"),
+            "/cloud-config": render_kubeconfig(self.access("10.0.0.1", "harvester-token"), "harvester"),
+            "/guest": render_kubeconfig(self.access("10.0.0.2", "guest-token"), "guest"),
         }
         self.programs = []
         # Files of which a mount shows what was there before.
@@ -92,7 +92,7 @@ class World:
         self.doors[address] = server
         return server
 
-    def _access(self, address, token):
+    def access(self, address, token):
         return Access(f"https://{address}:6443", ca=CA[0], token=token, namespace="default")
 
     async def _guest_os_info(self, request, ref, caller):
@@ -148,7 +148,7 @@ class World:
     def renew(self, token, namespace="default"):
         """Harvester knows another token, and the cloud config holds it."""
         self.host.tokens[token] = ("program", (), None)
-        access = replace(self._access("10.0.0.1", token), namespace=namespace)
+        access = replace(self.access("10.0.0.1", token), namespace=namespace)
         self.write("/cloud-config", render_kubeconfig(access, "harvester"))
 
     def said(self, words):
