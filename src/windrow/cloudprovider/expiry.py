@@ -23,6 +23,8 @@ from windrow.kube.kubeconfig import Access
 from windrow.values.clock import stamp
 
 EARLIEST = timedelta(days=7)
+# Nobody means an end before this; and an instant at the edge of the calendar cannot be reckoned with.
+FIRST_END = datetime(1970, 1, 1, tzinfo=UTC)
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 
 
@@ -51,7 +53,8 @@ def expiry_of(access: Access) -> Expiry | None:
     """The end of the credential, or None when it says none or renews itself. The first of several counts."""
     if access.exec or access.token_file:
         return None
-    found = [one for one in (_of_certificate(access.certificate), _of_token(access.token)) if one is not None]
+    said = (_of_certificate(access.certificate), _of_token(access.token))
+    found = [one for one in said if one is not None and one.ends >= FIRST_END]
     return min(found, key=lambda one: one.ends, default=None)
 
 

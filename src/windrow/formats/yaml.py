@@ -14,7 +14,11 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class NotYaml(ValueError):
-    """The text is not YAML; the message says where."""
+    """The text is not YAML; the message says where, and may quote a word of it. `where` alone quotes nothing."""
+
+    def __init__(self, message: str, where: str = "") -> None:
+        super().__init__(message)
+        self.where = where
 
 
 class _Dumper(yaml.SafeDumper):
@@ -88,7 +92,9 @@ def _not_yaml(error: Exception) -> NotYaml:
     for mark in (getattr(error, "context_mark", None), getattr(error, "problem_mark", None)):
         if isinstance(mark, yaml.Mark):
             mark.buffer = None
-    return NotYaml(re.sub(r'\bin "<(?:unicode|byte) string>",', "at", str(error)))
+    mark = getattr(error, "problem_mark", None)
+    where = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+    return NotYaml(re.sub(r'\bin "<(?:unicode|byte) string>",', "at", str(error)), where)
 
 
 def dump(value: Any, *, sort: bool = False) -> str:

@@ -2,6 +2,8 @@
 
 `parse_kubeconfig` reads one context of a kubeconfig into an `Access`; `render_kubeconfig` writes one back. Nothing
 here opens a file: certificates and keys given by path are read by the function that the caller hands in.
+
+A slip may put a secret anywhere in the file, so errors quote nothing but names, paths and URLs that look like some.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from urllib.parse import urlsplit
 
 from windrow.formats.yaml import NotYaml, dump, load
 
+LONGEST_SHOWN = 200
 ReadFile = Callable[[str], str]
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -82,7 +85,8 @@ def parse_kubeconfig(text: str, context: str = "", read_file: ReadFile | None = 
     to the server that it names) nor programs to run.
     """
     config = _document(text)
-    chosen = context or config.get("current-context") or _only_name(config, "contexts")
+    current = _text(config, "current-context", "the kubeconfig")
+    chosen = context or current or _only_name(config, "contexts")
     if not chosen:
         raise BadKubeconfig(
             f"the kubeconfig has no current-context and {_names(config, 'contexts')}",
@@ -166,8 +170,9 @@ def _document(text: str) -> dict[str, Any]:
         config = load(text)
     except NotYaml as error:
         raise BadKubeconfig(
-            f"the kubeconfig is not YAML: {error}", "paste the whole file, unchanged"
-        ) from error
+            f"the kubeconfig is not YAML{error.where and f' at {error.where}'}",
+            "paste the whole file, unchanged",
+        ) from None  # the cause quotes the file
     if not isinstance(config, dict) or not isinstance(config.get("clusters"), list):
         found = "empty" if not config else "not a kubeconfig: it has no list of clusters"
         raise BadKubeconfig(f"the text is {found}", "give a file with clusters, users and contexts")
@@ -175,25 +180,34 @@ def _document(text: str) -> dict[str, Any]:
 
 
 def _names(config: Mapping[str, Any], list_name: str) -> str:
-    entries = config.get(list_name) or []
-    names = [str(entry.get("name")) for entry in entries if isinstance(entry, dict)]
+    names = [_shown(str(entry.get("name"))) for entry in _entries(config, list_name)]
     return f"its {list_name} are {', '.join(names)}" if names else f"no {list_name}"
 
 
 def _only_name(config: Mapping[str, Any], list_name: str) -> str:
-    entries = config.get(list_name) or []
-    if len(entries) == 1 and isinstance(entries[0], dict):
-        return str(entries[0].get("name") or "")
-    return ""
+    entries = _entries(config, list_name)
+    return str(entries[0].get("name") or "") if len(entries) == 1 else ""
+
+
+def _entries(config: Mapping[str, Any], list_name: str) -> list[dict[str, Any]]:
+    found = config.get(list_name)
+    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+
+def _shown(text: str) -> str:
+    """A name, path or URL as errors may show it: what is long, or not on one line, may be a secret."""
+    if len(text) > LONGEST_SHOWN or not text.isprintable() or "{" in text:
+        return f"(a text of {len(text)} characters)"
+    return text
 
 
 def _entry(config: Mapping[str, Any], list_name: str, field_name: str, name: str) -> dict[str, Any]:
-    for entry in config.get(list_name) or []:
-        if isinstance(entry, dict) and entry.get("name") == name:
+    for entry in _entries(config, list_name):
+        if entry.get("name") == name:
             found = entry.get(field_name)
             return found if isinstance(found, dict) else {}
     raise BadKubeconfig(
-        f"the kubeconfig has no {field_name} named {name!r}; {_names(config, list_name)}",
+        f"the kubeconfig has no {field_name} named {_shown(name)!r}; {_names(config, list_name)}",
         f"correct the name or add the {field_name}",
     )
 
@@ -212,9 +226,9 @@ def _server(cluster: Mapping[str, Any], name: str) -> str:
     try:
         parts = urlsplit(server)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-        named = parts.username is not None
+        named = parts.username is not None or "@" in server
     except ValueError:
-        good = named = False
+        good, named = False, "@" in server
     if named:
         raise BadKubeconfig(
             f"the server of cluster {name!r} is written with a user name, which API servers do not take",
@@ -222,7 +236,8 @@ def _server(cluster: Mapping[str, Any], name: str) -> str:
         )
     if not good:
         raise BadKubeconfig(
-            f"the server of cluster {name!r} is {server!r}", "write it as https://HOST or https://HOST:PORT"
+            f"the server of cluster {name!r} is {_shown(server)!r}",
+            "write it as https://HOST or https://HOST:PORT",
         )
     return server
 
@@ -256,20 +271,21 @@ class _Files:
             return ""
         if self.read is None:
             raise BadKubeconfig(
-                f"{key} names the file {path}, which is not part of the kubeconfig",
+                f"{key} names the file {_shown(path)}, which is not part of the kubeconfig",
                 f"embed it as {key}-data (kubectl config view --flatten --raw)",
             )
         try:
             return self.read(path)
-        except (OSError, UnicodeError) as error:
-            raise BadKubeconfig(f"{key} names {path}: {error}", "correct the path") from error
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "it cannot be read as text"
+            raise BadKubeconfig(f"{key} names {_shown(path)}: {why}", "correct the path") from None
 
     @staticmethod
     def _decoded(key: str, data: object) -> str:
         try:
             pem = base64.b64decode("".join(str(data).split()), validate=True).decode()
         except (binascii.Error, UnicodeDecodeError) as error:
-            raise BadKubeconfig(f"{key} is not base64: {error}", "copy the field again, whole") from error
+            raise BadKubeconfig(f"{key} is not base64 of a text", "copy the field again, whole") from error
         if "-----BEGIN " not in pem:
             raise BadKubeconfig(
                 f"{key} holds no PEM block", "encode the PEM text itself, BEGIN line included"
@@ -286,7 +302,7 @@ def _exec(user: Mapping[str, Any], name: str) -> Exec | None:
     version = str(raw.get("apiVersion") or "")
     if version not in _EXEC_VERSIONS:
         raise BadKubeconfig(
-            f"the exec entry of user {name!r} speaks {version or 'no apiVersion'}",
+            f"the exec entry of user {name!r} speaks {_shown(version) or 'no apiVersion'}",
             f"use a plugin that speaks {' or '.join(_EXEC_VERSIONS)}",
         )
     if raw.get("interactiveMode") == "Always":
@@ -294,10 +310,17 @@ def _exec(user: Mapping[str, Any], name: str) -> Exec | None:
             f"the exec entry of user {name!r} wants a terminal (interactiveMode: Always)",
             "use a token or a client certificate",
         )
-    env = tuple((str(pair["name"]), str(pair["value"])) for pair in raw.get("env") or ())
+    try:
+        env = tuple((str(pair["name"]), str(pair["value"])) for pair in raw.get("env") or ())
+        args = tuple(str(arg) for arg in raw.get("args") or ())
+    except (LookupError, TypeError):
+        raise BadKubeconfig(
+            f"the exec entry of user {name!r} has args or env of another shape",
+            "write args as a list of texts, and env as a list of name and value",
+        ) from None
     return Exec(
         command=str(raw["command"]),
-        args=tuple(str(arg) for arg in raw.get("args") or ()),
+        args=args,
         env=env,
         api_version=version,
         install_hint=str(raw.get("installHint") or ""),
@@ -310,7 +333,7 @@ def _refuse_reach(access: Access) -> None:
     for field_name, target in reach:
         if target:
             raise BadKubeconfig(
-                f"user {access.user!r} has {field_name} {target!r}, and this kubeconfig is not a file of ours",
+                f"user {access.user!r} has {field_name} {_shown(target)!r}, and this kubeconfig is not a file of ours",
                 "put a token or a client certificate into it",
             )
 

@@ -98,3 +98,17 @@ def test_the_sentence_names_credential_server_time_and_cure(left, words):
     assert said.startswith("the token of user 'me' for https://h end")
     assert "without a restart" in said
     assert "secret" not in said
+
+
+@pytest.mark.parametrize("ends", [-62135596800, -1, 0, 1, 253402300799])
+@pytest.mark.parametrize("began", [None, -62135596800, 253402300799])
+def test_whatever_end_a_token_says_can_be_reckoned_with(ends, began):
+    claims = {"exp": ends} if began is None else {"exp": ends, "iat": began}
+    access = Access("https://h", token=a_token(**claims))
+    expiry = expiry_of(access)
+
+    assert (expiry is None) == (ends < 0)
+    if expiry is not None:
+        assert expiry.next_warning(None)
+        assert expiry.next_warning(NOON) > NOON
+        assert sentence(access, expiry, NOON)

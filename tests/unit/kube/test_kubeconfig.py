@@ -1,4 +1,5 @@
 import base64
+import traceback
 
 import pytest
 
@@ -133,3 +134,51 @@ def test_a_pod_finds_its_service_account():
 def test_outside_a_pod_the_cure_is_a_kubeconfig():
     with pytest.raises(BadKubeconfig, match="not a pod"):
         in_cluster_access({}, str)
+
+
+SECRET = "kubeconfig-user-abc0123456789-SECRET"
+LONG = "SECRET" * 50
+GOOD = {"server": "https://10.0.0.1:6443"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        config().replace("token: t", f"token: !{SECRET} x"),
+        config().replace("token: t", f"token: *{SECRET}"),
+        config().replace("token: t", f"token: {SECRET}: x"),
+        config().replace("token: t", f"token: '{SECRET}"),
+        config().replace("token: t", f"token: %{SECRET}\n  @{SECRET}"),
+        config(users=[{"name": {"token": SECRET}}]),
+        config(users=[{"name": LONG}]),
+        config(users={"token": SECRET}),
+        config(**{"current-context": {"token": SECRET}}),
+        config({"server": f"https://me:{SECRET}[@h"}),
+        config({"server": LONG}),
+        config(user={"client-certificate": f"{PEM}{SECRET}", "client-key": "k"}),
+        config(user={"client-certificate": LONG}),
+        config(user={"client-certificate": f"{SECRET}\0"}),
+        config(user={"client-certificate-data": SECRET, "client-key-data": SECRET}),
+        config(
+            user={"exec": {"command": "x", "apiVersion": "client.authentication.k8s.io/v1", "env": [SECRET]}}
+        ),
+        config(user={"exec": {"command": "x", "apiVersion": "client.authentication.k8s.io/v1", "args": 1}}),
+        config(user={"token": [SECRET]}),
+        SECRET,
+        f"- {SECRET}",
+    ],
+)
+def test_no_slip_puts_a_secret_into_the_error(text):
+    def read(path):
+        raise OSError(36, "File name too long", path)
+
+    with pytest.raises(BadKubeconfig) as caught:
+        parse_kubeconfig(text, read_file=read)
+
+    assert "SECRET" not in str(caught.value)
+    assert "SECRET" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_where_it_is_no_yaml_is_told():
+    with pytest.raises(BadKubeconfig, match="not YAML at line 2, column"):
+        parse_kubeconfig("a: b\nc: d: e\n")
