@@ -15,7 +15,7 @@ cable, and the `Line` of one process, which is cut when that process is killed.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,7 +23,6 @@ from datetime import timedelta
 from functools import cache
 from typing import Any, Protocol
 
-from windrow.apiserver.calls import Caller, Target
 from windrow.apiserver.doors import Door, Identity, Peer
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
@@ -32,8 +31,8 @@ from windrow.assembly.network import CountingTransport
 from windrow.client.in_process import InProcessTransport
 from windrow.client.transport import Transport
 from windrow.cloudprovider.program import run as cloud_provider
-from windrow.emulator import definitions, kinds
-from windrow.emulator.delays import Delays, Pace
+from windrow.emulator import kinds
+from windrow.emulator.delays import Pace
 from windrow.emulator.faults import Faults, FaultyDoor
 from windrow.emulator.guests.charts import CLOUD_CONFIG, render_arguments
 from windrow.emulator.hand import Hand
@@ -41,10 +40,9 @@ from windrow.emulator.harvester import PORT, VIP, Harvester
 from windrow.emulator.load_balancers import services as vip
 from windrow.emulator.load_balancers.room import BalancerRoom
 from windrow.emulator.mirror import Mirror
-from windrow.emulator.networks import Lan, Segments, render_network
+from windrow.emulator.networks import Lan, render_network
 from windrow.emulator.rack import Rack
 from windrow.emulator.stock import Image, Network
-from windrow.emulator.world import World
 from windrow.formats import x509
 from windrow.kube.errors import KubeError, NotFound, Unanswered
 from windrow.kube.kubeconfig import Access, render_kubeconfig
@@ -53,11 +51,11 @@ from windrow.kube.refs import NAMESPACE, NODE, ROLE_BINDING, SECRET, SERVICE, SE
 from windrow.kube.requests import Event, Reply, Request
 from windrow.values.chance import Chance
 
+from .balancing import Balancing
 from .crashes import Fate, Line, Moment, Process, Write
 from .rackside import IMAGE, NETWORK, blank
 
 CLUSTER = "demo"
-GROUP = "loadbalancer.harvesterhci.io"
 PROVIDER = "cloudprovider.harvesterhci.io"
 CLEANUP = "service.kubernetes.io/load-balancer-cleanup"
 ADDRESSES = "kube-vip.io/loadbalancerIPs"
@@ -75,19 +73,7 @@ SERVER = Identity(
 )
 
 
-# --- Harvester without machines -------------------------------------------------------------------------------------
-
-_ALLOWED: Mapping[tuple[str, str], frozenset[str]] = {
-    (GROUP, "loadbalancers"): frozenset({"get", "list", "watch", "update", "create", "delete"}),
-    ("kubevirt.io", "virtualmachines"): frozenset({"get", "list", "watch"}),
-    ("kubevirt.io", "virtualmachineinstances"): frozenset({"get", "list", "watch"}),
-    ("subresources.kubevirt.io", "virtualmachineinstances"): frozenset({"get", "update"}),
-}
-
-
-async def only_what_the_role_allows(caller: Caller, verb: str, target: Target) -> bool:
-    """ClusterRole `harvesterhci.io:cloudprovider`, bound in `default` alone (reference 02 §6.3)."""
-    return target.namespace == "default" and verb in _ALLOWED.get((target.group, target.plural), ())
+# --- Harvester ------------------------------------------------------------------------------------------------------
 
 
 class Host(Protocol):
@@ -98,54 +84,6 @@ class Host(Protocol):
     faults: Faults
     rack: Rack
     balancers: BalancerRoom
-
-
-class Balancing:
-    """Harvester's load balancer controller, IPAM and webhooks, and nothing else of it."""
-
-    def __init__(self, clock: LoopClock, chance: Chance, version: str = "v1.8.2") -> None:
-        self.api = ApiServer(
-            MemoryStore(), clock, chance, name="harvester", authorize=only_what_the_role_allows
-        )
-        served = {
-            one.qualified for one in (kinds.LOAD_BALANCER, kinds.IP_POOL, kinds.VM, kinds.VMI, kinds.NAD)
-        }
-        for raw in _definitions():
-            if raw["metadata"]["name"] in served:
-                self.api.install_crd(raw)
-        pace, self.faults, self.rack = Pace(clock), Faults(), Rack()
-        self.door = FaultyDoor(self.api, self.faults, pace, chance)
-        self.rack.open(VIP, PORT, self.door)
-        self.log: deque[str] = deque(maxlen=100)
-        hand = Hand(self.api.local("harvester", ("system:masters",)))
-        self._mirrors = {"vms": Mirror(hand, kinds.VM, 3600), "instances": Mirror(hand, kinds.VMI, 3600)}
-        self.balancers = BalancerRoom(
-            hand,
-            World(**self._mirrors),
-            self._mirrors["instances"],
-            self.rack,
-            Segments({}),
-            pace,
-            Delays(),
-            version,
-            self.log.append,
-        )
-        self.api.admission.append(self.balancers.admit)
-
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for mirror in self._mirrors.values():
-                tasks.create_task(mirror.run())
-            tasks.create_task(self.balancers.run())
-
-
-_DEFINITIONS: list[Raw] = []
-
-
-def _definitions() -> list[Raw]:
-    if not _DEFINITIONS:
-        _DEFINITIONS.extend(definitions.crds())
-    return _DEFINITIONS
 
 
 # --- the way there --------------------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ import asyncio
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
 
+from tests.stories.balancing import Balancing
+
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
 from windrow.assembly.clock import NOON, LoopClock, run_story
@@ -19,14 +21,9 @@ from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.measures import Measures
 from windrow.cloudprovider.services.balancer_names import balancer_name
 from windrow.cloudprovider.services.provider import ServiceProvider
-from windrow.emulator import definitions, kinds
-from windrow.emulator.delays import Delays, Pace
+from windrow.emulator import kinds
 from windrow.emulator.hand import Hand
-from windrow.emulator.load_balancers.room import BalancerRoom
 from windrow.emulator.mirror import Mirror
-from windrow.emulator.networks import Segments
-from windrow.emulator.rack import Rack
-from windrow.emulator.world import World as Machines
 from windrow.formats.json import dumps
 from windrow.kube.errors import KubeError, NotFound, Unanswered, Unreachable, error_for
 from windrow.kube.objects import annotations_of, dig, finalizers_of, labels_of, name_of, new_object, uid_of
@@ -34,7 +31,6 @@ from windrow.kube.refs import CONFIG_MAP, EVENT, NAMESPACE, SERVICE
 from windrow.values.chance import Chance
 
 CLUSTER = "demo"
-_DEFINITIONS = []
 
 
 class Cable:
@@ -121,29 +117,10 @@ class World:
         self.clock = LoopClock()
         self.tasks = tasks
         chance = Chance(seed)
-        self.host_api = ApiServer(MemoryStore(), self.clock, chance, name="harvester")
-        if not _DEFINITIONS:
-            _DEFINITIONS.extend(definitions.crds())
-        served = {one.qualified for one in (kinds.LOAD_BALANCER, kinds.IP_POOL, kinds.VM, kinds.VMI)}
-        for raw in _DEFINITIONS:
-            if raw["metadata"]["name"] in served:
-                self.host_api.install_crd(raw)
+        self._host = Balancing(self.clock, chance, version)
+        self.host_api, self.room = self._host.api, self._host.balancers
         self.guest_api = ApiServer(MemoryStore(), self.clock, chance, name="guest")
         self.harvester, self.guest = self.host_api.local("admin"), self.guest_api.local("user")
-        pace, hand = Pace(self.clock), Hand(self.host_api.local("harvester"))
-        self._mirrors = {"vms": Mirror(hand, kinds.VM, 3600), "instances": Mirror(hand, kinds.VMI, 3600)}
-        self.room = BalancerRoom(
-            hand,
-            Machines(**self._mirrors),
-            self._mirrors["instances"],
-            Rack(),
-            Segments({}),
-            pace,
-            Delays(),
-            version,
-            lambda line: None,
-        )
-        self.host_api.admission.append(self.room.admit)
         self.calls = Counter()
         self.host_cable = Cable(self.host_api.local("provider"), "host", self.calls)
         self.guest_cable = Cable(self.guest_api.local("provider"), "guest", self.calls)
@@ -160,9 +137,7 @@ class World:
         if await self.guest.find(SERVICE.ref("kubernetes", "default")) is None:
             raw = new_object(SERVICE, "kubernetes", "default", spec={"ports": [a_port(443)]})
             await self.guest.create(SERVICE, raw)
-        for mirror in self._mirrors.values():
-            self.tasks.create_task(mirror.run())
-        self.tasks.create_task(self.room.run())
+        self.tasks.create_task(self._host.run())
         self._vip.listen(
             lambda raw: self.tasks.create_task(self._announce(name_of(raw), raw["metadata"]["namespace"]))
         )
