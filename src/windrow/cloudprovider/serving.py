@@ -82,8 +82,12 @@ class Vitals:
             self.measures.controller_runs(name, False)
 
     def pages(self, guest: Transport) -> Pages:
-        polite = LimitedTransport(guest, self._clock, per_second=REVIEWS_PER_SECOND, burst=REVIEWS_AT_ONCE)
-        reviews = Reviews(Client(polite), self._clock)
+        def polite() -> Client:
+            return Client(
+                LimitedTransport(guest, self._clock, per_second=REVIEWS_PER_SECOND, burst=REVIEWS_AT_ONCE)
+            )
+
+        reviews = Reviews(polite(), self._clock, strangers=polite())
         return Pages(
             self._healths, lambda: list(self.measures), self._options.always_allow_paths, reviews.allow
         )

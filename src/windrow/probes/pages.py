@@ -18,7 +18,13 @@ from windrow.probes.metrics import CONTENT_TYPE, Measure, render_metrics
 Allow = Callable[[str, str, str], Awaitable[tuple[int, str]]]
 Show = Callable[["Asked", str], Answer]
 
-_REASONS = {401: "Unauthorized", 403: "Forbidden", 405: "MethodNotAllowed", 500: "InternalError"}
+_REASONS = {
+    401: "Unauthorized",
+    403: "Forbidden",
+    405: "MethodNotAllowed",
+    429: "TooManyRequests",
+    500: "InternalError",
+}
 
 
 @dataclass(frozen=True, slots=True)

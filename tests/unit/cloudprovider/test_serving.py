@@ -1,10 +1,13 @@
+import asyncio
 from datetime import timedelta
 
-from windrow.assembly.clock import NOON
+from windrow.assembly.clock import NOON, LoopClock, run_story
 from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.measures import Measures
 from windrow.cloudprovider.serving import Vitals
+from windrow.formats.json import dumps, loads
 from windrow.kube.refs import LEASE
+from windrow.kube.requests import Reply
 from windrow.probes.pages import Asked
 
 
@@ -86,3 +89,46 @@ async def test_controllers_that_were_started_are_counted_and_checked():
     assert await process.get("/livez") == (200, "ok")
     assert (before, counted) == (1, 0)
     assert process.measures["leader_election_master_status"].value(name="cloud-controller-manager") == 1
+
+
+class Guest:
+    """Knows one token."""
+
+    asked = 0
+
+    async def send(self, request):
+        self.asked += 1
+        review = loads(request.body)
+        is_good = review["kind"] == "SubjectAccessReview" or review["spec"]["token"] == "prometheus"
+        status = {"authenticated": is_good, "allowed": is_good, "user": {"username": "p"}}
+        return Reply(201, dumps({**review, "status": status}))
+
+
+def test_a_crowd_of_made_up_tokens_keeps_nobody_from_the_metrics_who_was_let_in_before():
+    async def story():
+        clock, guest = LoopClock(), Guest()
+        pages = Vitals(Options(), Measures(), clock).pages(guest)
+
+        async def ask(token):
+            try:
+                async with asyncio.timeout(10):
+                    return (await pages.answer(Asked("GET", "/metrics", {}, token))).status
+            except TimeoutError:
+                return "late"
+
+        before = await ask("prometheus")
+        crowd, meanwhile = [], []
+        for second in range(20):
+            crowd += [asyncio.create_task(ask(f"{second}-{one}")) for one in range(200)]
+            await asyncio.sleep(1)
+            meanwhile.append(await ask("prometheus"))
+        asked = guest.asked
+        statuses = set(await asyncio.gather(*crowd))
+        await asyncio.sleep(5)
+        return before, set(meanwhile), statuses, asked, await ask("prometheus")
+
+    before, meanwhile, statuses, asked, after = run_story(story())
+
+    assert (before, meanwhile, after) == (200, {200}, 200)
+    assert statuses == {401, 429}
+    assert asked < 150
