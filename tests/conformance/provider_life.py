@@ -14,6 +14,7 @@ from itertools import product
 from typing import Any
 
 from tests.conformance.chart_rig import NAME, NAMESPACE, command_of
+from tests.stories.announcing import Announcer
 from tests.stories.balancing import Balancing
 from tests.stories.rackside import NETWORK
 from tests.stories.service_rig import (
@@ -22,7 +23,6 @@ from tests.stories.service_rig import (
     GUEST,
     INTERFACE,
     SERVER,
-    Announcer,
     Gate,
     Room,
     a_cloud_config,

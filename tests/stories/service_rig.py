@@ -35,22 +35,20 @@ from windrow.emulator import kinds
 from windrow.emulator.delays import Pace
 from windrow.emulator.faults import Faults, FaultyDoor
 from windrow.emulator.guests.charts import CLOUD_CONFIG, render_arguments
-from windrow.emulator.hand import Hand
 from windrow.emulator.harvester import PORT, VIP, Harvester
-from windrow.emulator.load_balancers import services as vip
 from windrow.emulator.load_balancers.room import BalancerRoom
-from windrow.emulator.mirror import Mirror
 from windrow.emulator.networks import Lan, render_network
 from windrow.emulator.rack import Rack
 from windrow.emulator.stock import Image, Network
 from windrow.formats import x509
-from windrow.kube.errors import KubeError, NotFound, Unanswered
+from windrow.kube.errors import NotFound, Unanswered
 from windrow.kube.kubeconfig import Access, render_kubeconfig
-from windrow.kube.objects import Raw, annotations_of, dig, name_of, namespace_of, new_object, uid_of
+from windrow.kube.objects import Raw, dig, new_object, uid_of
 from windrow.kube.refs import NAMESPACE, NODE, ROLE_BINDING, SECRET, SERVICE, SERVICE_ACCOUNT, Ref
 from windrow.kube.requests import Event, Reply, Request
 from windrow.values.chance import Chance
 
+from .announcing import Announcer
 from .balancing import Balancing
 from .crashes import Fate, Line, Moment, Process, Write
 from .rackside import IMAGE, NETWORK, blank
@@ -148,94 +146,6 @@ async def _lagging(events: AsyncIterator[Event], lag_s: float) -> AsyncIterator[
     async for event in events:
         await asyncio.sleep(lag_s)
         yield event
-
-
-# --- kube-vip -------------------------------------------------------------------------------------------------------
-
-
-class Announcer:
-    """kube-vip: announces what a Service's annotations ask for, one Service after the other.
-
-    Announced are addresses by Service; DHCP gives the same address to the same Service again.
-    """
-
-    TAKES_S, DHCP_TAKES_S = 0.2, 3.0
-
-    def __init__(self, guest: ApiServer) -> None:
-        self._hand = Hand(guest.local("system:serviceaccount:kube-system:kube-vip"))
-        self.services = Mirror(self._hand, SERVICE, 3600)
-        self.announced: dict[tuple[str, str], tuple[str, ...]] = {}
-        self.has_macvlan = True
-        self.answers_dhcp = True
-        self._leases: dict[str, str] = {}
-        self._told: dict[tuple[str, str], tuple[str, str]] = {}
-        self._failed: dict[tuple[str, str], str] = {}
-        self._waiting: dict[tuple[str, str], None] = {}
-        self._news = asyncio.Event()
-
-    async def run(self) -> None:
-        self.services.listen(self._add)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.services.run())
-            while True:
-                await self._news.wait()
-                self._news.clear()
-                while self._waiting:
-                    key = next(iter(self._waiting))
-                    del self._waiting[key]
-                    await self._serve(key)
-
-    def _add(self, raw: Raw) -> None:
-        self._waiting[namespace_of(raw), name_of(raw)] = None
-        self._news.set()
-
-    async def _serve(self, key: tuple[str, str]) -> None:
-        raw = self.services.get(key)
-        asked = vip.asked_addresses(raw) if raw is not None else ()
-        if raw is None or not asked:
-            self.announced.pop(key, None)
-            self._told.pop(key, None)
-            return
-        wish = (uid_of(raw), ",".join(asked))
-        if self._told.get(key, ("",))[0] != f"{wish}":
-            if self._failed.get(key) == raw["metadata"]["resourceVersion"]:
-                return
-            taken = await self._take(raw, asked)
-            if taken is None:
-                self._failed[key] = raw["metadata"]["resourceVersion"]
-                return
-            self.announced[key] = taken
-        await self._tell(key, raw, wish)
-
-    async def _take(self, raw: Raw, asked: Sequence[str]) -> tuple[str, ...] | None:
-        dhcp = vip.ASK_DHCP in asked
-        await asyncio.sleep(self.DHCP_TAKES_S if dhcp else self.TAKES_S)
-        if dhcp and not (self.has_macvlan and self.answers_dhcp):
-            return None
-        lease = self._leases.setdefault(uid_of(raw), f"192.168.50.{100 + len(self._leases)}") if dhcp else ""
-        return tuple(lease if one == vip.ASK_DHCP else one for one in asked)
-
-    async def _tell(self, key: tuple[str, str], raw: Raw, wish: tuple[str, str]) -> None:
-        ingress = vip.render_ingress(raw, self.announced[key])
-        if self._told.get(key) == (f"{wish}", f"{ingress}"):
-            return
-        said = {vip.HOST: "m-1"}
-        if vip.ASK_DHCP in wish[1]:
-            said |= {vip.HARDWARE_ADDRESS: "02:00:00:00:00:01", vip.REQUESTED: self.announced[key][0]}
-
-        def annotate(found: Raw) -> None:
-            if uid_of(found) == wish[0] and found["spec"].get("type") == "LoadBalancer":
-                found["metadata"]["annotations"] = {**annotations_of(found), **said}
-
-        def show(found: Raw) -> None:
-            if uid_of(found) == wish[0] and found["spec"].get("type") == "LoadBalancer":
-                found.setdefault("status", {})["loadBalancer"] = {"ingress": ingress}
-
-        ref = SERVICE.ref(key[1], key[0])
-        with suppress(KubeError):
-            await self._hand.change(ref, annotate)
-            await self._hand.change(ref, show, "status")
-            self._told[key] = (f"{wish}", f"{ingress}")
 
 
 # --- the room -------------------------------------------------------------------------------------------------------

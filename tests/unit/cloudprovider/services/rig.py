@@ -1,4 +1,4 @@
-"""A guest's API, Harvester's load balancer controller, a kube-vip in ten lines, and the service controller between.
+"""A guest's API, Harvester's load balancer controller, a kube-vip, and the service controller between.
 
 Nothing touches a socket; time passes when nobody has work. What goes to either side passes a `Cable`, which counts
 and breaks.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
+from tests.stories.announcing import Announcer
 from tests.stories.balancing import Balancing
 
 from windrow.apiserver.server import ApiServer
@@ -22,10 +23,8 @@ from windrow.cloudprovider.measures import Measures
 from windrow.cloudprovider.services.balancer_names import balancer_name
 from windrow.cloudprovider.services.provider import ServiceProvider
 from windrow.emulator import kinds
-from windrow.emulator.hand import Hand
-from windrow.emulator.mirror import Mirror
 from windrow.formats.json import dumps
-from windrow.kube.errors import KubeError, NotFound, Unanswered, Unreachable, error_for
+from windrow.kube.errors import NotFound, Unanswered, Unreachable, error_for
 from windrow.kube.objects import annotations_of, dig, finalizers_of, labels_of, name_of, new_object, uid_of
 from windrow.kube.refs import CONFIG_MAP, EVENT, NAMESPACE, SERVICE
 from windrow.values.chance import Chance
@@ -126,10 +125,8 @@ class World:
         self.guest_cable = Cable(self.guest_api.local("provider"), "guest", self.calls)
         self.lines = []
         self.measures = Measures()
-        self.vip_works = True
-        self.dhcp_works = True
         self._provider = None
-        self._vip = Mirror(Hand(self.guest_api.local("kube-vip")), SERVICE, 3600)
+        self.vip = Announcer(self.guest_api)
         self._starts = 0
 
     async def set_up(self):
@@ -138,10 +135,7 @@ class World:
             raw = new_object(SERVICE, "kubernetes", "default", spec={"ports": [a_port(443)]})
             await self.guest.create(SERVICE, raw)
         self.tasks.create_task(self._host.run())
-        self._vip.listen(
-            lambda raw: self.tasks.create_task(self._announce(name_of(raw), raw["metadata"]["namespace"]))
-        )
-        self.tasks.create_task(self._vip.run())
+        self.tasks.create_task(self.vip.run())
 
     # --- the program ------------------------------------------------------------------------------------------------
 
@@ -168,28 +162,6 @@ class World:
     async def restart(self, **options):
         await self.stop()
         self.start(**options)
-
-    # --- kube-vip ---------------------------------------------------------------------------------------------------
-
-    async def _announce(self, name, namespace):
-        await asyncio.sleep(0.2)
-        ref = SERVICE.ref(name, namespace)
-        raw = await self.guest.find(ref)
-        asked = annotations_of(raw).get(names.VIP_ADDRESSES, "") if raw else ""
-        if not asked or not self.vip_works or dig(raw, "spec", "type") != "LoadBalancer":
-            return
-        if names.ASK_DHCP in asked:
-            if not self.dhcp_works:
-                return
-            await asyncio.sleep(3)
-        ips = [f"192.168.50.{100 + len(name)}" if one == names.ASK_DHCP else one for one in asked.split(",")]
-        if [one["ip"] for one in dig(raw, "status", "loadBalancer", "ingress", default=[])] == ips:
-            return
-        with suppress(KubeError):
-            await self.guest.patch(ref, {"metadata": {"annotations": {"kube-vip.io/vipHost": "m-1"}}})
-            await self.guest.patch(
-                ref, {"status": {"loadBalancer": {"ingress": [{"ip": ip} for ip in ips]}}}, "status"
-            )
 
     # --- Harvester ----------------------------------------------------------------------------------------------------
 

@@ -192,7 +192,7 @@ def test_an_empty_map_is_another_fault_and_none_at_all_is_none():
 
 def test_without_a_lease_one_event_names_both_causes_after_a_minute():
     async def story(world):
-        world.dhcp_works = False
+        world.vip.answers_dhcp = False
         world.start()
         await world.serve(ipam="dhcp")
         await world.settle(55)
@@ -210,7 +210,7 @@ def test_without_a_lease_one_event_names_both_causes_after_a_minute():
 
 def test_an_address_that_kube_vip_does_not_announce_is_complained_about_after_a_minute():
     async def story(world):
-        world.vip_works = False
+        world.vip.works = False
         await world.pool()
         world.start()
         await world.serve()
