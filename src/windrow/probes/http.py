@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import socket
 import ssl
 import tempfile
 from collections.abc import Awaitable, Callable
-from ipaddress import ip_address
 from pathlib import Path
 from types import TracebackType
 
 from aiohttp import web
 
 from windrow.probes.answers import Answer
+from windrow.probes.connections import HANDSHAKE_S, IDLE_S, MOST, Connections, Line, listen
 from windrow.probes.identity import Identity, KeyPair
 from windrow.probes.pages import Asked, refusal
 
@@ -26,6 +27,10 @@ ANSWER_WITHIN_S = 10.0
 
 class PortTaken(OSError):
     """The port cannot be had; the message says so in the words of the Go program."""
+
+
+class Guarded(Line, web.RequestHandler):
+    """A connection of ours, which understands HTTP."""
 
 
 class Site:
@@ -43,41 +48,48 @@ class Site:
         *,
         share_port: bool = False,
         minimum_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2,
+        most: int = MOST,
+        idle_s: float = IDLE_S,
+        handshake_s: float = HANDSHAKE_S,
     ) -> None:
         self._answer = answer
         self._identity = identity
         self._host, self.port = host, port
         self._share_port = share_port
         self._minimum_version = minimum_version
-        self._runner: web.ServerRunner | None = None
+        self._most, self._idle_s, self._handshake_s = most, idle_s, handshake_s
+        self._server: web.Server | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._sockets: list[socket.socket] = []
         self._shown: KeyPair | None = None
         self._context: ssl.SSLContext | None = None
 
     async def __aenter__(self) -> Site:
-        context = self._tls()
-        # A probe that has gone away needs no answer; the next one comes soon.
-        server = web.Server(self._handle, handler_cancellation=True, access_log=None)
-        self._runner = web.ServerRunner(server)
-        await self._runner.setup()
-        # An address that means every one means those of both families, as in Go: probes come to IPv6 nodes, too.
-        host = None if ip_address(self._host).is_unspecified else self._host
-        site = web.TCPSite(
-            self._runner, host, self.port, ssl_context=context, reuse_port=self._share_port or None
-        )
+        self._tls()
         try:
-            await site.start()
+            self._sockets = listen(self._host, self.port, share_port=self._share_port)
         except OSError as error:
-            await self._runner.cleanup()
             raise self._refused(error) from error
-        self.port = self._runner.addresses[0][1]
+        # A probe that has gone away needs no answer; the next one comes soon.
+        self._server = web.Server(self._handle, handler_cancellation=True)
+        self.port = self._sockets[0].getsockname()[1]
+        connections = Connections(
+            self._new_line, self._sockets, self._tls, most=self._most, handshake_s=self._handshake_s
+        )
+        self._accepting = asyncio.create_task(connections.run())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._runner is not None
-        self._runner._shutdown_timeout = CLOSE_WITHIN_S
-        await self._runner.cleanup()
+        assert self._server is not None
+        assert self._accepting is not None
+        self._accepting.cancel()
+        await asyncio.wait({self._accepting})
+        for one in self._sockets:
+            one.close()
+        self._server.pre_shutdown()
+        await self._server.shutdown(CLOSE_WITHIN_S)
 
     def _refused(self, error: OSError) -> PortTaken:
         where = f"[{self._host}]:{self.port}" if ":" in self._host else f"{self._host}:{self.port}"
@@ -116,7 +128,22 @@ class Site:
         if fresh is not context:
             connection.context = fresh
 
+    def _new_line(self) -> Guarded:
+        assert self._server is not None
+        line = Guarded(self._server, loop=asyncio.get_running_loop(), access_log=None)  # type: ignore[arg-type]
+        line.idle_s = self._idle_s
+        return line
+
     async def _handle(self, http: web.BaseRequest) -> web.StreamResponse:
+        connection = http.protocol
+        assert isinstance(connection, Guarded)
+        connection.begin_answer()
+        try:
+            return await self._respond(http)
+        finally:
+            connection.finish_answer()
+
+    async def _respond(self, http: web.BaseRequest) -> web.StreamResponse:
         scheme, _, token = http.headers.get("Authorization", "").partition(" ")
         query = {name: http.query.getall(name) for name in http.query}
         asked = Asked(http.method, http.path, query, token.strip() if scheme.lower() == "bearer" else "")

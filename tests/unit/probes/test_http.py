@@ -97,3 +97,91 @@ async def test_old_versions_of_tls_are_refused():
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await asyncio.open_connection("127.0.0.1", site.port, ssl=context)
+
+
+async def connect(port):
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return await asyncio.open_connection("127.0.0.1", port, ssl=context)
+
+
+async def ends(reader):
+    """Whether the other side ends it; what it said before does not matter."""
+    try:
+        async with asyncio.timeout(10):
+            await reader.read()
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\nA: ", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"]
+)
+async def test_a_connection_of_which_nothing_comes_is_ended(said):
+    async with a_site(echo, idle_s=0.2) as site:
+        reader, writer = await connect(site.port)
+        writer.write(said)
+
+        assert await ends(reader)
+        writer.close()
+
+
+async def test_a_handshake_that_does_not_begin_is_ended():
+    async with a_site(echo, handshake_s=0.2) as site:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+
+        assert await ends(reader)
+        writer.close()
+
+
+async def test_an_answer_that_takes_longer_than_silence_may_is_given():
+    async def slow(asked):
+        await asyncio.sleep(0.4)
+        return Answer(200, "late")
+
+    async with a_site(slow, idle_s=0.2) as site:
+        assert await get(site.port) == ("HTTP/1.1 200 OK", "late")
+
+
+@pytest.mark.parametrize("opened", ["plain", "tls"])
+async def test_a_crowd_that_holds_the_line_keeps_no_probe_away(opened):
+    async with a_site(echo, most=4) as site:
+        crowd = []
+        for _ in range(12):
+            crowd.append(
+                await (
+                    connect(site.port) if opened == "tls" else asyncio.open_connection("127.0.0.1", site.port)
+                )
+            )
+        status, _ = await get(site.port)
+        ended = [await ends(reader) for reader, _ in crowd[:8]]
+        for _, writer in crowd:
+            writer.close()
+
+    assert status == "HTTP/1.1 200 OK"
+    assert all(ended)
+
+
+async def test_a_request_without_end_is_ended():
+    async with a_site(echo) as site:
+        reader, writer = await connect(site.port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999\r\n\r\n" + b"x" * 10**6)
+
+        assert await ends(reader)
+        writer.close()
+
+
+async def test_two_requests_on_one_connection_are_both_answered():
+    async with a_site(echo) as site:
+        reader, writer = await connect(site.port)
+        answers = []
+        for _ in range(2):
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            answers.append((await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0])
+            await reader.readexactly(len("GET /healthz {} "))
+        writer.close()
+
+    assert answers == [b"HTTP/1.1 200 OK"] * 2
