@@ -15,11 +15,11 @@ from windrow.client.watching import WatchedCache
 from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.measures import Measures
 from windrow.cloudprovider.names import SERVICE_CONTROLLER
-from windrow.cloudprovider.networks import NetworkMap
-from windrow.cloudprovider.node_provider import NodeProvider
-from windrow.cloudprovider.services.provider import ServiceProvider
+from windrow.cloudprovider.nodes.networks import NetworkMap
+from windrow.cloudprovider.nodes.provider import NodeController
+from windrow.cloudprovider.nodes.virtual import VirtualAddresses
+from windrow.cloudprovider.services.provider import ServiceController
 from windrow.cloudprovider.sweep import Sweep
-from windrow.cloudprovider.virtual import VirtualAddresses
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock
 
@@ -42,13 +42,13 @@ class Provider:
         # Nobody looks at services where they are not ours to handle: then no address is known to be one of theirs.
         handles_none = SERVICE_CONTROLLER not in options.controllers
         self._virtual = VirtualAddresses(options.cluster_name, is_known=handles_none)
-        self._nodes = NodeProvider(
+        self._nodes = NodeController(
             guest, host, namespace, options, self._virtual, clock, chance, say, counted
         )
-        self._services: ServiceProvider | None = None
+        self._services: ServiceController | None = None
         self._sweep: Sweep | None = None
         if SERVICE_CONTROLLER in options.controllers:
-            services = ServiceProvider(guest, host, namespace, options, clock, chance, say, counted)
+            services = ServiceController(guest, host, namespace, options, clock, chance, say, counted)
             caches = (services.services, services.balancers)
             self._sweep = Sweep(Client(guest), Client(host), *caches, options, clock, say, counted)
             self._services = services
@@ -77,14 +77,14 @@ class Provider:
                 group.create_task(self._networks.run())
             group.create_task(self._nodes.run())
 
-    async def _follow_balancers(self, provider: ServiceProvider) -> None:
+    async def _follow_balancers(self, services: ServiceController) -> None:
         """Tell the nodes which addresses are those of services."""
-        await provider.balancers.synced()
-        for known in provider.balancers.values():
+        await services.balancers.synced()
+        for known in services.balancers.values():
             self._virtual.note(known.name, known)
         self._virtual.is_known = True
         self._nodes.look_at_all()
-        async for before, after in provider.balancers.changes():
+        async for before, after in services.balancers.changes():
             balancer = after or before
             assert balancer is not None
             fresh = self._virtual.note(balancer.name, after)

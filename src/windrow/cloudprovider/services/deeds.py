@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windrow.cloudprovider.deeds import tell_entries
+from windrow.cloudprovider.entries import tell_entries
 from windrow.cloudprovider.services.actions import (
     Action,
     Amend,

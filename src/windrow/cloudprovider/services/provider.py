@@ -60,7 +60,7 @@ MOST_PROBLEMS = 20
 QUEUE = "service"
 
 
-class ServiceProvider:
+class ServiceController:
     """Keeps the load balancers of one guest cluster in step with its services, while it runs.
 
     `services`, `balancers` and `interfaces` (the map of networks) are its caches; others may read them.

@@ -21,7 +21,7 @@ from windrow.cloudprovider import names
 from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.measures import Measures
 from windrow.cloudprovider.services.balancer_names import balancer_name
-from windrow.cloudprovider.services.provider import ServiceProvider
+from windrow.cloudprovider.services.provider import ServiceController
 from windrow.emulator import kinds
 from windrow.formats.json import dumps
 from windrow.kube.errors import NotFound, Unanswered, Unreachable, error_for
@@ -141,7 +141,7 @@ class World:
 
     def start(self, cluster=CLUSTER, **options):
         self._starts += 1
-        provider = ServiceProvider(
+        provider = ServiceController(
             self.guest_cable,
             self.host_cable,
             "default",

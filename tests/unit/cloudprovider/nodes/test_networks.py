@@ -1,6 +1,6 @@
 from windrow.cloudprovider.flags import Options
-from windrow.cloudprovider.networks import network_map, render_network_map
-from windrow.cloudprovider.readings import Instance, Interface
+from windrow.cloudprovider.nodes.networks import network_map, render_network_map
+from windrow.cloudprovider.nodes.readings import Instance, Interface
 
 DEMO = Options(cluster_name="demo")
 

@@ -5,7 +5,7 @@ import pytest
 
 from windrow.assembly.clock import LoopClock, run_story
 from windrow.client.client import Client
-from windrow.cloudprovider.roll import Roll
+from windrow.cloudprovider.nodes.roll import Roll
 from windrow.formats.json import dumps
 from windrow.kube.errors import Unreachable
 from windrow.kube.requests import Reply

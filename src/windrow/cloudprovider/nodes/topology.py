@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.readings import GuestNode, Instance
+from windrow.cloudprovider.nodes.readings import GuestNode, Instance
 from windrow.formats.json import dumps
 
 SETTLING = timedelta(seconds=30)

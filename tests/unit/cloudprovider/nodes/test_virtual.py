@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
+from windrow.cloudprovider.nodes.virtual import VirtualAddresses, virtual_addresses
 from windrow.cloudprovider.services.balancer_readings import Balancer, Owner
-from windrow.cloudprovider.virtual import VirtualAddresses, virtual_addresses
 
 OURS = Owner("demo", "default", "web")
 

@@ -4,7 +4,6 @@ from datetime import timedelta
 import pytest
 
 from windrow.cloudprovider.flags import Options
-from windrow.cloudprovider.identities import Foreign, Found, Missing, Unknown
 from windrow.cloudprovider.names import (
     INSTANCE_TYPE,
     INSTANCE_TYPE_BETA,
@@ -17,7 +16,9 @@ from windrow.cloudprovider.names import (
     ZONE,
     ZONE_BETA,
 )
-from windrow.cloudprovider.nodes import (
+from windrow.cloudprovider.nodes.carrying import render_node_patch, render_status_patch
+from windrow.cloudprovider.nodes.identities import Foreign, Found, Missing, Unknown
+from windrow.cloudprovider.nodes.planning import (
     AddTaint,
     Announce,
     DeleteNode,
@@ -30,8 +31,7 @@ from windrow.cloudprovider.nodes import (
     SetProviderId,
     plan_node,
 )
-from windrow.cloudprovider.readings import Address, GuestNode, GuestVm, Instance, Interface, Taint
-from windrow.cloudprovider.writes import render_node_patch, render_status_patch
+from windrow.cloudprovider.nodes.readings import Address, GuestNode, GuestVm, Instance, Interface, Taint
 
 VM = GuestVm("w1", "vm-uid")
 RUNNING = Instance(

@@ -14,7 +14,7 @@ from windrow.client.cache import Cache
 from windrow.client.client import Client
 from windrow.cloudprovider import names
 from windrow.cloudprovider.flags import Options
-from windrow.cloudprovider.readings import Instance
+from windrow.cloudprovider.nodes.readings import Instance
 from windrow.cloudprovider.services.service_readings import Interfaces
 from windrow.formats.json import dumps
 from windrow.kube.objects import dig, new_object

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from windrow.cloudprovider.flags import Options
-from windrow.cloudprovider.readings import GuestNode, GuestVm, Instance
+from windrow.cloudprovider.nodes.readings import GuestNode, GuestVm, Instance
 
 # A node that was heard of so long after a VM was made is kept alive by that VM, also where the clocks of guest and
 # host differ a little.

@@ -22,7 +22,7 @@ from collections.abc import Callable, Set
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from windrow.cloudprovider.flags import Options, is_usable
-from windrow.cloudprovider.readings import Address, GuestNode, Instance
+from windrow.cloudprovider.nodes.readings import Address, GuestNode, Instance
 
 Ip = IPv4Address | IPv6Address
 

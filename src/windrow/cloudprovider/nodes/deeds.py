@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from windrow.cloudprovider.nodes import (
+from windrow.cloudprovider.entries import tell_entries
+from windrow.cloudprovider.nodes.planning import (
     AddTaint,
     Announce,
     Change,
@@ -41,12 +40,3 @@ def _deed(change: Change) -> str:
             return "deleted"
         case Announce():
             return ""
-
-
-def tell_entries(what: str, entries: Iterable[tuple[str, str | None]]) -> str:
-    """Which labels or annotations were written; None took one away. "" for none."""
-    known = tuple(entries)
-    written = ", ".join(f"{key}={value}" for key, value in known if value is not None)
-    removed = ", ".join(key for key, value in known if value is None)
-    parts = [f"{what} {keys} {verb}" for keys, verb in ((written, "set"), (removed, "removed")) if keys]
-    return " and ".join(parts)

@@ -5,8 +5,8 @@ import pytest
 
 from windrow.assembly.clock import NOON
 from windrow.cloudprovider.flags import Options
-from windrow.cloudprovider.identities import Evidence, Foreign, Found, Missing, Unknown, identify
-from windrow.cloudprovider.readings import GuestNode, GuestVm, Instance
+from windrow.cloudprovider.nodes.identities import Evidence, Foreign, Found, Missing, Unknown, identify
+from windrow.cloudprovider.nodes.readings import GuestNode, GuestVm, Instance
 
 DEMO = Options(cluster_name="demo")
 W1 = GuestVm("w1", "uid-1", "demo")

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.addresses import (
+from windrow.cloudprovider.flags import Options
+from windrow.cloudprovider.nodes.addresses import (
     NONE,
     BadProvidedIp,
     has_ip,
@@ -25,10 +26,9 @@ from windrow.cloudprovider.addresses import (
     parse_provided_ips,
     preferred,
 )
-from windrow.cloudprovider.flags import Options
-from windrow.cloudprovider.identities import Foreign, Found, Identity, Missing, Unknown
-from windrow.cloudprovider.readings import Address, GuestNode, GuestVm, Instance, Taint
-from windrow.cloudprovider.topology import Labels, missing_successors, plan_topology
+from windrow.cloudprovider.nodes.identities import Foreign, Found, Identity, Missing, Unknown
+from windrow.cloudprovider.nodes.readings import Address, GuestNode, GuestVm, Instance, Taint
+from windrow.cloudprovider.nodes.topology import Labels, missing_successors, plan_topology
 from windrow.harvester.identity import provider_id
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from windrow.client.client import Client
-from windrow.cloudprovider.readings import Instance
+from windrow.cloudprovider.nodes.readings import Instance
 from windrow.harvester.kinds import VMI_ACTIONS
 from windrow.kube.errors import KubeError
 from windrow.kube.requests import Request

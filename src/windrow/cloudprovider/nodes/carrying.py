@@ -8,7 +8,7 @@ from typing import Any
 from windrow.client.client import Client
 from windrow.client.recording import Recorder, Told
 from windrow.cloudprovider import names
-from windrow.cloudprovider.nodes import (
+from windrow.cloudprovider.nodes.planning import (
     AddTaint,
     Announce,
     Change,
@@ -19,7 +19,7 @@ from windrow.cloudprovider.nodes import (
     SetLabels,
     SetProviderId,
 )
-from windrow.cloudprovider.readings import GuestNode, Taint
+from windrow.cloudprovider.nodes.readings import GuestNode, Taint
 from windrow.kube.errors import Forbidden, KubeError, NotFound
 from windrow.kube.refs import NODE
 

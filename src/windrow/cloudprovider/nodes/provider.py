@@ -17,11 +17,13 @@ from windrow.client.recording import Recorder
 from windrow.client.transport import Transport
 from windrow.client.watching import WatchedCache
 from windrow.cloudprovider import names
-from windrow.cloudprovider.deeds import tell_change
 from windrow.cloudprovider.flags import Options
-from windrow.cloudprovider.homes import Homes
-from windrow.cloudprovider.hostnames import Hostnames
-from windrow.cloudprovider.identities import (
+from windrow.cloudprovider.measures import Measures
+from windrow.cloudprovider.nodes.carrying import carry_out
+from windrow.cloudprovider.nodes.deeds import tell_change
+from windrow.cloudprovider.nodes.homes import Homes
+from windrow.cloudprovider.nodes.hostnames import Hostnames
+from windrow.cloudprovider.nodes.identities import (
     Evidence,
     Foreign,
     Found,
@@ -31,12 +33,17 @@ from windrow.cloudprovider.identities import (
     identify,
     may_be_ours,
 )
-from windrow.cloudprovider.measures import Measures
-from windrow.cloudprovider.nodes import Plan, RemoveTaint, Seen, needs_initialisation, plan_node
-from windrow.cloudprovider.readings import GuestNode, GuestVm, Instance, read_instance, read_node, read_vm
-from windrow.cloudprovider.roll import Roll
-from windrow.cloudprovider.virtual import VirtualAddresses
-from windrow.cloudprovider.writes import carry_out
+from windrow.cloudprovider.nodes.planning import Plan, RemoveTaint, Seen, needs_initialisation, plan_node
+from windrow.cloudprovider.nodes.readings import (
+    GuestNode,
+    GuestVm,
+    Instance,
+    read_instance,
+    read_node,
+    read_vm,
+)
+from windrow.cloudprovider.nodes.roll import Roll
+from windrow.cloudprovider.nodes.virtual import VirtualAddresses
 from windrow.harvester.kinds import VM, VMI
 from windrow.kube.errors import Conflict, Forbidden, KubeError
 from windrow.kube.refs import NODE
@@ -63,7 +70,7 @@ PAGE = 100
 Say = Callable[[str], None]
 
 
-class NodeProvider:
+class NodeController:
     """Keeps the nodes of one guest cluster in step with their VMs, while it runs.
 
     `nodes`, `vms` and `instances` are its caches; others may read them. `virtual` is told by others which addresses are

@@ -3,15 +3,15 @@ from ipaddress import ip_network
 
 import pytest
 
-from windrow.cloudprovider.addresses import (
+from windrow.cloudprovider.flags import Options
+from windrow.cloudprovider.nodes.addresses import (
     BadProvidedIp,
     missing_provided_ips,
     node_addresses,
     parse_provided_ips,
     preferred,
 )
-from windrow.cloudprovider.flags import Options
-from windrow.cloudprovider.readings import Address, GuestNode, Instance, Interface, read_instance
+from windrow.cloudprovider.nodes.readings import Address, GuestNode, Instance, Interface, read_instance
 
 PLAIN = Options()
 IN_TEN = Options(node_ip_cidr=(ip_network("10.0.0.0/8"), ip_network("fd00::/8")))

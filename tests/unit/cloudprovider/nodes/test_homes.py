@@ -1,4 +1,4 @@
-from windrow.cloudprovider.homes import Homes
+from windrow.cloudprovider.nodes.homes import Homes
 
 
 def test_a_node_is_found_by_its_vm_and_the_other_way_round():
