@@ -84,7 +84,7 @@ class Knowledge:
         return (
             service.is_balanced
             or service.is_protected
-            or bool(service.sharing)
+            or bool(service.primary_label)
             or service.ref in self._remembered
             or service.ref in self._owned
         )
@@ -94,11 +94,11 @@ class Knowledge:
         named = primary_of(service) if service.primary else None
         if named is not None:
             yield SERVICE.ref(named[1], named[0])
-        if service.sharing:
-            namespace, _, name = service.sharing.partition(".")
+        if service.primary_label:
+            namespace, _, name = service.primary_label.partition(".")
             yield SERVICE.ref(name, namespace)
             # A label that was too long does not give the name away: everyone who waits for its users is asked.
-            if "_" in service.sharing:
+            if "_" in service.primary_label:
                 yield from self._remembered
 
     def take_balancer(self, before: Balancer | None, after: Balancer | None) -> Iterator[Ref]:
@@ -226,11 +226,11 @@ class Knowledge:
         return tuple(one for one in found if one is not None)
 
     def _holder_of(self, service: Service, primary: Service | None) -> Service | None:
-        if not service.sharing:
+        if not service.primary_label:
             return None
-        if primary is not None and service.sharing == sharing_label(primary.namespace, primary.name):
+        if primary is not None and service.primary_label == sharing_label(primary.namespace, primary.name):
             return primary
-        namespace, _, name = service.sharing.partition(".")  # one that was cut finds nobody
+        namespace, _, name = service.primary_label.partition(".")  # one that was cut finds nobody
         return self._find(namespace, name)
 
     def _is_held(self, service: Service) -> bool:

@@ -105,7 +105,7 @@ def _plan_upkeep(seen: Seen, balancer: Balancer, policy: Policy) -> Plan:
         actions.extend(_other_than_wished(service, balancer))
     if seen.new_old_keys:
         actions.append(old_keys_ignored(seen.new_old_keys))
-    if moves and not service.sharing:
+    if moves and not service.primary_label:
         # First the address off the network, then back into the pool.
         actions += withdraw(service, "another pool is asked for, so Harvester takes its address back")
     if amend is not None and seen.host is not None:
@@ -147,7 +147,7 @@ def _mark_for_own(seen: Seen, addresses: tuple[str, ...]) -> Mark | None:
         interface = _interface(seen)
         if interface and service.interface != interface:
             annotations[names.VIP_INTERFACE] = interface
-        if service.sharing:  # the Go program leaves an empty label, which says the same as none
+        if service.primary_label:  # the Go program leaves an empty label, which says the same as none
             labels[names.PRIMARY_SERVICE] = None
     if not annotations and not labels and service.is_protected:
         return None
@@ -223,5 +223,5 @@ def _other_pool(service: Service, balancer: Balancer) -> str | None:
 def _address_in_use(service: Service, balancer: Balancer) -> str:
     """The first of its addresses that kube-vip announces; "" while there is none, or another one still."""
     if balancer.mode == "dhcp":
-        return service.ingress[0] if service.ingress and not service.sharing else ""
+        return service.ingress[0] if service.ingress and not service.primary_label else ""
     return next((one for one in service.ingress if one in balancer.given), "")

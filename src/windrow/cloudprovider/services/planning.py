@@ -77,4 +77,4 @@ def must_go(seen: Seen, policy: Policy) -> bool:
     if service.is_deleting or not service.is_balanced:
         return service.is_protected or has_any
     # With a class it is another controller's, which uses the same finalizer.
-    return bool(service.balancer_class) and (has_any or bool(service.sharing))
+    return bool(service.balancer_class) and (has_any or bool(service.primary_label))

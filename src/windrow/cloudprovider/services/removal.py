@@ -39,7 +39,7 @@ def plan_removal(seen: Seen, policy: Policy) -> Plan:
     lingers = _lingers(service) and not seen.is_over
     traces = _traces(service) if stays or lingers else {}
     labels: dict[str, str | None] = (
-        {names.PRIMARY_SERVICE: None} if (stays or lingers) and service.sharing is not None else {}
+        {names.PRIMARY_SERVICE: None} if (stays or lingers) and service.primary_label is not None else {}
     )
     actions: list[Action] = []
     own = seen.balancer if policy.owns(seen.balancer, service) else None

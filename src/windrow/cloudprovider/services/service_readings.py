@@ -57,7 +57,7 @@ class Service:
     # What we wrote before, None where it is absent, and what kube-vip wrote.
     addresses: str | None = None
     interface: str | None = None
-    sharing: str | None = None
+    primary_label: str | None = None  # as it is written
     has_ipam: bool = False
     traces: tuple[str, ...] = ()
 
@@ -121,7 +121,7 @@ def read_service(raw: Mapping[str, Any]) -> Service:
         ignores_vip=said.get(names.VIP_IGNORE) == "true",
         addresses=said.get(names.VIP_ADDRESSES),
         interface=said.get(names.VIP_INTERFACE),
-        sharing=labels.get(names.PRIMARY_SERVICE),
+        primary_label=labels.get(names.PRIMARY_SERVICE),
         has_ipam=names.IPAM in said,
         traces=tuple(key for key in names.VIP_TRACES if key in said),
     )

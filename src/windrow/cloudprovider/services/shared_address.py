@@ -44,7 +44,7 @@ def plan_shared_address(seen: Seen, primary: Service, policy: Policy) -> Plan:
                 actions.append(_mode_taken_away(service, primary))
         if seen.host is None:
             actions.extend(_release_own(seen, primary, policy))
-    elif not service.sharing:
+    elif not service.primary_label:
         complaint = (
             f"failed to ensure load balancer: primary service {primary.title} has no ingress IP after "
             f"{PATIENCE.seconds} s; its own events say why"
@@ -64,7 +64,7 @@ def _find_sharing_fault(seen: Seen, primary: Service) -> str:
             f"its own; let them name {primary.title} first"
         )
     # On one that shares already, it is the copy of the primary's that we wrote, and no wish of the user's.
-    shares = service.sharing == sharing_label(primary.namespace, primary.name)
+    shares = service.primary_label == sharing_label(primary.namespace, primary.name)
     if not shares and service.network and service.network != seen.primary_network:
         return (
             f"network annotation of service {service.title} ({service.network}) is not same as that of its primary "
@@ -85,7 +85,7 @@ def _mark_for_shared(service: Service, primary: Service) -> Mark | None:
         annotations[names.VIP_INTERFACE] = None
     if service.has_ipam:
         annotations[names.IPAM] = None
-    if service.sharing != label:
+    if service.primary_label != label:
         labels[names.PRIMARY_SERVICE] = label
     if not annotations and not labels and service.is_protected:
         return None

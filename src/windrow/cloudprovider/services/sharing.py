@@ -112,7 +112,7 @@ def _comes_first(other: Service, service: Service, primary: Service) -> bool:
     if other.is_deleting or not other.wants_balancer:
         return False
     label = sharing_label(primary.namespace, primary.name)
-    has, we_have = other.sharing == label, service.sharing == label
+    has, we_have = other.primary_label == label, service.primary_label == label
     if has != we_have:
         return has
     return _rank(other) < _rank(service)
@@ -131,7 +131,7 @@ def users_of(primary: Service, sharers: Iterable[Service]) -> tuple[Service, ...
             (
                 one
                 for one in sharers
-                if one.sharing == label
+                if one.primary_label == label
                 and one.uid != primary.uid
                 and (one.addresses is not None or one.ingress)
                 and (one.is_protected or (one.is_balanced and not one.is_deleting))
@@ -143,8 +143,8 @@ def users_of(primary: Service, sharers: Iterable[Service]) -> tuple[Service, ...
 
 def _groups(service: Service) -> Iterator[str]:
     """The shared addresses, by label value, that a service has or wants."""
-    if service.sharing:
-        yield service.sharing
+    if service.primary_label:
+        yield service.primary_label
     named = primary_of(service) if service.primary else None
     if named is not None:
         yield sharing_label(*named)

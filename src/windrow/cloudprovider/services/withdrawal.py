@@ -20,7 +20,7 @@ def plan_withdrawal(seen: Seen, policy: Policy) -> tuple[Action, ...]:
     service, balancer = seen.service, seen.balancer
     if not service.is_protected:
         return ()
-    if service.sharing:
+    if service.primary_label:
         return _follow(seen)
     if seen.host is not None:
         return ()

@@ -52,7 +52,7 @@ LB = Balancer(
 )
 TOLD = replace(WEB, addresses="10.1.0.10", ingress=("10.1.0.10",))
 FRONT = replace(TOLD, name="front", uid="uid-2", ports=(("TCP", 81),))
-SECOND = replace(TOLD, primary="front", sharing="default.front", ports=(("TCP", 80),))
+SECOND = replace(TOLD, primary="front", primary_label="default.front", ports=(("TCP", 80),))
 ENDS = {"is_deleting": True}
 
 
@@ -74,10 +74,10 @@ def kinds(found):
         (WEB, {"balancer": replace(LB, address="")}, [Mark, ENSURED]),
         (TOLD, {"balancer": replace(LB, address="")}, [Amend]),
         (TOLD, {"balancer": LB}, []),
-        (replace(TOLD, sharing=""), {"balancer": LB}, []),  # as the Go program leaves it
+        (replace(TOLD, primary_label=""), {"balancer": LB}, []),  # as the Go program leaves it
         (replace(TOLD, finalizers=("other",)), {"balancer": LB}, [Mark]),
         (replace(TOLD, ingress=("10.9.9.9",)), {"balancer": LB}, []),
-        (replace(TOLD, sharing="default.old"), {"balancer": LB}, [Mark]),
+        (replace(TOLD, primary_label="default.old"), {"balancer": LB}, [Mark]),
         (TOLD, {"balancer": replace(LB, given=("10.1.0.11",))}, [Mark, ENSURED]),
         (TOLD, {"balancer": replace(LB, is_deleting=True, finalizers=(HARVESTERS_FINALIZER, "other"))}, []),
         (TOLD, {"balancer": replace(LB, is_deleting=True, finalizers=("other",))}, [ClearStatus, Mark]),
@@ -91,7 +91,7 @@ def kinds(found):
         (replace(TOLD, pool="other"), {"balancer": replace(LB, pool="other")}, [ClearStatus, Mark]),
         (replace(TOLD, pool="other", ipam="dhcp"), {"balancer": replace(LB, ipam="dhcp")}, []),
         # Somebody else's address.
-        (replace(SECOND, finalizers=(), sharing=None, addresses=None), {"sharing": Shares(FRONT)}, [ENSURING, Mark, ENSURED]),
+        (replace(SECOND, finalizers=(), primary_label=None, addresses=None), {"sharing": Shares(FRONT)}, [ENSURING, Mark, ENSURED]),
         (SECOND, {"sharing": Shares(FRONT)}, []),
         (SECOND, {"sharing": Shares(FRONT), "balancer": LB}, [Release]),
         (SECOND, {"sharing": Shares(replace(FRONT, ingress=("10.1.0.20",))), "balancer": LB}, [Mark, ENSURED]),
@@ -165,7 +165,7 @@ def test_what_cannot_be_is_a_problem_and_nothing_is_touched(service, seen, words
         (TOLD, {"balancer": replace(LB, given=())}, []),
         (replace(TOLD, ipam="both"), {"host": Unseen("down")}, []),
         (replace(TOLD, ipam="both", finalizers=()), {}, []),
-        (replace(TOLD, sharing="default.front"), {"sharing": CannotShare("no")}, []),
+        (replace(TOLD, primary_label="default.front"), {"sharing": CannotShare("no")}, []),
     ],
 )
 def test_an_address_that_is_not_reserved_any_more_is_withdrawn(service, seen, actions):
@@ -211,7 +211,7 @@ def test_what_is_shown_is_what_is_reserved(service, seen, actions, address):
         assert found.actions[-1].annotations == {names.VIP_ADDRESSES: address}
 
 
-@pytest.mark.parametrize("service", [replace(TOLD, ipam="both"), replace(SECOND, sharing=None)])
+@pytest.mark.parametrize("service", [replace(TOLD, ipam="both"), replace(SECOND, primary_label=None)])
 def test_what_is_refused_stays_protected_while_it_has_a_load_balancer(service):
     bare = replace(service, finalizers=("other",))
     seen = {"sharing": CannotShare("no")} if service.primary else {}
@@ -226,7 +226,7 @@ def test_an_address_of_somebody_else_is_not_recorded_as_in_use():
     balancer = replace(LB, ipam="dhcp", given=("0.0.0.0",), address="")
 
     assert [one.address for one in plan(service, balancer=balancer).actions] == ["192.168.0.9"]
-    shares = plan(replace(service, sharing="default.front"), balancer=balancer).actions
+    shares = plan(replace(service, primary_label="default.front"), balancer=balancer).actions
     assert not [one for one in shares if isinstance(one, Amend)]
 
 
@@ -260,7 +260,7 @@ def test_a_settled_service_has_nothing_to_wait_for():
             {"balancer": replace(LB, ipam="dhcp", given=("0.0.0.0",))},
             "macvlan",
         ),
-        ("primary", replace(SECOND, sharing=None), {"sharing": Shares(replace(FRONT, ingress=()))}, "no ingress IP"),
+        ("primary", replace(SECOND, primary_label=None), {"sharing": Shares(replace(FRONT, ingress=()))}, "no ingress IP"),
         ("removal", replace(TOLD, **ENDS), {"balancer": replace(LB, is_deleting=True)}, "still there"),
         ("users", replace(TOLD, **ENDS), {"users": (SECOND,)}, "still used by other services [default/web]"),
         ("a primary", SECOND, {"sharing": CannotShare("it goes", may_pass=True)}, "it goes"),
@@ -278,7 +278,7 @@ def test_what_takes_long_is_complained_about_after_a_minute(what, service, seen,
 
 
 def test_the_address_is_told_with_the_interface_and_without_an_old_share():
-    service = replace(WEB, network="a/b", sharing="default.old")
+    service = replace(WEB, network="a/b", primary_label="default.old")
     balancer = replace(LB, annotations={**LB.annotations, names.FIXED_NETWORK: "a/b"})
     mark = plan(service, balancer=balancer, interfaces=Interfaces({"a/b": "enp2s0"})).actions[0]
 
@@ -287,7 +287,9 @@ def test_the_address_is_told_with_the_interface_and_without_an_old_share():
 
 
 def test_a_secondary_is_written_in_one_patch():
-    service = replace(SECOND, finalizers=(), sharing=None, addresses=None, interface="enp1s0", has_ipam=True)
+    service = replace(
+        SECOND, finalizers=(), primary_label=None, addresses=None, interface="enp1s0", has_ipam=True
+    )
     mark = plan(
         service, sharing=Shares(replace(FRONT, network="a/b", ingress=("10.1.0.10", "fd00::1")))
     ).actions[1]
@@ -310,7 +312,7 @@ def test_a_secondary_that_shares_already_follows_its_primary_to_another_network(
 
 
 def test_what_is_no_load_balancer_any_more_keeps_no_trace_but_of_another_class_those_of_kube_vip():
-    service = replace(TOLD, interface="enp1s0", traces=("kube-vip.io/vipHost",), sharing="default.x")
+    service = replace(TOLD, interface="enp1s0", traces=("kube-vip.io/vipHost",), primary_label="default.x")
     gone = plan(replace(service, is_balanced=False), balancer=LB).actions[0]
     handed_over = plan(replace(service, balancer_class="acme"), balancer=LB).actions[0]
 

@@ -41,7 +41,7 @@ def a_service(name="web"):
         pool=st.sampled_from(["", "special"]),
         addresses=st.none() | SOME_IPS.map(",".join),
         interface=st.sampled_from([None, "enp1s0"]),
-        sharing=st.sampled_from([None, "", "default.front"]),
+        primary_label=st.sampled_from([None, "", "default.front"]),
         has_ipam=st.booleans(),
         traces=st.sampled_from([(), names.VIP_TRACES]),
         ignores_vip=st.booleans(),
@@ -135,7 +135,7 @@ def test_no_plan_does_harm(world):
                 own = seen.balancer if seen.balancer is not None and seen.balancer.given else None
                 moved = [one for one in plan.actions if isinstance(one, Amend) and one.pool]
                 reserved = not (own is None or own.has_released or own.moves or moved)
-                assert service.is_deleting or not service.is_balanced or service.sharing or not reserved
+                assert service.is_deleting or not service.is_balanced or service.primary_label or not reserved
             case Tell():
                 pass
     if service.is_deleting and not seen.is_over:

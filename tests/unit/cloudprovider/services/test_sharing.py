@@ -33,7 +33,7 @@ def a_secondary(name, created, port=81, *, shares=False, **rest):
         finalizers=MINE if shares else (),
         ports=(("TCP", port),),
         primary="web",
-        sharing="default.web" if shares else None,
+        primary_label="default.web" if shares else None,
         addresses="10.1.0.10" if shares else None,
         **rest,
     )
@@ -123,7 +123,7 @@ def test_sharers_are_known_by_label_and_by_wish_until_they_have_neither():
     sharers = Sharers()
     wants, has = a_secondary("one", "2"), replace(a_secondary("one", "2", shares=True), primary="")
     found = []
-    for before, after in [(None, wants), (wants, has), (has, replace(has, sharing=None))]:
+    for before, after in [(None, wants), (wants, has), (has, replace(has, primary_label=None))]:
         sharers.take(before, after)
         found.append(sharers.of("default", "web"))
 
