@@ -10,7 +10,7 @@ one address of each family is chosen as internal, by the first rule that applies
 All others are external, unless something says they are nobody's business: the annotation with additional internal
 addresses (rules 1 and 3), `--node-exclude-ip-ranges` (rule 2), or a service of type LoadBalancer that was given the
 address (always): kube-vip binds it to the same card, and it belongs to the service, not to the node. The kubelet's own
-address is never taken for one of those, nor, with `--node-ip-cidr`, one that was internal before.
+address is never taken for one of those, nor one that is the node's internal one by now.
 
 The framework of cloud providers then puts what the kubelet was started with first, whatever the rule, and refuses a
 node whose own address the host side does not confirm; `preferred` and `missing_provided_ips` do so.
@@ -39,7 +39,7 @@ def node_addresses(
     """
     internal, hidden = _rules(node, options)
     reported = reported_ips(instance, options.management_network)
-    virtual = virtual - _kept(node, options)
+    virtual = virtual - _kept(node)
     chosen = _internal(reported, internal, virtual)
     found = [
         Address("InternalIP" if ip in chosen else "ExternalIP", str(ip))
@@ -49,12 +49,10 @@ def node_addresses(
     return (*found, Address("Hostname", node.name))
 
 
-def _kept(node: GuestNode, options: Options) -> Set[str]:
-    """Addresses that are the node's own whatever a load balancer holds: the kubelet's, and what somebody who named the
-    networks of nodes has seen as internal before."""
+def _kept(node: GuestNode) -> Set[str]:
+    """Addresses that are the node's own whatever a load balancer holds: the kubelet's, and what it has as internal
+    now. A user can make a load balancer of mode dhcp record any address."""
     kubelets = {str(ip) for ip in provided_ips(node)}
-    if not options.node_ip_cidr:
-        return kubelets
     return kubelets | {one.address for one in node.addresses if one.type == "InternalIP"}
 
 

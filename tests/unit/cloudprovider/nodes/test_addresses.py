@@ -246,13 +246,23 @@ def test_the_address_of_a_service_is_no_address_of_the_node(reported, node, opti
     assert shown(found) == [*wanted, "Hostname w1"]
 
 
-def test_what_was_internal_in_the_network_of_nodes_stays_so_whatever_a_load_balancer_holds():
+@pytest.mark.parametrize(
+    ("options", "held", "wanted"),
+    [
+        (IN_TEN, {"10.0.0.50", "10.0.0.1"}, ["InternalIP 10.0.0.50"]),
+        (PLAIN, {"10.0.0.50", "10.0.0.1"}, ["InternalIP 10.0.0.50"]),
+        (PLAIN, {"10.0.0.50"}, ["InternalIP 10.0.0.50", "ExternalIP 10.0.0.1"]),
+        (PLAIN, {"10.0.0.1"}, ["InternalIP 10.0.0.50"]),
+        (Options(ignore_provided_ip=True), {"10.0.0.50"}, ["InternalIP 10.0.0.50", "ExternalIP 10.0.0.1"]),
+    ],
+)
+def test_what_is_internal_stays_so_whatever_a_load_balancer_holds(options, held, wanted):
     before = replace(
         a_node(), addresses=(Address("InternalIP", "10.0.0.50"), Address("ExternalIP", "10.0.0.1"))
     )
-    found = node_addresses(an_instance("10.0.0.50", "10.0.0.1"), before, IN_TEN, {"10.0.0.50", "10.0.0.1"})
+    found = node_addresses(an_instance("10.0.0.50", "10.0.0.1"), before, options, held)
 
-    assert shown(found) == ["InternalIP 10.0.0.50", "Hostname w1"]
+    assert shown(found) == [*wanted, "Hostname w1"]
 
 
 TWO_CARDS = (("pod", "default/first"), ("nic-1", "default/vlan1"))
