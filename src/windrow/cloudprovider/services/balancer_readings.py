@@ -75,6 +75,12 @@ class Balancer:
         return self.ipam or "pool"
 
     @property
+    def held(self) -> tuple[str, ...]:
+        """The addresses that nobody else has: those reserved for it; by DHCP the recorded one, for what is given then
+        only says who is to be asked."""
+        return (self.address,) if self.mode == "dhcp" and self.address else self.given
+
+    @property
     def has_released(self) -> bool:
         """Whether it is going, and its address is free already: Harvester keeps it until then, others keep it longer."""
         return self.is_deleting and HARVESTERS_FINALIZER not in self.finalizers

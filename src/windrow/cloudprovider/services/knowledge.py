@@ -147,14 +147,16 @@ class Knowledge:
         sharing = find_sharing(service, self._find, self._namesakes)
         primary = sharing.primary if isinstance(sharing, Shares) else None
         holder = self._holder_of(service, primary)
+        balancer, strays = self.find_balancer(own), self._strays(ref, own)
+        held = {address for one in (balancer, *strays) if one is not None for address in one.held}
         return Seen(
             service=service,
             now=now,
-            balancer=self.find_balancer(own),
-            strays=self._strays(ref, own),
+            balancer=balancer,
+            strays=strays,
             sharing=sharing,
             sharers=self._sharers_of(primary) if primary is not None else (),
-            users=users_of(service, self._sharers_of(service)),
+            users=users_of(service, self._sharers_of(service), held),
             primary_network=self._network_of(primary) if primary is not None else "",
             holder=holder,
             is_held=holder is None or bool(holder.ingress) or self._is_held(service),
@@ -240,7 +242,7 @@ class Knowledge:
             return True
         balancers = (self.find_balancer(ref) for ref, _ in self.balancers.items())
         return any(
-            shown & set(one.given)
+            shown & set(one.held)
             for one in balancers
             if one is not None and not (one.moves or one.has_released)
         )

@@ -7,7 +7,7 @@ only tells who wants to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from windrow.cloudprovider import names
@@ -36,6 +36,8 @@ class CannotShare:
     may_pass: bool = False  # the primary comes or goes just now, and the secondary may with it
 
 
+# What stands for an address that is still to come.
+_NOBODYS = frozenset({"", names.ASK_DHCP, "::"})
 Sharing = Alone | Shares | CannotShare
 Find = Callable[[str, str], Service | None]
 # The titles of load balancer services that have this name, in whatever namespace.
@@ -122,10 +124,12 @@ def _rank(service: Service) -> tuple[str, str, str]:
     return (service.created, service.namespace, service.name)
 
 
-def users_of(primary: Service, sharers: Iterable[Service]) -> tuple[Service, ...]:
-    """Those who show the primary's address now. It must not be given back before they left. A label alone holds nobody:
-    anyone may write it."""
+def users_of(primary: Service, sharers: Iterable[Service], held: Collection[str] = ()) -> tuple[Service, ...]:
+    """Those who show the primary's address now, one of its own or one of `held`. It must not be given back before they
+    left. Neither a label alone nor one with some other address holds anybody: anyone may write them. Who names the
+    primary in the annotation may be behind a change of its address."""
     label = sharing_label(primary.namespace, primary.name)
+    addresses = {*(primary.addresses or "").split(","), *primary.ingress, *held} - _NOBODYS
     return tuple(
         sorted(
             (
@@ -133,12 +137,19 @@ def users_of(primary: Service, sharers: Iterable[Service]) -> tuple[Service, ...
                 for one in sharers
                 if one.primary_label == label
                 and one.uid != primary.uid
-                and (one.addresses is not None or one.ingress)
+                and _shows(one, primary, addresses)
                 and (one.is_protected or (one.is_balanced and not one.is_deleting))
             ),
             key=lambda one: one.title,
         )
     )
+
+
+def _shows(one: Service, primary: Service, addresses: Set[str]) -> bool:
+    shown = {*(one.addresses or "").split(","), *one.ingress} - {""}
+    if primary_of(one) == (primary.namespace, primary.name):
+        return one.addresses is not None or bool(shown)
+    return bool(shown & addresses)
 
 
 def _groups(service: Service) -> Iterator[str]:

@@ -119,6 +119,27 @@ def test_an_address_is_used_by_whoever_shows_it(one, uses):
     assert users_of(WEB, [WEB, one]) == ((one,) if uses else ())
 
 
+@pytest.mark.parametrize(
+    ("shown", "held", "uses"),
+    [
+        ({"addresses": "9.9.9.9"}, (), False),
+        ({"ingress": ("9.9.9.9",)}, (), False),
+        ({"addresses": names.ASK_DHCP}, (), False),
+        ({"addresses": "10.1.0.10"}, (), True),
+        ({"ingress": ("10.1.0.11",)}, (), True),  # what the primary showed before
+        ({"addresses": "10.1.0.12"}, (), False),
+        ({"addresses": "10.1.0.12"}, ("10.1.0.12",), True),
+        ({"addresses": names.ASK_DHCP}, (names.ASK_DHCP,), False),
+        ({"addresses": "9.9.9.9", "primary": "web"}, (), True),
+    ],
+)
+def test_who_does_not_name_the_primary_uses_its_address_only_by_showing_it(shown, held, uses):
+    primary = replace(WEB, addresses=f"10.1.0.10,{names.ASK_DHCP}", ingress=("10.1.0.11",))
+    one = replace(a_secondary("one", "2", shares=True), **{"primary": "", "addresses": None, **shown})
+
+    assert users_of(primary, [one], held) == ((one,) if uses else ())
+
+
 def test_sharers_are_known_by_label_and_by_wish_until_they_have_neither():
     sharers = Sharers()
     wants, has = a_secondary("one", "2"), replace(a_secondary("one", "2", shares=True), primary="")

@@ -405,3 +405,24 @@ def test_a_primary_that_stops_to_be_a_load_balancer_stays_one_until_its_secondar
         return list(held), await world.held(), protected(await world.service("web"))
 
     assert tell(story) == (["10.1.0.10"], {}, False)
+
+
+def test_secondaries_keep_a_dhcp_address_while_kube_vip_starts_anew():
+    async def story(world):
+        world.start()
+        await world.serve("web", ipam="dhcp")
+        await world.settle(20)
+        await world.serve("one", primary="web", ports=(81,))
+        await world.settle(10)
+        before = await world.address("one")
+        world.vip.works = False
+        await world.guest.patch(
+            SERVICE.ref("web", "default"), {"status": {"loadBalancer": {"ingress": None}}}, "status"
+        )
+        await world.settle(60)
+        return before, await world.address("one"), ingress(await world.service("one"))
+
+    before, after, shown = tell(story)
+
+    assert before not in (None, names.ASK_DHCP)
+    assert (after, shown) == (before, [before])
