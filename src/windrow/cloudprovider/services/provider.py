@@ -215,6 +215,7 @@ class ServiceController:
             words = explain_error(failed.error, self._policy.namespace)
             if failed.leftover:
                 words = f"{failed.leftover}, which an earlier service of this name left, cannot be deleted: {words}"
+                self._knowledge.has_carried_out(seen)  # it goes last: all else of the plan is done
             self._complain(seen, f"failed to {verb} load balancer: {words}")
             if plan.waits_for == STRAYS:
                 self._pause(ref, seen, plan)  # it is not waited for without end

@@ -24,7 +24,7 @@ from windrow.cloudprovider.services.balancer_names import balancer_name
 from windrow.cloudprovider.services.provider import ServiceController
 from windrow.emulator import kinds
 from windrow.formats.json import dumps
-from windrow.kube.errors import NotFound, Unanswered, Unreachable, error_for
+from windrow.kube.errors import Denied, NotFound, Unanswered, Unreachable, error_for
 from windrow.kube.objects import annotations_of, dig, finalizers_of, labels_of, name_of, new_object, uid_of
 from windrow.kube.refs import CONFIG_MAP, EVENT, NAMESPACE, SERVICE
 from windrow.values.chance import Chance
@@ -40,6 +40,7 @@ class Cable:
         self._streams = set()
         self.is_cut = False
         self.refusal = None  # a Reply instead of any answer
+        self.denies = ""  # verb and resource that an admission webhook lets nobody do
         self.breaks = []  # (verb and resource, before or after): once each
         self.lag_s = 0.0  # of each event of a watch
         self.lists_in_s = 0.0
@@ -55,6 +56,8 @@ class Cable:
             await asyncio.sleep(self.lists_in_s)
         if self.refusal is not None:
             return self.refusal
+        if words == self.denies:
+            raise Denied('admission webhook "x" denied the request: no')
         if (words, "before") in self.breaks:
             self.breaks.remove((words, "before"))
             raise Unreachable(f"cannot reach {self._label}: connection refused")

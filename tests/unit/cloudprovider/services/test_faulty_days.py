@@ -7,7 +7,7 @@ import pytest
 from windrow.cloudprovider import names
 from windrow.emulator import kinds
 from windrow.kube.objects import annotations_of, name_of, new_object
-from windrow.kube.refs import SERVICE
+from windrow.kube.refs import EVENT, SERVICE
 from windrow.kube.requests import Reply
 
 from .rig import CLUSTER, Cable, ingress, protected, tell
@@ -419,3 +419,25 @@ def test_the_cluster_is_called_the_same_on_both_sides():
     assert said[names.LB_CLUSTER] == CLUSTER
     assert said[names.MANAGEMENT_NETWORK] == "default/mgmt"
     assert said[names.FIXED_NETWORK] == ""
+
+
+def test_a_leftover_that_cannot_be_deleted_makes_no_flood_of_events():
+    async def story(world):
+        await world.pool(last=19)
+        world.start()
+        await world.serve("web")
+        await world.settle()
+        world.host_cable.denies = "DELETE loadbalancers"
+        await world.guest.patch(WEB, {"metadata": {"finalizers": None}})
+        await world.delete("web")
+        await world.serve("web")
+        await world.settle(600)
+        await world.guest.patch(WEB, {"spec": {"loadBalancerIP": "10.1.0.19"}})
+        await world.settle(6 * 3600)
+        found = [raw for raw in await world.guest.list(EVENT) if raw["involvedObject"]["name"] == "web"]
+        return {raw["reason"]: raw.get("count") for raw in found}
+
+    counts = tell(story)
+
+    assert counts["AddressNotAsWished"] == 1
+    assert 1 < counts["SyncLoadBalancerFailed"] < 12  # told again before it expires
