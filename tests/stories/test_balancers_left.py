@@ -22,6 +22,7 @@ from .telling import ALL, a_cluster, a_pool, gone, post, stock, until
 
 POOL = "orchard-services"
 SECOND = 1.0
+CLUSTER_LABEL = "cloudprovider.harvesterhci.io/cluster"
 
 
 @dataclass
@@ -106,6 +107,38 @@ def test_the_cluster_knows_the_guest_by_which_its_load_balancers_are_marked() ->
         async with an_orchard() as it:
             mark = annotations_of(await it.balancer())["windrow.io/guest-uid"]
             assert (await it.stage.cluster())["status"]["guestUID"] == mark
+
+    run_story(story())
+
+
+def test_a_cluster_that_does_not_know_its_guest_gets_to_know_it() -> None:
+    async def story() -> None:
+        async with an_orchard() as it:
+            uid = (await it.stage.cluster())["status"]["guestUID"]
+            await it.room.manager.patch(it.ref, {"status": {"guestUID": None}}, "status")
+            await it.room.pass_time(minutes=1)
+            assert (await it.stage.cluster())["status"]["guestUID"] == uid
+
+    run_story(story())
+
+
+def test_a_load_balancer_older_than_the_cluster_of_its_name_stays() -> None:
+    """A guest of the same name, of hand-made VMs, whose cloud provider leaves no mark."""
+
+    async def story() -> None:
+        async with rackroom(seed=11) as room:
+            theirs = a_balancer("orchard-default-shop-1a2b3c4d", {CLUSTER_LABEL: "orchard"})
+            await room.at_harvester.create(LOAD_BALANCER, theirs)
+            await room.pass_time(minutes=1)
+            documents = a_cluster(a_pool("servers", 1, ALL))
+            await stock(room, documents)
+            ref = await post(room, documents)
+            await room.stage(ref.name, ref.namespace).settled()
+            await room.manager.delete(ref)
+            await gone(room, ref)
+            assert [name_of(raw) for raw in await room.at_harvester.list(LOAD_BALANCER)] == [name_of(theirs)]
+            told = [raw for raw in await room.manager.list(EVENT) if raw["reason"] == "KeepBalancers"]
+            assert [name_of(theirs) in raw["message"] for raw in told] == [True]
 
     run_story(story())
 
@@ -200,7 +233,7 @@ def test_load_balancers_that_are_not_the_cluster_s_stay() -> None:
     async def story() -> None:
         async with an_orchard() as it:
             client = it.room.at_harvester
-            label = "cloudprovider.harvesterhci.io/cluster"
+            label = CLUSTER_LABEL
             listener = {"name": "a", "port": 80, "protocol": "TCP", "backendPort": 80}
             others = [
                 a_balancer("orchard2-default-web-0a1b2c3d", {label: "orchard2"}),

@@ -88,6 +88,11 @@ class Initialize(Action):
 
 
 @dataclass(frozen=True, slots=True)
+class MeetGuest(Action):
+    """Record the uid of a guest that did not tell it when the cluster started."""
+
+
+@dataclass(frozen=True, slots=True)
 class Publish(Action):
     """Write the kubeconfig for people."""
 
@@ -214,6 +219,7 @@ _IN_WORDS = {
     "Enlist": "recording a new machine",
     "Elect": "choosing the first server",
     "Initialize": "writing down that the cluster has started",
+    "MeetGuest": "writing down which guest it is",
     "Publish": "writing the kubeconfig for people",
     "RevokeAccess": "removing the guest's account on Harvester",
     "DeleteBalancers": "deleting its load balancers on Harvester",

@@ -2,8 +2,9 @@
 
 It comes after the last machine is gone, since no cloud provider can write any more then, and before the guest's
 account goes. A label is all that says whose a load balancer is, and two clusters may have one name. So those are left
-alone, and told, of which there is a doubt: VMs of another cluster of that name stand in the same namespace; the mark
-is another guest's; or the name is the one that nameless clusters have.
+alone, and told, of which there is a doubt: VMs of another cluster of that name stand in the same namespace; it was
+made before our Cluster was; the mark is not our guest's, as far as we know; or the name is the one that nameless
+clusters have.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from datetime import timedelta
 from windrow.clusters.actions import DeleteBalancers, KeepBalancers, Wait
 from windrow.clusters.leftovers import Balancer
 from windrow.clusters.parts import Part, Sheet
+from windrow.clusters.reading import Cluster
 from windrow.clusters.seen import Seen
 
 # Harvester gives an address back within moments. What has hung for longer may hang for hours.
@@ -21,6 +23,9 @@ ASK_AGAIN = timedelta(seconds=1)
 ASK_SELDOM = timedelta(seconds=10)
 MOST_AT_A_LOOK = 64
 MOST_NAMED = 3
+# Harvester dates the load balancer and the management API the Cluster, each by its own clock. What seems to be younger
+# than the Cluster by less than this may be older. The mark of our own guest makes up for so small a doubt.
+CLOCKS_APART = timedelta(minutes=1)
 # The framework's word for a cluster that was given no name; the labels of all such clusters are the same.
 UNNAMED = frozenset({"", "kubernetes"})
 NEXT = "the account on Harvester and the Secrets go"
@@ -65,9 +70,21 @@ def reason_to_keep(balancer: Balancer, seen: Seen) -> str:
         more = f" (and {len(left.namesakes) - 1} more)" if len(left.namesakes) > 1 else ""
         return f"VM {left.namesakes[0]}{more} belongs to another cluster called {name}, whose it may be"
     known = seen.standing.guest_uid
-    if balancer.mark and known and balancer.mark != known:
+    if balancer.mark and not known:
+        return f"one guest cluster called {name} had it made, and which one this was is not recorded"
+    if balancer.mark and balancer.mark != known:
         return f"another guest cluster called {name} had it made"
+    if not _is_younger(balancer, seen.cluster):
+        return f"it was there before this cluster was, so another one called {name} may have had it made"
     return ""
+
+
+def _is_younger(balancer: Balancer, cluster: Cluster) -> bool:
+    """Whether it was surely made after the Cluster was. A mark that it bears is our guest's."""
+    if balancer.created is None or cluster.created is None:
+        return False
+    apart = timedelta() if balancer.mark else CLOCKS_APART
+    return balancer.created > cluster.created + apart
 
 
 def _what_stays(going: Sequence[Balancer]) -> str:

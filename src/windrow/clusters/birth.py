@@ -17,6 +17,7 @@ from windrow.clusters.actions import (
     Initialize,
     Label,
     MakeSecrets,
+    MeetGuest,
     Order,
     Publish,
     Retire,
@@ -120,6 +121,8 @@ def _open(seen: Seen, sheet: Sheet) -> None:
         return
     if not seen.standing.initialized:
         sheet.actions.append(Initialize("the guest API answers"))
+    elif seen.unmet:
+        sheet.actions.append(MeetGuest("its load balancers are known by it"))
     apis = find_apis(seen)
     if apis and seen.guest.published not in apis:
         why = (

@@ -31,7 +31,8 @@ DEEDS = {**cluster_deeds.DEEDS, **machine_deeds.DEEDS}
 MOST_AT_ONCE = 8
 # After so much has been done the world is looked at anew: of 500 machines asked for, only 1 may be wanted by now.
 MOST_AT_A_LOOK = 64
-_QUIET = (do.GrantAccess, do.Evict, do.Claim, do.RecordAccount)  # no event: too many, or of no interest
+# No event: too many, or of no interest.
+_QUIET = (do.GrantAccess, do.Evict, do.Claim, do.RecordAccount, do.MeetGuest)
 
 
 class Carrier:

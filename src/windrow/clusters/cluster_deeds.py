@@ -186,6 +186,12 @@ async def initialize(desk: Desk, action: do.Initialize, seen: Seen) -> None:
     await desk.write_cluster_status(seen, {"initialized": True, **({"guestUID": uid} if uid else {})})
 
 
+async def meet_guest(desk: Desk, action: do.MeetGuest, seen: Seen) -> None:
+    desk.memo.met[seen.cluster.uid] = desk.clock.now()  # also where it fails: it is asked again, but seldom
+    if uid := await _find_guest_uid(desk, seen):
+        await desk.write_cluster_status(seen, {"guestUID": uid})
+
+
 async def _find_guest_uid(desk: Desk, seen: Seen) -> str:
     """By what the guest's cloud provider marks its load balancers. It is of use, but nothing waits for it."""
     try:
@@ -289,6 +295,7 @@ DEEDS: dict[type[Action], Deed] = {
     do.Enlist: enlist,
     do.Elect: elect,
     do.Initialize: initialize,
+    do.MeetGuest: meet_guest,
     do.Publish: publish,
     do.RevokeAccess: revoke_access,
     do.DeleteBalancers: delete_balancers,

@@ -75,6 +75,9 @@ class Memo:
     passed: dict[str, int] = field(
         default_factory=dict
     )  # cluster uid -> generation that passed the preflight
+    met: dict[str, datetime] = field(
+        default_factory=dict
+    )  # cluster uid -> when its guest was asked for its uid
     removals: dict[str, datetime] = field(default_factory=dict)  # machine uid -> when its removal was ordered
 
 

@@ -46,6 +46,7 @@ class Balancer:
     uid: str
     address: str = ""
     mark: str = ""  # uid of the guest that had it made, where its cloud provider says so
+    created: datetime | None = None
     deleting: datetime | None = None
     finalizers: tuple[str, ...] = ()
 
@@ -93,6 +94,7 @@ def read_balancer(raw: Mapping[str, Any], cluster: str, namespace: str) -> Balan
         return None
     if dig(raw, "spec", "workloadType", default="") != "cluster":
         return None
+    created = raw["metadata"].get("creationTimestamp")
     since = raw["metadata"].get("deletionTimestamp")
     return Balancer(
         namespace,
@@ -100,6 +102,7 @@ def read_balancer(raw: Mapping[str, Any], cluster: str, namespace: str) -> Balan
         uid_of(raw),
         dig(raw, "status", "allocatedAddress", "ip", default="") or dig(raw, "status", "address", default=""),
         annotations_of(raw).get(GUEST_MARK, ""),
+        read_stamp(created) if created else None,
         read_stamp(since) if since else None,
         tuple(finalizers_of(raw)),
     )

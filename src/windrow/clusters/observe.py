@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 
 from windrow.bootstrap.access import GuestAccount
 from windrow.bootstrap.intent import BadIntent
@@ -47,6 +48,9 @@ from windrow.kube.errors import Forbidden, KubeError, NotFound
 from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, name_of, namespace_of
 from windrow.kube.refs import POD, SECRET, Kind, Ref
 from windrow.machines.port import HARVESTER, InfrastructureUnknown, Problem, Sighting
+
+# A guest that answers and does not tell its uid is asked again, with the next look that comes after this.
+MEET_AGAIN = timedelta(minutes=10)
 
 
 class Observer:
@@ -154,7 +158,13 @@ class Observer:
             # What the guest said last tells which nodes there are, but not how they are now.
             nodes = {uid: replace(node, ready=False, because=guest.because) for uid, node in nodes.items()}
         machines = tuple(replace(machine, node=nodes.get(machine.record.uid)) for machine in seen.machines)
-        return replace(seen, guest=guest, machines=machines)
+        return replace(seen, guest=guest, machines=machines, unmet=guest.answers and self._is_unmet(seen))
+
+    def _is_unmet(self, seen: Seen) -> bool:
+        if not seen.standing.initialized or seen.standing.guest_uid:
+            return False
+        asked = self._desk.memo.met.get(seen.cluster.uid)
+        return asked is None or seen.now >= asked + MEET_AGAIN
 
     def _published(self, cluster: Cluster) -> str:
         sealed = self._desk.secrets.get(SECRET.ref(names.kubeconfig_name(cluster.name), cluster.namespace))

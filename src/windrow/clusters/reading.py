@@ -99,6 +99,7 @@ class Cluster:
     name: str
     uid: str = ""
     generation: int = 0
+    created: datetime | None = None
     deleting: datetime | None = None
     claimed: bool = False  # our finalizer stands on it
     version: str = ""
@@ -270,12 +271,14 @@ def read_cluster(
         if entry.mapping("config") or not entry.raw.get("config")
     )
     merged = _cluster_wide(rke.mapping("machineGlobalConfig"), selectors)
+    created = dig(raw, "metadata", "creationTimestamp")
     deleted = dig(raw, "metadata", "deletionTimestamp")
     cluster = Cluster(
         namespace=namespace_of(raw),
         name=name_of(raw),
         uid=uid_of(raw),
         generation=int(dig(raw, "metadata", "generation", default=0)),
+        created=read_stamp(created) if created else None,
         deleting=read_stamp(deleted) if deleted else None,
         claimed=names.CLUSTER_FINALIZER in finalizers_of(raw),
         version=spec.text("kubernetesVersion"),

@@ -194,6 +194,8 @@ class Seen:
     revisions: Mapping[str, str] = field(default_factory=dict)  # of the configuration, by pool
     # Of its credentials that open nothing. None: not all of them were tried yet.
     shut: tuple[Shut, ...] | None = None
+    # Whether the uid of the guest is not recorded, and it is time to ask for it.
+    unmet: bool = False
     # On Harvester, of a cluster whose machines are all gone. None: there can be none, or it is too early to ask.
     leftovers: Leftovers | None = None
 

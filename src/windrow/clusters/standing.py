@@ -1,7 +1,8 @@
 """Where a cluster stands: what the manager itself recorded in the status of a Cluster, read back.
 
 The ledger fields (`firstServer`, `initialized`, `guestAccess`, `guestUID`, `version`) have one writer each: the action that
-records them. The rest of the status is derived anew after every look (`status.py`).
+records them. (`guestUID` has a second one, should it not be known when the cluster starts.) The rest of the status is
+derived anew after every look (`status.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from tests.unit.clusters.worlds import (
@@ -27,14 +28,24 @@ from windrow.clusters.standing import Account, Standing
 
 ACCOUNT = Account("default", "prod", "ns:cc")
 BORN = Standing(first_uid="uid-s1", initialized=True, account=ACCOUNT, guest_uid="guest-1")
-WEB = Balancer("default", "prod-default-web-0a1b2c3d", "uid-web", "10.0.0.90", mark="guest-1")
-MAIL = Balancer("default", "prod-default-mail-0a1b2c3d", "uid-mail", "10.0.0.91")
+FOUNDED = NOON - minutes(60)
+WEB = Balancer(
+    "default",
+    "prod-default-web-0a1b2c3d",
+    "uid-web",
+    "10.0.0.90",
+    mark="guest-1",
+    created=FOUNDED + minutes(9),
+)
+MAIL = Balancer(
+    "default", "prod-default-mail-0a1b2c3d", "uid-mail", "10.0.0.91", created=FOUNDED + minutes(9)
+)
 HELD = replace(WEB, deleting=NOON, finalizers=("wrangler.cattle.io/harvester-lb-controller",))
 END = [RevokeAccess, ForgetSecrets, LetGo]
 
 
-def ended(*balancers, name="prod", standing=BORN, machines=(), **left):
-    cluster = replace(a_cluster(a_pool(), standing=standing, deleting=NOON), name=name)
+def ended(*balancers, name="prod", standing=BORN, machines=(), founded=FOUNDED, **left):
+    cluster = replace(a_cluster(a_pool(), standing=standing, created=founded, deleting=NOON), name=name)
     return planned(cluster, machines, leftovers=Leftovers(tuple(balancers), **left))
 
 
@@ -49,6 +60,7 @@ def a_raw(labels=None, **spec):
             "name": "prod-default-web-0a1b2c3d",
             "namespace": "default",
             "uid": "u",
+            "creationTimestamp": "2026-03-01T11:00:00Z",
             "labels": labels,
         },
         "spec": {"workloadType": "cluster", **spec},
@@ -137,10 +149,52 @@ def test_the_mark_of_another_guest_keeps_only_its_own():
     assert kinds_of(then) == [RevokeAccess, KeepBalancers, ForgetSecrets, LetGo]
 
 
-def test_a_mark_says_nothing_where_our_guest_was_never_asked_for_its_own():
-    plan = ended(WEB, standing=replace(BORN, guest_uid=""))
+def test_a_marked_one_stays_where_nobody_knows_whose_mark_is_ours():
+    unmet = replace(BORN, guest_uid="")
 
-    assert kinds_of(plan) == [DeleteBalancers]
+    first, then = ended(WEB, MAIL, standing=unmet), ended(WEB, standing=unmet)
+
+    assert [action.balancers for action in first.actions] == [((MAIL.ref, "uid-mail"),)]
+    assert kinds_of(then) == [RevokeAccess, KeepBalancers, ForgetSecrets, LetGo]
+    assert "which one this was is not recorded" in then.actions[1].because
+
+
+@pytest.mark.parametrize("one", [WEB, MAIL])
+@pytest.mark.parametrize(
+    ("born", "founded", "goes"),
+    [
+        (FOUNDED - minutes(60), FOUNDED, False),
+        (FOUNDED, FOUNDED, False),
+        (FOUNDED + minutes(2), FOUNDED, True),
+        (None, FOUNDED, False),
+        (FOUNDED + minutes(2), None, False),
+    ],
+)
+def test_only_what_is_surely_younger_than_the_cluster_is_the_cluster_s(one, born, founded, goes):
+    plan = ended(replace(one, created=born), founded=founded)
+
+    assert bool(of_kind(plan, DeleteBalancers)) is goes
+    assert bool(of_kind(plan, KeepBalancers)) is not goes
+
+
+def test_a_clock_that_is_a_little_ahead_makes_only_what_bears_our_mark_ours():
+    soon = FOUNDED + minutes(1)
+
+    plan = ended(replace(WEB, created=soon), replace(MAIL, created=soon))
+
+    assert [action.balancers for action in plan.actions] == [((WEB.ref, "uid-web"),)]
+
+
+def test_one_that_stays_for_its_age_is_told_with_that():
+    old = replace(MAIL, created=FOUNDED - minutes(60))
+
+    (told,) = of_kind(ended(old), KeepBalancers)
+
+    assert (
+        "default/prod-default-mail-0a1b2c3d (10.0.0.91) stays on Harvester: it was there before"
+        in told.because
+    )
+    assert "delete loadbalancers.loadbalancer.harvesterhci.io prod-default-mail-0a1b2c3d" in told.because
 
 
 @pytest.mark.parametrize("name", ["kubernetes", ""])
@@ -180,6 +234,7 @@ def test_a_guest_service_s_load_balancer_is_read():
 
     assert found is not None
     assert (found.name, found.uid) == ("prod-default-web-0a1b2c3d", "u")
+    assert found.created == datetime(2026, 3, 1, 11, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(

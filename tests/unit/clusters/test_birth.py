@@ -32,6 +32,7 @@ from windrow.clusters.actions import (
     Initialize,
     Label,
     MakeSecrets,
+    MeetGuest,
     Order,
     Publish,
     RecordAccount,
@@ -174,6 +175,17 @@ def test_an_answering_api_makes_the_cluster_initialized_and_publishes_a_kubeconf
 
     assert of_kind(plan, Initialize)
     assert of_kind(plan, Publish)[0].server == "https://10.0.0.1:6443"
+
+
+def test_a_guest_that_did_not_tell_its_uid_is_asked_later_when_it_answers():
+    cluster = a_cluster(a_pool("servers", 1, SERVER))
+
+    def asked(answer, *, unmet):
+        return bool(of_kind(planned(cluster, [a_first()], guest=Guest(answer), unmet=unmet), MeetGuest))
+
+    assert asked("answers", unmet=True)
+    assert not asked("answers", unmet=False)
+    assert not asked("silent", unmet=True)
 
 
 def test_a_first_server_lost_before_the_start_is_made_anew_only_when_it_is_gone():
