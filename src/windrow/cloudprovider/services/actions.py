@@ -14,6 +14,8 @@ from windrow.cloudprovider.services.seeing import Seen, Unseen
 PATIENCE = timedelta(seconds=60)
 # How long a user may take for what belongs together: services that come or go with one command do so one by one.
 GRACE = timedelta(seconds=3)
+# How long Harvester's no to an address that it gave before may last: some of them it mends at once.
+HICCUP = timedelta(seconds=2)
 # What a plan waits for while Harvester's load balancers are not known.
 HARVESTER = "Harvester"
 
@@ -73,6 +75,13 @@ class LetGo:
 
 
 @dataclass(frozen=True, slots=True)
+class Confirm:
+    """Go on only once Harvester itself says that this service's LoadBalancer `name` is gone: a watch may lag."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tell:
     """An event on the service."""
 
@@ -81,7 +90,7 @@ class Tell:
     type: Literal["Normal", "Warning"] = "Normal"
 
 
-Action = Mark | ClearStatus | Reserve | Amend | Release | LetGo | Tell
+Action = Mark | ClearStatus | Reserve | Amend | Release | LetGo | Confirm | Tell
 
 ENSURING = Tell("EnsuringLoadBalancer", "Ensuring load balancer")
 ENSURED = Tell("EnsuredLoadBalancer", "Ensured load balancer")

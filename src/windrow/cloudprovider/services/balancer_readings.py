@@ -27,6 +27,7 @@ from windrow.kube.refs import Ref
 # How Harvester names the pool that it asked, where it did (reference 02 §4.3, §4.4).
 _POOL_IN_REFUSAL = re.compile(r"fail to get allocator ([^\s,;]+)|from pool ([^\s,;]+)")
 HARVESTERS_FINALIZER = "wrangler.cattle.io/harvester-lb-controller"
+_HAS_IT_ALREADY = "duplicate allocation"
 _NO_POOL_CHOSEN = "no matched IPPool"
 
 
@@ -95,6 +96,11 @@ class Balancer:
         """The pool that the refusal is about; "" where it names none."""
         found = _POOL_IN_REFUSAL.search(self.refusal)
         return "" if found is None else found[1] or found[2]
+
+    @property
+    def is_being_healed(self) -> bool:
+        """Whether it is refused an address only because the pool holds one for it: it is recorded again by itself."""
+        return _HAS_IT_ALREADY in self.refusal
 
     @property
     def is_refusal_outdated(self) -> bool:

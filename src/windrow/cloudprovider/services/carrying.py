@@ -19,6 +19,7 @@ from windrow.cloudprovider.services.actions import (
     Action,
     Amend,
     ClearStatus,
+    Confirm,
     LetGo,
     Mark,
     Release,
@@ -96,6 +97,8 @@ class Carrier:
                     service = await self._patch(service, render_mark(service, action))
                 case ClearStatus():
                     service = await self._patch(service, render_cleared_status(service), "status")
+                case Confirm(name=name):
+                    await self._ensure_gone(LOAD_BALANCER.ref(name, self._policy.namespace), service)
                 case LetGo():
                     await self._let_go(service, action)
                 case Reserve():

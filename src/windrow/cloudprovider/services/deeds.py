@@ -7,6 +7,7 @@ from windrow.cloudprovider.services.actions import (
     Action,
     Amend,
     ClearStatus,
+    Confirm,
     LetGo,
     Mark,
     Release,
@@ -16,8 +17,8 @@ from windrow.cloudprovider.services.actions import (
 
 
 def tell_action(action: Action) -> str:
-    """What was done for the service, and why; "" for what people read as an event."""
-    return "" if isinstance(action, Tell) else f"{_deed(action)} because {action.because}"
+    """What was done for the service, and why; "" for what people read as an event, and for what only asks."""
+    return "" if isinstance(action, (Confirm, Tell)) else f"{_deed(action)} because {action.because}"
 
 
 def _deed(action: Mark | ClearStatus | Reserve | Amend | Release | LetGo) -> str:

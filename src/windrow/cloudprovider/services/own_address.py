@@ -10,6 +10,7 @@ from windrow.cloudprovider.services import words
 from windrow.cloudprovider.services.actions import (
     ENSURED,
     ENSURING,
+    HICCUP,
     Action,
     Amend,
     Mark,
@@ -31,6 +32,8 @@ from windrow.cloudprovider.services.withdrawal import plan_withdrawal, withdraw
 
 # What a plan waits for before it takes an address: that an earlier service's is given back.
 STRAYS = "strays"
+# And while it has one that Harvester says no to: whether that lasts.
+HICCUPS = "another look at its address"
 
 
 def plan_own_address(seen: Seen, policy: Policy) -> Plan:
@@ -116,11 +119,22 @@ def _plan_upkeep(seen: Seen, balancer: Balancer, policy: Policy) -> Plan:
         return plan_announcement(seen, addresses, tuple(actions))
     if balancer.refusal and _answer_is_due(seen, balancer, amend):
         return waiting(seen, _answer_after(balancer), words.slow(service), tuple(actions))
+    if balancer.refusal and _may_be_a_hiccup(seen):
+        return waiting(seen, HICCUPS, "", tuple(actions), HICCUP)
     if balancer.refusal:
         actions.extend(plan_withdrawal(seen, policy))
         problem = f"failed to ensure load balancer: {words.explain_refusal(service, balancer)}"
-        return Plan(tuple(actions), problem=problem, waits_for="allocation")
+        waits_for = HICCUPS if seen.pause.what == HICCUPS else "allocation"
+        return Plan(tuple(actions), problem=problem, waits_for=waits_for)
     return waiting(seen, "allocation", words.slow(service), tuple(actions))
+
+
+def _may_be_a_hiccup(seen: Seen) -> bool:
+    """Whether it had an address, and is refused one only just now."""
+    if seen.service.addresses is None or seen.service.primary_label:
+        return False
+    since = seen.pause.since if seen.pause.what == HICCUPS else None
+    return since is None or seen.now - since < HICCUP
 
 
 def _answer_is_due(seen: Seen, balancer: Balancer, amend: Amend | None) -> bool:

@@ -9,14 +9,15 @@ address stays: Harvester gives the same one again.
 from __future__ import annotations
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.services.actions import Action, ClearStatus, Mark
+from windrow.cloudprovider.services.actions import Action, ClearStatus, Confirm, Mark
 from windrow.cloudprovider.services.seeing import Policy, Seen
 from windrow.cloudprovider.services.service_readings import Service
 from windrow.cloudprovider.services.sharing import primary_of
 
 
 def plan_withdrawal(seen: Seen, policy: Policy) -> tuple[Action, ...]:
-    """Off with an address that is known to be reserved for it no more; where there is another by now, on with that."""
+    """Off with an address that is known to be reserved for it no more; on with the one that is, also where another was
+    taken away from it."""
     service, balancer = seen.service, seen.balancer
     if not service.is_protected:
         return ()
@@ -25,17 +26,19 @@ def plan_withdrawal(seen: Seen, policy: Policy) -> tuple[Action, ...]:
     if seen.host is not None:
         return ()
     if balancer is None:
-        return withdraw(service, "its load balancer is gone")
+        off = withdraw(service, "its load balancer is gone")
+        return (Confirm(policy.name_for(service)), *off) if off else ()
     if not policy.owns(balancer, service):
         return ()
     if balancer.has_released or balancer.moves:
         return withdraw(service, "Harvester takes its address back")
     if not balancer.given:
-        return withdraw(service, "Harvester refuses it an address") if balancer.refusal else ()
+        is_lost = balancer.refusal and not balancer.is_being_healed
+        return withdraw(service, "Harvester refuses it an address") if is_lost else ()
     wanted = ",".join(balancer.given)
-    if service.addresses is None or service.addresses == wanted:
+    if service.addresses == wanted or balancer.is_deleting:
         return ()
-    return (Mark("Harvester gave it another address", {names.VIP_ADDRESSES: wanted}),)
+    return (Mark("Harvester holds this address for it", {names.VIP_ADDRESSES: wanted}),)
 
 
 def _follow(seen: Seen) -> tuple[Action, ...]:

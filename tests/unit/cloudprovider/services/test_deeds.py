@@ -30,6 +30,7 @@ TOLD = [
         actions.LetGo("it is", unless="", annotations={VIP_ADDRESSES: None}),
         f"finalizer removed; annotations {VIP_ADDRESSES} removed because it is",
     ),
+    (actions.Confirm("demo-web"), ""),
     (actions.Tell("EnsuringLoadBalancer", "Ensuring load balancer"), ""),
 ]
 

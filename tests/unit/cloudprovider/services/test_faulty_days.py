@@ -441,3 +441,47 @@ def test_a_leftover_that_cannot_be_deleted_makes_no_flood_of_events():
 
     assert counts["AddressNotAsWished"] == 1
     assert 1 < counts["SyncLoadBalancerFailed"] < 12  # told again before it expires
+
+
+def test_a_load_balancer_that_loses_its_status_for_a_moment_costs_nobody_the_address():
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.serve("web")
+        await world.serve("one", primary="web", ports=(81,))
+        await world.settle()
+        before = [await world.service(name) for name in ("web", "one")]
+        world.writes()
+        ref = kinds.LOAD_BALANCER.ref(name_of(await world.balancer("web")), "default")
+        await world.harvester.patch(ref, {"status": None})
+        await world.settle(30)
+        await check(world, ["web"])
+        after = [await world.service(name) for name in ("web", "one")]
+        return before, after, {key for key in world.writes() if key.startswith("guest")}
+
+    before, after, guest_writes = tell(story)
+
+    assert after == before
+    assert guest_writes == set()
+
+
+def test_a_service_loses_no_address_because_the_news_of_its_load_balancer_is_late():
+    async def story(world):
+        await world.pool()
+        world.start()
+        await world.settle(3)
+        world.host_cable.lag_s = 30
+        await world.serve("web")
+        await world.until(world.address)
+        await world.settle(6)
+        await world.annotate("web", ipam="nonsense")
+        shown = []
+        for _ in range(60):
+            await world.settle(1)
+            shown.append(await world.address())
+        return set(shown), await world.complaints()
+
+    shown, complaints = tell(story)
+
+    assert shown == {"10.1.0.10"}
+    assert "nonsense" in complaints[-1]

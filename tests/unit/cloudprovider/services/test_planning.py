@@ -15,6 +15,7 @@ from windrow.cloudprovider.services.actions import (
     NOTHING,
     Amend,
     ClearStatus,
+    Confirm,
     LetGo,
     Mark,
     Release,
@@ -22,6 +23,7 @@ from windrow.cloudprovider.services.actions import (
     Tell,
 )
 from windrow.cloudprovider.services.balancer_readings import HARVESTERS_FINALIZER, Balancer, Owner
+from windrow.cloudprovider.services.own_address import HICCUPS
 from windrow.cloudprovider.services.planning import plan_service
 from windrow.cloudprovider.services.seeing import Pause, Policy, Seen, Unseen
 from windrow.cloudprovider.services.service_readings import Interfaces, Service
@@ -153,13 +155,31 @@ def test_what_cannot_be_is_a_problem_and_nothing_is_touched(service, seen, words
     assert found.actions == ()
 
 
+NO_LONGER = replace(LB, given=(), refusal="the pool is full")
+ITS_OWN = replace(
+    LB, given=(), refusal=f"10.1.0.10 has been allocated to {NAME}, duplicate allocation is not allowed"
+)
+
+
+def refused_for(seconds):
+    """It has been looked at whether a refusal lasts."""
+    return Pause(HICCUPS, NOON - timedelta(seconds=seconds))
+
+
 @pytest.mark.parametrize(
     ("service", "seen", "actions"),
     [
-        (replace(TOLD, ipam="both"), {}, [ClearStatus, Mark]),
-        (replace(TOLD, ipam="both", ingress=()), {}, [Mark]),
-        (TOLD, {"sharing": CannotShare("no")}, [ClearStatus, Mark]),
-        (TOLD, {"balancer": replace(LB, given=(), refusal="the pool is full")}, [ClearStatus, Mark]),
+        (replace(TOLD, ipam="both"), {}, [Confirm, ClearStatus, Mark]),
+        (replace(TOLD, ipam="both", ingress=()), {}, [Confirm, Mark]),
+        (replace(TOLD, ipam="both", addresses=None), {}, []),
+        (TOLD, {"sharing": CannotShare("no")}, [Confirm, ClearStatus, Mark]),
+        (TOLD, {"balancer": NO_LONGER, "pause": refused_for(2)}, [ClearStatus, Mark]),
+        (replace(TOLD, ipam="both"), {"balancer": NO_LONGER}, [ClearStatus, Mark]),
+        # Harvester mends it by itself.
+        (TOLD, {"balancer": NO_LONGER}, []),
+        (TOLD, {"balancer": NO_LONGER, "pause": refused_for(1)}, []),
+        (TOLD, {"balancer": ITS_OWN, "pause": refused_for(60)}, []),
+        (replace(TOLD, ipam="both"), {"balancer": ITS_OWN}, []),
         # A new one is on its way, or nobody knows, or it was never ours.
         (TOLD, {}, [Reserve, ENSURING]),
         (TOLD, {"balancer": replace(LB, given=())}, []),
@@ -170,6 +190,29 @@ def test_what_cannot_be_is_a_problem_and_nothing_is_touched(service, seen, words
 )
 def test_an_address_that_is_not_reserved_any_more_is_withdrawn(service, seen, actions):
     assert kinds(plan(service, **seen)) == actions
+
+
+def test_a_refusal_of_an_address_that_it_had_is_told_when_it_lasts():
+    first = plan(TOLD, balancer=ITS_OWN)
+    later = plan(TOLD, balancer=ITS_OWN, pause=refused_for(2))
+
+    assert (first.problem, first.until) == ("", NOON + timedelta(seconds=2))
+    assert "duplicate allocation" in later.problem
+    assert later.waits_for == first.waits_for  # the clock does not start anew
+    assert plan(WEB, balancer=NO_LONGER).problem  # one that had none is told at once
+
+
+@pytest.mark.parametrize(
+    ("balancer", "actions"),
+    [
+        (LB, [Mark]),
+        (replace(LB, is_deleting=True, finalizers=(HARVESTERS_FINALIZER,)), []),
+        (replace(LB, owner=Owner("demo", "default", "other")), []),
+        (NO_LONGER, []),
+    ],
+)
+def test_an_address_that_was_taken_away_is_given_back_whatever_is_wrong_with_the_service(balancer, actions):
+    assert kinds(plan(replace(WEB, ipam="both"), balancer=balancer)) == actions
 
 
 SHARER = replace(SECOND, ports=(("TCP", 81),))  # a port that FRONT has
