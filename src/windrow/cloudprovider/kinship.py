@@ -3,22 +3,47 @@
 Another namespace in a renewed cloud config may be a slip, or half of a file. Whoever followed it would make every
 load balancer a second time, and take the addresses of the first away. Asks the guest for nodes list, Harvester for
 virtualmachines list; both only when the place has changed.
+
+A start takes the file as it is, and `Kinship` then holds the service controller back: as long as the place is not known
+to be ours, nothing is done for a service that has no load balancer there. One of these proves it, once and for all:
+
+* the VM of one of our nodes, by uid;
+* a load balancer of one of our services, by name, with an address that the service shows. Whoever copies a whole
+  Harvester from a backup has these, though each VM has a new uid there;
+* no service shows an address: then there is nothing to lose.
+
+The last is how people insist, too: without the annotation kube-vip.io/loadbalancerIPs on any service all of them are
+given addresses in the new place.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from typing import Any
 
 from windrow.client.client import Client
+from windrow.client.watching import WatchedCache
+from windrow.cloudprovider import names
+from windrow.cloudprovider.nodes.readings import GuestNode, GuestVm
+from windrow.cloudprovider.services.balancer_readings import Balancer
+from windrow.cloudprovider.services.seeing import Policy, Unseen
+from windrow.cloudprovider.services.service_readings import Service
 from windrow.harvester.identity import vm_uid_of
 from windrow.harvester.kinds import VM
 from windrow.kube.errors import KubeError
 from windrow.kube.objects import dig, uid_of
-from windrow.kube.refs import NODE
+from windrow.kube.refs import NODE, SERVICE
+from windrow.values.clock import Clock
 
 PAGE = 100
 ANSWER_S = 30.0
 _CURE = "correct the file; or, where it is meant so, restart this program: at its start it takes the file as it is"
+# How soon those who are held back look again, beside at news of VMs and load balancers.
+AGAIN = timedelta(minutes=1)
+LISTING = timedelta(seconds=2)
+SOME = 3
 
 
 async def find_doubt(guest: Client, host: Client, namespace: str) -> str:
@@ -41,3 +66,106 @@ async def _compare(guest: Client, host: Client, namespace: str) -> str:
         if any(uid_of(raw) in ours for raw in page.items):
             return ""
     return f"namespace {namespace!r} holds none of the VMs that our {len(ours)} nodes run in; {_CURE}"
+
+
+class Kinship:
+    """What the caches prove of the place that is in use. It stays proven, whatever goes from there afterwards."""
+
+    def __init__(
+        self,
+        nodes: WatchedCache[GuestNode],
+        vms: WatchedCache[GuestVm],
+        services: WatchedCache[Service],
+        balancers: WatchedCache[Balancer],
+        policy: Policy,
+        clock: Clock,
+        proven: Callable[[], None],
+    ) -> None:
+        self._nodes, self._vms = nodes, vms
+        self._services, self._balancers = services, balancers
+        self._policy = policy
+        self._clock = clock
+        self._tell_proven = proven
+        self._is_proven = False
+
+    async def run(self) -> None:
+        """Tell `proven` as soon as it is; ends then."""
+        await self._services.synced()
+        await self._balancers.synced()
+        asked = asyncio.Event()
+
+        async def follow(changes: AsyncIterator[Any]) -> None:
+            async for _ in changes:
+                asked.set()
+
+        async with asyncio.TaskGroup() as group:
+            caches: tuple[WatchedCache[Any], ...] = (self._nodes, self._vms, self._balancers)
+            following = [group.create_task(follow(cache.changes())) for cache in caches]
+            while self.find_doubt() is not None:
+                await asked.wait()
+                asked.clear()
+            for task in following:
+                task.cancel()
+        self._tell_proven()
+
+    def find_doubt(self) -> Unseen | None:
+        """Why this may be no place of ours, with the cure; None once it is known to be."""
+        self._is_proven = self._is_proven or self._is_ours()
+        return None if self._is_proven else self._doubt()
+
+    def _is_ours(self) -> bool:
+        return self._has_nothing_to_lose() or self._holds_vm() or self._holds_address()
+
+    def _has_nothing_to_lose(self) -> bool:
+        if not self._services.was_listed:
+            return False
+        return not any(one.is_protected and one.addresses for one in self._services.values())
+
+    def _holds_vm(self) -> bool:
+        ours = {node.vm_uid for node in self._nodes.values()} - {""}
+        return bool(ours) and any(vm.uid in ours for vm in self._vms.values())
+
+    def _holds_address(self) -> bool:
+        return any(self._is_shown(one) for one in self._balancers.values())
+
+    def _is_shown(self, balancer: Balancer) -> bool:
+        owner = balancer.owner
+        if owner.cluster != self._policy.cluster or not balancer.given:
+            return False
+        service = self._services.get(SERVICE.ref(owner.service, owner.namespace))
+        if service is None or self._policy.name_for(service) != balancer.name:
+            return False
+        return bool(set(balancer.given) & set((service.addresses or "").split(",")))
+
+    def _doubt(self) -> Unseen:
+        now, namespace = self._clock.now(), self._policy.namespace
+        for cache in (self._nodes, self._vms):
+            if cache.was_listed:
+                continue
+            if cache.problem is None:
+                return Unseen(until=now + LISTING)
+            why = f"the {cache.kind.plural} cannot be listed: {cache.problem}"
+            return Unseen(
+                f"whether namespace {namespace!r} on Harvester is ours is not known: {why}", now + AGAIN
+            )
+        return Unseen(_misplaced(namespace, self._expected()), now + AGAIN)
+
+    def _expected(self) -> str:
+        """The VMs that should be there, by the names of their nodes."""
+        found = sorted(node.name for node in self._nodes.values() if node.vm_uid)
+        more = f" and {len(found) - SOME} more" if len(found) > SOME else ""
+        return f"{', '.join(found[:SOME])}{more}"
+
+
+def _misplaced(namespace: str, expected: str) -> str:
+    wanted = (
+        f"none of the VMs of our nodes (such as {expected})"
+        if expected
+        else "no VM that a node of ours names"
+    )
+    return (
+        f"namespace {namespace!r} on Harvester holds {wanted}, and no load balancer with an address that our services "
+        "show, so it may be a wrong one, and everything stays as it is; name the namespace of the VMs in the context "
+        f"of the cloud config; or, where it is meant so, remove the annotation {names.VIP_ADDRESSES} from all services: "
+        "then they are given new addresses"
+    )

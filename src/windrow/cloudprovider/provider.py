@@ -13,6 +13,7 @@ from windrow.client.client import Client
 from windrow.client.transport import Transport
 from windrow.client.watching import WatchedCache
 from windrow.cloudprovider.flags import Options
+from windrow.cloudprovider.kinship import Kinship
 from windrow.cloudprovider.measures import Measures
 from windrow.cloudprovider.names import SERVICE_CONTROLLER
 from windrow.cloudprovider.nodes.networks import NetworkMap
@@ -47,11 +48,15 @@ class Provider:
         )
         self._services: ServiceController | None = None
         self._sweep: Sweep | None = None
+        self._kinship: Kinship | None = None
         if SERVICE_CONTROLLER in options.controllers:
             services = ServiceController(guest, host, namespace, options, clock, chance, say, counted)
             caches = (services.services, services.balancers)
             self._sweep = Sweep(Client(guest), Client(host), *caches, options, clock, say, counted)
             self._services = services
+            seen = (self._nodes.nodes, self._nodes.vms, *caches)
+            self._kinship = Kinship(*seen, services.policy, clock, services.wake_all)
+            services.find_doubt = self._kinship.find_doubt
         self._networks: NetworkMap | None = None
         if options.names_cluster and not options.disable_vmi_controller:
             shown = self._services.interfaces if self._services is not None else None
@@ -69,7 +74,8 @@ class Provider:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            if self._services is not None and self._sweep is not None:
+            if self._services is not None and self._sweep is not None and self._kinship is not None:
+                group.create_task(self._kinship.run())
                 group.create_task(self._services.run())
                 group.create_task(self._sweep.run())
                 group.create_task(self._follow_balancers(self._services))

@@ -6,9 +6,9 @@ at at once, and the request made again where they brought something new.
 
 The beginning of a file is a file, too, so a change counts when it is whole and was the same at two looks in a row
 (after a 401, at once). One that names another server or namespace of Harvester counts only when `vet` has no doubt
-that our VMs are there. At the start nobody is asked: then there may be no node yet that says where it runs, or every
-VM was made anew from a backup; and a restart is how people insist. What was made on Harvester stays where it is, also
-the load balancer of a service that is deleted afterwards; that is told with the move.
+that our VMs are there. A start takes it as it is, when it is whole: there may be no node yet that says where it runs,
+or every VM was made anew from a backup. What services have is safe all the same (`kinship`). What was made on Harvester
+stays where it is, also the load balancer of a service that is deleted afterwards; that is told with the move.
 
 A mount of one file (`subPath`, or a hostPath of type File) keeps showing the old file after another took its name.
 That is told; and once the old credential is refused only a new mount helps, so the program ends and its pod starts it
@@ -113,6 +113,8 @@ class Way:
         self._warned: datetime | None = None
         with source.blamed():
             self.access = source.read(self._recorder(self._texts))
+            if whose == "host":
+                _require_whole(self.access, self._texts, {})
             self.transport = ReplaceableTransport(dial(self.access), self._was_refused)
         self._learn_end()
 
@@ -156,8 +158,7 @@ class Way:
         try:
             with self._source.blamed():
                 fresh = self._source.read(self._recorder(texts))
-                if gap := find_gap(fresh, texts, self._texts):
-                    raise BadKubeconfig(f"the file is not whole: {gap}", "write it whole")
+                _require_whole(fresh, texts, self._texts)
                 transport = self._dial(fresh) if fresh != self.access else None
         except BadKubeconfig as error:
             self._cannot_use(str(error))
@@ -261,6 +262,12 @@ class Way:
             return text
 
         return read
+
+
+def _require_whole(access: Access, texts: Mapping[str, str], before: Mapping[str, str]) -> None:
+    """Raises BadKubeconfig where something is missing."""
+    if gap := find_gap(access, texts, before):
+        raise BadKubeconfig(f"the file is not whole: {gap}", "write it whole")
 
 
 def host_source(options: Options) -> Source:

@@ -15,7 +15,7 @@ from windrow.kube.objects import new_object
 from windrow.kube.refs import CONFIG_MAP, EVENT, LEASE, NAMESPACE, NODE, SERVICE
 from windrow.values.chance import Chance
 
-from .world import BALANCER, LEASE_REF, SHUTDOWN, UNINITIALISED, VM, VMI, ZONE, settled, tell
+from .world import LEASE_REF, SHUTDOWN, UNINITIALISED, VM, VMI, ZONE, Slipped, settled, tell
 
 
 def test_a_node_is_initialised_once_its_address_is_confirmed():
@@ -384,34 +384,6 @@ def test_another_namespace_starts_the_work_anew_and_keeps_the_lead():
         return kept, await world.taints("w1"), program.done()
 
     assert tell(story) == ([True, True, True], [], False)
-
-
-class Slipped:
-    """A cluster with a node and a service, whose cloud config comes to name another namespace."""
-
-    def __init__(self, world):
-        self.world = world
-
-    async def settle(self):
-        world = self.world
-        await world.harvester.create(NAMESPACE, new_object(NAMESPACE, "other"))
-        await world.cluster.create(
-            SERVICE, new_object(SERVICE, "kubernetes", "default", spec={"ports": [{"port": 443}]})
-        )
-        spec = {"type": "LoadBalancer", "ports": [{"port": 80}]}
-        await world.cluster.create(SERVICE, new_object(SERVICE, "web", "default", spec=spec))
-        await settled(world, "n1")
-        (made,) = await world.harvester.list(BALANCER)
-        given = {"status": {"allocatedAddress": {"ip": "10.1.0.1", "ipPool": "p"}}}
-        await world.harvester.patch(BALANCER.ref(made["metadata"]["name"], "default"), given)
-        await asyncio.sleep(5)
-
-    async def places(self):
-        return [raw["metadata"]["namespace"] for raw in await self.world.harvester.list(BALANCER)]
-
-    async def announced(self):
-        raw = await self.world.cluster.get(SERVICE.ref("web", "default"))
-        return raw["metadata"]["annotations"].get("kube-vip.io/loadbalancerIPs")
 
 
 def test_a_cloud_config_that_slips_to_another_namespace_costs_no_service_its_address():

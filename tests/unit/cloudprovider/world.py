@@ -14,7 +14,7 @@ from windrow.formats import x509
 from windrow.formats.json import dumps
 from windrow.kube.kubeconfig import Access, render_kubeconfig
 from windrow.kube.objects import new_object
-from windrow.kube.refs import EVENT, LEASE, NODE, Kind
+from windrow.kube.refs import EVENT, LEASE, NAMESPACE, NODE, SERVICE, Kind
 from windrow.kube.requests import Reply
 from windrow.values.chance import Chance
 from windrow.values.clock import stamp
@@ -250,6 +250,34 @@ async def settled(world, *names):
         await world.join(name, f"192.168.1.{number}")
     world.start()
     await asyncio.sleep(30)
+
+
+class Slipped:
+    """A cluster with a node and a service, whose cloud config comes to name another namespace."""
+
+    def __init__(self, world):
+        self.world = world
+
+    async def settle(self):
+        world = self.world
+        await world.harvester.create(NAMESPACE, new_object(NAMESPACE, "other"))
+        await world.cluster.create(
+            SERVICE, new_object(SERVICE, "kubernetes", "default", spec={"ports": [{"port": 443}]})
+        )
+        spec = {"type": "LoadBalancer", "ports": [{"port": 80}]}
+        await world.cluster.create(SERVICE, new_object(SERVICE, "web", "default", spec=spec))
+        await settled(world, "n1")
+        (made,) = await world.harvester.list(BALANCER)
+        given = {"status": {"allocatedAddress": {"ip": "10.1.0.1", "ipPool": "p"}}}
+        await world.harvester.patch(BALANCER.ref(made["metadata"]["name"], "default"), given)
+        await asyncio.sleep(5)
+
+    async def places(self):
+        return [raw["metadata"]["namespace"] for raw in await self.world.harvester.list(BALANCER)]
+
+    async def announced(self):
+        raw = await self.world.cluster.get(SERVICE.ref("web", "default"))
+        return raw["metadata"]["annotations"].get("kube-vip.io/loadbalancerIPs")
 
 
 def _count(door, counted):

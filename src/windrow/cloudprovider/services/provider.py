@@ -28,10 +28,11 @@ from windrow.cloudprovider.services.actions import ENSURED, ENSURING, HARVESTER,
 from windrow.cloudprovider.services.balancer_readings import Balancer, balancer_reader
 from windrow.cloudprovider.services.carrying import FAILED, Carrier, HostFailed, Stale
 from windrow.cloudprovider.services.deeds import tell_action
+from windrow.cloudprovider.services.doubt import hold_back
 from windrow.cloudprovider.services.knowledge import Knowledge
 from windrow.cloudprovider.services.own_address import STRAYS
 from windrow.cloudprovider.services.planning import must_go, plan_service
-from windrow.cloudprovider.services.seeing import Pause, Policy, Seen
+from windrow.cloudprovider.services.seeing import Pause, Policy, Seen, Unseen
 from windrow.cloudprovider.services.service_readings import (
     Interfaces,
     Service,
@@ -63,7 +64,8 @@ QUEUE = "service"
 class ServiceController:
     """Keeps the load balancers of one guest cluster in step with its services, while it runs.
 
-    `services`, `balancers` and `interfaces` (the map of networks) are its caches; others may read them.
+    `services`, `balancers` and `interfaces` (the map of networks) are its caches; others may read them, and say by
+    `find_doubt` that nothing is to be done yet for services without a load balancer here.
     """
 
     def __init__(
@@ -78,6 +80,8 @@ class ServiceController:
         measures: Measures | None = None,
     ) -> None:
         policy = Policy(options.cluster_name, namespace, options.management_network)
+        # Why `namespace` may be none of ours; None when it is.
+        self.find_doubt: Callable[[], Unseen | None] = lambda: None
         self.services: WatchedCache[Service] = WatchedCache(
             guest, SERVICE, "", read_service, clock, chance, heard=self._hearer("services")
         )
@@ -126,7 +130,7 @@ class ServiceController:
         )
         queue = self._controller.queue
         self._measures.queue(QUEUE, lambda: len(queue))
-        self._policy = policy
+        self.policy = policy
         self._clock = clock
         self._say = say
         self._pauses: dict[Ref, Pause] = {}
@@ -156,7 +160,7 @@ class ServiceController:
         def heard(problem: KubeError | None) -> None:
             if problem is None:
                 self._say(f"{what} are watched again")
-                self._wake_all()
+                self.wake_all()
                 return
             self._say(f"{what} cannot be watched: {problem}")
             for ref in [ref for ref, pause in self._pauses.items() if pause.what == HARVESTER]:
@@ -171,14 +175,14 @@ class ServiceController:
         if isinstance(outcome, Failed):
             self._measures.queue_retried(QUEUE)
 
-    def _wake_all(self) -> None:
+    def wake_all(self) -> None:
         for ref in self._knowledge.all_services():
             self._wake(ref)
 
     async def _wake_all_when_listed(self, cache: WatchedCache[Balancer] | WatchedCache[Interfaces]) -> None:
         if not cache.is_synced:
             await cache.synced()
-            self._wake_all()
+            self.wake_all()
 
     async def _follow_services(self) -> None:
         async for before, after in self.services.changes():
@@ -203,7 +207,7 @@ class ServiceController:
         if seen is None:
             self._forget(ref)
             return SETTLED
-        plan = plan_service(seen, self._policy)
+        plan = hold_back(seen, plan_service(seen, self.policy), self.find_doubt)
         if plan.actions:
             self._measures.service_synced()
         try:
@@ -211,8 +215,8 @@ class ServiceController:
         except Stale:
             return self._look_again(ref)
         except HostFailed as failed:
-            verb = "delete" if must_go(seen, self._policy) else "ensure"
-            words = explain_error(failed.error, self._policy.namespace)
+            verb = "delete" if must_go(seen, self.policy) else "ensure"
+            words = explain_error(failed.error, self.policy.namespace)
             if failed.leftover:
                 words = f"{failed.leftover}, which an earlier service of this name left, cannot be deleted: {words}"
                 self._knowledge.has_carried_out(seen)  # it goes last: all else of the plan is done
