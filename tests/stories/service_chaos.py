@@ -428,17 +428,26 @@ async def _restore_pool(room: Room) -> None:
 async def _settle(life: Life, witness: Witness) -> list[str]:
     """What is wrong once time enough has passed; nothing more may be written after that."""
     room, wait = life.room, 5.0
-    while True:
-        await room.pass_time(wait)
+    # An orphan is the sweep's: of a service that was torn away, or made by a request that outlived its sender.
+    orphaned = bool(witness.torn or room.posthumous)
+
+    async def find() -> list[str]:
         scene = await look(room)
-        # An orphan is the sweep's: of a service that was torn away, or made by a request that outlived its sender.
-        orphaned = bool(witness.torn or room.posthumous)
         if orphaned and not life.sweeps and room.now_s > PATIENCE_S:
             scene = replace(scene, orphans=frozenset(scene.balancers))
-        faults = find_faults(scene)
+        return find_faults(scene)
+
+    while True:
+        await room.pass_time(wait)
+        orphaned = bool(witness.torn or room.posthumous)
+        faults = await find()
         if not faults or room.now_s > (LATEST_SWEPT_S if life.sweeps and orphaned else LATEST_S):
             break
         wait = min(wait * 2, 300)
+    # A service that cannot be served is in order with its address and without. It gets it when the watch of Harvester
+    # is back, which after an outage may be a while.
+    await room.pass_time(60)
+    faults = faults or await find()
     before = _writes(room)
     await room.pass_time(60)
     if written := _writes(room)[len(before) :]:
