@@ -525,7 +525,11 @@ def test_every_action_says_why():
 def test_what_a_service_before_it_left_behind_goes_also_from_one_that_cannot_be_served():
     stray = replace(LB, name="demo-default-web-00000000", given=("10.1.0.11",))
     found = plan(replace(WEB, ipam="both"), strays=(stray,))
-    shown = plan(replace(WEB, ipam="both"), strays=(stray,), users=(replace(FRONT, addresses="10.1.0.11"),))
+    shown = plan(
+        replace(WEB, ipam="both"),
+        strays=(stray,),
+        users=(replace(FRONT, addresses="10.1.0.9, 10.1.0.11"),),  # with a space: somebody has edited it
+    )
 
     assert "'both'" in found.problem
     assert [one.balancer for one in found.actions] == [stray]
