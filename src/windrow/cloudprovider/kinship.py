@@ -135,7 +135,7 @@ class Kinship:
         service = self._services.get(SERVICE.ref(owner.service, owner.namespace))
         if service is None or self._policy.name_for(service) != balancer.name:
             return False
-        return bool(set(balancer.given) & set((service.addresses or "").split(",")))
+        return bool(service.told & set(balancer.given))
 
     def _doubt(self) -> Unseen:
         now, namespace = self._clock.now(), self._policy.namespace

@@ -80,6 +80,8 @@ VIP_ADDRESSES = "kube-vip.io/loadbalancerIPs"
 VIP_INTERFACE = "kube-vip.io/serviceInterface"
 # What makes kube-vip ask DHCP.
 ASK_DHCP = "0.0.0.0"
+# Both families of it: questions, and nobody's address.
+ASKS_DHCP = frozenset({ASK_DHCP, "::"})
 # By the user: kube-vip leaves the service alone.
 VIP_IGNORE = "kube-vip.io/ignore"
 # By kube-vip: where an address is now, and its lease. They mean nothing once the service is no load balancer.

@@ -108,8 +108,7 @@ def _users(services: Iterable[Service]) -> dict[str, str]:
     """Address -> a service that uses it."""
     found: dict[str, str] = {}
     for service in services:
-        told = (service.addresses or "").split(",")
-        found |= dict.fromkeys((*(one.strip() for one in told), *service.ingress), service.title)
+        found |= dict.fromkeys(service.shown, service.title)
     return found
 
 
@@ -121,7 +120,7 @@ def _reason_to_spare(balancer: Balancer, guest_uid: str, users: Mapping[str, str
         )
     if mark != guest_uid:
         return "it has the mark of another guest cluster of this name; it may be in use there"
-    for address in {*balancer.given, balancer.address} - {"", names.ASK_DHCP, "::"}:
+    for address in {*balancer.given, balancer.address} - names.ASKS_DHCP - {""}:
         if address in users:
             return f"service {users[address]} uses its address {address}"
     return ""

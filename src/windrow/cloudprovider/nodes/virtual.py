@@ -14,7 +14,7 @@ from collections.abc import Collection, Set
 from windrow.cloudprovider import names
 from windrow.cloudprovider.services.balancer_readings import Balancer
 
-_NONE_YET = frozenset({"", names.ASK_DHCP, "::"})
+_NONE_YET = names.ASKS_DHCP | {""}
 
 
 def virtual_addresses(balancer: Balancer | None, cluster: str) -> Set[str]:

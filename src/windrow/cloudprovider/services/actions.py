@@ -111,8 +111,13 @@ class Plan:
 NOTHING = Plan()
 
 
+def cannot_ensure(text: str) -> str:
+    """The problem in the framework's words."""
+    return f"failed to ensure load balancer: {text}"
+
+
 def refused(text: str) -> Plan:
-    return Plan(problem=f"failed to ensure load balancer: {text}")
+    return Plan(problem=cannot_ensure(text))
 
 
 def waiting(

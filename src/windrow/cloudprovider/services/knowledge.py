@@ -237,7 +237,7 @@ class Knowledge:
 
     def _is_held(self, service: Service) -> bool:
         """Whether a load balancer, of whatever service, keeps what it shows. Asked of few services, seldom."""
-        shown = {*(service.addresses or "").split(","), *service.ingress} - {""}
+        shown = service.shown
         if not shown or not self.balancers.is_synced:
             return True
         balancers = (self.find_balancer(ref) for ref, _ in self.balancers.items())

@@ -17,6 +17,7 @@ from windrow.cloudprovider.services.actions import (
     Plan,
     Reserve,
     Tell,
+    cannot_ensure,
     refused,
     waited_in_vain,
     waiting,
@@ -123,7 +124,7 @@ def _plan_upkeep(seen: Seen, balancer: Balancer, policy: Policy) -> Plan:
         return waiting(seen, HICCUPS, "", tuple(actions), HICCUP)
     if balancer.refusal:
         actions.extend(plan_withdrawal(seen, policy))
-        problem = f"failed to ensure load balancer: {words.explain_refusal(service, balancer)}"
+        problem = cannot_ensure(words.explain_refusal(service, balancer))
         waits_for = HICCUPS if seen.pause.what == HICCUPS else "allocation"
         return Plan(tuple(actions), problem=problem, waits_for=waits_for)
     return waiting(seen, "allocation", words.slow(service), tuple(actions))
@@ -183,7 +184,7 @@ def _other_than_wished(service: Service, balancer: Balancer) -> list[Tell]:
 
 def _unmet_wishes(service: Service, balancer: Balancer) -> Iterator[str]:
     wish, pool = service.wishes
-    is_open = not wish or wish in (names.ASK_DHCP, "::") or wish in balancer.given
+    is_open = not wish or wish in names.ASKS_DHCP or wish in balancer.given
     if service.uses_dhcp:
         asks = ([] if is_open else [f"spec.loadBalancerIP asks for {wish}"]) + (
             [f"the annotation {names.IP_POOL} names the pool {pool}"] if pool else []

@@ -17,7 +17,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windrow.cloudprovider.services.actions import GRACE, NOTHING, Mark, Plan, Release, refused, waiting
+from windrow.cloudprovider.services.actions import (
+    GRACE,
+    NOTHING,
+    Mark,
+    Plan,
+    Release,
+    cannot_ensure,
+    refused,
+    waiting,
+)
 from windrow.cloudprovider.services.own_address import plan_own_address
 from windrow.cloudprovider.services.removal import plan_removal
 from windrow.cloudprovider.services.seeing import Policy, Seen
@@ -59,7 +68,7 @@ def _protection(seen: Seen, plan: Plan, policy: Policy) -> tuple[Mark, ...]:
 def _plan_address(seen: Seen, policy: Policy) -> Plan:
     match seen.sharing:
         case CannotShare(why=why, may_pass=True):
-            return waiting(seen, "a primary", refused(why).problem, plan_withdrawal(seen, policy), GRACE)
+            return waiting(seen, "a primary", cannot_ensure(why), plan_withdrawal(seen, policy), GRACE)
         case CannotShare(why=why):
             return replace(refused(why), actions=plan_withdrawal(seen, policy))
         case Shares(primary=primary):

@@ -79,6 +79,16 @@ class Service:
         return names.FINALIZER in self.finalizers
 
     @property
+    def told(self) -> frozenset[str]:
+        """The addresses that it was told to have; also where somebody has edited the list."""
+        return frozenset(one.strip() for one in (self.addresses or "").split(",")) - {""}
+
+    @property
+    def shown(self) -> frozenset[str]:
+        """Those, and the ones that it has."""
+        return self.told.union(self.ingress)
+
+    @property
     def mode(self) -> str:
         """Where its address comes from: `pool` where it does not say."""
         return self.ipam or "pool"

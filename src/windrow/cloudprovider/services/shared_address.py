@@ -14,6 +14,7 @@ from windrow.cloudprovider.services.actions import (
     Plan,
     Release,
     Tell,
+    cannot_ensure,
     refused,
     waiting,
 )
@@ -45,8 +46,8 @@ def plan_shared_address(seen: Seen, primary: Service, policy: Policy) -> Plan:
         if seen.host is None:
             actions.extend(_release_own(seen, primary, policy))
     elif not service.primary_label:
-        complaint = (
-            f"failed to ensure load balancer: primary service {primary.title} has no ingress IP after "
+        complaint = cannot_ensure(
+            f"primary service {primary.title} has no ingress IP after "
             f"{PATIENCE.seconds} s; its own events say why"
         )
         return waiting(seen, "primary", complaint)

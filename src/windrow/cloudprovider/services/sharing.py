@@ -37,7 +37,7 @@ class CannotShare:
 
 
 # What stands for an address that is still to come.
-_NOBODYS = frozenset({"", names.ASK_DHCP, "::"})
+_NOBODYS = names.ASKS_DHCP | {""}
 Sharing = Alone | Shares | CannotShare
 Find = Callable[[str, str], Service | None]
 # The titles of load balancer services that have this name, in whatever namespace.
@@ -129,7 +129,7 @@ def users_of(primary: Service, sharers: Iterable[Service], held: Collection[str]
     left. Neither a label alone nor one with some other address holds anybody: anyone may write them. Who names the
     primary in the annotation may be behind a change of its address."""
     label = sharing_label(primary.namespace, primary.name)
-    addresses = {*(primary.addresses or "").split(","), *primary.ingress, *held} - _NOBODYS
+    addresses = {*primary.shown, *held} - _NOBODYS
     return tuple(
         sorted(
             (
@@ -146,10 +146,9 @@ def users_of(primary: Service, sharers: Iterable[Service], held: Collection[str]
 
 
 def _shows(one: Service, primary: Service, addresses: Set[str]) -> bool:
-    shown = {*(one.addresses or "").split(","), *one.ingress} - {""}
     if primary_of(one) == (primary.namespace, primary.name):
-        return one.addresses is not None or bool(shown)
-    return bool(shown & addresses)
+        return one.addresses is not None or bool(one.shown)
+    return bool(one.shown & addresses)
 
 
 def _groups(service: Service) -> Iterator[str]:

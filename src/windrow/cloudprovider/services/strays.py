@@ -12,7 +12,7 @@ def free_strays(seen: Seen) -> tuple[Balancer, ...]:
     no new one while it stays."""
     if seen.balancer is not None and seen.balancer.refusal:
         return seen.strays
-    shown = {address.strip() for one in seen.users for address in (one.addresses or "").split(",")}
+    shown = {address for one in seen.users for address in one.told}
     return tuple(one for one in seen.strays if one.is_deleting or not shown & set(one.given))
 
 
