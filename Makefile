@@ -6,6 +6,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# One worker a core; tests of one file stay together where they share a program.
+WORKERS ?= auto
+PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup
 UV     := $(BIN)/uv pip install --quiet --python $(BIN)/python
 
 # Stamps say which part of the set-up is done; they lie in .venv, so removing it starts afresh.
@@ -13,7 +16,7 @@ RUN := $(VENV)/.windrow-run
 DEV := $(VENV)/.windrow-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format lock docs setup bench chart driver driver-pins clean
+.PHONY: help demo test test-long check format lock docs setup bench chart driver driver-pins clean
 
 help:  ## list what one can type
 	@grep -E '^[a-z-]+:.*  ##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -22,8 +25,11 @@ help:  ## list what one can type
 demo: $(RUN)  ## watch a cluster come up, lose machines and heal (ARGS="--keep" for more)
 	@$(BIN)/windrow demo $(ARGS)
 
-test: $(DEV)  ## run the tests (ARGS="tests/unit -k quantity" for some)
-	@$(BIN)/pytest $(ARGS)
+test: $(DEV)  ## run the tests, in minutes (ARGS="tests/unit -k quantity" for some)
+	@$(PYTEST) -m "not long" $(ARGS)
+
+test-long: $(DEV)  ## run the random walks and enumerations (WINDROW_SEEDS=20000 for a longer walk)
+	@$(PYTEST) -m long $(ARGS)
 
 check: $(DEV)  ## format, lint, types, walls between packages, lock files, reference
 	@$(MAKE) --no-print-directory --keep-going $(CHECKS)

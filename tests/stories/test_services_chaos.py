@@ -1,6 +1,6 @@
 """After any weather and any number of deaths, load balancers are as their services ask, and nothing is left over.
 
-`WINDROW_LIVES=20000 pytest tests/stories/test_services_chaos.py` for a longer walk. One seed alone is told by
+`make test` walks a sample; `WINDROW_SEEDS=20000 make test-long ARGS=tests/stories/test_services_chaos.py` walks far. One seed alone is told by
 `python -m tests.stories.service_chaos SEED`.
 """
 
@@ -12,12 +12,17 @@ import pytest
 
 from .service_chaos import live
 
-LIVES = int(os.environ.get("WINDROW_LIVES", "2000"))
-CHUNK = 100
+SEEDS = int(os.environ.get("WINDROW_SEEDS", "2000"))
+SAMPLE = 100
+CHUNK = 50
+CHUNKS = [
+    pytest.param(first, marks=[pytest.mark.long] if first >= SAMPLE else [])
+    for first in range(0, max(SEEDS, SAMPLE), CHUNK)
+]
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("first", range(0, LIVES, CHUNK))
+@pytest.mark.parametrize("first", CHUNKS)
 def test_after_any_weather_services_have_what_they_ask_for_and_harvester_holds_nothing_else(
     first: int,
 ) -> None:

@@ -28,7 +28,7 @@ def read_in_chunks(stream: bytes, random: Random) -> list[Any]:
     return found
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(seed=st.integers(0, 1 << 64))
 def test_values_of_any_types_arrive_as_they_were_sent(seed: int) -> None:
     random = Random(seed)
@@ -44,7 +44,7 @@ def test_values_of_any_types_arrive_as_they_were_sent(seed: int) -> None:
     assert all(fits(type, value) for (type, _), value in zip(sent, received, strict=True))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(seed=st.integers(0, 1 << 64))
 def test_what_was_read_is_written_as_the_same_bytes(seed: int) -> None:
     random = Random(seed)
@@ -58,7 +58,7 @@ def test_what_was_read_is_written_as_the_same_bytes(seed: int) -> None:
     assert again.encode(type, value) == stream
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(seed=st.integers(0, 1 << 64))
 def test_a_value_that_does_not_fit_leaves_the_stream_as_it_was(seed: int) -> None:
     random = Random(seed)

@@ -5,7 +5,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windrow.bootstrap import DISTRIBUTIONS, rke2
@@ -386,7 +386,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=50)
 @given(
     given=st.dictionaries(st.text(min_size=1).filter(lambda key: key not in rke2.OURS), VALUES, max_size=4)
 )

@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.catalogue.files import (
     DRIVER,
@@ -354,7 +354,7 @@ SEEDS = [
 ]
 
 
-@settings(max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=500)
 @given(
     seed=st.sampled_from(SEEDS),
     changes=st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 255)), max_size=8),

@@ -1,6 +1,6 @@
 """Random lives of nodes and VMs, with calls that fail, answers that are lost, watches that break and programs that die.
 
-At every deletion, and when all has been quiet for a while, the rules of the nodes must hold. `WINDROW_LIVES` says how
+At every deletion, and when all has been quiet for a while, the rules of the nodes must hold. `WINDROW_SEEDS` says how
 many lives there are; a failing one is played alone by `pytest tests/unit/cloudprovider/test_nodes_chaos.py -k '[17]'`.
 """
 
@@ -18,7 +18,7 @@ from windrow.values.chance import Chance
 
 from .world import SHUTDOWN, UNINITIALISED, VM, VMI, ZONE, ZONE_BETA, tell
 
-LIVES = int(os.environ.get("WINDROW_LIVES", "20"))
+LIVES = int(os.environ.get("WINDROW_SEEDS", "20"))
 MACHINES = ("w1", "w2", "w3", "w4")
 STAYS = "anchor"  # one VM that nobody touches, so that the namespace is known to be ours
 STEPS = 25

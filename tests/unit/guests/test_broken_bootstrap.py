@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windrow.assembly.clock import NOON, run_story
@@ -275,7 +275,7 @@ CLUSTER = Cluster()
 PEMS = CLUSTER.authorities(TLS)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100)
 @given(path=st.sampled_from(sorted(PEMS)), choice=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 5))
 def test_no_bit_of_the_delivered_authorities_may_turn(path: str, choice: float, bit: int):
     pem = PEMS[path]

@@ -90,7 +90,7 @@ def test_any_text_is_a_unit(text: str):
     parse_unit("a.service", text)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(CONFIGS, st.text("ab'\"$(){}|&;<>\n #`\\=echo[]!", max_size=30))
 def test_a_machine_boots_with_any_configuration(config: dict[str, Any], script: str):
     async def story() -> None:

@@ -225,7 +225,7 @@ _VALUES = (
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.dictionaries(st.sampled_from([flag.flag for flag in OPTIONS]), _VALUES))
 def test_any_values_are_taken_or_refused_in_words(values: Any) -> None:
     text = "taken"

@@ -338,7 +338,7 @@ def insist(rack: Rack, order_: Callable[[], Any], faults: list[str]) -> Any:
 fates = st.lists(st.sampled_from(["fine", *FAULTS]), max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(fates, fates)
 def test_whatever_happens_on_the_way_one_machine_comes_to_be_and_nothing_stays(
     born_so: list[str], gone_so: list[str]

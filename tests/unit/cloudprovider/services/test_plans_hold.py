@@ -94,7 +94,7 @@ def worlds(draw):
     )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(worlds())
 def test_no_plan_does_harm(world):
     policy, seen = world
