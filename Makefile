@@ -31,11 +31,11 @@ test: $(DEV)  ## run the tests, in minutes (ARGS="tests/unit -k quantity" for so
 test-long: $(DEV)  ## run the random walks and enumerations (WINDROW_SEEDS=20000 for a longer walk)
 	@$(PYTEST) -m long $(ARGS)
 
-check: $(DEV)  ## format, lint, types, walls between packages, lock files, reference
+check: $(DEV)  ## format, lint, types, import contracts, lock files, reference
 	@$(MAKE) --no-print-directory --keep-going $(CHECKS)
 
 # All of them run, so that one look shows all that is wrong.
-CHECKS := check-format check-lint check-types check-walls check-locks check-docs check-chart
+CHECKS := check-format check-lint check-types check-contracts check-locks check-docs check-chart
 CODE   := src tests scripts benchmarks
 .PHONY: $(CHECKS)
 
@@ -45,7 +45,7 @@ check-lint:
 	$(BIN)/ruff check --quiet $(CODE)
 check-types:
 	$(BIN)/mypy
-check-walls:
+check-contracts:
 	$(BIN)/lint-imports --no-logo
 check-locks:
 	$(BIN)/python scripts/lock.py --check

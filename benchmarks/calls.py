@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchmarks import Figure
-from benchmarks._rack import Count, CountingTransport, a_harvester, a_spec
+from benchmarks._harvester import CallCount, CountingTransport, a_harvester, a_spec
 from windrow.assembly.clock import LoopClock, run_story
 from windrow.client.in_process import InProcessTransport
 from windrow.kube.kubeconfig import Access
@@ -39,7 +39,7 @@ def measure() -> Iterator[Figure]:
 
 async def _story() -> Result:
     clock = LoopClock()
-    count = Count()
+    count = CallCount()
     async with a_harvester(clock) as harvester:
         kubeconfig = harvester.admin_kubeconfig()
 

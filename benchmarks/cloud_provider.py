@@ -24,9 +24,9 @@ from tests.conformance.cloud_provider_rig import (
     OTHER_NETWORK,
     PREFIX,
     UNINITIALISED,
+    FakeKubeVip,
     Guest,
     Host,
-    PlayedKubeVip,
     Running,
     a_host,
     a_provider,
@@ -34,9 +34,9 @@ from tests.conformance.cloud_provider_rig import (
     has_taint,
     our_guest,
     our_program,
-    played,
+    run_beside,
 )
-from tests.conformance.node_driver_rig import Noted
+from tests.conformance.node_driver_rig import RecordedRequest
 
 from benchmarks import Figure
 from windrow.emulator.delays import Delays
@@ -62,15 +62,15 @@ GO_NODES_S = LOST * 2 / 5
 
 
 @dataclass
-class World:
+class BenchContext:
     """A Harvester, a guest cluster, kube-vip; the program comes and goes."""
 
     host: Host
     guest: Guest
-    vip: PlayedKubeVip
+    vip: FakeKubeVip
     folder: Path
 
-    def since(self, host: int = 0, guest: int = 0) -> tuple[list[Noted], list[Noted]]:
+    def since(self, host: int = 0, guest: int = 0) -> tuple[list[RecordedRequest], list[RecordedRequest]]:
         """The requests after these marks, at both doors, without watches and what belongs to them."""
         assert self.guest.door is not None
         return _counted(self.host.door.notes[host:]), _counted(self.guest.door.notes[guest:])
@@ -84,7 +84,7 @@ class World:
 
 
 @asynccontextmanager
-async def a_world(folder: Path) -> AsyncIterator[World]:
+async def a_bench_context(folder: Path) -> AsyncIterator[BenchContext]:
     """Load balancers in real time, machines `SPEED` times faster."""
     slow = {
         name: getattr(HARDWARE, name) * SPEED
@@ -98,12 +98,12 @@ async def a_world(folder: Path) -> AsyncIterator[World]:
         await host.make_pool("pool", "10.61.1.1", "10.61.9.254", NETWORK, wide=True)
         # Harvester learns from it which network is the cluster's; the other one has no pool.
         await host.make_vm("n-first", NETWORK, OTHER_NETWORK)
-        vip = PlayedKubeVip(guest)
-        async with played(vip.run()):
-            yield World(host, guest, vip, folder)
+        vip = FakeKubeVip(guest)
+        async with run_beside(vip.run()):
+            yield BenchContext(host, guest, vip, folder)
 
 
-def _counted(notes: Sequence[Noted]) -> list[Noted]:
+def _counted(notes: Sequence[RecordedRequest]) -> list[RecordedRequest]:
     found = []
     for note in notes:
         is_list = note.request.method == "GET" and note.request.parameter("limit") is not None
@@ -124,7 +124,7 @@ def measure() -> Iterator[Figure]:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServiceTimings:
     """How it went with many services at once."""
 
     annotated_s: float
@@ -150,9 +150,9 @@ def _services(ours: Path, go: Path | None, folder: Path) -> Iterator[Figure]:
     yield Figure("calls to Harvester per new service", mine.host_calls, "calls", 2, "issue 5; Go: 13")
     yield Figure("calls to the guest per new service", mine.guest_calls, "calls", 4, "issue 5; Go: 9")
     yield Figure("calls of a steady cluster in 20 s", mine.idle_calls, "calls", 0, "issue 5")
-    hindered = asyncio.run(_serve_many(ours, folder / "hindered", hindered=True))
+    hindered = asyncio.run(_serve_many(ours, folder / "hindered", beside_pending=True))
     if go is not None:
-        theirs = asyncio.run(_serve_many(go, folder / "go-hindered", hindered=True))
+        theirs = asyncio.run(_serve_many(go, folder / "go-hindered", beside_pending=True))
         yield Figure(
             "Go: the same, one service has no pool", theirs.annotated_s, "s", GO_SERVICES_S, "without that"
         )
@@ -165,10 +165,10 @@ def _services(ours: Path, go: Path | None, folder: Path) -> Iterator[Figure]:
     )
 
 
-async def _serve_many(program: Path, folder: Path, *, hindered: bool = False) -> Served:
-    async with a_world(folder) as world, world.provide(program) as running:
+async def _serve_many(program: Path, folder: Path, *, beside_pending: bool = False) -> ServiceTimings:
+    async with a_bench_context(folder) as world, world.provide(program) as running:
         await _leading(world, running)
-        if hindered:
+        if beside_pending:
             await world.guest.make_service(a_service("nowhere", {f"{PREFIX}/network": OTHER_NETWORK}))
             await asyncio.sleep(2)
         names = [f"web-{number:03}" for number in range(AT_ONCE)]
@@ -185,14 +185,14 @@ async def _serve_many(program: Path, folder: Path, *, hindered: bool = False) ->
         idle = sum(map(len, world.since(*marks)))
     annotated = max(world.vip.asked_at[name] for name in names) - begun
     told = max(world.vip.told_at[name] for name in names) - begun
-    return Served(annotated, told, len(host) / AT_ONCE, len(guest) / AT_ONCE, idle)
+    return ServiceTimings(annotated, told, len(host) / AT_ONCE, len(guest) / AT_ONCE, idle)
 
 
 async def _all_in(found: dict[str, float], names: Sequence[str]) -> bool:
     return all(name in found for name in names)
 
 
-async def _leading(world: World, running: Running) -> None:
+async def _leading(world: BenchContext, running: Running) -> None:
     """Wait until the program has the caches that it works from."""
     assert world.guest.door is not None
     door = world.guest.door
@@ -204,7 +204,7 @@ async def _leading(world: World, running: Running) -> None:
     await asyncio.sleep(1)
 
 
-async def _quiet(world: World, for_s: float = 3.0, within_s: float = 600.0) -> None:
+async def _quiet(world: BenchContext, for_s: float = 3.0, within_s: float = 600.0) -> None:
     """Wait until nothing has been asked for a while."""
     deadline = time.monotonic() + within_s
     seen, since = sum(map(len, world.since())), time.monotonic()
@@ -223,7 +223,7 @@ def a_service(name: str, annotations: dict[str, str] | None = None) -> Raw:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class NodeTimings:
     """How it went with many nodes at once."""
 
     initialised_s: float
@@ -246,8 +246,8 @@ def _nodes(ours: Path, go: Path | None, folder: Path) -> Iterator[Figure]:
     yield Figure(f"{LOST} nodes whose VMs go are removed", mine.removed_s, "s", 20, "Go, 02 §9.1")
 
 
-async def _keep_nodes(program: Path, folder: Path) -> Kept:
-    async with a_world(folder) as world:
+async def _keep_nodes(program: Path, folder: Path) -> NodeTimings:
+    async with a_bench_context(folder) as world:
         names = [f"n-{number:03}" for number in range(LOST)]
         await _make_vms(world, [*names, "n-last"])
         async with world.provide(program) as running:
@@ -267,14 +267,14 @@ async def _keep_nodes(program: Path, folder: Path) -> Kept:
             await asyncio.gather(*(world.host.remove_vm(name) for name in names))
             await eventually(lambda: _removed(world, names), f"removals\n{running.log()[-3000:]}", 300)
             removed = time.perf_counter() - begun
-    return Kept(initialised, silent, removed)
+    return NodeTimings(initialised, silent, removed)
 
 
 def _address(place: int) -> str:
     return f"10.60.{place // 200 + 1}.{place % 200 + 1}"
 
 
-async def _make_vms(world: World, names: Sequence[str]) -> None:
+async def _make_vms(world: BenchContext, names: Sequence[str]) -> None:
     room = asyncio.Semaphore(20)
 
     async def make(place: int, name: str) -> None:
@@ -285,13 +285,13 @@ async def _make_vms(world: World, names: Sequence[str]) -> None:
     await asyncio.gather(*(make(place, name) for place, name in enumerate(names)))
 
 
-async def _initialised(world: World, names: Sequence[str]) -> bool:
+async def _initialised(world: BenchContext, names: Sequence[str]) -> bool:
     nodes = await world.guest.api.list(NODE)
     done = {one["metadata"]["name"] for one in nodes if not has_taint(one, UNINITIALISED)}
     return done >= set(names)
 
 
-async def _removed(world: World, names: Sequence[str]) -> bool:
+async def _removed(world: BenchContext, names: Sequence[str]) -> bool:
     return not {one["metadata"]["name"] for one in await world.guest.api.list(NODE)} & set(names)
 
 
@@ -300,7 +300,7 @@ async def _removed(world: World, names: Sequence[str]) -> bool:
 
 async def _long_run(program: Path, folder: Path) -> list[Figure]:
     minutes = float(os.environ.get("WINDROW_BENCH_MINUTES", "0.5"))
-    async with a_world(folder / "long") as world:
+    async with a_bench_context(folder / "long") as world:
         nodes = [f"n-{number:03}" for number in range(NODES)]
         services = [f"web-{number:03}" for number in range(MANY)]
         await _make_vms(world, nodes)
@@ -316,7 +316,7 @@ async def _long_run(program: Path, folder: Path) -> list[Figure]:
             await _quiet(world)
             begun_mb = _memory_mb(running.pid, "VmRSS")
             marks = world.mark()
-            async with played(_heartbeats(world, nodes)):
+            async with run_beside(_heartbeats(world, nodes)):
                 await asyncio.sleep(minutes * 60)
             idle = sum(map(len, world.since(*marks)))
             rss, peak = _memory_mb(running.pid, "VmRSS"), _memory_mb(running.pid, "VmHWM")
@@ -333,7 +333,7 @@ async def _long_run(program: Path, folder: Path) -> list[Figure]:
     ]
 
 
-async def _heartbeats(world: World, nodes: Sequence[str]) -> None:
+async def _heartbeats(world: BenchContext, nodes: Sequence[str]) -> None:
     """What kubelets write into their nodes every five minutes, evenly spread."""
     while True:
         for name in nodes:
@@ -341,7 +341,7 @@ async def _heartbeats(world: World, nodes: Sequence[str]) -> None:
             await asyncio.sleep(300 / len(nodes))
 
 
-async def _restart(world: World, program: Path, last: str) -> tuple[float, int]:
+async def _restart(world: BenchContext, program: Path, last: str) -> tuple[float, int]:
     """Seconds from the start of the process until a service behind all others has its annotation; writes elsewhere."""
     await world.guest.make_service(a_service(last))
     marks, begun = world.mark(), time.perf_counter()
@@ -355,7 +355,7 @@ async def _restart(world: World, program: Path, last: str) -> tuple[float, int]:
     return seconds, sum(1 for note in noted if not _is_about(note, last))
 
 
-def _is_about(note: Noted, service: str) -> bool:
+def _is_about(note: RecordedRequest, service: str) -> bool:
     return service in note.request.path or service.encode() in (note.request.body or b"")
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import Figure
-from benchmarks._rack import a_harvester, a_spec
+from benchmarks._harvester import a_harvester, a_spec
 from windrow.assembly.clock import SystemClock
 from windrow.emulator.faults import Fault, Slow
 from windrow.emulator.serving import serve
@@ -39,7 +39,7 @@ def measure() -> Iterator[Figure]:
     yield from _starts(ours, Path(go) if go else None)
     yield Figure(
         f"{AT_ONCE} plugins at once, the last answers",
-        asyncio.run(_crowd(ours)),
+        asyncio.run(_rss_of_many(ours)),
         "s",
         10,
         "Rancher's patience",
@@ -81,7 +81,7 @@ def _starts(ours: Path, go: Path | None) -> Iterator[Figure]:
         )
 
 
-async def _crowd(program: Path) -> float:
+async def _rss_of_many(program: Path) -> float:
     """Seconds until the last of many plugins, started in one go, has told its flags."""
     begun = time.perf_counter()
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 
 from benchmarks import Figure
-from benchmarks._rack import a_harvester, a_spec
+from benchmarks._harvester import a_harvester, a_spec
 from windrow.assembly.clock import SystemClock
 from windrow.client.sockets import Pool, SocketTransport
 from windrow.emulator import kinds

@@ -33,7 +33,7 @@ HERE = "<namespace>"  # in annotations: the namespace of the case
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class CaseContext:
     """Where a case plays."""
 
     host: Host
@@ -59,10 +59,10 @@ class World:
         await self.guest.delete(SERVICE.ref(name, self.namespace))
 
 
-Play = Callable[[World], Awaitable[None]]
+Play = Callable[[CaseContext], Awaitable[None]]
 
 
-async def nothing(world: World) -> None:
+async def nothing(world: CaseContext) -> None:
     return
 
 
@@ -99,7 +99,7 @@ def _port(one: Any) -> Raw:
 
 
 def makes(*services: Raw) -> Play:
-    async def play(world: World) -> None:
+    async def play(world: CaseContext) -> None:
         await world.make(*services)
 
     return play
@@ -110,11 +110,11 @@ def one(*ports: Any, annotations: Mapping[str, str] | None = None, fails: bool =
     return Case(makes(service("web", *ports, annotations=annotations, **spec)), turns=("web",), fails=fails)
 
 
-def one_late(annotations: Mapping[str, str]) -> Case:
+def one_annotated_later(annotations: Mapping[str, str]) -> Case:
     return Case(late=makes(service(annotations=annotations)), late_turns=("web",), fails=True)
 
 
-def changed(change: Callable[[World], Awaitable[None]], **first: Any) -> Case:
+def changed(change: Callable[[CaseContext], Awaitable[None]], **first: Any) -> Case:
     """One service called `web`, which is changed once it has its address."""
     return Case(makes(service("web", **first)), change, turns=("web",))
 
@@ -189,19 +189,19 @@ SERVICES: Mapping[str, Case] = {
 }
 
 
-async def _secondary_then_primary(world: World) -> None:
+async def _secondary_then_primary(world: CaseContext) -> None:
     await world.annotate("more", primary=None)
 
 
-async def _delete_primary(world: World) -> None:
+async def _delete_primary(world: CaseContext) -> None:
     await world.delete("web")
 
 
-async def _delete_secondary(world: World) -> None:
+async def _delete_secondary(world: CaseContext) -> None:
     await world.delete("more")
 
 
-async def _become_secondary(world: World) -> None:
+async def _become_secondary(world: CaseContext) -> None:
     await world.annotate("more", primary=f"{world.namespace}/web")
 
 
@@ -227,9 +227,9 @@ LATE: Mapping[str, Case] = {
         fails=True,
     ),
     # -- what cannot be
-    "unknown ipam": one_late({IPAM: "magic"}),
-    "unknown network": one_late({LB_NETWORK: "default/nowhere"}),
-    "network without a pool": one_late({LB_NETWORK: BARE_NETWORK}),
+    "unknown ipam": one_annotated_later({IPAM: "magic"}),
+    "unknown network": one_annotated_later({LB_NETWORK: "default/nowhere"}),
+    "network without a pool": one_annotated_later({LB_NETWORK: BARE_NETWORK}),
     "full pool": Case(
         makes(service(annotations={LB_NETWORK: SMALL_NETWORK})),
         late=makes(service("more", annotations={LB_NETWORK: SMALL_NETWORK})),
@@ -257,28 +257,28 @@ class NodeCase:
     labels: Mapping[str, str] = field(default_factory=dict)
     vm: bool = True
     stays: bool = False  # uninitialised
-    then: Callable[[World, str], Awaitable[None]] | None = None
+    then: Callable[[CaseContext, str], Awaitable[None]] | None = None
 
     def report(self, node: str) -> AgentReport:
         return AgentReport(self.hostname or node, self.addresses)
 
 
-async def _silent(world: World, name: str) -> None:
+async def _silent(world: CaseContext, name: str) -> None:
     await world.guest.tell_ready(name, "Unknown")
 
 
-async def _vm_gone(world: World, name: str) -> None:
+async def _vm_gone(world: CaseContext, name: str) -> None:
     await world.host.remove_vm(name)
     await _silent(world, name)
 
 
-async def _vm_stopped(world: World, name: str) -> None:
+async def _vm_stopped(world: CaseContext, name: str) -> None:
     await world.host.order("stop", name)
     await world.host.until_stopped(name)
     await _silent(world, name)
 
 
-async def _vm_back(world: World, name: str) -> None:
+async def _vm_back(world: CaseContext, name: str) -> None:
     """Stopped until the taint is there, then started again."""
     await _vm_stopped(world, name)
     await world.guest.node_where(name, lambda raw: has_taint(raw, SHUTDOWN_TAINT), "tainted")
@@ -287,17 +287,17 @@ async def _vm_back(world: World, name: str) -> None:
     await world.guest.tell_ready(name, "True")
 
 
-async def _vm_anew(world: World, name: str) -> None:
+async def _vm_anew(world: CaseContext, name: str) -> None:
     await world.host.remove_vm(name)
     await world.host.make_vm(name)
     await _silent(world, name)
 
 
-async def _migrated(world: World, name: str) -> None:
+async def _migrated(world: CaseContext, name: str) -> None:
     await world.host.migrate(name)
 
 
-async def _initialised_by_hand(world: World, name: str) -> None:
+async def _initialised_by_hand(world: CaseContext, name: str) -> None:
     """A node that some other cloud, or nobody, takes care of."""
     await world.guest.api.patch(NODE.ref(name), {"spec": {"taints": None}})
     await _silent(world, name)

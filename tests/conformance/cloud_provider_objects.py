@@ -18,28 +18,28 @@ from tests.conformance.cloud_provider_cases import (
     POOL_FIRST,
     POOL_LAST,
     SMALL_NETWORK,
+    CaseContext,
     NodeCase,
-    World,
 )
 from tests.conformance.cloud_provider_rig import (
     NETWORK,
     PREFIX,
     UNINITIALISED,
+    FakeKubeVip,
     Guest,
     Host,
-    PlayedKubeVip,
     Running,
     a_host,
     a_provider,
     addresses_of,
-    asked,
+    count_api_requests,
     eventually,
     has_taint,
     our_guest,
-    played,
+    run_beside,
     writes,
 )
-from tests.conformance.node_driver_rig import Noted
+from tests.conformance.node_driver_rig import RecordedRequest
 from tests.conformance.object_tables import (
     ABSENT,
     Difference,
@@ -69,7 +69,7 @@ NOT_COMPARED = re.compile(
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Said:
+class EventSummary:
     """An event."""
 
     title: str
@@ -81,7 +81,7 @@ class Outcome:
     """The objects of one case in the end, each by what it is called in it; the events, and what was written."""
 
     objects: Mapping[str, Raw]
-    events: Sequence[Said]
+    events: Sequence[EventSummary]
     writes: Sequence[str]
     general: Callable[[str], str] = field(repr=False)
 
@@ -116,7 +116,7 @@ def differences(go: Outcome, ours: Outcome) -> Iterator[Difference]:
     yield from _only_what(list_differences("writes", sorted(go.writes), sorted(ours.writes)))
 
 
-def _event_differences(theirs: Sequence[Said], mine: Sequence[Said]) -> Iterator[Difference]:
+def _event_differences(theirs: Sequence[EventSummary], mine: Sequence[EventSummary]) -> Iterator[Difference]:
     """Events that one of them has more; and the sentences, where both have the event."""
     yield from _only_what(list_differences("events", _titles(theirs), _titles(mine)))
     for title in {*_titles(theirs)} & {*_titles(mine)}:
@@ -136,7 +136,7 @@ def _message_difference(title: str, theirs: str, mine: str) -> Difference:
     return f"message of {title}", theirs, said + ("; <cure>" if semicolon else "")
 
 
-def _titles(events: Sequence[Said]) -> list[str]:
+def _titles(events: Sequence[EventSummary]) -> list[str]:
     return sorted({one.title for one in events})
 
 
@@ -144,7 +144,7 @@ def _only_what(found: Iterable[Difference]) -> Iterator[Difference]:
     return (one for one in found if not one[0].endswith("(order)"))
 
 
-def compared(go: Mapping[str, Outcome], ours: Mapping[str, Outcome]) -> list[Row]:
+def compare_outcomes(go: Mapping[str, Outcome], ours: Mapping[str, Outcome]) -> list[Row]:
     return compare(go, ours, differences)
 
 
@@ -181,26 +181,31 @@ async def serve_all(program: Path, folder: Path) -> Result:
         for name in ("n-1", "n-2"):
             await host.make_vm(name, NETWORK, SMALL_NETWORK, BARE_NETWORK)
             await guest.register(name, await host.address_of(name))
-        async with played(PlayedKubeVip(guest).run()), a_provider(program, folder, host, guest) as running:
-            stage = Stage(host, guest, running)
+        async with run_beside(FakeKubeVip(guest).run()), a_provider(program, folder, host, guest) as running:
+            stage = CaseRun(host, guest, running)
             await stage.wait_for_network_map()
             await stage.play_all()
             outcomes = {name: await stage.outcome(name) for name in ALL_SERVICES}
     assert host.door is not None
     assert guest.door is not None
-    return Result(outcomes, asked(host.door.notes), asked(guest.door.notes), time.monotonic() - begun)
+    return Result(
+        outcomes,
+        count_api_requests(host.door.notes),
+        count_api_requests(guest.door.notes),
+        time.monotonic() - begun,
+    )
 
 
 @dataclass
-class Stage:
+class CaseRun:
     """Where all cases of services play together."""
 
     host: Host
     guest: Guest
     running: Running
 
-    def world(self, name: str) -> World:
-        return World(self.host, self.guest, namespace_for(name))
+    def world(self, name: str) -> CaseContext:
+        return CaseContext(self.host, self.guest, namespace_for(name))
 
     async def wait_for_network_map(self) -> None:
         ref = CONFIG_MAP.ref("harvester-nad-mapping", "kube-system")
@@ -266,10 +271,12 @@ class Stage:
         assert self.guest.door is not None
         notes = [*self.host.door.notes, *self.guest.door.notes]
         written = {
-            _told(note) for note in writes(notes) if _is_of(note, namespace) and "events" not in note.what
+            _request_line(note)
+            for note in writes(notes)
+            if _is_of(note, namespace) and "events" not in note.what
         }
-        generals = _generals(namespace, list(objects.values()))
-        return Outcome(objects, _said(events, generals), sorted(written), generals)
+        generals = _name_masks(namespace, list(objects.values()))
+        return Outcome(objects, _event_summaries(events, generals), sorted(written), generals)
 
 
 def namespace_for(name: str) -> str:
@@ -280,14 +287,14 @@ def _has_no_address(balancer: Raw) -> bool:
     return not dig(balancer, "status", "allocatedAddress", "ip")
 
 
-def _about(note: Noted) -> str:
+def _about(note: RecordedRequest) -> str:
     """What a request is about: its path, and the name in its body where it makes something."""
     if note.request.method == "POST" and note.request.content_type.startswith("application/json"):
         return f"{note.request.path} {json.loads(note.request.body or b'{}').get('metadata', {}).get('name', '')}"
     return note.request.path
 
 
-def _is_of(note: Noted, namespace: str) -> bool:
+def _is_of(note: RecordedRequest, namespace: str) -> bool:
     about = _about(note)
     return (
         re.search(rf"(/namespaces/{namespace}/|[/ -]{namespace}-(web|more|third|a-service))", about)
@@ -295,21 +302,23 @@ def _is_of(note: Noted, namespace: str) -> bool:
     )
 
 
-def _told(note: Noted) -> str:
+def _request_line(note: RecordedRequest) -> str:
     return f"{note.request.method} {note.what}"
 
 
-def _said(events: Iterable[Raw], general: Callable[[str], str]) -> list[Said]:
+def _event_summaries(events: Iterable[Raw], general: Callable[[str], str]) -> list[EventSummary]:
     found = set()
     for raw in events:
         source = dig(raw, "source", "component", default="")
         about = f"{raw['involvedObject']['kind']} {raw['involvedObject']['name']}"
         message = raw["message"].replace("Error syncing load balancer: failed to ensure load balancer: ", "")
-        found.add(Said(general(f"{raw['type']} {raw['reason']} of {about} ({source})"), general(message)))
+        found.add(
+            EventSummary(general(f"{raw['type']} {raw['reason']} of {about} ({source})"), general(message))
+        )
     return sorted(found)
 
 
-def _generals(namespace: str, objects: Sequence[Raw]) -> Callable[[str], str]:
+def _name_masks(namespace: str, objects: Sequence[Raw]) -> Callable[[str], str]:
     """Replaces what differs from run to run by what it stands for; addresses by whose they are."""
     seen: dict[str, str] = {}
     for raw in sorted(objects, key=lambda one: (one["kind"], name_of(one))):  # load balancers first
@@ -335,7 +344,7 @@ async def run_all_nodes(program: Path, folder: Path, cases: Mapping[str, NodeCas
     """These cases of nodes, given to one program between a Harvester and a guest API of its own."""
     begun = time.monotonic()
     async with a_host() as host, our_guest() as guest:
-        world = World(host, guest)
+        world = CaseContext(host, guest)
         for name, case in cases.items():
             node = node_for(name)
             if case.vm:
@@ -353,7 +362,12 @@ async def run_all_nodes(program: Path, folder: Path, cases: Mapping[str, NodeCas
             )  # two rounds of the Go program's lifecycle loop, with all that it does then
             outcomes = {name: await _node_outcome(guest, name) for name in cases}
     assert guest.door is not None
-    return Result(outcomes, asked(host.door.notes), asked(guest.door.notes), time.monotonic() - begun)
+    return Result(
+        outcomes,
+        count_api_requests(host.door.notes),
+        count_api_requests(guest.door.notes),
+        time.monotonic() - begun,
+    )
 
 
 def node_for(name: str) -> str:
@@ -365,7 +379,7 @@ async def _register(guest: Guest, node: str, case: NodeCase) -> None:
     await guest.register(node, case.provided, labels=case.labels, annotations=case.annotations)
 
 
-async def _play_node(world: World, name: str, case: NodeCase) -> None:
+async def _play_node(world: CaseContext, name: str, case: NodeCase) -> None:
     node = node_for(name)
     if not case.stays:
         await world.guest.node_where(node, lambda raw: not has_taint(raw, UNINITIALISED), "initialised")
@@ -384,7 +398,7 @@ async def _node_outcome(guest: Guest, name: str) -> Outcome:
         text = re.sub(r"\bzone-\d\b", "<zone>", text)
         return re.sub(rf"\b{node}\b", "<node>", text)
 
-    return Outcome(objects, _said(events, general), [], general)
+    return Outcome(objects, _event_summaries(events, general), [], general)
 
 
 __all__ = [
@@ -393,7 +407,7 @@ __all__ = [
     "NODES_HEADING",
     "SERVICES_HEADING",
     "Result",
-    "compared",
+    "compare_outcomes",
     "run_all_nodes",
     "serve_all",
 ]

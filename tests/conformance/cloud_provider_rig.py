@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from zlib import crc32
 
 import pytest
-from tests.conformance.node_driver_rig import Noted, NotingDoor, counted, real_program
+from tests.conformance.node_driver_rig import RecordedRequest, RecordingHandler, count_requests, real_program
 
 from windrow.apiserver.doors import Identity
 from windrow.apiserver.http import Listener
@@ -114,7 +114,7 @@ async def eventually(
 # --- Harvester ----------------------------------------------------------------------------------------------------
 
 
-class ToldMachine:
+class PassiveMachine:
     """A machine whose agent reports what the test says: addresses by card, and how it calls itself."""
 
     def __init__(self, hardware: Hardware, wires: Wires, told: Mapping[str, AgentReport]) -> None:
@@ -141,7 +141,7 @@ class Host:
     """A served Harvester, and the requests it got."""
 
     harvester: Harvester
-    door: NotingDoor
+    door: RecordingHandler
     kubeconfig: str = field(repr=False)
     reports: dict[str, AgentReport]
 
@@ -238,11 +238,11 @@ async def a_host(
     harvester = Harvester(
         SystemClock(),
         Chance(seed),
-        machine_factory=lambda hardware, wires: ToldMachine(hardware, wires, reports),
+        machine_factory=lambda hardware, wires: PassiveMachine(hardware, wires, reports),
         speed=speed,
         **rest,
     )
-    harvester.door = door = NotingDoor(harvester.door)  # type: ignore[assignment]
+    harvester.door = door = RecordingHandler(harvester.door)  # type: ignore[assignment]
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(harvester.run())
         try:
@@ -306,7 +306,7 @@ class Guest:
     api: Api
     transport: Transport
     kubeconfig: str = field(repr=False)
-    door: NotingDoor | None = None
+    door: RecordingHandler | None = None
 
     async def make_namespace(self, name: str) -> None:
         with contextlib.suppress(Exists):
@@ -394,7 +394,7 @@ async def our_guest(seed: int = 2) -> AsyncIterator[Guest]:
     )  # fmt: skip
     server = ApiServer(MemoryStore(), clock, Chance(seed), tls=Identity(chain, key, ca), root_ca=ca)
     server.tokens["t"] = ("program", ("system:masters",), None)
-    door = NotingDoor(server)
+    door = RecordingHandler(server)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(server.run())
         try:
@@ -411,7 +411,7 @@ async def our_guest(seed: int = 2) -> AsyncIterator[Guest]:
 # --- what else a cluster has --------------------------------------------------------------------------------------
 
 
-class PlayedKubeVip:
+class FakeKubeVip:
     """Gives each load balancer service the address that it asks for, and says so as kube-vip does.
 
     Whom DHCP gives which address is told by the service's name, so that two runs give the same.
@@ -471,7 +471,7 @@ class PlayedKubeVip:
             return
 
 
-async def heart(guest: Guest, name: str, every: float = 1.0) -> None:
+async def keep_heartbeat(guest: Guest, name: str, every: float = 1.0) -> None:
     """A kubelet's heartbeat: its Lease, and its Ready condition where the node controller doubted it."""
     ref = LEASE.ref(name, "kube-node-lease")
     await guest.make_namespace("kube-node-lease")
@@ -577,7 +577,7 @@ async def a_provider(
 
 
 @asynccontextmanager
-async def played(*parts: Awaitable[None]) -> AsyncIterator[None]:
+async def run_beside(*parts: Awaitable[None]) -> AsyncIterator[None]:
     """These run for as long as the block does."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_wait(part)) for part in parts]
@@ -597,16 +597,16 @@ async def _wait(part: Awaitable[None]) -> None:
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 
-def writes(notes: Iterable[Noted]) -> list[Noted]:
+def writes(notes: Iterable[RecordedRequest]) -> list[RecordedRequest]:
     """Successful writes that are not the leader's."""
     return [
         one for one in notes if one.request.method in WRITES and one.status < 300 and "lease" not in one.what
     ]
 
 
-def asked(notes: Iterable[Noted]) -> Counter[str]:
+def count_api_requests(notes: Iterable[RecordedRequest]) -> Counter[str]:
     """Requests by method and kind, without the leader's and without discovery."""
-    return counted(
+    return count_requests(
         [
             one
             for one in notes
@@ -619,15 +619,15 @@ __all__ = [
     "CLUSTER",
     "GO_PROVIDER",
     "Api",
+    "FakeKubeVip",
     "Guest",
     "Host",
-    "PlayedKubeVip",
     "Running",
     "a_host",
     "a_provider",
     "eventually",
     "our_guest",
     "our_program",
-    "played",
     "real_program",
+    "run_beside",
 ]

@@ -29,7 +29,7 @@ CLAIMS = "harvesterhci.io/volumeClaimTemplates"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CreatedObjects:
     """The objects of one machine: the VM as the driver sent it, its Secret as Harvester stored it."""
 
     name: str
@@ -116,12 +116,12 @@ def _text(item: Any) -> str:
 # -- differences ---------------------------------------------------------------------------------------------------
 
 
-def compare(go: Mapping[str, Made], ours: Mapping[str, Made]) -> list[Row]:
+def compare(go: Mapping[str, CreatedObjects], ours: Mapping[str, CreatedObjects]) -> list[Row]:
     """Every field that differs, with the inputs in which it does."""
     return compare_all(go, ours, _differences)
 
 
-def _differences(go: Made, ours: Made) -> Iterator[Difference]:
+def _differences(go: CreatedObjects, ours: CreatedObjects) -> Iterator[Difference]:
     if (go.secret is None) != (ours.secret is None):
         yield "Secret", *(ABSENT if made.secret is None else "present" for made in (go, ours))
     alone = go.secret is None or ours.secret is None

@@ -77,7 +77,7 @@ def our_program() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class RecordedRequest:
     """One request and what became of it."""
 
     request: Request
@@ -94,28 +94,28 @@ class Noted:
         return named + (" (watch)" if self.request.parameter("watch") in ("true", "1") else "")
 
 
-class NotingDoor:
+class RecordingHandler:
     """A door that passes everything on and remembers it."""
 
     def __init__(self, door: Door) -> None:
         self._door = door
-        self.notes: list[Noted] = []
+        self.notes: list[RecordedRequest] = []
 
     def identity(self) -> Identity | None:
         return self._door.identity()
 
     async def send(self, request: Request, peer: Peer) -> Reply:
         reply = await self._door.send(request, peer)
-        self.notes.append(Noted(request, reply.status))
+        self.notes.append(RecordedRequest(request, reply.status))
         return reply
 
     def stream(self, request: Request, peer: Peer) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
-        self.notes.append(Noted(request, 200))
+        self.notes.append(RecordedRequest(request, 200))
         return self._door.stream(request, peer)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CommandResult:
     """How a program ended, and what it wrote."""
 
     code: int
@@ -128,16 +128,16 @@ class Told:
 
 
 @dataclass
-class Site:
+class HarvesterSite:
     """A served Harvester, and the requests it got."""
 
     harvester: Harvester
-    door: NotingDoor
+    door: RecordingHandler
     url: str
     proxy_url: str
     kubeconfig: str = field(repr=False)
 
-    def calls(self, name: str = "") -> list[Noted]:
+    def calls(self, name: str = "") -> list[RecordedRequest]:
         """The requests since the last `forget` that name the machine, or all."""
         return [note for note in self.door.notes if name in note.request.path]
 
@@ -201,7 +201,7 @@ class Site:
 
 
 @asynccontextmanager
-async def a_site(*, speed: float = SPEED, key: str = "", seed: int = 1) -> AsyncIterator[Site]:
+async def a_site(*, speed: float = SPEED, key: str = "", seed: int = 1) -> AsyncIterator[HarvesterSite]:
     """A Harvester with something on every shelf. Its guests bring an agent, so that drivers learn their addresses."""
     harvester = Harvester(
         SystemClock(),
@@ -209,7 +209,7 @@ async def a_site(*, speed: float = SPEED, key: str = "", seed: int = 1) -> Async
         machine_factory=lambda hardware, wires: BlankMachine(hardware, wires, agent=True),
         speed=speed,
     )
-    harvester.door = door = NotingDoor(harvester.door)  # type: ignore[assignment]
+    harvester.door = door = RecordingHandler(harvester.door)  # type: ignore[assignment]
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(harvester.run())
         try:
@@ -220,7 +220,7 @@ async def a_site(*, speed: float = SPEED, key: str = "", seed: int = 1) -> Async
                     storage_classes=[STORAGE],
                     key_pairs=[KeyPair(KEY_PAIR, key)] if key else [KEY_PAIR],
                 )
-                yield Site(
+                yield HarvesterSite(
                     harvester, door, served.url, served.proxy_url, harvester.admin_kubeconfig(served.url)
                 )
         finally:
@@ -228,13 +228,13 @@ async def a_site(*, speed: float = SPEED, key: str = "", seed: int = 1) -> Async
 
 
 @dataclass(frozen=True)
-class Desk:
+class MachineHost:
     """A folder in which a host program keeps its machines, with one driver within its reach."""
 
     folder: Path
     host: Path
     driver: Path
-    site: Site
+    site: HarvesterSite
 
     def __post_init__(self) -> None:
         for part in ("home", "bin", "tmp"):
@@ -258,7 +258,9 @@ class Desk:
             "HTTPS_PROXY": self.site.proxy_url,
         }
 
-    async def run(self, *arguments: str, env: Mapping[str, str] | None = None, within: float = 90) -> Told:
+    async def run(
+        self, *arguments: str, env: Mapping[str, str] | None = None, within: float = 90
+    ) -> CommandResult:
         """Run the host with these arguments. It is ended, with everything it started, when it takes too long."""
         process = await asyncio.create_subprocess_exec(
             str(self.host),
@@ -279,9 +281,9 @@ class Desk:
                 f"{arguments} took longer than {within} s\n{out.decode()}\n{errors.decode()}"
             )
         out, errors = reading.result()
-        return Told(process.returncode or 0, out.decode(), errors.decode())
+        return CommandResult(process.returncode or 0, out.decode(), errors.decode())
 
-    async def create(self, name: str, *flags: str, script: bool = True, within: float = 90) -> Told:
+    async def create(self, name: str, *flags: str, script: bool = True, within: float = 90) -> CommandResult:
         """`create` as Rancher calls it, the credential in the environment."""
         install = ("--custom-install-script", str(self.folder / "install.sh")) if script else ()
         return await self.run(
@@ -364,7 +366,7 @@ class Docker:
 
 
 @contextlib.contextmanager
-def a_docker(desk: Desk, name: str, address: str) -> Iterator[None]:
+def a_docker(desk: MachineHost, name: str, address: str) -> Iterator[None]:
     """Docker answers at the machine's address."""
     store = desk.folder / "machines"
     desk.site.harvester.rack.open(address, 2376, Docker(store / "machines" / name, store / "certs"))
@@ -378,21 +380,21 @@ PLAIN: Sequence[str] = (
 )  # fmt: skip
 
 
-def counted(notes: Sequence[Noted]) -> Counter[str]:
+def count_requests(notes: Sequence[RecordedRequest]) -> Counter[str]:
     """Requests by method and kind, for a report."""
     return Counter(f"{note.request.method} {note.what}" for note in notes)
 
 
 __all__ = [
     "PLAIN",
-    "Desk",
-    "Noted",
-    "NotingDoor",
-    "Site",
-    "Told",
+    "CommandResult",
+    "HarvesterSite",
+    "MachineHost",
+    "RecordedRequest",
+    "RecordingHandler",
     "a_docker",
     "a_site",
-    "counted",
+    "count_requests",
     "our_program",
     "real_program",
 ]

@@ -41,10 +41,10 @@ def compare(
     for name in go:
         for difference in differences(go[name], ours[name]):
             where[difference].add(name)
-    return sorted(Row(*difference, _told(names, {*go})) for difference, names in where.items())
+    return sorted(Row(*difference, _input_names(names, {*go})) for difference, names in where.items())
 
 
-def _told(names: set[str], everything: set[str]) -> str:
+def _input_names(names: set[str], everything: set[str]) -> str:
     """`all`, `all but …` or the names, whichever is shortest."""
     others = ", ".join(sorted(everything - names))
     return min(f"all but {others}" if others else "all", ", ".join(sorted(names)), key=len)
@@ -82,7 +82,7 @@ def flat(path: str, value: Any, named: Sequence[str] = (), key: str = "") -> Ite
         yield path, value if isinstance(value, str) and value else json.dumps(value)
 
 
-def documented(document: Path, heading: str) -> dict[Row, str]:
+def read_documented_rows(document: Path, heading: str) -> dict[Row, str]:
     """The rows of the table under a heading of the documentation, with the reasons."""
     level = heading.partition(" ")[0]
     section = document.read_text().partition(f"\n{heading}\n")[2].partition(f"\n{level} ")[0]
@@ -98,7 +98,7 @@ def documented(document: Path, heading: str) -> dict[Row, str]:
 
 def assert_as_documented(found: Sequence[Row], document: Path, heading: str) -> None:
     """Every difference that was found is in the table, and every one in the table was found."""
-    told = set(documented(document, heading))
+    told = set(read_documented_rows(document, heading))
     undocumented = "\n".join(str(row) for row in sorted(set(found) - told))
     outdated = "\n".join(str(row) for row in sorted(told - set(found)))
     assert set(found) == told, f"not documented:\n{undocumented}\nno longer so:\n{outdated}"

@@ -172,9 +172,11 @@ def wait_until_ready(cluster: Cluster, process: subprocess.Popen[bytes], log: Pa
 
 
 @pytest.fixture(scope="module")
-def cluster(witness: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(
+    reference_program: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
     """A cluster's store and API, made of nothing but the first server's user data."""
-    etcd, apiserver = witness("etcd"), witness("kube-apiserver")
+    etcd, apiserver = reference_program("etcd"), reference_program("kube-apiserver")
     directory = tmp_path_factory.mktemp("first-server")
     secrets = new_cluster_secrets(datetime.now(UTC))
     intent = NodeIntent("prod", "prod-a", "uid", "v1.34.4+rke2r1", frozenset(Role), secrets, first=True)

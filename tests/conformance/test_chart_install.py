@@ -38,8 +38,8 @@ FOREIGN = "monitoring.coreos.com/v1"
 
 
 @pytest.fixture
-def helm(witness: Callable[[str], str], tmp_path: Path) -> Helm:
-    return Helm(witness("helm"), tmp_path)
+def helm(reference_program: Callable[[str], str], tmp_path: Path) -> Helm:
+    return Helm(reference_program("helm"), tmp_path)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.conformance.chart_rig import NAME, ROOT, Helm
-from tests.conformance.provider_life import Life, Right, live, rights_of, without
+from tests.conformance.chart_rights_rig import Permission, RunResult, rights_of, run_cloud_provider, without
 
 from windrow.assembly.clock import run_story
 from windrow.formats.yaml import load_all
@@ -23,65 +23,65 @@ LEASES, SYSTEM = "leases.coordination.k8s.io", "kube-system"
 LEASE, NETWORKS = "cloud-controller-manager", "harvester-nad-mapping"
 
 NEEDED_FOR = {
-    Right("list", "nodes"): "initialises nodes",
-    Right("watch", "nodes"): "initialises nodes",
-    Right("patch", "nodes"): "initialises nodes",
-    Right("delete", "nodes"): "removes nodes that are gone",
-    Right("patch", "nodes/status"): "writes addresses",
-    Right("get", "services"): "follows a change of type",
-    Right("list", "services"): "gives addresses of a pool",
-    Right("watch", "services"): "gives addresses of a pool",
-    Right("patch", "services"): "gives addresses of DHCP",
-    Right("patch", "services/status"): "follows a change of type",
-    Right("create", "events"): "tells of services",
-    Right("patch", "events"): "counts what it tells again",
-    Right("create", "tokenreviews.authentication.k8s.io"): "hides metrics",
-    Right("create", "subjectaccessreviews.authorization.k8s.io"): "shows metrics",
-    Right("create", LEASES, SYSTEM): "leads",
-    Right("get", LEASES, SYSTEM, LEASE): "leads",
-    Right("update", LEASES, SYSTEM, LEASE): "keeps the lead",
-    Right("create", "configmaps", SYSTEM): "maps networks",
-    Right("get", "configmaps", SYSTEM, NETWORKS): "maps networks",
-    Right("list", "configmaps", SYSTEM, NETWORKS): "puts services on their network",
-    Right("watch", "configmaps", SYSTEM, NETWORKS): "follows networks with services",
-    Right("update", "configmaps", SYSTEM, NETWORKS): "follows networks",
+    Permission("list", "nodes"): "initialises nodes",
+    Permission("watch", "nodes"): "initialises nodes",
+    Permission("patch", "nodes"): "initialises nodes",
+    Permission("delete", "nodes"): "removes nodes that are gone",
+    Permission("patch", "nodes/status"): "writes addresses",
+    Permission("get", "services"): "follows a change of type",
+    Permission("list", "services"): "gives addresses of a pool",
+    Permission("watch", "services"): "gives addresses of a pool",
+    Permission("patch", "services"): "gives addresses of DHCP",
+    Permission("patch", "services/status"): "follows a change of type",
+    Permission("create", "events"): "tells of services",
+    Permission("patch", "events"): "counts what it tells again",
+    Permission("create", "tokenreviews.authentication.k8s.io"): "hides metrics",
+    Permission("create", "subjectaccessreviews.authorization.k8s.io"): "shows metrics",
+    Permission("create", LEASES, SYSTEM): "leads",
+    Permission("get", LEASES, SYSTEM, LEASE): "leads",
+    Permission("update", LEASES, SYSTEM, LEASE): "keeps the lead",
+    Permission("create", "configmaps", SYSTEM): "maps networks",
+    Permission("get", "configmaps", SYSTEM, NETWORKS): "maps networks",
+    Permission("list", "configmaps", SYSTEM, NETWORKS): "puts services on their network",
+    Permission("watch", "configmaps", SYSTEM, NETWORKS): "follows networks with services",
+    Permission("update", "configmaps", SYSTEM, NETWORKS): "follows networks",
 }
 
 
 @pytest.fixture(scope="module")
-def objects(witness: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> list[Raw]:
-    helm = Helm(witness("helm"), tmp_path_factory.mktemp("helm"))
+def objects(reference_program: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> list[Raw]:
+    helm = Helm(reference_program("helm"), tmp_path_factory.mktemp("helm"))
     return helm.render({"global": {"cattle": {"clusterName": "demo"}}})
 
 
 @pytest.fixture(scope="module")
-def whole(objects: list[Raw]) -> Life:
-    return run_story(live(objects))
+def whole(objects: list[Raw]) -> RunResult:
+    return run_story(run_cloud_provider(objects))
 
 
-def test_with_them_all_is_done_and_nothing_refused(whole: Life) -> None:
+def test_with_them_all_is_done_and_nothing_refused(whole: RunResult) -> None:
     assert whole.refused == []
     assert [what for what, came_about in whole.did.items() if not came_about] == []
 
 
-def test_each_is_asked_for(objects: list[Raw], whole: Life) -> None:
+def test_each_is_asked_for(objects: list[Raw], whole: RunResult) -> None:
     unused = [right for right in rights_of(objects) if not any(right.covers(one) for one in whole.asked)]
 
     assert unused == []
 
 
-def test_the_table_is_complete(objects: list[Raw], whole: Life) -> None:
+def test_the_table_is_complete(objects: list[Raw], whole: RunResult) -> None:
     assert sorted(rights_of(objects)) == sorted(NEEDED_FOR)
     assert set(NEEDED_FOR.values()) <= set(whole.did)
 
 
 @pytest.mark.parametrize("right", NEEDED_FOR, ids=str)
 def test_without_it_something_is_missed(
-    objects: list[Raw], right: Right, caplog: pytest.LogCaptureFixture
+    objects: list[Raw], right: Permission, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)  # it complains, again and again
 
-    life = run_story(live(without(objects, right)))
+    life = run_story(run_cloud_provider(without(objects, right)))
 
     assert not life.did.get(NEEDED_FOR[right])
     assert set(life.refused) == {str(one) for one in life.asked if right.covers(one)}
@@ -105,14 +105,14 @@ def test_secrets_are_nobody_s_business(objects: list[Raw]) -> None:
 # --- what the documentation says of them ----------------------------------------------------------------------------
 
 
-def listed_rights() -> Iterator[Right]:
+def listed_rights() -> Iterator[Permission]:
     page = (ROOT / "docs/reference/cloud-provider.md").read_text()
     table = page.partition("## Rights in the guest")[2].partition("\n## ")[0]
     for verbs, resource, where in re.findall(r"^\| ([a-z, ]+) \| `([^`]+)` \| ([^|]+) \|", table, re.M):
         namespace, _, name = where.partition(", ")
         for verb in verbs.split(", "):
             place = "" if namespace == "everywhere" else namespace
-            yield Right(verb, resource, place, name.strip("`"))
+            yield Permission(verb, resource, place, name.strip("`"))
 
 
 def test_the_reference_lists_them() -> None:
@@ -140,14 +140,14 @@ def bundled(objects: list[Raw]) -> list[Raw]:
     ]
 
 
-def missed(life: Life) -> list[str]:
+def missing_outcomes(life: RunResult) -> list[str]:
     return [what for what, came_about in life.did.items() if not came_about]
 
 
 def test_the_bundled_chart_s_role_is_enough_for_all_but_two_things(bundled: list[Raw]) -> None:
-    life = run_story(live(bundled))
+    life = run_story(run_cloud_provider(bundled))
 
-    assert missed(life) == ["removes nodes that are gone", "shows metrics", "hides metrics"]
+    assert missing_outcomes(life) == ["removes nodes that are gone", "shows metrics", "hides metrics"]
 
 
 def test_with_what_the_guide_adds_it_is_enough_for_all(bundled: list[Raw]) -> None:
@@ -155,6 +155,6 @@ def test_with_what_the_guide_adds_it_is_enough_for_all(bundled: list[Raw]) -> No
     blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.S | re.M)
     [added] = [load_all(block) for block in blocks if "kind: ClusterRole\n" in block]
 
-    life = run_story(live([*bundled, *added]))
+    life = run_story(run_cloud_provider([*bundled, *added]))
 
-    assert (missed(life), life.refused) == ([], [])
+    assert (missing_outcomes(life), life.refused) == ([], [])

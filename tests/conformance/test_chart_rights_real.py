@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 from tests.conformance.chart_rig import NAME, NAMESPACE, Helm
+from tests.conformance.chart_rights_rig import KINDS
 from tests.conformance.cloud_provider_rig import (
     UNINITIALISED,
     ZONE,
+    FakeKubeVip,
     Guest,
-    PlayedKubeVip,
     a_host,
     a_provider,
     addresses_of,
     eventually,
     has_taint,
     our_program,
-    played,
+    run_beside,
 )
-from tests.conformance.provider_life import KINDS
 from tests.conformance.test_certificates import Cluster, cluster
 
 from windrow.assembly.clock import SystemClock
@@ -84,9 +84,11 @@ def read_metrics(port: int, token: str) -> tuple[int, str]:
 
 
 async def test_the_process_does_all_its_work_with_these_rights_and_is_refused_nothing(
-    cluster: Cluster, witness: Callable[[str], str], tmp_path: Path
+    cluster: Cluster, reference_program: Callable[[str], str], tmp_path: Path
 ) -> None:
-    objects = Helm(witness("helm"), tmp_path).render({"global": {"cattle": {"clusterName": "demo"}}})
+    objects = Helm(reference_program("helm"), tmp_path).render(
+        {"global": {"cattle": {"clusterName": "demo"}}}
+    )
     async with a_host() as host, SocketTransport(cluster.access(), SystemClock()) as transport:
         api = Client(transport)
         for raw in objects:
@@ -99,7 +101,7 @@ async def test_the_process_does_all_its_work_with_these_rights_and_is_refused_no
         guest = Guest(api, transport, render_kubeconfig(rightful, "provider"))
         await host.make_pool("pool", "192.168.50.100", "192.168.50.120")
         async with (
-            played(PlayedKubeVip(admin).run()),
+            run_beside(FakeKubeVip(admin).run()),
             a_provider(our_program(), tmp_path, host, guest) as provider,
         ):
             for name in ("n1", "n2"):

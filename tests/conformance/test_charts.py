@@ -79,8 +79,8 @@ SHAPES: dict[str, Mapping[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def helm(witness: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    return Helm(witness("helm"), tmp_path_factory.mktemp("helm"))
+def helm(reference_program: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    return Helm(reference_program("helm"), tmp_path_factory.mktemp("helm"))
 
 
 @pytest.fixture(scope="module")

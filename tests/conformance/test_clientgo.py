@@ -60,9 +60,9 @@ def b64(text: str) -> str:
 
 @pytest.mark.parametrize("watch_list", ["true", "false"])
 async def test_a_client_go_program_finds_nothing_amiss(
-    witness: Callable[[str], str], tmp_path: Path, watch_list: str
+    reference_program: Callable[[str], str], tmp_path: Path, watch_list: str
 ) -> None:
-    program = witness("clientgo")
+    program = reference_program("clientgo")
     clock = SystemClock()
     ca, ca_key = x509.new_authority("it", clock.now(), 2)
     chain, key = x509.issue(

@@ -15,17 +15,17 @@ from tests.conformance.cloud_provider_objects import (
     NODES_HEADING,
     SERVICES_HEADING,
     Result,
-    compared,
+    compare_outcomes,
     run_all_nodes,
     serve_all,
 )
 from tests.conformance.cloud_provider_rig import GO_PROVIDER, our_program, real_program
-from tests.conformance.object_tables import assert_as_documented, documented
+from tests.conformance.object_tables import assert_as_documented, read_documented_rows
 
 pytestmark = pytest.mark.timeout(900)
 
 
-def told(name: str, go: Result, ours: Result) -> None:
+def report_differences(name: str, go: Result, ours: Result) -> None:
     """What both asked, for a report."""
     for side in ("host_calls", "guest_calls"):
         one, other = getattr(go, side), getattr(ours, side)
@@ -39,18 +39,18 @@ async def test_services_come_out_as_the_table_says_and_no_other_way(tmp_path: Pa
     go, ours = await asyncio.gather(
         serve_all(program, tmp_path / "go"), serve_all(our_program(), tmp_path / "ours")
     )
-    told(f"{len(ALL_SERVICES)} cases of services", go, ours)
+    report_differences(f"{len(ALL_SERVICES)} cases of services", go, ours)
 
-    assert_as_documented(compared(go.outcomes, ours.outcomes), DOCUMENT, SERVICES_HEADING)
+    assert_as_documented(compare_outcomes(go.outcomes, ours.outcomes), DOCUMENT, SERVICES_HEADING)
 
 
 async def test_nodes_come_out_as_the_table_says_and_no_other_way(tmp_path: Path) -> None:
     go, ours = await asyncio.gather(
         all_nodes(real_program(GO_PROVIDER), tmp_path / "go"), all_nodes(our_program(), tmp_path / "ours")
     )
-    told(f"{len(go.outcomes)} cases of nodes", go, ours)
+    report_differences(f"{len(go.outcomes)} cases of nodes", go, ours)
 
-    assert_as_documented(compared(go.outcomes, ours.outcomes), DOCUMENT, NODES_HEADING)
+    assert_as_documented(compare_outcomes(go.outcomes, ours.outcomes), DOCUMENT, NODES_HEADING)
 
 
 async def all_nodes(program: Path, folder: Path) -> Result:
@@ -64,6 +64,6 @@ async def all_nodes(program: Path, folder: Path) -> Result:
 
 @pytest.mark.parametrize("heading", [SERVICES_HEADING, NODES_HEADING])
 def test_every_difference_has_a_reason(heading: str) -> None:
-    rows = documented(DOCUMENT, heading)
+    rows = read_documented_rows(DOCUMENT, heading)
     assert rows
     assert all(rows.values())

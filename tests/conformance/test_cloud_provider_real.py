@@ -19,19 +19,19 @@ from tests.conformance.cloud_provider_rig import (
     SHUTDOWN,
     UNINITIALISED,
     ZONE,
+    FakeKubeVip,
     Guest,
     Host,
-    PlayedKubeVip,
     Running,
     a_host,
     a_provider,
     addresses_of,
     eventually,
     has_taint,
-    heart,
     is_ready,
+    keep_heartbeat,
     our_program,
-    played,
+    run_beside,
 )
 from tests.conformance.test_certificates import (
     Cluster,
@@ -82,10 +82,12 @@ def manager_arguments(kubeconfig: Path, key: str, ca: str, port: int) -> list[st
 
 
 @pytest.fixture(scope="module")
-def cluster(witness: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(
+    reference_program: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
     """A guest cluster's control plane, of programs that we did not write."""
     etcd, apiserver, manager = (
-        witness(name) for name in ("etcd", "kube-apiserver", "kube-controller-manager")
+        reference_program(name) for name in ("etcd", "kube-apiserver", "kube-controller-manager")
     )
     directory = tmp_path_factory.mktemp("guest")
     secrets = new_cluster_secrets(datetime.now(UTC))
@@ -108,7 +110,7 @@ def cluster(witness: Callable[[str], str], tmp_path_factory: pytest.TempPathFact
 
 
 @dataclass
-class Town:
+class RealCluster:
     """A Harvester, the guest cluster, and our provider between them."""
 
     host: Host
@@ -122,7 +124,7 @@ class Town:
         for name in names:
             await self.host.make_vm(name)
             await self.guest.register(name, await self.host.address_of(name))
-            self.hearts[name] = asyncio.create_task(heart(self.guest, name))
+            self.hearts[name] = asyncio.create_task(keep_heartbeat(self.guest, name))
             await self.guest.node_where(name, is_initialised, "initialised")
 
     def silence(self, name: str) -> None:
@@ -156,13 +158,15 @@ class Town:
 
 
 @asynccontextmanager
-async def a_town(cluster: Cluster, folder: Path, *, provider: bool = True) -> AsyncIterator[Town]:
+async def a_real_cluster(
+    cluster: Cluster, folder: Path, *, provider: bool = True
+) -> AsyncIterator[RealCluster]:
     """Nodes and services that are left in the cluster are removed in the end; the provider helps with it."""
     async with a_host() as host, SocketTransport(cluster.access(), SystemClock()) as transport:
         await host.make_pool("pool", "192.168.50.100", "192.168.50.120")
         guest = Guest(Client(transport), transport, render_kubeconfig(cluster.access(), "guest"))
-        town = Town(host, guest, folder)
-        async with played(PlayedKubeVip(guest).run()):
+        town = RealCluster(host, guest, folder)
+        async with run_beside(FakeKubeVip(guest).run()):
             if not provider:
                 yield town
                 return
@@ -179,7 +183,7 @@ async def a_town(cluster: Cluster, folder: Path, *, provider: bool = True) -> As
                 assert await town.provider.end() == 0
 
 
-async def clear(town: Town) -> None:
+async def clear(town: RealCluster) -> None:
     for raw in await town.guest.api.list(SERVICE, "default"):
         if raw["metadata"]["name"] != "kubernetes":
             await town.guest.delete(SERVICE.ref(raw["metadata"]["name"], "default"))
@@ -207,7 +211,7 @@ def is_initialised(node: Raw) -> bool:
 async def test_a_node_that_joins_is_told_who_it_is_and_gets_free_of_every_taint(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    async with a_town(cluster, tmp_path) as town:
+    async with a_real_cluster(cluster, tmp_path) as town:
         await town.join("n-1")
         address = await town.host.address_of("n-1")
         node = await town.guest.node_where(
@@ -215,7 +219,7 @@ async def test_a_node_that_joins_is_told_who_it_is_and_gets_free_of_every_taint(
         )
         vm = await town.host.api.get(kinds.VM.ref("n-1", "default"))
         vmi = await town.host.api.get(kinds.VMI.ref("n-1", "default"))
-        await eventually(lambda: was_told(town, "n-1", "Synced"), "an event")
+        await eventually(lambda: has_event(town, "n-1", "Synced"), "an event")
 
     assert node["spec"]["providerID"] == f"harvester://{vm['metadata']['uid']}"
     assert labels_of(node)[ZONE] == annotations_of(vmi)[ZONE]
@@ -226,12 +230,12 @@ def addresses_in(node: Raw) -> list[str]:
     return [one["address"] for one in found if one["type"] == "InternalIP"]
 
 
-async def was_told(town: Town, name: str, reason: str) -> bool:
+async def has_event(town: RealCluster, name: str, reason: str) -> bool:
     return reason in await town.reasons(name)
 
 
 async def test_a_silent_node_stays_until_its_vm_is_gone(cluster: Cluster, tmp_path: Path) -> None:
-    async with a_town(cluster, tmp_path) as town:
+    async with a_real_cluster(cluster, tmp_path) as town:
         await town.join("n-1", "n-2")
         town.silence("n-2")
         await town.guest.node_where("n-2", lambda raw: has_taint(raw, UNREACHABLE), "unreachable", 40)
@@ -241,25 +245,25 @@ async def test_a_silent_node_stays_until_its_vm_is_gone(cluster: Cluster, tmp_pa
         await town.host.remove_vm("n-2")
         await town.guest.until_gone(NODE.ref("n-2"))
 
-        await eventually(lambda: was_told(town, "n-2", "DeletingNode"), "an event")
+        await eventually(lambda: has_event(town, "n-2", "DeletingNode"), "an event")
         assert is_ready(await town.guest.api.get(NODE.ref("n-1")))
 
 
 async def test_a_stopped_vm_marks_its_node_until_it_is_back(cluster: Cluster, tmp_path: Path) -> None:
-    async with a_town(cluster, tmp_path) as town:
+    async with a_real_cluster(cluster, tmp_path) as town:
         await town.join("n-1", "n-2")
         town.silence("n-2")
         await town.host.order("stop", "n-2")
         await town.guest.node_where("n-2", lambda raw: has_taint(raw, SHUTDOWN), "marked as shut down", 40)
 
         await town.host.order("start", "n-2")
-        town.hearts["n-2"] = asyncio.create_task(heart(town.guest, "n-2"))
+        town.hearts["n-2"] = asyncio.create_task(keep_heartbeat(town.guest, "n-2"))
 
         await town.guest.node_where("n-2", lambda raw: not dig(raw, "spec", "taints"), "free of taints", 40)
 
 
 async def test_a_migration_takes_the_node_to_the_other_zone(cluster: Cluster, tmp_path: Path) -> None:
-    async with a_town(cluster, tmp_path) as town:
+    async with a_real_cluster(cluster, tmp_path) as town:
         await town.join("n-1")
         zone = await town.host.migrate("n-1")
 
@@ -273,7 +277,7 @@ async def test_a_migration_takes_the_node_to_the_other_zone(cluster: Cluster, tm
 
 
 async def test_a_pool_service_gets_its_address_and_gives_it_back(cluster: Cluster, tmp_path: Path) -> None:
-    async with a_town(cluster, tmp_path) as town:
+    async with a_real_cluster(cluster, tmp_path) as town:
         service = await town.serve("web")
         made = await town.balancer_of("web")
         assert made is not None
@@ -283,25 +287,25 @@ async def test_a_pool_service_gets_its_address_and_gives_it_back(cluster: Cluste
         assert annotations_of(service)[ADDRESSES] == address
         assert FINALIZER in service["metadata"]["finalizers"]
         for reason in ("EnsuringLoadBalancer", "EnsuredLoadBalancer"):
-            await eventually(lambda reason=reason: was_told(town, "web", reason), reason)
+            await eventually(lambda reason=reason: has_event(town, "web", reason), reason)
 
-        await eventually(lambda: has_told_address(town, "web", address), "the load balancer says who has it")
+        await eventually(lambda: shows_address(town, "web", address), "the load balancer says who has it")
         await town.guest.delete(SERVICE.ref("web", "default"))
         await town.guest.until_gone(SERVICE.ref("web", "default"))
-        assert await town.balancer_of("web") is None or await is_going(town, "web")
+        assert await town.balancer_of("web") is None or await is_deleting_service(town, "web")
 
 
-async def has_told_address(town: Town, service: str, address: str) -> bool:
+async def shows_address(town: RealCluster, service: str, address: str) -> bool:
     return dig(await town.balancer_of(service), "status", "address") == address
 
 
-async def is_going(town: Town, service: str) -> bool:
+async def is_deleting_service(town: RealCluster, service: str) -> bool:
     return bool(dig(await town.balancer_of(service), "metadata", "deletionTimestamp"))
 
 
 async def test_the_real_controllers_see_the_service_as_any_other(cluster: Cluster, tmp_path: Path) -> None:
     """Its endpoints are made, and an address in the status does not keep the node port from being given."""
-    async with a_town(cluster, tmp_path) as town:
+    async with a_real_cluster(cluster, tmp_path) as town:
         await town.join("n-1")
         pod = new_object(
             POD,
@@ -336,17 +340,17 @@ async def test_the_real_controllers_see_the_service_as_any_other(cluster: Cluste
 
 
 async def test_a_dhcp_service_says_so_and_reports_what_it_got(cluster: Cluster, tmp_path: Path) -> None:
-    async with a_town(cluster, tmp_path) as town:
+    async with a_real_cluster(cluster, tmp_path) as town:
         service = await town.serve("web", annotations={f"{PREFIX}/ipam": "dhcp"})
         (address,) = addresses_of(service)
-        await eventually(lambda: has_told_address(town, "web", address), "the load balancer says who has it")
+        await eventually(lambda: shows_address(town, "web", address), "the load balancer says who has it")
 
     assert annotations_of(service)[ADDRESSES] == "0.0.0.0"
     assert address != "0.0.0.0"
 
 
 async def test_two_services_share_one_address(cluster: Cluster, tmp_path: Path) -> None:
-    async with a_town(cluster, tmp_path) as town:
+    async with a_real_cluster(cluster, tmp_path) as town:
         first = await town.serve("web")
         second = await town.serve(
             "more",
@@ -368,7 +372,7 @@ async def test_two_services_share_one_address(cluster: Cluster, tmp_path: Path) 
 async def test_a_service_that_becomes_another_type_loses_its_load_balancer(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    async with a_town(cluster, tmp_path) as town:
+    async with a_real_cluster(cluster, tmp_path) as town:
         await town.serve("web")
         await town.guest.api.patch(SERVICE.ref("web", "default"), {"spec": {"type": "ClusterIP"}})
 
@@ -384,7 +388,7 @@ async def test_a_service_that_becomes_another_type_loses_its_load_balancer(
 async def test_a_namespace_that_is_deleted_takes_its_load_balancers_along(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    async with a_town(cluster, tmp_path) as town:
+    async with a_real_cluster(cluster, tmp_path) as town:
         await town.serve("web", namespace="shop")
         await town.guest.delete(NAMESPACE.ref("shop"))
         await town.guest.until_gone(NAMESPACE.ref("shop"), 60)
@@ -401,7 +405,7 @@ async def test_a_namespace_that_is_deleted_takes_its_load_balancers_along(
 async def test_a_program_that_ends_leaves_its_lead_and_the_next_goes_on(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    async with a_town(cluster, tmp_path, provider=False) as town:
+    async with a_real_cluster(cluster, tmp_path, provider=False) as town:
         async with town.provide() as first:
             before = await town.serve("web")
             assert await first.end() == 0

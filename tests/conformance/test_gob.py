@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.conformance.gob_telling import TYPES, random_value, tell
+from tests.conformance.gob_values import TYPES, random_value, render_value
 from tests.wire.lies import drop, flip, overwrite, renumber, repeat
 
 from windrow.wire.dockermachine import (
@@ -81,7 +81,7 @@ def test_what_go_writes_is_read_as_the_same_and_written_as_the_same_bytes(
 
     values = list(decoded(run.stdout))
 
-    assert [tell(kind, value) for value in values] == told.read_text().splitlines()
+    assert [render_value(kind, value) for value in values] == told.read_text().splitlines()
     assert len(values) == COUNT
     assert kind != "flags" or min(kinds_of(values).values()) >= COUNT
     if kind != "options":  # a Go map of several is sent in random order
@@ -99,7 +99,7 @@ def test_what_is_written_here_is_read_by_go_as_the_same(gobrpc: str, kind: str) 
 
     run = subprocess.run([gobrpc, "read", kind], input=stream, capture_output=True, check=True)
 
-    assert run.stdout.decode().splitlines() == [tell(kind, value) for value in values]
+    assert run.stdout.decode().splitlines() == [render_value(kind, value) for value in values]
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -119,8 +119,8 @@ def test_what_is_read_from_a_broken_stream_is_what_go_reads_or_go_refuses_it(gob
     verdicts = run.stdout.splitlines()
     agreed = 0
     for value, verdict in zip(read.values(), verdicts, strict=True):
-        agreed += verdict == tell(kind, value)
-        assert verdict.startswith("! ") or verdict == tell(kind, value)
+        agreed += verdict == render_value(kind, value)
+        assert verdict.startswith("! ") or verdict == render_value(kind, value)
     assert agreed > 50
 
 
@@ -213,10 +213,10 @@ def test_a_go_plugin_understands_our_host_and_is_understood(caller: Caller) -> N
 
         options = random_value(random, "options")
         caller.ask("SetConfigFromFlags", options)
-        assert caller.ask("Told", service="Witness") == tell("options", options)
+        assert caller.ask("LastValue", service="Recorder") == render_value("options", options)
 
         flags = caller.ask("GetCreateFlags")
-        assert caller.ask("Told", service="Witness") == tell("flags", flags)
+        assert caller.ask("LastValue", service="Recorder") == render_value("flags", flags)
 
         number = random_value(random, "int")
         caller.ask("SetConfigRaw", str(number).encode())
@@ -286,7 +286,7 @@ class Plugin:
         text = self.config.decode("utf-8", "surrogateescape")
         if not dot:
             server.refuse(call, ill_formed(call.method))
-        elif service == "Witness":
+        elif service == "Recorder":
             server.answer(call, STRING, self.told)
         elif service != SERVICE:
             server.refuse(call, no_service(call.method))
@@ -314,12 +314,12 @@ class Plugin:
         return {}
 
     def _set_options(self, options: Any) -> dict[str, Any]:
-        self.told = tell("options", options)
+        self.told = render_value("options", options)
         return {}
 
     def _flags(self, _: Any) -> Any:
         flags = random_value(self.random, "flags")
-        self.told = tell("flags", flags)
+        self.told = render_value("flags", flags)
         return flags
 
 

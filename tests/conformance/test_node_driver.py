@@ -27,12 +27,12 @@ from tests.conformance.node_driver_rig import (
     PLAIN,
     RANCHER_MACHINE,
     STORAGE,
-    Desk,
-    Site,
-    Told,
+    CommandResult,
+    HarvesterSite,
+    MachineHost,
     a_docker,
     a_site,
-    counted,
+    count_requests,
     our_program,
     real_program,
 )
@@ -74,71 +74,71 @@ def driver(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def desk(driver: str, tmp_path: Path) -> AsyncIterator[Desk]:
+async def desk(driver: str, tmp_path: Path) -> AsyncIterator[MachineHost]:
     """rancher-machine with the driver, and a Harvester of its own."""
     host, program = real_program(RANCHER_MACHINE), DRIVERS[driver]()
     async with a_site() as site:
-        yield Desk(tmp_path / "desk", host, program, site)
+        yield MachineHost(tmp_path / "desk", host, program, site)
 
 
-def credential(site: Site) -> dict[str, str]:
+def credential(site: HarvesterSite) -> dict[str, str]:
     return {"HARVESTER_KUBECONFIG_CONTENT": site.kubeconfig}
 
 
-def succeeded(told: Told) -> str:
+def assert_succeeded(told: CommandResult) -> str:
     assert told.code == 0, told.all
     return told.out
 
 
-def refused(told: Told, code: int) -> str:
+def assert_refused(told: CommandResult, code: int) -> str:
     assert told.code == code, told.all
     return told.errors
 
 
-async def test_a_machine_lives_as_rancher_and_people_let_it_live(desk: Desk, driver: str) -> None:
+async def test_a_machine_lives_as_rancher_and_people_let_it_live(desk: MachineHost, driver: str) -> None:
     api, calls = desk.site.harvester.api.local(), dict[str, Counter[str]]()
 
-    async def do(command: str, *arguments: str, env: dict[str, str] | None = None) -> Told:
+    async def do(command: str, *arguments: str, env: dict[str, str] | None = None) -> CommandResult:
         desk.site.forget()
         told = await desk.run(command, *arguments, NAME, env=env)
-        calls.setdefault(command, counted(desk.site.calls()))
+        calls.setdefault(command, count_requests(desk.site.calls()))
         return told
 
     desk.site.forget()
     flags = [word for name, value in RANCHER.items() for word in (f"--harvester-{name}", value)]
-    out = succeeded(await desk.create(NAME, *flags))
-    calls["create"] = counted(desk.site.calls())
+    out = assert_succeeded(await desk.create(NAME, *flags))
+    calls["create"] = count_requests(desk.site.calls())
     assert "Custom install script was sent via userdata, provisioning complete..." in out
     address = desk.config(NAME)["Driver"]["IPAddress"]
     assert address.startswith("192.168.50.")
 
-    assert succeeded(await do("status")).splitlines()[0] == "Running"
-    assert succeeded(await do("ip")).splitlines()[0] == address
-    assert succeeded(await do("url")).splitlines()[0] == f"tcp://{address}:2376"
-    shown = json.loads(succeeded(await do("inspect")).rpartition("}")[0] + "}")
+    assert assert_succeeded(await do("status")).splitlines()[0] == "Running"
+    assert assert_succeeded(await do("ip")).splitlines()[0] == address
+    assert assert_succeeded(await do("url")).splitlines()[0] == f"tcp://{address}:2376"
+    shown = json.loads(assert_succeeded(await do("inspect")).rpartition("}")[0] + "}")
     assert shown["DriverName"] == "harvester"
     assert shown["Driver"]["MachineName"] == NAME
 
-    assert f'Machine "{NAME}" was stopped.' in succeeded(await do("stop"))
+    assert f'Machine "{NAME}" was stopped.' in assert_succeeded(await do("stop"))
     assert await api.find(kinds.VMI.ref(NAME, "default")) is None
-    assert f'Machine "{NAME}" is already stopped.' in refused(await do("stop"), 1)
-    assert succeeded(await do("status")).splitlines()[0] == "Stopped"
+    assert f'Machine "{NAME}" is already stopped.' in assert_refused(await do("stop"), 1)
+    assert assert_succeeded(await do("status")).splitlines()[0] == "Stopped"
     stopped = await do("ip")
     assert stopped.code == 1
     assert "Host is not running" in stopped.all
 
-    assert f'Machine "{NAME}" was started.' in succeeded(await do("start"))
+    assert f'Machine "{NAME}" was started.' in assert_succeeded(await do("start"))
     before = await api.get(kinds.VMI.ref(NAME, "default"))
-    succeeded(await do("restart"))
+    assert_succeeded(await do("restart"))
     after = await api.get(kinds.VMI.ref(NAME, "default"))
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
-    assert f'Machine "{NAME}" was killed.' in succeeded(await do("kill"))
-    assert succeeded(await do("status")).splitlines()[0] == "Stopped"
+    assert f'Machine "{NAME}" was killed.' in assert_succeeded(await do("kill"))
+    assert assert_succeeded(await do("status")).splitlines()[0] == "Stopped"
 
-    assert succeeded(await do("start"))
-    assert succeeded(await desk.run("ssh", NAME, "true")) is not None
+    assert assert_succeeded(await do("start"))
+    assert assert_succeeded(await desk.run("ssh", NAME, "true")) is not None
 
-    removed = succeeded(await do("rm", "-y", "--update-config", env=credential(desk.site)))
+    removed = assert_succeeded(await do("rm", "-y", "--update-config", env=credential(desk.site)))
     assert f"Successfully removed {NAME}" in removed
     assert not desk.knows(NAME)
     await desk.site.nothing_left()
@@ -153,12 +153,12 @@ def report(driver: str, calls: dict[str, Counter[str]]) -> None:
         print(f"  {command}: {counts.total()} ({told})")
 
 
-async def test_what_cannot_be_is_told_before_anything_is_made(desk: Desk, driver: str) -> None:
+async def test_what_cannot_be_is_told_before_anything_is_made(desk: MachineHost, driver: str) -> None:
     missing = json.dumps({"disks": [{"imageName": "default/nothing", "size": 10}]})
     nics = json.dumps({"interfaces": [{"networkName": NETWORK}]})
     flags = ("--harvester-disk-info", missing, "--harvester-network-info", nics)
 
-    errors = refused(await desk.create("m-image-abcde-fghij", *flags), 3)
+    errors = assert_refused(await desk.create("m-image-abcde-fghij", *flags), 3)
 
     assert "Error with pre-create check" in errors
     assert WORDS_FOR_A_MISSING_IMAGE[driver] in errors
@@ -198,14 +198,16 @@ async def test_what_cannot_be_is_told_before_anything_is_made(desk: Desk, driver
     ],
     ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
 )  # fmt: skip
-async def test_flags_are_refused_in_the_same_words(desk: Desk, flags: tuple[str, ...], text: str) -> None:
-    errors = refused(await desk.create(NAME, *flags), 1)
+async def test_flags_are_refused_in_the_same_words(
+    desk: MachineHost, flags: tuple[str, ...], text: str
+) -> None:
+    errors = assert_refused(await desk.create(NAME, *flags), 1)
     assert f"error setting machine configuration from flags provided: {text}" in errors
     assert not desk.site.calls()
 
 
-async def test_a_machine_whose_vm_is_gone_is_not_found_and_can_be_removed(desk: Desk) -> None:
-    succeeded(await desk.create(NAME, *PLAIN))
+async def test_a_machine_whose_vm_is_gone_is_not_found_and_can_be_removed(desk: MachineHost) -> None:
+    assert_succeeded(await desk.create(NAME, *PLAIN))
     api = desk.site.harvester.api.local()
     await api.delete(kinds.VM.ref(NAME, "default"))
     await desk.site.until_gone(NAME)
@@ -213,76 +215,81 @@ async def test_a_machine_whose_vm_is_gone_is_not_found_and_can_be_removed(desk: 
     told = await desk.run("status", NAME)
     assert told.code == 4, told.all
     assert "Not Found" in told.all
-    assert f"Successfully removed {NAME}" in succeeded(await desk.run("rm", "-y", NAME))
+    assert f"Successfully removed {NAME}" in assert_succeeded(await desk.run("rm", "-y", NAME))
     assert not desk.knows(NAME)
 
 
-async def test_a_harvester_that_refuses_keeps_the_machine(desk: Desk) -> None:
-    succeeded(await desk.create(NAME, *PLAIN))
+async def test_a_harvester_that_refuses_keeps_the_machine(desk: MachineHost) -> None:
+    assert_succeeded(await desk.create(NAME, *PLAIN))
     fault = Fault(Refuse(403, "Forbidden", "not today"), frozenset({"get", "patch", "update", "delete"}))
     desk.site.harvester.faults.add(fault)
 
-    errors = refused(await desk.run("rm", "-y", NAME), 1)
+    errors = assert_refused(await desk.run("rm", "-y", NAME), 1)
 
     assert f'Error removing host "{NAME}": ' in errors
     assert "not today" in errors
     assert desk.knows(NAME)
-    assert refused(await desk.run("status", NAME), 1)
+    assert assert_refused(await desk.run("status", NAME), 1)
 
     desk.site.harvester.faults.end(fault)
-    succeeded(await desk.run("rm", "-y", NAME))
+    assert_succeeded(await desk.run("rm", "-y", NAME))
     await desk.site.nothing_left()
 
 
-async def test_a_renewed_credential_removes_a_machine_of_the_old_one(desk: Desk) -> None:
+async def test_a_renewed_credential_removes_a_machine_of_the_old_one(desk: MachineHost) -> None:
     harvester, url = desk.site.harvester, desk.site.url
     old, new = harvester.new_token(), harvester.new_token()
     env = {"HARVESTER_KUBECONFIG_CONTENT": harvester.token_kubeconfig(old, url)}
     install = ("--custom-install-script", str(desk.folder / "install.sh"))
-    succeeded(await desk.run("create", "--driver", "harvester", *install, *PLAIN, NAME, env=env))
+    assert_succeeded(await desk.run("create", "--driver", "harvester", *install, *PLAIN, NAME, env=env))
     harvester.credentials.revoke(old)
 
-    refused(await desk.run("rm", "-y", NAME), 1)
+    assert_refused(await desk.run("rm", "-y", NAME), 1)
     assert desk.knows(NAME)
     env = {"HARVESTER_KUBECONFIG_CONTENT": harvester.token_kubeconfig(new, url)}
-    assert succeeded(await desk.run("status", "--update-config", NAME, env=env)).splitlines()[0] == "Running"
-    succeeded(await desk.run("rm", "-y", "--update-config", NAME, env=env))
+    assert (
+        assert_succeeded(await desk.run("status", "--update-config", NAME, env=env)).splitlines()[0]
+        == "Running"
+    )
+    assert_succeeded(await desk.run("rm", "-y", "--update-config", NAME, env=env))
     await desk.site.nothing_left()
 
 
-async def test_a_harvester_behind_a_proxy_is_reached_by_its_virtual_address(desk: Desk) -> None:
+async def test_a_harvester_behind_a_proxy_is_reached_by_its_virtual_address(desk: MachineHost) -> None:
     kubeconfig = desk.site.harvester.admin_kubeconfig(proxy_url=desk.site.proxy_url)
     assert "192.168.100.10" in kubeconfig
-    behind = Desk(desk.folder / "behind", desk.host, desk.driver, replace(desk.site, kubeconfig=kubeconfig))
-    succeeded(await behind.create(NAME, *PLAIN))
-    succeeded(await behind.run("rm", "-y", NAME))
+    behind = MachineHost(
+        desk.folder / "behind", desk.host, desk.driver, replace(desk.site, kubeconfig=kubeconfig)
+    )
+    assert_succeeded(await behind.create(NAME, *PLAIN))
+    assert_succeeded(await behind.run("rm", "-y", NAME))
     await desk.site.nothing_left()
 
 
-async def test_ctrl_c_in_the_middle_leaves_what_rm_removes(desk: Desk) -> None:
+async def test_ctrl_c_in_the_middle_leaves_what_rm_removes(desk: MachineHost) -> None:
     async with desk.ordered(NAME, *PLAIN) as host:
         os.killpg(host.pid, signal.SIGINT)
         await host.wait()
-    succeeded(await desk.run("rm", "-y", NAME))
+    assert_succeeded(await desk.run("rm", "-y", NAME))
     await desk.site.nothing_left()
 
 
-async def test_a_name_that_is_taken_is_refused_and_its_vm_stays(desk: Desk, tmp_path: Path) -> None:
-    succeeded(await desk.create(NAME, *PLAIN))
-    other = Desk(tmp_path / "other", desk.host, desk.driver, desk.site)
+async def test_a_name_that_is_taken_is_refused_and_its_vm_stays(desk: MachineHost, tmp_path: Path) -> None:
+    assert_succeeded(await desk.create(NAME, *PLAIN))
+    other = MachineHost(tmp_path / "other", desk.host, desk.driver, desk.site)
 
-    errors = refused(await other.create(NAME, *PLAIN), 3)
+    errors = assert_refused(await other.create(NAME, *PLAIN), 3)
 
     assert f"machine {NAME} already exists in namespace default" in errors
-    assert succeeded(await desk.run("status", NAME)).splitlines()[0] == "Running"
+    assert assert_succeeded(await desk.run("status", NAME)).splitlines()[0] == "Running"
 
 
-async def test_docker_is_installed_over_ssh_where_there_is_no_script(desk: Desk) -> None:
+async def test_docker_is_installed_over_ssh_where_there_is_no_script(desk: MachineHost) -> None:
     address = "192.168.50.20"  # the first that this network's DHCP gives away
     with a_docker(desk, NAME, address):
         told = await desk.create(NAME, *PLAIN, script=False)
-        assert "Docker is up and running!" in succeeded(told)
-        assert f'DOCKER_HOST="tcp://{address}:2376"' in succeeded(
+        assert "Docker is up and running!" in assert_succeeded(told)
+        assert f'DOCKER_HOST="tcp://{address}:2376"' in assert_succeeded(
             await desk.run("env", "--shell", "bash", NAME)
         )
     key = desk.folder / "machines" / "machines" / NAME / "id_rsa"
@@ -292,14 +299,14 @@ async def test_docker_is_installed_over_ssh_where_there_is_no_script(desk: Desk)
     assert public[0] == "ssh-rsa"
     assert public[1] in await desk.site.document(NAME)
     # Only a stopped machine is listed here: `ls` would dial the Docker of others directly, past the rack's proxy.
-    succeeded(await desk.run("stop", NAME))
-    listed = succeeded(await desk.run("ls")).splitlines()
+    assert_succeeded(await desk.run("stop", NAME))
+    listed = assert_succeeded(await desk.run("ls")).splitlines()
     assert listed[1].split() == [NAME, "-", "harvester", "Stopped", "Unknown"]
-    succeeded(await desk.run("rm", "-y", NAME))
+    assert_succeeded(await desk.run("rm", "-y", NAME))
     await desk.site.nothing_left()
 
 
-async def test_a_host_that_dies_mid_create_leaves_what_rm_removes_and_no_plugin(desk: Desk) -> None:
+async def test_a_host_that_dies_mid_create_leaves_what_rm_removes_and_no_plugin(desk: MachineHost) -> None:
     async with desk.ordered(NAME, *PLAIN) as host:
         assert desk.plugins(), desk.log(NAME)
         host.kill()
@@ -309,12 +316,12 @@ async def test_a_host_that_dies_mid_create_leaves_what_rm_removes_and_no_plugin(
             await asyncio.sleep(0.2)
 
     assert desk.knows(NAME)
-    succeeded(await desk.run("rm", "-y", "--update-config", NAME, env=credential(desk.site)))
+    assert_succeeded(await desk.run("rm", "-y", "--update-config", NAME, env=credential(desk.site)))
     await desk.site.nothing_left()
 
 
 async def test_one_job_creates_and_another_removes_with_the_state_in_a_secret(
-    desk: Desk, tmp_path: Path
+    desk: MachineHost, tmp_path: Path
 ) -> None:
     """As Rancher does it: nothing survives a job but the Secret with the host's state in it."""
     api = desk.site.harvester.api.local()
@@ -329,11 +336,11 @@ async def test_one_job_creates_and_another_removes_with_the_state_in_a_secret(
     install = ("--custom-install-script", str(desk.folder / "install.sh"))
     env = credential(desk.site)
 
-    succeeded(await desk.run(*job, "create", "--driver", "harvester", *install, *PLAIN, NAME, env=env))
+    assert_succeeded(await desk.run(*job, "create", "--driver", "harvester", *install, *PLAIN, NAME, env=env))
     shutil.rmtree(desk.folder / "machines")
     assert "extractedConfig" in (await api.get(SECRET.ref("m-machine-state", "kube-public")))["data"]
 
-    removed = succeeded(await desk.run(*job, "rm", "-y", "--update-config", NAME, env=env))
+    removed = assert_succeeded(await desk.run(*job, "rm", "-y", "--update-config", NAME, env=env))
     assert f"Successfully removed {NAME}" in removed
     await desk.site.nothing_left()
 
@@ -350,7 +357,7 @@ async def test_one_job_creates_and_another_removes_with_the_state_in_a_secret(
     ],
     ids=lambda fault: f"{type(fault.effect).__name__}-{'-'.join([*fault.verbs, *fault.plurals])}",
 )  # fmt: skip
-async def test_whatever_fails_on_the_way_rm_leaves_nothing(desk: Desk, fault: Fault) -> None:
+async def test_whatever_fails_on_the_way_rm_leaves_nothing(desk: MachineHost, fault: Fault) -> None:
     desk.site.harvester.faults.add(fault)
     long = json.dumps({"bootcmd": ["x" * 2100]})
 
@@ -360,14 +367,14 @@ async def test_whatever_fails_on_the_way_rm_leaves_nothing(desk: Desk, fault: Fa
     removed = await desk.run("rm", "-y", NAME)
     if removed.code:
         removed = await desk.run("rm", "-y", NAME)
-    succeeded(removed)
+    assert_succeeded(removed)
     await desk.site.nothing_left()
     assert desk.site.harvester.faults.struck(fault)
 
 
-async def test_disks_of_the_guest_cluster_go_along_when_rancher_says_so(desk: Desk) -> None:
+async def test_disks_of_the_guest_cluster_go_along_when_rancher_says_so(desk: MachineHost) -> None:
     """Rancher marks the VMs of a cluster that is deleted as a whole."""
-    succeeded(await desk.create(NAME, *PLAIN, "--harvester-cluster-name", "c1"))
+    assert_succeeded(await desk.create(NAME, *PLAIN, "--harvester-cluster-name", "c1"))
     api, label = desk.site.harvester.api.local(), "guestcluster.harvesterhci.io/name"
     for name, cluster in (("pvc-ours", "c1"), ("pvc-theirs", "c2")):
         spec = {
@@ -379,15 +386,15 @@ async def test_disks_of_the_guest_cluster_go_along_when_rancher_says_so(desk: De
     mark = {"harvesterhci.io/removeAllPersistentVolumeClaims": "true"}
     await api.patch(kinds.VM.ref(NAME, "default"), {"metadata": {"annotations": mark}})
 
-    succeeded(await desk.run("rm", "-y", NAME))
+    assert_succeeded(await desk.run("rm", "-y", NAME))
 
     await desk.site.only_left("persistentvolumeclaims/pvc-theirs")
 
 
 async def test_a_vm_that_took_over_the_name_stays_with_ours_and_goes_with_the_go_driver(
-    desk: Desk, driver: str
+    desk: MachineHost, driver: str
 ) -> None:
-    succeeded(await desk.create(NAME, *PLAIN))
+    assert_succeeded(await desk.create(NAME, *PLAIN))
     api, ref = desk.site.harvester.api.local(), kinds.VM.ref(NAME, "default")
     mine = await api.get(ref)
     await api.delete(ref)
@@ -407,21 +414,21 @@ async def test_machines_of_one_driver_are_the_others_after_an_exchange(
 ) -> None:
     host = real_program(RANCHER_MACHINE)
     async with a_site() as site:
-        desk = Desk(tmp_path / "desk", host, DRIVERS[first](), site)
-        succeeded(await desk.create(NAME, *PLAIN, "--harvester-cluster-name", "c1"))
+        desk = MachineHost(tmp_path / "desk", host, DRIVERS[first](), site)
+        assert_succeeded(await desk.create(NAME, *PLAIN, "--harvester-cluster-name", "c1"))
         before = desk.config(NAME)["Driver"]
 
         desk.exchange(DRIVERS[second]())
 
-        assert succeeded(await desk.run("status", NAME)).splitlines()[0] == "Running"
-        assert succeeded(await desk.run("ip", NAME)).splitlines()[0] == before["IPAddress"]
-        succeeded(await desk.run("stop", NAME))
-        succeeded(await desk.run("start", NAME))
+        assert assert_succeeded(await desk.run("status", NAME)).splitlines()[0] == "Running"
+        assert assert_succeeded(await desk.run("ip", NAME)).splitlines()[0] == before["IPAddress"]
+        assert_succeeded(await desk.run("stop", NAME))
+        assert_succeeded(await desk.run("start", NAME))
         after = desk.config(NAME)["Driver"]
         assert {key: after[key] for key in before if key in after} == {
             key: value for key, value in before.items() if key in after
         }
-        succeeded(await desk.run("rm", "-y", "--update-config", NAME, env=credential(site)))
+        assert_succeeded(await desk.run("rm", "-y", "--update-config", NAME, env=credential(site)))
         await site.nothing_left()
 
 
@@ -432,20 +439,20 @@ async def test_the_host_of_docker_without_arguments_for_its_plugins_is_served_as
     so the guest does not tell its system until then."""
     host = real_program(DOCKER_MACHINE)
     async with a_site() as site:
-        desk = Desk(tmp_path / "desk", host, DRIVERS[driver](), site)
+        desk = MachineHost(tmp_path / "desk", host, DRIVERS[driver](), site)
         silence = desk.folder / "home" / "no-system"
         silence.touch()
-        assert "rror detecting OS" in refused(await desk.create(NAME, *PLAIN, script=False), 1)
+        assert "rror detecting OS" in assert_refused(await desk.create(NAME, *PLAIN, script=False), 1)
         silence.unlink()
 
-        assert succeeded(await desk.run("status", NAME)).splitlines()[0] == "Running"
-        address = succeeded(await desk.run("ip", NAME)).splitlines()[0]
+        assert assert_succeeded(await desk.run("status", NAME)).splitlines()[0] == "Running"
+        address = assert_succeeded(await desk.run("ip", NAME)).splitlines()[0]
         assert address.startswith("192.168.50.")
-        assert succeeded(await desk.run("url", NAME)).splitlines()[0] == f"tcp://{address}:2376"
+        assert assert_succeeded(await desk.run("url", NAME)).splitlines()[0] == f"tcp://{address}:2376"
         for command in ("stop", "start", "restart", "kill"):
-            succeeded(await desk.run(command, NAME))
-        assert NAME in succeeded(await desk.run("ls", "--filter", "state=Stopped"))
-        succeeded(await desk.run("rm", "-y", NAME))
+            assert_succeeded(await desk.run(command, NAME))
+        assert NAME in assert_succeeded(await desk.run("ls", "--filter", "state=Stopped"))
+        assert_succeeded(await desk.run("rm", "-y", NAME))
         assert not desk.knows(NAME)
         await site.nothing_left()
         assert not desk.plugins()

@@ -15,9 +15,9 @@ import pytest
 from tests.conformance.node_driver_inputs import IMAGE_DISK, NIC
 from tests.conformance.node_driver_rig import (
     GO_DRIVER,
-    Site,
+    HarvesterSite,
     a_site,
-    counted,
+    count_requests,
     our_program,
     real_program,
 )
@@ -48,7 +48,7 @@ def driver(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[Site]:
+async def site() -> AsyncIterator[HarvesterSite]:
     async with a_site() as made:
         yield made
 
@@ -113,7 +113,7 @@ BUDGET = {"PreCreateCheck": 3, "Create": 3, "Remove": 3}
 
 
 async def test_a_driver_makes_powers_and_removes_a_machine_for_our_host(
-    driver: str, site: Site, tmp_path: Path
+    driver: str, site: HarvesterSite, tmp_path: Path
 ) -> None:
     api = site.harvester.api.local()
     calls = {}
@@ -130,7 +130,7 @@ async def test_a_driver_makes_powers_and_removes_a_machine_for_our_host(
         for method in ("PreCreateCheck", "Create", "Stop", "Start", "Restart", "Kill"):
             site.forget()
             await plugin.call(method)
-            calls[method] = counted(site.calls())
+            calls[method] = count_requests(site.calls())
         assert await plugin.call("GetState") == wire.STOPPED
         with pytest.raises(DriverSaid, match="Host is not running"):
             await plugin.call("GetIP")
@@ -140,7 +140,7 @@ async def test_a_driver_makes_powers_and_removes_a_machine_for_our_host(
     async with opened(DRIVERS[driver](), tmp_path, config) as plugin:
         site.forget()
         await plugin.call("Remove")
-        calls["Remove"] = counted(site.calls())
+        calls["Remove"] = count_requests(site.calls())
         with pytest.raises(DriverSaid, match=f'virtualmachines.kubevirt.io "{NAME}" not found'):
             await plugin.call("GetState")
     assert await api.find(kinds.VM.ref(NAME, "default")) is None
@@ -152,7 +152,7 @@ async def test_a_driver_makes_powers_and_removes_a_machine_for_our_host(
 
 
 @pytest.fixture
-async def machines(driver: str, site: Site, tmp_path: Path) -> AsyncIterator[PluginMachines]:
+async def machines(driver: str, site: HarvesterSite, tmp_path: Path) -> AsyncIterator[PluginMachines]:
     """The manager's port over the driver."""
     program, clock = DRIVERS[driver](), SystemClock()
 
@@ -179,7 +179,7 @@ async def machines(driver: str, site: Site, tmp_path: Path) -> AsyncIterator[Plu
         running.cancel()
 
 
-async def seen(machines: PluginMachines, state: str, within: float = 60) -> Sighting:
+async def wait_for_status(machines: PluginMachines, state: str, within: float = 60) -> Sighting:
     """The machine, once it is seen in that state; `missing` is one, too."""
     deadline = time.monotonic() + within
     while True:
@@ -202,22 +202,22 @@ SPEC = MachineSpec(
 
 
 async def test_the_manager_orders_powers_and_removes_a_machine_by_either_driver(
-    driver: str, site: Site, machines: PluginMachines
+    driver: str, site: HarvesterSite, machines: PluginMachines
 ) -> None:
     api, vmi = site.harvester.api.local(), kinds.VMI.ref(NAME, "default")
     assert not await machines.check([SPEC])
     memory = await machines.ensure(SPEC, await machines.plan(SPEC))
-    running = await seen(machines, "running")
+    running = await wait_for_status(machines, "running")
     while not running.addresses:
         await asyncio.sleep(0.1)
-        running = await seen(machines, "running")
+        running = await wait_for_status(machines, "running")
     assert running.addresses[0].startswith("192.168.50.")
     assert "echo from the manager" in await site.document(NAME)
 
     await machines.power(memory, Power.OFF)
-    await seen(machines, "stopped")
+    await wait_for_status(machines, "stopped")
     await machines.power(memory, Power.ON)
-    await seen(machines, "running")
+    await wait_for_status(machines, "running")
     before = (await api.get(vmi))["metadata"]["uid"]
     deadline = time.monotonic() + 60
     await machines.power(memory, Power.RESTART)
@@ -226,13 +226,13 @@ async def test_the_manager_orders_powers_and_removes_a_machine_by_either_driver(
         await asyncio.sleep(0.1)
 
     await machines.remove(memory, frozenset())
-    await seen(machines, "missing")
+    await wait_for_status(machines, "missing")
     assert await api.find(kinds.VM.ref(NAME, "default")) is None
     await site.nothing_left()
 
 
 async def test_an_error_and_a_panic_of_the_go_driver_reach_our_host_as_what_they_are(
-    site: Site, tmp_path: Path
+    site: HarvesterSite, tmp_path: Path
 ) -> None:
     async with opened(real_program(GO_DRIVER), tmp_path, bare(tmp_path)) as plugin:
         flags = await plugin.get_flags()

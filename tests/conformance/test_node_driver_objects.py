@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 from tests.conformance.node_driver_inputs import INPUTS
-from tests.conformance.node_driver_objects import DOCUMENT, HEADING, Made, compare
+from tests.conformance.node_driver_objects import DOCUMENT, HEADING, CreatedObjects, compare
 from tests.conformance.node_driver_rig import (
     GO_DRIVER,
     RANCHER_MACHINE,
-    Desk,
+    MachineHost,
     a_site,
     our_program,
     real_program,
 )
-from tests.conformance.object_tables import assert_as_documented, documented
+from tests.conformance.object_tables import assert_as_documented, read_documented_rows
 
 from windrow.emulator import kinds
 
@@ -26,19 +26,19 @@ pytestmark = pytest.mark.timeout(300)
 AT_ONCE = 3
 
 
-async def what_it_makes(driver: Path, folder: Path) -> Mapping[str, Made]:
+async def what_it_makes(driver: Path, folder: Path) -> Mapping[str, CreatedObjects]:
     """The objects of every input, ordered through rancher-machine."""
-    made: dict[str, Made] = {}
+    made: dict[str, CreatedObjects] = {}
     room = asyncio.Semaphore(AT_ONCE)
     async with a_site() as site:
-        desk = Desk(folder, real_program(RANCHER_MACHINE), driver, site)
+        desk = MachineHost(folder, real_program(RANCHER_MACHINE), driver, site)
 
         async def order(place: int, wish: str) -> None:
             name = f"c1-pool1-abcde-in{place:03}"
             async with room, desk.ordered(name, *INPUTS[wish]):
                 vm = site.posted(kinds.VM.plural, name)
             assert vm is not None, f"no VM for {wish!r}: {desk.log(name)}"
-            made[wish] = Made(name, vm, await site.secret_of(name))
+            made[wish] = CreatedObjects(name, vm, await site.secret_of(name))
 
         await asyncio.gather(*(order(place, wish) for place, wish in enumerate(INPUTS)))
     return made
@@ -52,6 +52,6 @@ async def test_the_objects_differ_in_what_is_documented_and_nothing_else(tmp_pat
 
 
 async def test_every_difference_has_a_reason() -> None:
-    told = documented(DOCUMENT, HEADING)
+    told = read_documented_rows(DOCUMENT, HEADING)
     assert told
     assert all(told.values())

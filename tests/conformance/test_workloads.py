@@ -58,7 +58,7 @@ Pictures = dict[str, Any]
 _IDLE = ("managedFields", "resourceVersion", "creationTimestamp", "uid", "generation", "selfLink")
 
 
-async def picture(api: Api, *, tell_nodes: bool = False) -> Pictures:
+async def snapshot(api: Api, *, tell_nodes: bool = False) -> Pictures:
     """All objects of the Deployment and the Service, with made-up names, times and addresses taken out. Which node a pod
     is on matters to some only: another scheduler places otherwise."""
     found = {kind.kind: await api.list(kind, "default") for kind in (DEPLOYMENT, REPLICA_SET, POD)}
@@ -162,7 +162,7 @@ SCENES: dict[str, tuple[Do, int]] = {
 }
 
 
-async def is_calm(api: Api, count: int) -> bool:
+async def is_settled(api: Api, count: int) -> bool:
     """Whether everything has come to rest with that many pods."""
     pods, deployment = await api.list(POD, "default"), await api.get(WEB)
     status = deployment.get("status", {})
@@ -295,8 +295,8 @@ def test_every_scene_of_a_deployment_leaves_the_same_objects(cluster: Cluster) -
         async with real_side(cluster) as (api, _):
             for name, (do, count) in SCENES.items():
                 await do(api)
-                await eventually(lambda count=count: is_calm(api, count), name)  # type: ignore[misc]
-                seen[name] = await picture(api)
+                await eventually(lambda count=count: is_settled(api, count), name)  # type: ignore[misc]
+                seen[name] = await snapshot(api)
         return seen
 
     async def ours() -> Pictures:
@@ -305,8 +305,8 @@ def test_every_scene_of_a_deployment_leaves_the_same_objects(cluster: Cluster) -
             api = Ours(rig)
             for name, (do, count) in SCENES.items():
                 await do(api)
-                await rig.floor.until(lambda count=count: is_calm(api, count))  # type: ignore[misc]
-                seen[name] = await picture(api)
+                await rig.floor.until(lambda count=count: is_settled(api, count))  # type: ignore[misc]
+                seen[name] = await snapshot(api)
         return seen
 
     expected, found = asyncio.run(real()), run_story(ours())
@@ -398,20 +398,20 @@ def test_a_silent_node_means_the_same_for_pods_and_endpoints(cluster: Cluster) -
     async def real() -> Pictures:
         async with real_side(cluster) as (api, kubelets):
             await begin(api)
-            await eventually(lambda: is_calm(api, 2), "two pods")
+            await eventually(lambda: is_settled(api, 2), "two pods")
             kubelets.silent.add("w1")
             await eventually(lambda: lost(api), "one endpoint is not ready")
-            return await picture(api, tell_nodes=True)
+            return await snapshot(api, tell_nodes=True)
 
     async def ours() -> Pictures:
         async with a_rig("w1", "w2") as rig:
             api = Ours(rig)
             await begin(api)
-            await rig.floor.until(lambda: is_calm(api, 2))
+            await rig.floor.until(lambda: is_settled(api, 2))
             await rig.floor.cut_power("w1")
             await rig.floor.until(lambda: lost(api))
             await rig.floor.wait(1)
-            return await picture(api, tell_nodes=True)
+            return await snapshot(api, tell_nodes=True)
 
     expected, found = asyncio.run(real()), run_story(ours())
 

@@ -179,7 +179,7 @@ func events(ctx context.Context, client *kubernetes.Clientset) {
 	broadcaster := record.NewBroadcaster()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	about := &corev1.ObjectReference{Kind: "ConfigMap", Namespace: ns, Name: "m0", UID: "u", APIVersion: "v1"}
-	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "witness"})
+	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "clientgo"})
 	recorder.Event(about, corev1.EventTypeNormal, "Told", "a story")
 	recorder.Event(about, corev1.EventTypeNormal, "Told", "a story")
 	within("an event is recorded and counted", func() bool {

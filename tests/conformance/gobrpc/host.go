@@ -75,7 +75,7 @@ func (c *caller) options() {
 	options := c.random.options(12)
 	var told string
 	c.call("RPCServerDriver.SetConfigFromFlags", &options, nil)
-	c.call("Witness.Told", none{}, &told)
+	c.call("Recorder.LastValue", none{}, &told)
 	c.want("options "+tell(options)+" as "+told, told == tell(options))
 }
 
@@ -83,7 +83,7 @@ func (c *caller) flags() {
 	var flags []mcnflag.Flag
 	var told string
 	c.call("RPCServerDriver.GetCreateFlags", none{}, &flags)
-	c.call("Witness.Told", none{}, &told)
+	c.call("Recorder.LastValue", none{}, &told)
 	c.want("flags "+told+" as "+tell(flags), told == tell(flags))
 }
 

@@ -80,13 +80,13 @@ func (d *driver) SetConfigFromFlags(options *rpcdriver.DriverOptions, _ *none) e
 	return nil
 }
 
-// witness says what the driver saw last.
-type witness struct{ driver *driver }
+// recorder returns what the driver received last.
+type recorder struct{ driver *driver }
 
-func (w *witness) Told(_ *none, reply *string) error {
-	w.driver.lock.Lock()
-	defer w.driver.lock.Unlock()
-	*reply = w.driver.told
+func (r *recorder) LastValue(_ *none, reply *string) error {
+	r.driver.lock.Lock()
+	defer r.driver.lock.Unlock()
+	*reply = r.driver.told
 	return nil
 }
 
@@ -94,7 +94,7 @@ func plugin(seed int64) error {
 	one := &driver{random: newChance(seed), beats: make(chan struct{})}
 	server := rpc.NewServer()
 	for name, service := range map[string]interface{}{
-		"RPCServerDriver": one, "RpcServerDriver": one, "Witness": &witness{one},
+		"RPCServerDriver": one, "RpcServerDriver": one, "Recorder": &recorder{one},
 	} {
 		if err := server.RegisterName(name, service); err != nil {
 			return err

@@ -1,4 +1,4 @@
-// helm, built to judge our charts: scripts/witnesses builds it, tests/conformance calls it. There is no Go of our own
+// helm, built to judge our charts: scripts/reference-programs builds it, tests/conformance calls it. There is no Go of our own
 // here; this file and go.sum say which helm, and pin all it is made of.
 module windrow.io/helm
 

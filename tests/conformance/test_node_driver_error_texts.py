@@ -121,7 +121,7 @@ def opened(folder: Path) -> Any:
     )
 
 
-async def theirs(folder: Path, method: str, value: Any) -> tuple[str, dict[str, Any]]:
+async def go_result(folder: Path, method: str, value: Any) -> tuple[str, dict[str, Any]]:
     """What a fresh Go driver says, and its configuration afterwards."""
     async with opened(folder) as plugin:
         said = ""
@@ -142,7 +142,7 @@ def shown(configuration: Configuration) -> dict[str, Any]:
     return {key: value for key, value in found.items() if not key.startswith("Windrow")}
 
 
-def alike(config: Mapping[str, Any]) -> dict[str, Any]:
+def normalised(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration with an empty list for the null that Go makes of a missing one."""
     return {
         key: {name: entries or [] for name, entries in value.items()} if isinstance(value, dict) else value
@@ -167,7 +167,7 @@ async def test_flags_are_read_as_the_go_driver_reads_them(seed: int, tmp_path: P
     chance, before = random.Random(seed), await fresh(tmp_path)
     for _ in range(ROUNDS // 3):
         values = drawn_flags(chance)
-        said, config = await theirs(tmp_path, "flags", values)
+        said, config = await go_result(tmp_path, "flags", values)
         try:
             ours = shown(read_flags(values, before))
         except Refused as refused:
@@ -178,12 +178,12 @@ async def test_flags_are_read_as_the_go_driver_reads_them(seed: int, tmp_path: P
                 assert any(part in words[0] for part in STRICTER), (words, values)
             continue
         assert not said, values
-        for key in [key for key in ours if is_kinder(key, values)]:
+        for key in [key for key in ours if is_more_lenient(key, values)]:
             del ours[key], config[key]
-        assert alike(ours) == alike(config), values
+        assert normalised(ours) == normalised(config), values
 
 
-def is_kinder(key: str, values: Mapping[str, Any]) -> bool:
+def is_more_lenient(key: str, values: Mapping[str, Any]) -> bool:
     """Whether it is `null`: the Go driver takes that for base64, or for an affinity that makes it panic."""
     flag = {"UserData": "harvester-user-data", "VMAffinity": "harvester-vm-affinity"}.get(key)
     return flag is not None and values[flag] == "null"
@@ -194,7 +194,7 @@ async def test_stored_configurations_are_read_as_the_go_driver_reads_them(seed: 
     chance, before = random.Random(seed), await fresh(tmp_path)
     for _ in range(ROUNDS // 3):
         document = drawn_document(chance, shown(before))
-        said, config = await theirs(tmp_path, "stored", document)
+        said, config = await go_result(tmp_path, "stored", document)
         ours, words = loaded(document, before)
         if ours is None:
             assert words == said, document
@@ -202,4 +202,4 @@ async def test_stored_configurations_are_read_as_the_go_driver_reads_them(seed: 
         if "into Go struct field targetDriver.DiskSize of type string" in said:
             continue  # v0.6.0 wrote a number there, and we read it
         assert not said, document
-        assert alike(ours) == alike(config), document
+        assert normalised(ours) == normalised(config), document

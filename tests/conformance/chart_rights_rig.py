@@ -70,7 +70,7 @@ NETWORKS = CONFIG_MAP.ref("harvester-nad-mapping", "kube-system")
 
 
 @dataclass(frozen=True, order=True)
-class Right:
+class Permission:
     """One verb on one resource; `namespace` "" is everywhere, `name` "" is any."""
 
     verb: str
@@ -82,7 +82,7 @@ class Right:
         where = f" in {self.namespace}" if self.namespace else ""
         return f"{self.verb} {self.resource}{where}{f' named {self.name}' if self.name else ''}"
 
-    def covers(self, other: Right) -> bool:
+    def covers(self, other: Permission) -> bool:
         return (
             (self.verb, self.resource) == (other.verb, other.resource)
             and self.namespace in ("", other.namespace)
@@ -90,12 +90,12 @@ class Right:
         )
 
 
-def rights_of(objects: Sequence[Raw]) -> list[Right]:
+def rights_of(objects: Sequence[Raw]) -> list[Permission]:
     """Every single right that the chart's roles give to the provider."""
     return [right for raw in _roles(objects) for rule in raw["rules"] for right in _rights(raw, rule)]
 
 
-def without(objects: Sequence[Raw], right: Right) -> list[Raw]:
+def without(objects: Sequence[Raw], right: Permission) -> list[Raw]:
     """The same objects, but for that right."""
     return [
         {**raw, "rules": [one for rule in raw["rules"] for one in _split(raw, rule, right)]}
@@ -113,13 +113,13 @@ def _roles(objects: Sequence[Raw]) -> list[Raw]:
     ]
 
 
-def _rights(role: Raw, rule: Raw) -> Iterator[Right]:
+def _rights(role: Raw, rule: Raw) -> Iterator[Permission]:
     parts = product(rule["verbs"], rule["resources"], rule["apiGroups"], rule.get("resourceNames") or [""])
     for verb, resource, group, name in parts:
-        yield Right(verb, _resource(resource, group), role["metadata"].get("namespace", ""), name)
+        yield Permission(verb, _resource(resource, group), role["metadata"].get("namespace", ""), name)
 
 
-def _split(role: Raw, rule: Raw, right: Right) -> Iterator[Raw]:
+def _split(role: Raw, rule: Raw, right: Permission) -> Iterator[Raw]:
     if right not in list(_rights(role, rule)):
         yield rule
         return
@@ -137,12 +137,12 @@ def _resource(resource: str, group: str) -> str:
 # --- the door -------------------------------------------------------------------------------------------------------
 
 
-class Watchman:
+class RightsRecorder:
     """A door that notes which right each request needs, and which requests are refused."""
 
     def __init__(self, door: Door) -> None:
         self._door = door
-        self.asked: set[Right] = set()
+        self.asked: set[Permission] = set()
         self.refused: list[str] = []
 
     def identity(self) -> Identity | None:
@@ -171,7 +171,7 @@ class Watchman:
             self.asked.add(right)
 
     @staticmethod
-    def _right(request: Request) -> Right | None:
+    def _right(request: Request) -> Permission | None:
         target, options = parse_target(request.path), options_of(request)
         if not target.is_resource:
             return None
@@ -179,19 +179,19 @@ class Watchman:
         resource = _resource(
             f"{target.plural}/{target.subresource}" if target.subresource else target.plural, target.group
         )
-        return Right(verb, resource, target.namespace, target.name or named(options))
+        return Permission(verb, resource, target.namespace, target.name or named(options))
 
 
 # --- the stage ------------------------------------------------------------------------------------------------------
 
 
-class GuardedRoom(Room):
+class RestrictedRig(Room):
     """A room whose guest API asks for rights, of the provider and of kube-vip."""
 
     def __init__(self, host: Balancing, clock: LoopClock, chance: Chance, tasks: asyncio.TaskGroup) -> None:
         super().__init__(host, clock, chance, tasks)
         self.api = ApiServer(MemoryStore(), clock, chance, name="guest", tls=SERVER, authorize="rbac")
-        self.watchman = Watchman(self.api)
+        self.watchman = RightsRecorder(self.api)
         self.gates["guest"] = Gate(self.watchman)
         self.guest = self.api.local("user", ("system:masters",))
         self.announcer = Announcer(self.api)
@@ -237,11 +237,11 @@ class GuardedRoom(Room):
 
 
 @asynccontextmanager
-async def a_guarded_room(objects: Sequence[Raw]) -> AsyncIterator[GuardedRoom]:
+async def a_restricted_rig(objects: Sequence[Raw]) -> AsyncIterator[RestrictedRig]:
     clock, chance = LoopClock(), Chance(1)
     async with asyncio.TaskGroup() as tasks:
         host = Balancing(clock, chance)
-        room = GuardedRoom(host, clock, chance, tasks)
+        room = RestrictedRig(host, clock, chance, tasks)
         running = [tasks.create_task(one) for one in (host.run(), room.api.run(), room.announcer.run())]
         host.api.tokens["host-token"] = ("system:serviceaccount:default:demo", (), None)
         room.files[CLOUD_CONFIG] = a_cloud_config("host-token")
@@ -259,26 +259,26 @@ async def a_guarded_room(objects: Sequence[Raw]) -> AsyncIterator[GuardedRoom]:
 
 
 @dataclass
-class Life:
+class RunResult:
     """`did` holds each thing that a user relies on, and whether it came about."""
 
     did: dict[str, bool] = field(default_factory=dict)
-    asked: set[Right] = field(default_factory=set)
+    asked: set[Permission] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
 
-async def live(objects: Sequence[Raw]) -> Life:
+async def run_cloud_provider(objects: Sequence[Raw]) -> RunResult:
     """A cluster's first hour."""
-    life = Life()
-    async with a_guarded_room(objects) as room:
+    life = RunResult()
+    async with a_restricted_rig(objects) as room:
         for chapter in (_lead, _nodes, _services, _metrics, _lead_on):
             await chapter(room, life.did)
         life.asked, life.refused, life.said = room.watchman.asked, room.watchman.refused, room.said
     return life
 
 
-async def _lead(room: GuardedRoom, did: dict[str, bool]) -> None:
+async def _lead(room: RestrictedRig, did: dict[str, bool]) -> None:
     async def holds() -> bool:
         raw = await room.guest.find(LEASE_REF)
         return str(dig(raw, "spec", "holderIdentity", default="")).startswith("pod-1")
@@ -286,13 +286,13 @@ async def _lead(room: GuardedRoom, did: dict[str, bool]) -> None:
     did["leads"] = await room.sees(holds)
 
 
-async def _lead_on(room: GuardedRoom, did: dict[str, bool]) -> None:
+async def _lead_on(room: RestrictedRig, did: dict[str, bool]) -> None:
     before = dig(await room.guest.find(LEASE_REF), "spec", "renewTime", default="")
     await room.pass_time(30)
     did["keeps the lead"] = dig(await room.guest.find(LEASE_REF), "spec", "renewTime", default="") > before
 
 
-async def _nodes(room: GuardedRoom, did: dict[str, bool]) -> None:
+async def _nodes(room: RestrictedRig, did: dict[str, bool]) -> None:
     for name in ("m-1", "m-2"):
         await room.add_machine(name)
 
@@ -330,13 +330,13 @@ async def _nodes(room: GuardedRoom, did: dict[str, bool]) -> None:
     did["follows networks"] = await room.sees(lambda: _is_in("eth7", networks()))
 
 
-async def _rename_card(room: GuardedRoom, device: str) -> None:
+async def _rename_card(room: RestrictedRig, device: str) -> None:
     """The guest says now that its card is this interface."""
     card = {"name": "nic-0", "interfaceName": device, "ipAddresses": ["192.168.50.2"]}
     await room.at_host.patch(kinds.VMI.ref("m-1", "default"), {"status": {"interfaces": [card]}})
 
 
-async def _services(room: GuardedRoom, did: dict[str, bool]) -> None:
+async def _services(room: RestrictedRig, did: dict[str, bool]) -> None:
     await room.make_pool("10.1.0.10-12")
     await room.serve("web", "team")
     did["gives addresses of a pool"] = await room.sees(lambda: room.address("web", "team"), 60)
@@ -357,7 +357,7 @@ async def _services(room: GuardedRoom, did: dict[str, bool]) -> None:
     did["gives addresses back"] = await room.sees(are_gone, 60)
 
 
-async def _wire(room: GuardedRoom, did: dict[str, bool]) -> None:
+async def _wire(room: RestrictedRig, did: dict[str, bool]) -> None:
     """A service on a network of its own is announced on the interface that this network is in the guests."""
 
     async def is_on(device: str) -> bool:
@@ -369,7 +369,7 @@ async def _wire(room: GuardedRoom, did: dict[str, bool]) -> None:
     did["follows networks with services"] = await room.sees(lambda: is_on("eth8"))
 
 
-async def _change_type(room: GuardedRoom, did: dict[str, bool]) -> None:
+async def _change_type(room: RestrictedRig, did: dict[str, bool]) -> None:
     """To a plain service and back: the second time, the same events are counted on the first ones."""
     ref = SERVICE.ref("turns", "team")
 
@@ -391,7 +391,7 @@ async def _change_type(room: GuardedRoom, did: dict[str, bool]) -> None:
     did["counts what it tells again"] = await room.sees(is_counted)
 
 
-async def _metrics(room: GuardedRoom, did: dict[str, bool]) -> None:
+async def _metrics(room: RestrictedRig, did: dict[str, bool]) -> None:
     reader = new_object(SERVICE_ACCOUNT, "prometheus", "team")
     rules = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
     subject = {"kind": "ServiceAccount", "name": "prometheus", "namespace": "team"}
@@ -409,7 +409,7 @@ async def _metrics(room: GuardedRoom, did: dict[str, bool]) -> None:
         did["hides metrics"] = hidden.status == 401
 
 
-async def _has_event(room: GuardedRoom, kind: str, name: str) -> bool:
+async def _has_event(room: RestrictedRig, kind: str, name: str) -> bool:
     about = [raw["involvedObject"] for raw in await room.guest.list(EVENT)]
     return any((one["kind"], one["name"]) == (kind, name) for one in about)
 

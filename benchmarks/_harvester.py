@@ -21,7 +21,7 @@ DOCUMENT = "#cloud-config\nruncmd:\n- echo hello\n"
 
 
 @dataclass
-class Count:
+class CallCount:
     """What went out. A list that a watch begins with belongs to the watch: it costs once, not per machine."""
 
     calls: list[str] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Count:
 class CountingTransport:
     """Counts what goes through it."""
 
-    def __init__(self, inner: Transport, count: Count) -> None:
+    def __init__(self, inner: Transport, count: CallCount) -> None:
         self._inner, self._count = inner, count
 
     async def send(self, request: Request) -> Reply:

@@ -1,4 +1,4 @@
-"""The walls between packages stand, and `make check` notices a breach in any of them."""
+"""The import contracts are kept, and `make check` reports a breach of any of them."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ BREACHES = [
     ("layers", "windrow/nodedriver/__init__.py", "windrow.catalogue.kinds"),
     ("layers", "windrow/unplaced/__init__.py", "windrow.values.clock"),
     ("layers", "windrow/probes/pages.py", "windrow.client.transport"),
-    ("witness", "windrow/emulator/rack.py", "windrow.client.transport"),
-    ("witness", "windrow/emulator/rack.py", "windrow.probes.pages"),
-    ("witness", "windrow/emulator/rack.py", "windrow.cloudinit"),
-    ("witness", "windrow/emulator/rack.py", "windrow.bootstrap.intent"),
-    ("witness", "windrow/emulator/rack.py", "windrow.harvester"),
-    ("witness", "windrow/emulator/guests/hardware.py", "windrow.nodedriver"),
-    ("witness", "windrow/apiserver/doors.py", "windrow.client.transport"),
+    ("emulator-independent", "windrow/emulator/rack.py", "windrow.client.transport"),
+    ("emulator-independent", "windrow/emulator/rack.py", "windrow.probes.pages"),
+    ("emulator-independent", "windrow/emulator/rack.py", "windrow.cloudinit"),
+    ("emulator-independent", "windrow/emulator/rack.py", "windrow.bootstrap.intent"),
+    ("emulator-independent", "windrow/emulator/rack.py", "windrow.harvester"),
+    ("emulator-independent", "windrow/emulator/guests/hardware.py", "windrow.nodedriver"),
+    ("emulator-independent", "windrow/apiserver/doors.py", "windrow.client.transport"),
     ("apiserver", "windrow/apiserver/doors.py", "windrow.emulator.rack"),
-    ("floor", "windrow/clusters/__init__.py", "windrow.apiserver.doors"),
+    ("apiserver-users", "windrow/clusters/__init__.py", "windrow.apiserver.doors"),
     ("machines-port", "windrow/clusters/__init__.py", "windrow.machines.memory"),
     ("machines-port", "windrow/catalogue/__init__.py", "windrow.machines.memory"),
-    ("manager", "windrow/clusters/__init__.py", "windrow.nodedriver"),
+    ("clusters-port", "windrow/clusters/__init__.py", "windrow.nodedriver"),
     ("composition", "windrow/cli/__init__.py", "windrow.emulator.rack"),
     ("plugin-safe", "windrow/values/clock.py", "asyncio"),
     ("plugin-safe", "windrow/kube/refs.py", "windrow.formats.fastjson"),
@@ -52,16 +52,16 @@ BREACHES = [
     ("plugin-safe", "windrow/harvester/__init__.py", "windrow.formats.x509"),
     ("plugin-safe", "windrow/plugin/http.py", "asyncio"),
     ("plugin-safe", "windrow/plugin/driver.py", "windrow.client.transport"),
-    ("door-aiohttp", "windrow/client/cache.py", "aiohttp"),
-    ("door-aiohttp", "windrow/catalogue/store.py", "aiohttp"),
-    ("door-aiohttp", "windrow/probes/pages.py", "aiohttp"),
-    ("door-msgspec", "windrow/client/cache.py", "msgspec"),
-    ("door-cryptography", "windrow/bootstrap/intent.py", "cryptography.x509"),
-    ("door-yaml", "windrow/kube/refs.py", "yaml"),
-    ("door-rich", "windrow/assembly/__init__.py", "rich.table"),
-    ("door-uvloop", "windrow/client/cache.py", "uvloop"),
-    ("door-random", "windrow/kube/refs.py", "random"),
-    ("door-sqlite", "windrow/clusters/__init__.py", "sqlite3"),
+    ("adapter-aiohttp", "windrow/client/cache.py", "aiohttp"),
+    ("adapter-aiohttp", "windrow/catalogue/store.py", "aiohttp"),
+    ("adapter-aiohttp", "windrow/probes/pages.py", "aiohttp"),
+    ("adapter-msgspec", "windrow/client/cache.py", "msgspec"),
+    ("adapter-cryptography", "windrow/bootstrap/intent.py", "cryptography.x509"),
+    ("adapter-yaml", "windrow/kube/refs.py", "yaml"),
+    ("adapter-rich", "windrow/assembly/__init__.py", "rich.table"),
+    ("adapter-uvloop", "windrow/client/cache.py", "uvloop"),
+    ("adapter-random", "windrow/kube/refs.py", "random"),
+    ("adapter-sqlite", "windrow/clusters/__init__.py", "sqlite3"),
 ]
 
 
@@ -72,17 +72,17 @@ def contracts() -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the sources, to break."""
-    copy = tmp_path_factory.mktemp("house")
+    copy = tmp_path_factory.mktemp("tree")
     shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     shutil.copy(ROOT / ".importlinter", copy)
     return copy
 
 
 @contextmanager
-def breach(house: Path, module: str, imported: str) -> Iterator[None]:
-    path = house / "src" / module
+def breach(tree: Path, module: str, imported: str) -> Iterator[None]:
+    path = tree / "src" / module
     before = path.read_text() if path.exists() else None
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"{before or ''}\nimport {imported}\n")
@@ -95,38 +95,38 @@ def breach(house: Path, module: str, imported: str) -> Iterator[None]:
             path.write_text(before)
 
 
-def lint(house: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def lint(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [LINT, "--no-logo", "--no-cache", *arguments],
-        cwd=house,
-        env={"PYTHONPATH": str(house / "src"), "COLUMNS": "200"},
+        [LINT, "--no-logo", *arguments],
+        cwd=tree,
+        env={"PYTHONPATH": str(tree / "src"), "COLUMNS": "200"},
         capture_output=True,
         text=True,
     )
 
 
-def test_the_house_as_it_is_keeps_every_wall(house: Path):
-    done = lint(house)
+def test_the_tree_as_it_is_keeps_every_contract(tree: Path):
+    done = lint(tree)
 
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize(("wall", "module", "imported"), BREACHES)
-def test_a_breach_is_noticed(house: Path, wall: str, module: str, imported: str):
-    with breach(house, module, imported):
-        done = lint(house, "--contract", wall)
+@pytest.mark.parametrize(("contract", "module", "imported"), BREACHES)
+def test_a_breach_is_noticed(tree: Path, contract: str, module: str, imported: str):
+    with breach(tree, module, imported):
+        done = lint(tree, "--contract", contract)
 
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 broken" in done.stdout
     assert module.removesuffix(".py").removesuffix("/__init__").replace("/", ".") in done.stdout
 
 
-def test_every_wall_has_a_breach_that_proves_it():
-    assert {wall for wall, _, _ in BREACHES} == contracts()
+def test_every_contract_has_a_breach_that_proves_it():
+    assert {contract for contract, _, _ in BREACHES} == contracts()
 
 
-def test_make_check_keeps_the_walls():
+def test_make_check_verifies_the_contracts():
     text = (ROOT / "Makefile").read_text()
 
-    assert "check-walls" in text.partition("CHECKS := ")[2].splitlines()[0]
-    assert "check-walls:\n\t$(BIN)/lint-imports" in text
+    assert "check-contracts" in text.partition("CHECKS := ")[2].splitlines()[0]
+    assert "check-contracts:\n\t$(BIN)/lint-imports" in text

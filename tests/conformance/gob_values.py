@@ -1,4 +1,4 @@
-"""Values told as the Go witness tells them (gobrpc/telling.go), and random ones of the kinds that it knows."""
+"""Renders gob values as the Go reference program does (gobrpc/values.go), and draws random ones of the kinds it has."""
 
 from __future__ import annotations
 
@@ -24,33 +24,34 @@ NAMES = {str: "string", bool: "bool", int: "int", list: "[]string"}
 EDGES = (0, 1, -1, 63, 64, -64, -65, 127, 128, 255, 256, -129, 1 << 31, 1 << 32, (1 << 63) - 1, -(1 << 63))
 
 
-def tell(kind: str, value: Any) -> str:
+def render_value(kind: str, value: Any) -> str:
     """The line for a value as the decoder gave it, or as it was given to the encoder."""
-    return json.dumps(_plain_of(kind, value), separators=(",", ":"), sort_keys=True)
+    return json.dumps(_json_of_kind(kind, value), separators=(",", ":"), sort_keys=True)
 
 
-def _plain_of(kind: str, value: Any) -> Any:
+def _json_of_kind(kind: str, value: Any) -> Any:
     if kind == "flags":
-        return [_plain_flag(flag) for flag in read_flags(value)]
+        return [_json_of_flag(flag) for flag in read_flags(value)]
     if kind in ("options", "option"):
         return {
-            _plain(name): [NAMES[each.__class__], _plain(each)] for name, each in read_options(value).items()
+            _json_of(name): [NAMES[each.__class__], _json_of(each)]
+            for name, each in read_options(value).items()
         }
-    return _plain(value)
+    return _json_of(value)
 
 
-def _plain_flag(flag: Flag) -> list[Any]:
+def _json_of_flag(flag: Flag) -> list[Any]:
     default = list(flag.default) if isinstance(flag.default, tuple) else flag.default
-    return [flag.kind, _plain(flag.name), _plain(flag.usage), _plain(flag.env), _plain(default)]
+    return [flag.kind, _json_of(flag.name), _json_of(flag.usage), _json_of(flag.env), _json_of(default)]
 
 
-def _plain(value: Any) -> Any:
+def _json_of(value: Any) -> Any:
     if isinstance(value, str):
         value = value.encode("utf-8", "surrogateescape")
     if isinstance(value, bytes):
         return b64encode(value).decode()
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_json_of(each) for each in value]
     return value if isinstance(value, bool) else str(value)
 
 

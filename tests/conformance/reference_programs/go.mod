@@ -1,8 +1,8 @@
-// Programs that we did not write, built to judge ours: scripts/witnesses builds them, tests/conformance calls them.
+// Programs that we did not write, built to judge ours: scripts/reference-programs builds them, tests/conformance calls them.
 // There is no Go of our own here; this file and go.sum say which programs, and pin all they are made of.
 //
 // k8s.io/kubernetes asks for its staging modules in version 0; below, each is replaced by its release.
-module windrow.io/witnesses
+module windrow.io/reference-programs
 
 go 1.24.0
 
