@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from benchmarks import Figure
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.client.watching import WatchedCache
 from windrow.formats.fastjson import dumps
 from windrow.harvester.instances import read_vmi

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from benchmarks import Figure
 from benchmarks._harvester import CallCount, CountingTransport, a_harvester, a_spec
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.client.in_process import InProcessTransport
 from windrow.kube.kubeconfig import Access
 from windrow.machines.direct import DirectMachines
 from windrow.machines.port import Sighting
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.chance import Chance
 
 MACHINES = 10
@@ -31,7 +31,7 @@ class Result:
 
 
 def measure() -> Iterator[Figure]:
-    result = run_story(_story())
+    result = run_driven(_story())
     yield Figure("calls to make a machine", result.made, "calls", 6, "issue 3; Go: 16-17 and polls")
     yield Figure("calls to remove a machine", result.removed, "calls", 3, "issue 3; Go: 4-5 and polls")
     yield Figure("calls per idle machine and minute", result.idle, "calls", 0, "issue 3; Go: 24-36")

@@ -11,21 +11,21 @@ from collections.abc import Iterator
 from importlib.resources import files
 
 from benchmarks import Figure
-from windrow.assembly.clock import run_story
-from windrow.assembly.story import rackroom
 from windrow.formats.yaml import load_all
 from windrow.kube.objects import Raw, name_of
+from windrow.testing.clock import run_driven
+from windrow.testing.simulation import simulation
 
 FASTER = 1000.0
 
 
 def measure() -> Iterator[Figure]:
-    text = (files("windrow.assembly") / "manifests" / "three-and-two.yaml").read_text()
+    text = (files("windrow.demo") / "manifests" / "three-and-two.yaml").read_text()
     documents = load_all(text)
     begun = time.perf_counter()
-    stated = run_story(_birth(documents, 1.0))
+    stated = run_driven(_birth(documents, 1.0))
     computing = time.perf_counter() - begun
-    hurried = run_story(_birth(documents, FASTER))
+    hurried = run_driven(_birth(documents, FASTER))
     own = (hurried - stated / FASTER) / (1 - 1 / FASTER)
     yield Figure(
         "3+2 cluster: from order to Ready", stated, "s", 300, "reference 04 §9.2: 3+3 in under 5 min"
@@ -35,8 +35,8 @@ def measure() -> Iterator[Figure]:
 
 async def _birth(documents: list[Raw], speed: float) -> float:
     name = next(name_of(raw) for raw in documents if raw["kind"] == "Cluster")
-    async with rackroom(speed=speed) as room:
+    async with simulation(time_scale=speed) as room:
         await room.apply(documents)
         begun = room.clock.now()
-        await room.stage(name).settled()
+        await room.cluster(name).wait_for_settled()
         return (room.clock.now() - begun).total_seconds()

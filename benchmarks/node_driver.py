@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks import Figure
 from benchmarks._harvester import a_harvester, a_spec
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.emulator.faults import Fault, Slow
 from windrow.emulator.serving import serve
 from windrow.kube.requests import Request

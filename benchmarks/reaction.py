@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from benchmarks import Figure
 from benchmarks._harvester import a_harvester, a_spec
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.client.sockets import Pool, SocketTransport
 from windrow.emulator import kinds
 from windrow.emulator.harvester import Harvester

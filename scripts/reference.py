@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from windrow.catalogue.kinds import crds as driver_crds
-from windrow.cli import exits, main
-from windrow.cli.edge import Edge
+from windrow.cli import exit_codes, main
+from windrow.cli.context import CliContext
 from windrow.cloudprovider.flag_table import SECTIONS, shown
 from windrow.cloudprovider.measures import Measures
 from windrow.clusters.kinds import crds
@@ -34,8 +34,8 @@ INNER = {"machine": ("list",), "driver": ("list", "show", "add", "enable", "disa
 
 def help_of(*words: str) -> str:
     out = io.StringIO()
-    edge = Edge({}, Path(), io.StringIO(), out, out, lambda: datetime.now(UTC))
-    main.run([*words, "--help"], edge)
+    context = CliContext({}, Path(), io.StringIO(), out, out, lambda: datetime.now(UTC))
+    main.run([*words, "--help"], context)
     return out.getvalue().rstrip()
 
 
@@ -48,15 +48,15 @@ def cli() -> str:
         "Exit codes: [exit-codes.md](exit-codes.md).\n"
     )
     parts.append(f"```text\n{help_of()}\n```\n")
-    for verb in main.VERBS.values():
+    for verb in main.COMMANDS.values():
         parts.append(f"## windrow {verb.name}\n\n```text\n{help_of(verb.name)}\n```\n")
         for inner in INNER.get(verb.name, ()):
             parts.append(f"### windrow {verb.name} {inner}\n\n```text\n{help_of(verb.name, inner)}\n```\n")
     return "\n".join(parts)
 
 
-def exit_codes() -> str:
-    rows = "\n".join(f"| {code} | {meaning} |" for code, meaning in exits.MEANING.items())
+def exit_code_page() -> str:
+    rows = "\n".join(f"| {code} | {meaning} |" for code, meaning in exit_codes.MEANING.items())
     return (
         f"# Exit codes\n\n{MADE}\nThe same for every verb. Scripts may rely on them: a code never changes its meaning.\n\n"
         f"| Code | Meaning |\n|---|---|\n{rows}\n\n"
@@ -179,7 +179,7 @@ def cloud_provider_flags() -> str:
 
 PAGES = {
     "cli.md": cli,
-    "exit-codes.md": exit_codes,
+    "exit-codes.md": exit_code_page,
     "harvester-config.md": harvester_config,
     "kinds.md": kinds,
     "delays.md": delays,

@@ -32,7 +32,6 @@ from windrow.apiserver.calls import named, options_of, parse_target, verb_of
 from windrow.apiserver.doors import Door, Identity, Peer
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.assembly.clock import LoopClock
 from windrow.client.in_process import InProcessTransport
 from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.program import run as cloud_provider
@@ -58,6 +57,7 @@ from windrow.kube.refs import (
 )
 from windrow.kube.requests import Event, Reply, Request
 from windrow.probes.pages import Asked, Pages
+from windrow.testing.clock import LoopClock
 from windrow.values.chance import Chance
 
 KINDS: dict[str, Kind] = {

@@ -30,7 +30,7 @@ from windrow.apiserver.doors import Identity
 from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.client.transport import Transport
 from windrow.client.watching import WatchedCache
 from windrow.emulator import kinds

@@ -25,7 +25,7 @@ import pytest
 
 from windrow.apiserver.calls import parse_target
 from windrow.apiserver.doors import Door, Identity, Peer
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.emulator import kinds
 from windrow.emulator.guests.blank import BlankMachine
 from windrow.emulator.harvester import Harvester

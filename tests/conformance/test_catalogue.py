@@ -12,9 +12,9 @@ import pytest
 from tests.unit.catalogue.files import sha256
 
 from windrow.apiserver.stores.memory import MemoryStore
-from windrow.assembly.clock import SystemClock
-from windrow.assembly.embedded import install_kinds, management_api
-from windrow.assembly.machinery import running
+from windrow.app.clock import SystemClock
+from windrow.app.embedded import install_crds, management_api
+from windrow.app.machines import running
 from windrow.catalogue.controller import Catalogue
 from windrow.catalogue.finding import find_refusal
 from windrow.catalogue.kinds import NODE_DRIVER
@@ -60,7 +60,7 @@ async def test_its_flags_give_the_kind_that_we_have_for_it(tmp_path: Path):
         aside=asyncio.to_thread,
     )
     async with running(api.run):
-        await install_kinds(client)
+        await install_crds(client)
         async with running(catalogue.run), asyncio.timeout(90):
             url = (tmp_path / "docker-machine-driver-gopher").as_uri()
             spec = {"url": url, "checksum": sha256(data), "active": True}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.bootstrap import rke2
 from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.bootstrap.intent import ClusterSecrets, NodeIntent, Role

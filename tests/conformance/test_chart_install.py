@@ -10,7 +10,7 @@ from tests.conformance.chart_rig import CHART, NAME, NAMESPACE, Helm, the
 from tests.conformance.test_certificates import Cluster, cluster
 from tests.conformance.test_charts import BY_SECRET, EVERYTHING, K3S, NAMED, SHAPES
 
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.client.client import Client
 from windrow.client.sockets import SocketTransport
 from windrow.formats.json import dumps

@@ -13,9 +13,9 @@ import pytest
 from tests.conformance.chart_rig import NAME, ROOT, Helm
 from tests.conformance.chart_rights_rig import Permission, RunResult, rights_of, run_cloud_provider, without
 
-from windrow.assembly.clock import run_story
 from windrow.formats.yaml import load_all
 from windrow.kube.objects import Raw
+from windrow.testing.clock import run_driven
 
 pytestmark = pytest.mark.go
 
@@ -56,7 +56,7 @@ def objects(reference_program: Callable[[str], str], tmp_path_factory: pytest.Te
 
 @pytest.fixture(scope="module")
 def whole(objects: list[Raw]) -> RunResult:
-    return run_story(run_cloud_provider(objects))
+    return run_driven(run_cloud_provider(objects))
 
 
 def test_with_them_all_is_done_and_nothing_refused(whole: RunResult) -> None:
@@ -81,7 +81,7 @@ def test_without_it_something_is_missed(
 ) -> None:
     caplog.set_level(logging.CRITICAL)  # it complains, again and again
 
-    life = run_story(run_cloud_provider(without(objects, right)))
+    life = run_driven(run_cloud_provider(without(objects, right)))
 
     assert not life.did.get(NEEDED_FOR[right])
     assert set(life.refused) == {str(one) for one in life.asked if right.covers(one)}
@@ -145,7 +145,7 @@ def missing_outcomes(life: RunResult) -> list[str]:
 
 
 def test_the_bundled_chart_s_role_is_enough_for_all_but_two_things(bundled: list[Raw]) -> None:
-    life = run_story(run_cloud_provider(bundled))
+    life = run_driven(run_cloud_provider(bundled))
 
     assert missing_outcomes(life) == ["removes nodes that are gone", "shows metrics", "hides metrics"]
 
@@ -155,6 +155,6 @@ def test_with_what_the_guide_adds_it_is_enough_for_all(bundled: list[Raw]) -> No
     blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.S | re.M)
     [added] = [load_all(block) for block in blocks if "kind: ClusterRole\n" in block]
 
-    life = run_story(run_cloud_provider([*bundled, *added]))
+    life = run_driven(run_cloud_provider([*bundled, *added]))
 
     assert (missing_outcomes(life), life.refused) == ([], [])

@@ -26,7 +26,7 @@ from tests.conformance.cloud_provider_rig import (
 )
 from tests.conformance.test_certificates import Cluster, cluster
 
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.client.client import Client
 from windrow.client.sockets import SocketTransport
 from windrow.emulator import kinds

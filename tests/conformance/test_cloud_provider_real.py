@@ -43,7 +43,7 @@ from tests.conformance.test_certificates import (
     write_files,
 )
 
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.bootstrap import rke2
 from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.bootstrap.intent import NodeIntent, Role

@@ -22,7 +22,7 @@ from tests.conformance.node_driver_rig import (
     real_program,
 )
 
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.client.sockets import SocketTransport
 from windrow.emulator import kinds
 from windrow.machines.plugin_host import Pace, PluginMachines

@@ -9,7 +9,7 @@ from tests.unit.apiserver.service_cases import CHANGED, CREATED, blurred
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.services.allocation import ServiceRanges
 from windrow.apiserver.stores.memory import MemoryStore
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.client.client import Client
 from windrow.client.sockets import SocketTransport
 from windrow.kube.errors import KubeError

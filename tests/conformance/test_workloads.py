@@ -20,7 +20,7 @@ from tests.unit.guests.test_workloads import Rig, a_deployment, a_rig, a_service
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.assembly.clock import SystemClock, run_story
+from windrow.app.clock import SystemClock
 from windrow.client.client import Client
 from windrow.client.sockets import SocketTransport
 from windrow.emulator.guests.workloads import pod_life
@@ -43,6 +43,7 @@ from windrow.kube.refs import (
     Kind,
     ref_of,
 )
+from windrow.testing.clock import run_driven
 from windrow.values.chance import Chance
 from windrow.values.clock import stamp, stamp_micro
 
@@ -309,7 +310,7 @@ def test_every_scene_of_a_deployment_leaves_the_same_objects(cluster: Cluster) -
                 seen[name] = await snapshot(api)
         return seen
 
-    expected, found = asyncio.run(real()), run_story(ours())
+    expected, found = asyncio.run(real()), run_driven(ours())
 
     for name in SCENES:
         for part in ("deployment", "sets", "slices", "pods"):
@@ -413,7 +414,7 @@ def test_a_silent_node_means_the_same_for_pods_and_endpoints(cluster: Cluster) -
             await rig.floor.wait(1)
             return await snapshot(api, tell_nodes=True)
 
-    expected, found = asyncio.run(real()), run_story(ours())
+    expected, found = asyncio.run(real()), run_driven(ours())
 
     for part in ("slices", "pods"):
         assert found[part] == expected[part], part

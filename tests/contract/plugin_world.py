@@ -14,7 +14,7 @@ from tests.contract.rack_world import RackWorld
 from tests.stories.rackside import a_harvester
 from tests.unit.machines.binaries import living, our_driver
 
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.client.sockets import SocketTransport
 from windrow.client.transport import Transport
 from windrow.emulator.harvester import Harvester

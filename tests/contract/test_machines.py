@@ -13,7 +13,6 @@ import pytest
 from tests.contract.plugin_world import GO_DRIVER, go_world, plugin_world
 from tests.contract.rack_world import rack_world
 
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.machines.memory import MemoryMachines
 from windrow.machines.port import (
     InfrastructureUnknown,
@@ -25,6 +24,7 @@ from windrow.machines.port import (
     Sighting,
     planned_memory,
 )
+from windrow.testing.clock import LoopClock, run_driven
 
 CREDENTIAL = "fleet-default:cc-rack"
 DOCUMENT = "#cloud-config\nwrite_files:\n- path: /etc/rancher/rke2/config.yaml\n  content: 'token: s3cret'\n"
@@ -125,7 +125,7 @@ class Stage:
     """A kind of world: how it is made, how its time passes, and which sentences it cannot promise, each with why."""
 
     world: Callable[[], AbstractAsyncContextManager[World]]
-    run: Callable[[Coroutine[Any, Any, None]], None] = run_story
+    run: Callable[[Coroutine[Any, Any, None]], None] = run_driven
     cannot: dict[str, str] = field(default_factory=dict)
 
 

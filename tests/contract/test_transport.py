@@ -11,7 +11,7 @@ from windrow.apiserver.doors import Identity
 from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.client.client import Client
 from windrow.client.in_process import InProcessTransport
 from windrow.client.sockets import SocketTransport

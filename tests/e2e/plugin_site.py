@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from threading import Event, Thread
 from typing import Any, TypeVar
 
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.emulator import kinds
 from windrow.emulator.faults import Effect, Fault, Slow
 from windrow.emulator.guests.blank import BlankMachine

@@ -17,9 +17,9 @@ import pytest
 from tests.unit.catalogue.files import a_tar_gz, sha256
 
 from windrow.apiserver.stores.memory import MemoryStore
-from windrow.assembly.clock import SystemClock
-from windrow.assembly.embedded import install_kinds, management_api
-from windrow.assembly.machinery import running
+from windrow.app.clock import SystemClock
+from windrow.app.embedded import install_crds, management_api
+from windrow.app.machines import running
 from windrow.catalogue.controller import Catalogue
 from windrow.catalogue.kinds import NODE_DRIVER
 from windrow.catalogue.platforms import Platform
@@ -84,7 +84,7 @@ async def added(data: bytes, folder: Path, checksum: str = "") -> tuple[Conditio
     client = Client(api.local())
     store = Store(folder / "drivers", Platform(sys.platform, platform.machine()))
     async with running(api.run), served(data, folder) as (url, ca):
-        await install_kinds(client)
+        await install_crds(client)
         fetch = Downloads(ca=ca).fetch
         catalogue = Catalogue(client, store, fetch, ask_flags, clock, chance, aside=asyncio.to_thread)
         async with running(catalogue.run), asyncio.timeout(60):

@@ -22,7 +22,7 @@ from windrow.apiserver.doors import Identity
 from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.emulator import kinds
 from windrow.emulator.guests.blank import BlankMachine
 from windrow.emulator.harvester import Harvester

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.emulator.guests.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import serve

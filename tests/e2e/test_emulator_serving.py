@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.client.client import Client
 from windrow.client.sockets import SocketTransport
 from windrow.emulator import kinds

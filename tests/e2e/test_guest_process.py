@@ -9,7 +9,7 @@ from tests.e2e.test_cloud_provider_process import PROGRAM
 
 from windrow.formats.json import loads
 
-MANIFEST = str(ROOT / "src" / "windrow" / "assembly" / "manifests" / "three-and-two.yaml")
+MANIFEST = str(ROOT / "src" / "windrow" / "demo" / "manifests" / "three-and-two.yaml")
 
 
 def test_the_process_initialises_the_nodes_of_a_cluster(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from windrow.apiserver.doors import Identity
 from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.formats import x509, yaml
 from windrow.values.chance import Chance
 

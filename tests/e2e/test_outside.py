@@ -8,7 +8,7 @@ from tests.e2e.processes import ROOT, SPEED, Shell, needs_kubectl
 pytestmark = needs_kubectl
 
 KUBERNETES = "rack/harvester.yaml"  # the emulator's own API serves as the outside Kubernetes, too
-MANIFEST = ROOT / "src" / "windrow" / "assembly" / "manifests" / "three-and-two.yaml"
+MANIFEST = ROOT / "src" / "windrow" / "demo" / "manifests" / "three-and-two.yaml"
 LEASE = ("get", "lease", "windrow-manager", "-n", "kube-system", "-o", "jsonpath={.spec.holderIdentity}")
 
 

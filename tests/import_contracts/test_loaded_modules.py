@@ -61,21 +61,21 @@ def test_the_command_line_s_help_loads_nothing_heavy():
     assert not {name.partition(".")[0] for name in loaded_by("windrow.cli.main")} & HEAVY
 
 
-@pytest.mark.parametrize("verb", modules_of("cli/verbs"))
+@pytest.mark.parametrize("verb", modules_of("cli/commands"))
 def test_a_verb_s_help_loads_nothing_heavy(verb: str):
     assert not {name.partition(".")[0] for name in loaded_by(verb)} & HEAVY
 
 
 def test_the_cloud_provider_s_help_loads_nothing_heavy():
-    loaded = loaded_by("windrow.assembly.cloud_provider", "windrow.cloudprovider.help")
+    loaded = loaded_by("windrow.app.cloud_provider", "windrow.cloudprovider.help")
 
     assert not {name.partition(".")[0] for name in loaded} & HEAVY
 
 
 def test_the_cloud_provider_loads_neither_emulator_nor_other_products():
     places = (
-        "assembly.cloud_provider",
-        "assembly.loop",
+        "app.cloud_provider",
+        "app.loop",
         "client.sockets",
         "cloudprovider.program",
         "probes.http",

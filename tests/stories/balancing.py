@@ -13,7 +13,6 @@ from functools import cache
 from windrow.apiserver.calls import Caller, Target
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.assembly.clock import LoopClock
 from windrow.emulator import definitions, kinds
 from windrow.emulator.delays import Delays, Pace
 from windrow.emulator.faults import Faults, FaultyDoor
@@ -25,6 +24,7 @@ from windrow.emulator.networks import Segments
 from windrow.emulator.rack import Rack
 from windrow.emulator.world import World
 from windrow.kube.objects import Raw
+from windrow.testing.clock import LoopClock
 from windrow.values.chance import Chance
 
 GROUP = "loadbalancer.harvesterhci.io"

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, Protocol
 
-from windrow.assembly.network import verb_and_resource
-from windrow.assembly.story import Rackroom
+from windrow.app.network import verb_and_resource
 from windrow.bootstrap.minting import USER
 from windrow.client.transport import Transport
 from windrow.kube.kubeconfig import Access
 from windrow.kube.requests import Event, Reply, Request
+from windrow.testing.simulation import Simulation
 from windrow.values.chance import Chance
 
 When = Literal["before", "after", "idle"]
@@ -219,7 +219,7 @@ class Line:
 class Lives:
     """The manager's lives, one after the other. `writes` is what all of them wrote, in order."""
 
-    def __init__(self, room: Rackroom, fates: Sequence[Fate] = (), down_s: float = 1.0) -> None:
+    def __init__(self, room: Simulation, fates: Sequence[Fate] = (), down_s: float = 1.0) -> None:
         self.writes: list[Write] = []
         self.deaths: list[float] = []
         self.died = asyncio.Event()  # the first death
@@ -263,13 +263,13 @@ class Lives:
                 if self._fates[0].ask_at_s is None:
                     self._fates.pop(0)
                 self.deaths.append(self._now_s())
-                await self._room.pass_time(seconds=self._down_s)
+                await self._room.advance(seconds=self._down_s)
 
     def _begin(self, process: Process) -> asyncio.Task[None]:
         def dial(access: Access) -> Transport:
             # The manager reaches guests with a certificate of its own, Harvester with the user's credential.
             label = "guest" if access.user == USER else "harvester"
-            return Line(self._room.dial(access), label, process, self)
+            return Line(self._room.connect(access), label, process, self)
 
         return self._room.start_manager(Line(self._room.api.local(), "manager", process, self), dial)
 

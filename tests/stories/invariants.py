@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from windrow.apiserver.local import Local
-from windrow.assembly.stage import NODE_MACHINE, Stage
-from windrow.assembly.story import Rackroom
 from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
+from windrow.demo.cluster import NODE_MACHINE, DemoCluster
 from windrow.emulator import kinds
 from windrow.emulator.guests.cluster import GuestCluster
 from windrow.emulator.guests.supervisor import ApiDoor
@@ -21,6 +20,7 @@ from windrow.emulator.inventory import Item, inventory
 from windrow.kube.conditions import is_true
 from windrow.kube.objects import Raw, annotations_of, dig, labels_of, name_of, namespace_of, uid_of
 from windrow.kube.refs import EVENT, NODE, SECRET
+from windrow.testing.simulation import Simulation
 
 CLUSTER_UID = "windrow.io/cluster-uid"
 MACHINE_UID = "windrow.io/machine-uid"
@@ -29,7 +29,7 @@ MACHINE_UID = "windrow.io/machine-uid"
 class Founded:
     """Every guest cluster that ever answered in the rack: a second one is a second, empty cluster."""
 
-    def __init__(self, room: Rackroom) -> None:
+    def __init__(self, room: Simulation) -> None:
         self._rack = room.harvester.rack
         self._seen: dict[str, GuestCluster] = {}
         self._rack.listen(self._note)
@@ -43,12 +43,14 @@ class Founded:
         return list(self._seen.values())
 
 
-async def find_faults(room: Rackroom, stage: Stage, before: Iterable[Item], founded: Founded) -> list[str]:
+async def find_faults(
+    room: Simulation, stage: DemoCluster, before: Iterable[Item], founded: Founded
+) -> list[str]:
     """Everything that is wrong with a cluster that lives and is at rest."""
-    machines = await stage.machines()
+    machines = await stage.list_machines()
     clusters = founded.all()
     faults = [] if len(clusters) == 1 else [f"{len(clusters)} guest clusters were founded"]
-    faults += _wrong_counts(await stage.cluster(), machines)
+    faults += _wrong_counts(await stage.get_cluster(), machines)
     faults += await _strays_on_harvester(room, stage, machines, frozenset(before))
     faults += await _doubled_vms(room, machines)
     faults += await _secrets_left(room, machines)
@@ -58,13 +60,13 @@ async def find_faults(room: Rackroom, stage: Stage, before: Iterable[Item], foun
     return faults
 
 
-async def find_remains(room: Rackroom, before: Iterable[Item], kept: frozenset[str]) -> list[str]:
+async def find_remains(room: Simulation, before: Iterable[Item], kept: frozenset[str]) -> list[str]:
     """Everything that a deleted cluster left behind. `kept` are the Secrets that its user brought."""
     after = await inventory(room.harvester.api)
     faults = [f"left on Harvester: {item}" for item in sorted(after - frozenset(before))]
     faults += [f"taken from Harvester: {item}" for item in sorted(frozenset(before) - after)]
     for kind in (CLUSTER, MACHINE, SECRET):
-        left = [f"{namespace_of(raw)}/{name_of(raw)}" for raw in await room.manager.list(kind)]
+        left = [f"{namespace_of(raw)}/{name_of(raw)}" for raw in await room.management_client.list(kind)]
         faults += [f"left at the manager: {kind.kind} {name}" for name in left if name not in kept]
     doors = [address for address in room.harvester.rack.doors() if address[0] != room.harvester.vip]
     return faults + [f"still answers in the rack: {door}" for door in doors]
@@ -88,13 +90,13 @@ def _wrong_counts(cluster: Raw, machines: list[Raw]) -> list[str]:
     return faults + [f"machine {name} is not Ready" for name in unready]
 
 
-async def _strays_at_manager(room: Rackroom, clusters: set[str], machines: list[Raw]) -> list[str]:
+async def _strays_at_manager(room: Simulation, clusters: set[str], machines: list[Raw]) -> list[str]:
     """Secrets that no cluster explains, and Machines that no cluster owns."""
     faults = []
-    for raw in await room.manager.list(MACHINE):
+    for raw in await room.management_client.list(MACHINE):
         if dig(raw, "spec", "clusterName") not in clusters:
             faults.append(f"Machine {name_of(raw)} belongs to no cluster")
-    for raw in await room.manager.list(SECRET):
+    for raw in await room.management_client.list(SECRET):
         if annotations_of(raw).get(CLUSTER_UID) and name_of(raw) not in {
             f"{cluster}-{suffix}" for cluster in clusters for suffix in ("windrow-secrets", "kubeconfig")
         }:
@@ -106,13 +108,13 @@ async def _strays_at_manager(room: Rackroom, clusters: set[str], machines: list[
 
 
 async def _strays_on_harvester(
-    room: Rackroom, stage: Stage, machines: list[Raw], before: frozenset[Item]
+    room: Simulation, stage: DemoCluster, machines: list[Raw], before: frozenset[Item]
 ) -> list[str]:
     """Objects that no record names, and objects that a record names and that are not there."""
     named: set[Item] = set()
     for machine in machines:
         named |= _named_by(machine)
-    account = dig(await stage.cluster(), "status", "guestAccess")
+    account = dig(await stage.get_cluster(), "status", "guestAccess")
     if account:
         namespace, name = account["namespace"], account["serviceAccount"]
         binding = f"{namespace}-{name}"
@@ -122,7 +124,7 @@ async def _strays_on_harvester(
             ("RoleBinding", namespace, binding),
             ("ClusterRoleBinding", "", binding),
         }
-    balancers = await room.at_harvester.list(kinds.LOAD_BALANCER)
+    balancers = await room.harvester_client.list(kinds.LOAD_BALANCER)
     # Those of the guest's services, which only the guest knows.
     named |= {
         ("LoadBalancer", namespace_of(raw), name_of(raw))
@@ -146,20 +148,20 @@ def _named_by(machine: Raw) -> set[Item]:
     return items | {("PersistentVolumeClaim", namespace, claim) for claim in memory.get("WindrowClaims", ())}
 
 
-async def _doubled_vms(room: Rackroom, machines: list[Raw]) -> list[str]:
-    vms = await room.at_harvester.list(kinds.VM)
+async def _doubled_vms(room: Simulation, machines: list[Raw]) -> list[str]:
+    vms = await room.harvester_client.list(kinds.VM)
     count = Counter(annotations_of(vm).get(MACHINE_UID, "") for vm in vms)
     return [
         f"machine {name_of(raw)} has {count[uid_of(raw)]} VMs" for raw in machines if count[uid_of(raw)] != 1
     ]
 
 
-async def _secrets_left(room: Rackroom, machines: list[Raw]) -> list[str]:
+async def _secrets_left(room: Simulation, machines: list[Raw]) -> list[str]:
     """What a machine reads at its next start holds no token and no key."""
     faults = []
     for machine in machines:
         namespace = dig(machine, "status", "memory", "VMNamespace", default="default")
-        raw = await room.at_harvester.find(SECRET.ref(f"{name_of(machine)}-cloudinit", namespace))
+        raw = await room.harvester_client.find(SECRET.ref(f"{name_of(machine)}-cloudinit", namespace))
         text = b64decode(dig(raw, "data", "userdata", default="")).decode() if raw else ""
         for secret in ("PRIVATE KEY", "token:"):
             if secret in text:
@@ -202,11 +204,11 @@ async def _guest_faults(line: Local, guest: GuestCluster, machines: list[Raw]) -
 # -- events --------------------------------------------------------------------------------------------------------
 
 
-async def count_events(room: Rackroom) -> Counter[tuple[str, str, str]]:
+async def count_events(room: Simulation) -> Counter[tuple[str, str, str]]:
     """How often each thing was told: (object, reason, message)."""
     return Counter(
         (dig(raw, "involvedObject", "name"), raw["reason"], raw["message"])
-        for raw in await room.manager.list(EVENT)
+        for raw in await room.management_client.list(EVENT)
     )
 
 

@@ -9,16 +9,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from windrow.assembly.clock import run_story
-from windrow.assembly.manifests import read_documents, shipped
-from windrow.assembly.stage import Stage
-from windrow.assembly.story import Rackroom, rackroom
-from windrow.assembly.waiting import NotSeen, World, wait_for
+from windrow.app.waiting import Objects, WaitTimedOut, wait_for
 from windrow.clusters.kinds import CLUSTER
+from windrow.demo.cluster import DemoCluster
+from windrow.demo.manifests import read_documents, shipped
 from windrow.emulator.inventory import Item, inventory
 from windrow.harvester.kinds import LOAD_BALANCER, VM
 from windrow.kube.objects import Raw, dig, name_of, namespace_of, new_object
 from windrow.kube.refs import SECRET, SERVICE
+from windrow.testing.clock import run_driven
+from windrow.testing.simulation import Simulation, simulation
 
 from .crashes import Fate, Lives, Write, told
 from .invariants import Founded, count_events, find_faults, find_remains
@@ -68,7 +68,7 @@ class Life:
         )
 
 
-Phase = Callable[[Stage], Awaitable[None]]
+Phase = Callable[[DemoCluster], Awaitable[None]]
 
 
 def manifest(servers: int, workers: int) -> list[Raw]:
@@ -82,17 +82,17 @@ def manifest(servers: int, workers: int) -> list[Raw]:
 # -- phases --------------------------------------------------------------------------------------------------------
 
 
-async def birth(stage: Stage) -> None:
-    await stage.settled()
+async def birth(stage: DemoCluster) -> None:
+    await stage.wait_for_settled()
 
 
 def scale(pool: int, count: int) -> Phase:
-    async def scale_to(stage: Stage) -> None:
+    async def scale_to(stage: DemoCluster) -> None:
         path = f"/spec/rkeConfig/machinePools/{pool}/quantity"
         await stage.manager.json_patch(
             CLUSTER.ref(stage.name, stage.namespace), [{"op": "replace", "path": path, "value": count}]
         )
-        await stage.settled()
+        await stage.wait_for_settled()
 
     return scale_to
 
@@ -100,23 +100,23 @@ def scale(pool: int, count: int) -> Phase:
 def lose(role: str) -> Phase:
     """Somebody deletes the VM of the eldest machine of that role, behind the manager's back."""
 
-    async def lose_one(stage: Stage) -> None:
-        machine = next(raw for raw in await stage.machines() if role in raw["spec"]["roles"])
-        vm = await stage.vm_of(machine)
+    async def lose_one(stage: DemoCluster) -> None:
+        machine = next(raw for raw in await stage.list_machines() if role in raw["spec"]["roles"])
+        vm = await stage.get_vm(machine)
         await stage.harvester.delete(VM.ref(name_of(vm), namespace_of(vm)), "Foreground")
-        await stage.settled(without=name_of(machine))
+        await stage.wait_for_settled(without=name_of(machine))
 
     return lose_one
 
 
-async def serve(stage: Stage) -> None:
+async def serve(stage: DemoCluster) -> None:
     """Somebody asks the guest for a service of type LoadBalancer, with an address from DHCP, and gets it."""
     spec = {"type": "LoadBalancer", "ports": [{"port": 80}], "selector": {"app": "web"}}
     annotations = {"cloudprovider.harvesterhci.io/ipam": "dhcp"}
     raw = new_object(SERVICE, "web", "default", annotations=annotations, spec=spec)
-    await (await stage.guest()).create(SERVICE, raw)
+    await (await stage.guest_client()).create(SERVICE, raw)
 
-    def judge(world: World) -> bool | None:
+    def judge(world: Objects) -> bool | None:
         return any(dig(raw, "status", "address", default="") for raw in world.values()) or None
 
     await wait_for(
@@ -125,14 +125,14 @@ async def serve(stage: Stage) -> None:
         judge,
         what="the service's load balancer to have its address",
         clock=stage.clock,
-        within=stage.patience,
+        within=stage.timeout,
     )
 
 
-async def delete(stage: Stage) -> None:
+async def delete(stage: DemoCluster) -> None:
     await stage.manager.delete(CLUSTER.ref(stage.name, stage.namespace))
 
-    def judge(world: World) -> bool | None:
+    def judge(world: Objects) -> bool | None:
         return None if (stage.namespace, stage.name) in world else True
 
     await wait_for(
@@ -141,7 +141,7 @@ async def delete(stage: Stage) -> None:
         judge,
         what=f"cluster {stage.name} to be gone",
         clock=stage.clock,
-        within=stage.patience,
+        within=stage.timeout,
     )
 
 
@@ -178,7 +178,7 @@ def tell(tale: Tale) -> Life:
     complaints = _Complaints()
     logging.getLogger().addHandler(complaints)
     try:
-        life = run_story(_live(tale))
+        life = run_driven(_live(tale))
     finally:
         logging.getLogger().removeHandler(complaints)
     return replace(life, complaints=tuple(complaints.lines))
@@ -198,14 +198,14 @@ class _Complaints(logging.Handler):
 
 async def _live(tale: Tale) -> Life:
     documents = manifest(tale.servers, tale.workers)
-    async with rackroom(seed=tale.seed, manage=False) as room:
+    async with simulation(seed=tale.seed, with_manager=False) as room:
         founded = Founded(room)
         await room.apply(documents)
         lives = Lives(room, tale.fates, tale.down_s)
         # No task of the manager has run yet.
-        brought = {f"{namespace_of(raw)}/{name_of(raw)}" for raw in await room.manager.list(SECRET)}
+        brought = {f"{namespace_of(raw)}/{name_of(raw)}" for raw in await room.management_client.list(SECRET)}
         before = await inventory(room.harvester.api)
-        stage = room.stage("orchard", patience=PATIENCE)
+        stage = room.cluster("orchard", timeout=PATIENCE)
         told = _Telling(tale, room, stage, founded, lives, before, frozenset(brought))
         async with asyncio.TaskGroup() as group:
             running = group.create_task(lives.run())
@@ -216,7 +216,7 @@ async def _live(tale: Tale) -> Life:
             tuple(told.chapters),
             tuple(sorted(lives.writes, key=lambda write: write.number)),
             tuple(lives.deaths),
-            room.calls.copy(),
+            room.request_counts.copy(),
             max(events.values(), default=0),
             (),
         )
@@ -227,8 +227,8 @@ class _Telling:
     """The chapters of one life, up to the first with a fault. A phase that never comes to its end has one."""
 
     tale: Tale
-    room: Rackroom
-    stage: Stage
+    room: Simulation
+    stage: DemoCluster
     founded: Founded
     lives: Lives
     before: frozenset[Item]
@@ -265,10 +265,10 @@ class _Telling:
         faults: list[str] = []
         try:
             await PHASES[phase](self.stage)
-        except NotSeen as error:
+        except WaitTimedOut as error:
             faults.append(f"{error}; {[dig(raw, 'status', 'waiting') for raw in error.last.values()]}")
         seconds = (self.room.clock.now() - begun) / timedelta(seconds=1)
-        await self.room.pass_time(seconds=REST_S)
+        await self.room.advance(seconds=REST_S)
         if not faults and phase == "delete":
             faults = await find_remains(self.room, self.before, self.brought)
         elif not faults:

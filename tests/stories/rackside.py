@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from windrow.assembly.clock import LoopClock
 from windrow.emulator import kinds
 from windrow.emulator.guests.blank import BlankMachine
 from windrow.emulator.guests.hardware import Hardware, Wires
@@ -18,6 +17,7 @@ from windrow.formats.json import dumps
 from windrow.kube.objects import Raw, dig
 from windrow.kube.refs import Ref
 from windrow.kube.requests import call
+from windrow.testing.clock import LoopClock
 from windrow.values.chance import Chance
 
 NAMESPACE = "default"

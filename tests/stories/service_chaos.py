@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from windrow.assembly.clock import run_story
 from windrow.emulator import kinds
 from windrow.emulator.faults import (
     BROKEN,
@@ -37,6 +36,7 @@ from windrow.emulator.faults import (
 from windrow.kube.errors import KubeError
 from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, labels_of, name_of, new_object
 from windrow.kube.refs import SERVICE
+from windrow.testing.clock import run_driven
 from windrow.values.chance import Chance
 
 from .crashes import Moment, SomeWrites
@@ -338,7 +338,7 @@ class Outcome:
 
 def live(seed: int, only: Collection[int] | None = None, *, narrate: bool = False) -> Outcome:
     """Tell the life of this seed, to its end. `only` names the deeds that are done (by their place); None is all."""
-    return run_story(_live(seed, only, narrate))
+    return run_driven(_live(seed, only, narrate))
 
 
 async def _live(seed: int, only: Collection[int] | None, narrate: bool) -> Outcome:

@@ -26,8 +26,7 @@ from typing import Any, Protocol
 from windrow.apiserver.doors import Door, Identity, Peer
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.assembly.clock import NOON, LoopClock
-from windrow.assembly.network import CountingTransport
+from windrow.app.network import CountingTransport
 from windrow.client.in_process import InProcessTransport
 from windrow.client.transport import Transport
 from windrow.cloudprovider.program import run as cloud_provider
@@ -46,6 +45,7 @@ from windrow.kube.kubeconfig import Access, render_kubeconfig
 from windrow.kube.objects import Raw, dig, new_object, uid_of
 from windrow.kube.refs import NAMESPACE, NODE, ROLE_BINDING, SECRET, SERVICE, SERVICE_ACCOUNT, Ref
 from windrow.kube.requests import Event, Reply, Request
+from windrow.testing.clock import NOON, LoopClock
 from windrow.values.chance import Chance
 
 from .announcing import Announcer

@@ -13,9 +13,8 @@ from tests.unit.catalogue.files import DRIVER, HERE, a_driver, sha256
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores.memory import MemoryStore
-from windrow.assembly.clock import LoopClock, run_story
-from windrow.assembly.embedded import install_kinds, management_api
-from windrow.assembly.machinery import running
+from windrow.app.embedded import install_crds, management_api
+from windrow.app.machines import running
 from windrow.catalogue.asking import AskFlags
 from windrow.catalogue.controller import Catalogue
 from windrow.catalogue.kinds import NODE_DRIVER, machine_config
@@ -26,6 +25,7 @@ from windrow.client.downloads import DownloadFailed
 from windrow.client.transport import Transport
 from windrow.kube.conditions import Condition, find_condition
 from windrow.kube.objects import Raw, new_object
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.chance import Chance
 from windrow.wire.dockermachine import Flag
 
@@ -151,7 +151,7 @@ async def shop(state: Path, *, start: bool = True, **options: Any) -> AsyncItera
     made = Shop(state, clock, api)
     made.shelves[URL] = FIRST
     async with running(api.run):
-        await install_kinds(made.client)
+        await install_crds(made.client)
         if start:
             await made.start(**options).synced()
         try:
@@ -161,4 +161,4 @@ async def shop(state: Path, *, start: bool = True, **options: Any) -> AsyncItera
 
 
 def told(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    run_story(story())
+    run_driven(story())

@@ -16,15 +16,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from windrow.assembly.stage import Stage
-from windrow.assembly.stock import credential_secrets, read_stock
-from windrow.assembly.story import VIP, Rackroom
+from windrow.app.preload import credential_secrets, read_preload
 from windrow.client.transport import Transport
 from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
+from windrow.demo.cluster import DemoCluster
 from windrow.formats.fastjson import loads
 from windrow.kube.objects import Raw, dig, name_of, namespace_of
 from windrow.kube.refs import SECRET, Ref
 from windrow.kube.requests import Event, Reply, Request
+from windrow.testing.simulation import VIP, Simulation
 
 GOLDEN = Path(__file__).parent / "golden"
 CREDENTIAL = "cattle-global-data:cc-rack"
@@ -84,58 +84,58 @@ SERVERS = "etcd control-plane"
 ALL = "etcd control-plane worker"
 
 
-async def stock(room: Rackroom, documents: Sequence[Raw], *, kubeconfig: str = "") -> None:
+async def stock(room: Simulation, documents: Sequence[Raw], *, kubeconfig: str = "") -> None:
     """Everything that `documents` need: images and networks at Harvester, credentials in the management API."""
-    shelves = read_stock(documents)
+    shelves = read_preload(documents)
     await room.harvester.stock(
         images=sorted(shelves.images),
         networks=sorted(shelves.networks),
         namespaces=sorted(shelves.namespaces),
     )
     for raw in credential_secrets(shelves, kubeconfig or room.harvester.admin_kubeconfig(VIP)):
-        if await room.manager.find(SECRET.ref(name_of(raw), namespace_of(raw))) is None:
-            await room.manager.create(SECRET, raw)
+        if await room.management_client.find(SECRET.ref(name_of(raw), namespace_of(raw))) is None:
+            await room.management_client.create(SECRET, raw)
 
 
-async def post(room: Rackroom, documents: Sequence[Raw]) -> Ref:
+async def post(room: Simulation, documents: Sequence[Raw]) -> Ref:
     """Create the documents; the Ref of the Cluster among them."""
     kinds = {"HarvesterConfig": HARVESTER_CONFIG, "Cluster": CLUSTER}
     ref = None
     for raw in documents:
-        await room.manager.create(kinds[raw["kind"]], raw)
+        await room.management_client.create(kinds[raw["kind"]], raw)
         if raw["kind"] == "Cluster":
             ref = CLUSTER.ref(name_of(raw), namespace_of(raw))
     assert ref is not None
     return ref
 
 
-async def gone(room: Rackroom, ref: Ref, within: timedelta = timedelta(minutes=20)) -> None:
+async def gone(room: Simulation, ref: Ref, within: timedelta = timedelta(minutes=20)) -> None:
     """Return once the object is gone. Fails when simulated time runs out."""
     end = room.clock.now() + within
-    while (found := await room.manager.find(ref)) is not None:
+    while (found := await room.management_client.find(ref)) is not None:
         assert room.clock.now() < end, f"{ref} is still there: {dig(found, 'status', 'waiting')}"
-        await room.pass_time(seconds=1)
+        await room.advance(seconds=1)
 
 
-async def scale(room: Rackroom, ref: Ref, pool: int, quantity: int) -> None:
+async def scale(room: Simulation, ref: Ref, pool: int, quantity: int) -> None:
     step = {"op": "replace", "path": f"/spec/rkeConfig/machinePools/{pool}/quantity", "value": quantity}
-    await room.manager.json_patch(ref, [step])
+    await room.management_client.json_patch(ref, [step])
 
 
-async def machines_of(room: Rackroom, ref: Ref, pool: str = "") -> list[Raw]:
+async def machines_of(room: Simulation, ref: Ref, pool: str = "") -> list[Raw]:
     found = [
         raw
-        for raw in await room.manager.list(MACHINE, ref.namespace)
+        for raw in await room.management_client.list(MACHINE, ref.namespace)
         if raw["spec"]["clusterName"] == ref.name and pool in ("", raw["spec"]["pool"])
     ]
     return sorted(found, key=lambda raw: (raw["metadata"]["creationTimestamp"], name_of(raw)))
 
 
-async def until(stage: Stage, words: str, within: timedelta = timedelta(minutes=30)) -> Raw:
+async def until(stage: DemoCluster, words: str, within: timedelta = timedelta(minutes=30)) -> Raw:
     """The Cluster, once its waiting sentence or a condition contains `words`."""
     end = stage.clock.now() + within
     while True:
-        raw = await stage.cluster()
+        raw = await stage.get_cluster()
         said = [str(dig(raw, "status", "waiting", "for"))]
         said += [str(condition.get("message")) for condition in dig(raw, "status", "conditions", default=())]
         if any(words in sentence for sentence in said):

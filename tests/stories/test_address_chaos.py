@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.doors import Peer
-from windrow.assembly.clock import run_story
 from windrow.emulator import kinds
 from windrow.emulator.faults import seeded
 from windrow.emulator.harvester import Harvester
@@ -19,6 +18,7 @@ from windrow.kube import requests
 from windrow.kube.errors import KubeError
 from windrow.kube.objects import Raw, dig, is_deleting, name_of
 from windrow.kube.requests import Request
+from windrow.testing.clock import run_driven
 from windrow.values.chance import Chance
 
 from .rackside import a_harvester
@@ -121,7 +121,7 @@ def test_no_address_is_held_twice_and_every_one_comes_back(seed: int):
             assert wrong == []
             assert client.answers.keys() >= {200, 201, 404, 409, 500}
 
-    run_story(story())
+    run_driven(story())
 
 
 async def end(harvester: Harvester) -> None:

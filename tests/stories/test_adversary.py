@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from windrow.assembly.clock import run_story
-from windrow.assembly.machinery import running
-from windrow.assembly.network import through_rack
-from windrow.assembly.programs import guest_programs
-from windrow.assembly.stage import NODE_MACHINE, Stage
-from windrow.assembly.story import Rackroom, rackroom
+from windrow.app.guest_programs import guest_programs
+from windrow.app.machines import running
+from windrow.app.network import in_process_connector
 from windrow.client.transport import Transport
 from windrow.clusters.kinds import CLUSTER, MACHINE
+from windrow.demo.cluster import NODE_MACHINE, DemoCluster
 from windrow.emulator.faults import CONFLICT, Fault, Refuse
 from windrow.emulator.guests.machine import machine_factory
 from windrow.emulator.harvester import Harvester
@@ -27,6 +25,8 @@ from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import Raw, dig, name_of
 from windrow.kube.refs import EVENT, NODE, SECRET
 from windrow.kube.requests import Reply, call
+from windrow.testing.clock import run_driven
+from windrow.testing.simulation import Simulation, simulation
 from windrow.values.chance import Chance
 
 from .phases import delete, manifest
@@ -34,16 +34,16 @@ from .phases import delete, manifest
 SECRETS = SECRET.ref("orchard-windrow-secrets", "fleet-default")
 
 
-async def begin(room: Rackroom, servers: int = 1, workers: int = 1) -> Stage:
+async def begin(room: Simulation, servers: int = 1, workers: int = 1) -> DemoCluster:
     await room.apply(manifest(servers, workers))
-    return room.stage("orchard", patience=timedelta(minutes=30))
+    return room.cluster("orchard", timeout=timedelta(minutes=30))
 
 
-async def until(room: Rackroom, stage: Stage, judge: Callable[[list[Raw]], bool]) -> None:
+async def until(room: Simulation, stage: DemoCluster, judge: Callable[[list[Raw]], bool]) -> None:
     for _ in range(600):
-        if judge(await stage.machines()):
+        if judge(await stage.list_machines()):
             return
-        await room.pass_time(seconds=1)
+        await room.advance(seconds=1)
     raise AssertionError("the machines never came that far")
 
 
@@ -54,48 +54,50 @@ def all_made(count: int) -> Callable[[list[Raw]], bool]:
     return judge
 
 
-async def names(stage: Stage) -> set[str]:
-    return {name_of(raw) for raw in await stage.machines()}
+async def names(stage: DemoCluster) -> set[str]:
+    return {name_of(raw) for raw in await stage.list_machines()}
 
 
 def test_a_cluster_that_started_while_its_manager_was_away_is_kept() -> None:
     async def story() -> None:
-        async with rackroom(seed=1) as room:
+        async with simulation(seed=1) as room:
             stage = await begin(room)
             await until(room, stage, all_made(2))
-            assert not (await stage.cluster())["status"].get("initialized")
+            assert not (await stage.get_cluster())["status"].get("initialized")
             before = await names(stage)
             await room.kill_manager()
-            await room.pass_time(hours=1)
+            await room.advance(hours=1)
             room.start_manager()
-            await stage.settled()
+            await stage.wait_for_settled()
             assert await names(stage) == before
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_two_members_that_joined_unseen_leave_etcd_one_after_the_other() -> None:
     async def story() -> None:
-        async with rackroom(seed=1) as room:
+        async with simulation(seed=1) as room:
             stage = await begin(room, servers=3, workers=0)
             await until(room, stage, all_made(3))
-            while not (await stage.cluster())["status"].get("initialized"):
-                await room.pass_time(seconds=1)
+            while not (await stage.get_cluster())["status"].get("initialized"):
+                await room.advance(seconds=1)
             await room.kill_manager()
-            await room.pass_time(minutes=20)
-            _, *others = [name_of(raw) for raw in await stage.machines() if not dig(raw, "status", "nodeRef")]
+            await room.advance(minutes=20)
+            _, *others = [
+                name_of(raw) for raw in await stage.list_machines() if not dig(raw, "status", "nodeRef")
+            ]
             for name in others:
-                await room.manager.delete(MACHINE.ref(name, "fleet-default"))
+                await room.management_client.delete(MACHINE.ref(name, "fleet-default"))
             room.start_manager()
-            await stage.settled()
+            await stage.wait_for_settled()
             told = [
                 (event["reason"], event["involvedObject"]["name"])
-                for event in sorted(await room.manager.list(EVENT), key=_age)
+                for event in sorted(await room.management_client.list(EVENT), key=_age)
                 if event["involvedObject"]["name"] in others and event["reason"] in ("LeaveEtcd", "Remove")
             ]
             assert [reason for reason, _ in told] == ["LeaveEtcd", "Remove"] * len(others)
 
-    run_story(story())
+    run_driven(story())
 
 
 def _age(event: Raw) -> Any:
@@ -104,86 +106,86 @@ def _age(event: Raw) -> Any:
 
 def test_lost_authorities_are_not_replaced_by_others() -> None:
     async def story() -> None:
-        async with rackroom(seed=1) as room:
+        async with simulation(seed=1) as room:
             stage = await begin(room)
-            await stage.settled()
-            kept = await room.manager.get(SECRETS)
-            await room.manager.delete(SECRETS)
-            await room.pass_time(minutes=2)
-            assert await room.manager.find(SECRETS) is None
+            await stage.wait_for_settled()
+            kept = await room.management_client.get(SECRETS)
+            await room.management_client.delete(SECRETS)
+            await room.advance(minutes=2)
+            assert await room.management_client.find(SECRETS) is None
             assert (
                 "you to restore Secret orchard-windrow-secrets"
-                in (await stage.cluster())["status"]["waiting"]["for"]
+                in (await stage.get_cluster())["status"]["waiting"]["for"]
             )
             fields = ("name", "namespace", "labels", "annotations", "ownerReferences")
             metadata = {key: kept["metadata"][key] for key in fields if key in kept["metadata"]}
-            await room.manager.create(SECRET, {**kept, "metadata": metadata})
-            await room.pass_time(minutes=1)
-            assert not (await stage.ready())["status"].get("waiting")
+            await room.management_client.create(SECRET, {**kept, "metadata": metadata})
+            await room.advance(minutes=1)
+            assert not (await stage.wait_for_ready())["status"].get("waiting")
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_start_that_harvester_did_not_take_is_no_start_in_vain() -> None:
     async def story() -> None:
-        async with rackroom(seed=1) as room:
+        async with simulation(seed=1) as room:
             stage = await begin(room)
-            await stage.settled()
+            await stage.wait_for_settled()
             before = await names(stage)
             worker = next(name for name in before if "workers" in name)
             faults = room.harvester.faults
             deaf = faults.add(
                 Fault(Refuse(403, "Forbidden"), where=lambda request: request.path.endswith("/start"))
             )
-            await room.at_harvester.call(call(VM_ACTIONS.ref(worker, "default"), "stop"))
-            await room.pass_time(minutes=15)
+            await room.harvester_client.call(call(VM_ACTIONS.ref(worker, "default"), "stop"))
+            await room.advance(minutes=15)
             assert faults.struck(deaf) > 1
             faults.end(deaf)
-            await stage.settled()
+            await stage.wait_for_settled()
             assert await names(stage) == before
 
-    run_story(story())
+    run_driven(story())
 
 
 @pytest.mark.parametrize("plural", ["serviceaccounts", "secrets", "rolebindings", "clusterrolebindings"])
 def test_a_conflict_is_not_the_end_of_the_guests_account(plural: str) -> None:
     async def story() -> None:
-        async with rackroom(seed=1) as room:
+        async with simulation(seed=1) as room:
             before = await inventory(room.harvester.api)
             stage = await begin(room)
-            await stage.settled()
+            await stage.wait_for_settled()
             conflict = Fault(CONFLICT, frozenset({"delete"}), frozenset({plural}), name="*orchard*", times=1)
             room.harvester.faults.add(conflict)
             await delete(stage)
-            await room.pass_time(minutes=1)
+            await room.advance(minutes=1)
             assert room.harvester.faults.struck(conflict) == 1
             left = {item for item in await inventory(room.harvester.api) if item not in before}
             assert {item[0] for item in left} <= {"VirtualMachineImage", "NetworkAttachmentDefinition"}
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_vm_that_lost_its_marks_is_not_left_behind() -> None:
     async def story() -> None:
-        async with rackroom(seed=1) as room:
+        async with simulation(seed=1) as room:
             stage = await begin(room)
-            await stage.settled()
+            await stage.wait_for_settled()
             worker = VM.ref(next(name for name in await names(stage) if "workers" in name), "default")
-            marks = (await room.at_harvester.get(worker))["metadata"]["annotations"]
+            marks = (await room.harvester_client.get(worker))["metadata"]["annotations"]
             nothing = dict.fromkeys((MACHINE_UID, CLUSTER_UID))
-            await room.at_harvester.patch(worker, {"metadata": {"annotations": nothing}})
-            await room.pass_time(minutes=10)
-            await room.manager.delete(MACHINE.ref(worker.name, "fleet-default"))
-            await room.pass_time(minutes=5)
+            await room.harvester_client.patch(worker, {"metadata": {"annotations": nothing}})
+            await room.advance(minutes=10)
+            await room.management_client.delete(MACHINE.ref(worker.name, "fleet-default"))
+            await room.advance(minutes=5)
             assert worker.name in await names(stage)
-            found = await room.at_harvester.get(worker)
+            found = await room.harvester_client.get(worker)
             assert "deletionTimestamp" not in found["metadata"]
             again = {key: marks[key] for key in nothing}
-            await room.at_harvester.patch(worker, {"metadata": {"annotations": again}})
-            await stage.settled(without=worker.name)
-            assert await room.at_harvester.find(worker) is None
+            await room.harvester_client.patch(worker, {"metadata": {"annotations": again}})
+            await stage.wait_for_settled(without=worker.name)
+            assert await room.harvester_client.find(worker) is None
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_page_of_somebody_in_between_is_not_the_end_of_a_vm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,75 +193,79 @@ def test_a_page_of_somebody_in_between_is_not_the_end_of_a_vm(monkeypatch: pytes
     monkeypatch.setattr("windrow.emulator.faults.render_refusal", lambda refusal: page)
 
     async def story() -> None:
-        async with rackroom(seed=1) as room:
+        async with simulation(seed=1) as room:
             stage = await begin(room)
-            await stage.settled()
+            await stage.wait_for_settled()
             await room.kill_manager()
             before = await inventory(room.harvester.api)
             fault = room.harvester.faults.add(Fault(Refuse(404), plurals=frozenset({"virtualmachines"})))
             worker = next(name for name in await names(stage) if "workers" in name)
-            await room.manager.delete(MACHINE.ref(worker, "fleet-default"))
+            await room.management_client.delete(MACHINE.ref(worker, "fleet-default"))
             room.start_manager()
-            await room.pass_time(minutes=10)
+            await room.advance(minutes=10)
             assert room.harvester.faults.struck(fault)
-            waiting = (await room.manager.get(MACHINE.ref(worker, "fleet-default")))["status"]["waiting"]
+            waiting = (await room.management_client.get(MACHINE.ref(worker, "fleet-default")))["status"][
+                "waiting"
+            ]
             assert "404 page not found" in waiting["for"]
             assert await inventory(room.harvester.api) == before
             room.harvester.faults.end(fault)
-            await stage.settled(without=worker)
+            await stage.wait_for_settled(without=worker)
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_an_account_is_not_gone_because_another_harvester_has_none() -> None:
     async def story() -> None:
-        async with rackroom(seed=1, manage=False) as room:
+        async with simulation(seed=1, with_manager=False) as room:
             factory = machine_factory(guest_programs())
             other = Harvester(room.clock, Chance(2), machine_factory=factory, vip="192.168.200.10")
 
             def dial(access: Access) -> Transport:
-                return (through_rack(other.rack, room.clock) if other.vip in access.server else room.dial)(
-                    access
-                )
+                return (
+                    in_process_connector(other.rack, room.clock)
+                    if other.vip in access.server
+                    else room.connect
+                )(access)
 
             async with running(other.run):
-                room.start_manager(dial=dial)
+                room.start_manager(connect=dial)
                 before = await inventory(room.harvester.api)
                 documents = manifest(1, 1)
                 cluster = next(raw for raw in documents if raw["kind"] == "Cluster")
                 for pool in cluster["spec"]["rkeConfig"]["machinePools"]:
                     pool["cloudCredentialSecretName"] = "cattle-global-data:spare"
                 await room.apply(documents)
-                stage = room.stage("orchard", patience=timedelta(minutes=30))
-                await stage.settled()
+                stage = room.cluster("orchard", timeout=timedelta(minutes=30))
+                await stage.wait_for_settled()
                 ref = SECRET.ref("cc-harvester", "cattle-global-data")
-                right = (await room.manager.get(ref))["data"]
+                right = (await room.management_client.get(ref))["data"]
                 wrong = {key: b64encode(other.admin_kubeconfig().encode()).decode() for key in right}
-                await room.manager.patch(ref, {"data": wrong})
-                await room.manager.delete(CLUSTER.ref("orchard", "fleet-default"))
-                await room.pass_time(minutes=5)
-                assert await stage.machines() == []
-                assert "another Harvester" in (await stage.cluster())["status"]["waiting"]["for"]
-                await room.manager.patch(ref, {"data": right})
-                await room.pass_time(minutes=10)
-                assert await room.manager.find(CLUSTER.ref("orchard", "fleet-default")) is None
+                await room.management_client.patch(ref, {"data": wrong})
+                await room.management_client.delete(CLUSTER.ref("orchard", "fleet-default"))
+                await room.advance(minutes=5)
+                assert await stage.list_machines() == []
+                assert "another Harvester" in (await stage.get_cluster())["status"]["waiting"]["for"]
+                await room.management_client.patch(ref, {"data": right})
+                await room.advance(minutes=10)
+                assert await room.management_client.find(CLUSTER.ref("orchard", "fleet-default")) is None
                 left = {item for item in await inventory(room.harvester.api) if item not in before}
                 assert {item[0] for item in left} <= {"VirtualMachineImage", "NetworkAttachmentDefinition"}
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_node_that_lost_its_label_is_not_taken_for_deleted() -> None:
     async def story() -> None:
-        async with rackroom(seed=1) as room:
+        async with simulation(seed=1) as room:
             stage = await begin(room)
-            await stage.settled()
+            await stage.wait_for_settled()
             before = await names(stage)
-            guest = await stage.guest()
-            for node in await stage.nodes():
+            guest = await stage.guest_client()
+            for node in await stage.list_nodes():
                 await guest.patch(NODE.ref(name_of(node)), {"metadata": {"labels": {NODE_MACHINE: None}}})
-            await room.pass_time(minutes=12)
+            await room.advance(minutes=12)
             assert await names(stage) == before
-            await stage.ready()
+            await stage.wait_for_ready()
 
-    run_story(story())
+    run_driven(story())

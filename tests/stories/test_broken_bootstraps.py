@@ -14,13 +14,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.bootstrap import rke2
 from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.bootstrap.intent import GuestCredential, NodeIntent, Role
 from windrow.emulator.guests.hardware import AgentReport, Disk, Hardware, Lease, Nic
 from windrow.emulator.guests.machine import machine_factory
 from windrow.emulator.rack import Rack
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.chance import Chance
 from windrow.values.clock import pause
 
@@ -92,7 +92,7 @@ def boot(damaged: str = "", damage: Damage = str) -> dict[str, str]:
                 task.cancel()
         return {name: "\n".join(wires.lines) for name, wires in wirings.items()}
 
-    return run_story(story())
+    return run_driven(story())
 
 
 def joined(console: str) -> bool:

@@ -22,12 +22,10 @@ from tests.stories.telling import (
     until,
 )
 
-from windrow.assembly.clock import run_story
-from windrow.assembly.stage import Stage
-from windrow.assembly.story import VIP, Rackroom, rackroom
 from windrow.client.client import Client
 from windrow.clusters.admission import LAST_MEMBER
 from windrow.clusters.kinds import MACHINE
+from windrow.demo.cluster import DemoCluster
 from windrow.emulator.guests.cluster import Beat
 from windrow.emulator.inventory import inventory
 from windrow.harvester.kinds import VM, VM_ACTIONS
@@ -35,54 +33,56 @@ from windrow.kube.conditions import is_true
 from windrow.kube.objects import Raw, dig, name_of
 from windrow.kube.refs import NODE, SECRET, SERVICE_ACCOUNT, Ref
 from windrow.kube.requests import call
+from windrow.testing.clock import run_driven
+from windrow.testing.simulation import VIP, Simulation, simulation
 
 
 @dataclass
 class Told:
     """One story under way: the world, its cluster, and what was told so far."""
 
-    room: Rackroom
+    room: Simulation
     ref: Ref
-    stage: Stage
+    stage: DemoCluster
     teller: Teller
 
 
 @asynccontextmanager
 async def told(
-    *pools: Raw, seed: int = 3, kubeconfig: Callable[[Rackroom], str] | None = None, **spec: Any
+    *pools: Raw, seed: int = 3, kubeconfig: Callable[[Simulation], str] | None = None, **spec: Any
 ) -> AsyncIterator[Told]:
     """A cluster with these pools, asked for; its manager at work."""
     documents = a_cluster(*pools, **spec)
-    async with rackroom(seed=seed, manage=False) as room:
+    async with simulation(seed=seed, with_manager=False) as room:
         teller = Teller(room.api.local())
         await stock(room, documents, kubeconfig=kubeconfig(room) if kubeconfig else "")
         room.start_manager(teller)
         ref = await post(room, documents)
-        yield Told(room, ref, room.stage(ref.name, ref.namespace), teller)
+        yield Told(room, ref, room.cluster(ref.name, ref.namespace), teller)
 
 
 def tell(name: str, story: Callable[[], Awaitable[Teller]]) -> None:
     async def run() -> Teller:
         return await story()
 
-    compare(name, run_story(run()).lines)
+    compare(name, run_driven(run()).lines)
 
 
 async def lose(story: Told, machine: Raw) -> None:
     name = name_of(machine)
     story.teller.say(f"somebody deletes the VM of {name}")
-    await story.room.at_harvester.delete(VM.ref(name, "default"), "Foreground")
+    await story.room.harvester_client.delete(VM.ref(name, "default"), "Foreground")
 
 
 async def voters(story: Told) -> set[str]:
-    nodes = await story.stage.nodes()
+    nodes = await story.stage.list_nodes()
     return {name_of(node) for node in nodes if is_true(dig(node, "status", "conditions"), "EtcdIsVoter")}
 
 
 def test_birth_of_three_servers_and_two_workers() -> None:
     async def story() -> Teller:
         async with told(a_pool("servers", 3, SERVERS), a_pool("workers", 2)) as it:
-            await it.stage.settled()
+            await it.stage.wait_for_settled()
             return it.teller
 
     tell("birth-3-2", story)
@@ -91,11 +91,11 @@ def test_birth_of_three_servers_and_two_workers() -> None:
 def test_a_lost_worker_is_replaced() -> None:
     async def story() -> Teller:
         async with told(a_pool("servers", 1, SERVERS), a_pool("workers", 2)) as it:
-            await it.stage.settled()
+            await it.stage.wait_for_settled()
             it.teller.lines.clear()
             worker = (await machines_of(it.room, it.ref, "workers"))[0]
             await lose(it, worker)
-            machines = await it.stage.settled(without=name_of(worker))
+            machines = await it.stage.wait_for_settled(without=name_of(worker))
             assert len(machines) == 3
             return it.teller
 
@@ -105,11 +105,11 @@ def test_a_lost_worker_is_replaced() -> None:
 def test_a_lost_etcd_member_of_three_is_replaced_and_the_members_equal_the_servers() -> None:
     async def story() -> Teller:
         async with told(a_pool("servers", 3, ALL)) as it:
-            await it.stage.settled()
+            await it.stage.wait_for_settled()
             it.teller.lines.clear()
             first = (await machines_of(it.room, it.ref))[0]
             await lose(it, first)
-            machines = await it.stage.settled(without=name_of(first))
+            machines = await it.stage.wait_for_settled(without=name_of(first))
             assert await voters(it) == {name_of(raw) for raw in machines}
             return it.teller
 
@@ -119,13 +119,13 @@ def test_a_lost_etcd_member_of_three_is_replaced_and_the_members_equal_the_serve
 def test_a_stopped_last_member_is_started_and_its_replacement_is_skipped_aloud() -> None:
     async def story() -> Teller:
         async with told(a_pool("pool1", 1, ALL)) as it:
-            await it.stage.settled()
+            await it.stage.wait_for_settled()
             it.teller.lines.clear()
             machine = (await machines_of(it.room, it.ref))[0]
             it.teller.say(f"somebody stops the VM of {name_of(machine)}")
-            await it.room.at_harvester.call(call(VM_ACTIONS.ref(name_of(machine), "default"), "stop"))
+            await it.room.harvester_client.call(call(VM_ACTIONS.ref(name_of(machine), "default"), "stop"))
             await until(it.stage, LAST_MEMBER)
-            await it.stage.settled()
+            await it.stage.wait_for_settled()
             return it.teller
 
     tell("stopped-last-member", story)
@@ -134,25 +134,25 @@ def test_a_stopped_last_member_is_started_and_its_replacement_is_skipped_aloud()
 def test_sixty_percent_not_ready_hold_the_breaker_until_they_are_back() -> None:
     async def story() -> Teller:
         async with told(a_pool("servers", 1, SERVERS), a_pool("workers", 5)) as it:
-            await it.stage.settled()
+            await it.stage.wait_for_settled()
             it.teller.lines.clear()
             before = {name_of(raw) for raw in await machines_of(it.room, it.ref)}
             muted = {name_of(raw) for raw in (await machines_of(it.room, it.ref, "workers"))[:3]}
             it.teller.say("the kubelets of three of five workers fall silent")
             await set_heartbeats(it.room, muted, beating=False)
             await until(it.stage, "3 of 5 machines of pool workers are unhealthy")
-            await it.room.pass_time(minutes=30)
+            await it.room.advance(minutes=30)
             assert {name_of(raw) for raw in await machines_of(it.room, it.ref)} == before
             it.teller.say("they speak again")
             await set_heartbeats(it.room, muted, beating=True)
-            await it.stage.settled()
+            await it.stage.wait_for_settled()
             assert {name_of(raw) for raw in await machines_of(it.room, it.ref)} == before
             return it.teller
 
     tell("breaker", story)
 
 
-async def set_heartbeats(room: Rackroom, names: set[str], *, beating: bool) -> None:
+async def set_heartbeats(room: Simulation, names: set[str], *, beating: bool) -> None:
     """Whether the kubelets of these nodes are heard by their API; their machines run on."""
     machine: Any = next(iter(room.harvester.power._plugs.values())).machine
     cluster = next(iter(machine.clusters.values()))
@@ -176,28 +176,28 @@ def test_a_revoked_credential_replaces_nothing_because_unknown_is_not_gone() -> 
     async def story() -> Teller:
         token = ""
 
-        def kubeconfig(room: Rackroom) -> str:
+        def kubeconfig(room: Simulation) -> str:
             nonlocal token
             token = room.harvester.new_token()
             return room.harvester.token_kubeconfig(token, VIP)
 
         async with told(a_pool("servers", 1, SERVERS), a_pool("workers", 2), kubeconfig=kubeconfig) as it:
-            await it.stage.settled()
+            await it.stage.wait_for_settled()
             it.teller.lines.clear()
             before = {name_of(raw) for raw in await machines_of(it.room, it.ref)}
             it.teller.say("the credential is revoked on Harvester, and a worker dies")
             it.room.harvester.credentials.revoke(token)
             worker = (await machines_of(it.room, it.ref, "workers"))[0]
             await lose(it, worker)
-            await it.room.pass_time(minutes=30)
+            await it.room.advance(minutes=30)
             assert {name_of(raw) for raw in await machines_of(it.room, it.ref)} == before
             it.teller.say("a new credential is put into the Secret")
             text = it.room.harvester.token_kubeconfig(it.room.harvester.new_token(), VIP)
-            await it.room.manager.patch(
+            await it.room.management_client.patch(
                 SECRET.ref("cc-rack", "cattle-global-data"),
                 {"stringData": {"harvestercredentialConfig-kubeconfigContent": text}},
             )
-            await it.stage.settled(without=name_of(worker))
+            await it.stage.wait_for_settled(without=name_of(worker))
             return it.teller
 
     tell("revoked-credential", story)
@@ -206,15 +206,15 @@ def test_a_revoked_credential_replaces_nothing_because_unknown_is_not_gone() -> 
 def test_servers_and_workers_scale_down_one_member_after_the_other() -> None:
     async def story() -> Teller:
         async with told(a_pool("servers", 3, SERVERS), a_pool("workers", 2, drainBeforeDelete=True)) as it:
-            await it.stage.settled()
+            await it.stage.wait_for_settled()
             it.teller.lines.clear()
             it.teller.say("servers 3 -> 1, workers 2 -> 1")
             await scale(it.room, it.ref, 0, 1)
             await scale(it.room, it.ref, 1, 1)
-            machines = await it.stage.settled()
+            machines = await it.stage.wait_for_settled()
             servers = {name_of(raw) for raw in machines if raw["spec"]["pool"] == "servers"}
             assert await voters(it) == servers
-            assert len(await it.room.at_harvester.list(VM)) == 2
+            assert len(await it.room.harvester_client.list(VM)) == 2
             return it.teller
 
     tell("scale-down", story)
@@ -223,24 +223,24 @@ def test_servers_and_workers_scale_down_one_member_after_the_other() -> None:
 def test_a_deletion_with_a_hanging_vm_removes_the_rest_and_ends_when_it_can() -> None:
     async def story() -> Teller:
         async with told(a_pool("servers", 1, SERVERS), a_pool("workers", 2)) as it:
-            await it.stage.settled()
+            await it.stage.wait_for_settled()
             it.teller.lines.clear()
             hanging = (await machines_of(it.room, it.ref, "workers"))[0]
             vm = VM.ref(name_of(hanging), "default")
-            finalizers = dig(await it.room.at_harvester.get(vm), "metadata", "finalizers", default=[])
-            await it.room.at_harvester.patch(
+            finalizers = dig(await it.room.harvester_client.get(vm), "metadata", "finalizers", default=[])
+            await it.room.harvester_client.patch(
                 vm, {"metadata": {"finalizers": [*finalizers, "example.com/hold"]}}
             )
             it.teller.say(f"the cluster is deleted; {name_of(hanging)} hangs")
-            await it.room.manager.delete(it.ref)
-            await it.room.pass_time(minutes=10)
+            await it.room.management_client.delete(it.ref)
+            await it.room.advance(minutes=10)
             left = await machines_of(it.room, it.ref)
             assert [name_of(raw) for raw in left] == [name_of(hanging)]
             assert name_of(hanging) in dig(left[0], "status", "waiting", "for")
             it.teller.say("it may go")
-            held = dig(await it.room.at_harvester.get(vm), "metadata", "finalizers")
+            held = dig(await it.room.harvester_client.get(vm), "metadata", "finalizers")
             kept = [name for name in held if name != "example.com/hold"]
-            await it.room.at_harvester.patch(vm, {"metadata": {"finalizers": kept}})
+            await it.room.harvester_client.patch(vm, {"metadata": {"finalizers": kept}})
             await gone(it.room, it.ref)
             return it.teller
 
@@ -250,21 +250,21 @@ def test_a_deletion_with_a_hanging_vm_removes_the_rest_and_ends_when_it_can() ->
 def test_a_deleted_cluster_leaves_nothing_behind() -> None:
     async def story() -> None:
         documents = a_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 1))
-        async with rackroom(seed=4) as room:
+        async with simulation(seed=4) as room:
             await stock(room, documents)
             before = await inventory(room.harvester.api), await secrets(room)
             ref = await post(room, documents)
-            await room.stage(ref.name).settled()
-            await room.manager.delete(ref)
+            await room.cluster(ref.name).wait_for_settled()
+            await room.management_client.delete(ref)
             await gone(room, ref)
             assert (await inventory(room.harvester.api), await secrets(room)) == before
-            assert await room.manager.list(MACHINE) == []
+            assert await room.management_client.list(MACHINE) == []
 
-    run_story(story())
+    run_driven(story())
 
 
-async def secrets(room: Rackroom) -> set[str]:
-    return {name_of(raw) for raw in await room.manager.list(SECRET)}
+async def secrets(room: Simulation) -> set[str]:
+    return {name_of(raw) for raw in await room.management_client.list(SECRET)}
 
 
 def test_two_clusters_of_one_name_with_one_vm_namespace_do_not_share_an_account() -> None:
@@ -273,22 +273,22 @@ def test_two_clusters_of_one_name_with_one_vm_namespace_do_not_share_an_account(
     async def story() -> Teller:
         pools = a_pool("servers", 1, ALL)
         async with told(pools) as it:
-            await it.stage.settled()
+            await it.stage.wait_for_settled()
             it.teller.lines.clear()
             it.teller.say("a second orchard, in another namespace, with the same VM namespace")
             second = await post(it.room, a_cluster(pools, namespace="cattle-global-data"))
-            stage = it.room.stage(second.name, second.namespace)
+            stage = it.room.cluster(second.name, second.namespace)
             await until(stage, "belongs to somebody else")
             assert await machines_of(it.room, second) == []
             it.teller.say("the second is deleted")
-            await it.room.manager.delete(second)
+            await it.room.management_client.delete(second)
             await gone(it.room, second)
-            account = await it.room.at_harvester.get(SERVICE_ACCOUNT.ref("orchard", "default"))
+            account = await it.room.harvester_client.get(SERVICE_ACCOUNT.ref("orchard", "default"))
             assert (
                 account["metadata"]["annotations"]["windrow.io/cluster-uid"]
-                == (await it.stage.cluster())["metadata"]["uid"]
+                == (await it.stage.get_cluster())["metadata"]["uid"]
             )
-            await it.stage.settled()
+            await it.stage.wait_for_settled()
             return it.teller
 
     tell("two-of-one-name", story)
@@ -298,28 +298,28 @@ def test_two_clusters_of_one_name_with_two_vm_namespaces_live_side_by_side() -> 
     async def story() -> None:
         documents = a_cluster(a_pool("servers", 1, ALL))
         others = a_cluster(a_pool("servers", 1, ALL), namespace="cattle-global-data", vm_namespace="tenant-b")
-        async with rackroom(seed=5) as room:
+        async with simulation(seed=5) as room:
             await stock(room, [*documents, *others])
             first, second = await post(room, documents), await post(room, others)
-            await room.stage(first.name, first.namespace).settled()
-            await room.stage(second.name, second.namespace).settled()
-            await room.manager.delete(second)
+            await room.cluster(first.name, first.namespace).wait_for_settled()
+            await room.cluster(second.name, second.namespace).wait_for_settled()
+            await room.management_client.delete(second)
             await gone(room, second)
-            await room.stage(first.name, first.namespace).settled()
-            assert [name_of(raw) for raw in await room.at_harvester.list(VM)] == [
+            await room.cluster(first.name, first.namespace).wait_for_settled()
+            assert [name_of(raw) for raw in await room.harvester_client.list(VM)] == [
                 name_of(raw) for raw in await machines_of(room, first)
             ]
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_worker_that_somebody_deletes_by_hand_is_replaced() -> None:
     async def story() -> None:
         async with told(a_pool("servers", 1, SERVERS), a_pool("workers", 1)) as it:
-            await it.stage.settled()
+            await it.stage.wait_for_settled()
             worker = (await machines_of(it.room, it.ref, "workers"))[0]
-            await it.room.manager.delete(MACHINE.ref(name_of(worker), it.ref.namespace))
-            machines = await it.stage.settled(without=name_of(worker))
+            await it.room.management_client.delete(MACHINE.ref(name_of(worker), it.ref.namespace))
+            machines = await it.stage.wait_for_settled(without=name_of(worker))
             assert len(machines) == 2
 
-    run_story(story())
+    run_driven(story())

@@ -8,27 +8,27 @@ from datetime import timedelta
 import pytest
 from tests.stories.telling import SERVERS, a_cluster, a_pool, machines_of, post, stock, until
 
-from windrow.assembly.clock import run_story
-from windrow.assembly.story import VIP, Rackroom, rackroom
 from windrow.kube.conditions import find_condition
 from windrow.kube.objects import dig, name_of
 from windrow.kube.refs import EVENT, SECRET
+from windrow.testing.clock import run_driven
+from windrow.testing.simulation import VIP, Simulation, simulation
 
 NOWHERE = "https://192.168.100.99:6443"
 
 
-async def put(room: Rackroom, kubeconfig: str) -> None:
+async def put(room: Simulation, kubeconfig: str) -> None:
     change = {"stringData": {"harvestercredentialConfig-kubeconfigContent": kubeconfig}}
-    await room.manager.patch(SECRET.ref("cc-rack", "cattle-global-data"), change)
+    await room.management_client.patch(SECRET.ref("cc-rack", "cattle-global-data"), change)
 
 
-def a_nonsense_token(room: Rackroom) -> str:
+def a_nonsense_token(room: Simulation) -> str:
     token = room.harvester.new_token()
     room.harvester.credentials.revoke(token)
     return room.harvester.token_kubeconfig(token, VIP)
 
 
-CASES: dict[str, tuple[Callable[[Rackroom], str], str, str]] = {
+CASES: dict[str, tuple[Callable[[Simulation], str], str, str]] = {
     "a nonsense token": (a_nonsense_token, "False", VIP),
     "no kubeconfig at all": (lambda room: "nonsense", "False", "cattle-global-data/cc-rack"),
     "a Harvester nobody reaches": (lambda room: room.harvester.admin_kubeconfig(NOWHERE), "Unknown", NOWHERE),
@@ -41,16 +41,16 @@ def test_a_credential_is_tried_as_soon_as_its_secret_changes(case: str) -> None:
 
     async def story() -> None:
         documents = a_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 1))
-        async with rackroom(seed=3) as room:
+        async with simulation(seed=3) as room:
             await stock(room, documents)
             ref = await post(room, documents)
-            await room.stage(ref.name, ref.namespace).settled()
+            await room.cluster(ref.name, ref.namespace).wait_for_settled()
             before = [name_of(raw) for raw in await machines_of(room, ref)]
 
             await put(room, kubeconfig(room))
-            await room.pass_time(seconds=15)
+            await room.advance(seconds=15)
 
-            status = (await room.manager.get(ref))["status"]
+            status = (await room.management_client.get(ref))["status"]
             valid = find_condition(status["conditions"], "CredentialValid")
             assert valid is not None
             assert valid.status == truth
@@ -59,31 +59,31 @@ def test_a_credential_is_tried_as_soon_as_its_secret_changes(case: str) -> None:
             for sentence in (valid.message, waiting):
                 assert named in sentence
                 assert "cc-rack" in sentence
-            events = await room.manager.list(EVENT, ref.namespace)
+            events = await room.management_client.list(EVENT, ref.namespace)
             assert [e for e in events if e["type"] == "Warning" and named in e["message"]]
 
             await put(room, room.harvester.admin_kubeconfig(VIP))
-            await room.pass_time(seconds=30)
+            await room.advance(seconds=30)
 
-            status = (await room.manager.get(ref))["status"]
+            status = (await room.management_client.get(ref))["status"]
             valid = find_condition(status["conditions"], "CredentialValid")
             assert valid is not None
             assert valid.status == "True"
             assert dig(status, "waiting") is None
             assert [name_of(raw) for raw in await machines_of(room, ref)] == before
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_token_that_harvester_revokes_is_told_within_seconds_of_the_machines_going_out_of_sight() -> None:
     async def story() -> None:
         documents = a_cluster(a_pool("servers", 1, SERVERS))
-        async with rackroom(seed=3) as room:
+        async with simulation(seed=3) as room:
             token = room.harvester.new_token()
             await stock(room, documents, kubeconfig=room.harvester.token_kubeconfig(token, VIP))
             ref = await post(room, documents)
-            stage = room.stage(ref.name, ref.namespace)
-            await stage.settled()
+            stage = room.cluster(ref.name, ref.namespace)
+            await stage.wait_for_settled()
 
             room.harvester.credentials.revoke(token)
             # A watch that stands is asked again only when it ends.
@@ -93,4 +93,4 @@ def test_a_token_that_harvester_revokes_is_told_within_seconds_of_the_machines_g
             assert valid is not None
             assert (valid.status, valid.reason) == ("False", "Refused")
 
-    run_story(story())
+    run_driven(story())

@@ -12,7 +12,6 @@ import pytest
 from tests.contract.rack_world import RackWorld, rack_world
 from tests.contract.test_machines import CREDENTIAL, DOCUMENT, a_spec, born, seen
 
-from windrow.assembly.clock import run_story
 from windrow.emulator import kinds
 from windrow.emulator.stock import Image, Network
 from windrow.formats.json import dumps
@@ -22,6 +21,7 @@ from windrow.kube.refs import PVC, SECRET
 from windrow.kube.requests import Reply, Request
 from windrow.machines.direct import DirectMachines
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Power, planned_memory, stand_in
+from windrow.testing.clock import run_driven
 from windrow.values.chance import Chance
 
 NAME = "c1-pool1-abcde-fghij"
@@ -32,7 +32,7 @@ def play(story: Callable[[RackWorld], Awaitable[None]]) -> None:
         async with rack_world() as world:
             await story(world)
 
-    run_story(staged())
+    run_driven(staged())
 
 
 def test_a_machine_costs_seven_calls_from_check_to_order() -> None:

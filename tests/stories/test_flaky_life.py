@@ -10,8 +10,6 @@ from datetime import timedelta
 import pytest
 from tests.stories.telling import ALL, a_cluster, a_pool, gone, machines_of, post, scale, stock
 
-from windrow.assembly.clock import run_story
-from windrow.assembly.story import rackroom
 from windrow.client.transport import Transport
 from windrow.clusters.kinds import MACHINE
 from windrow.emulator.faults import seeded
@@ -22,6 +20,8 @@ from windrow.kube.errors import Unanswered, Unreachable
 from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import name_of
 from windrow.kube.requests import Event, Reply, Request
+from windrow.testing.clock import run_driven
+from windrow.testing.simulation import simulation
 from windrow.values.chance import Chance
 
 LONG = timedelta(hours=3)
@@ -81,37 +81,37 @@ def test_a_life_among_failing_servers_ends_as_asked(seed: int) -> None:
     async def story() -> None:
         chance = Chance(f"flaky {seed}")
         faults = seeded(Chance(f"harvester {seed}"), 0.03)
-        async with rackroom(seed=seed, manage=False, faults=faults) as room:
+        async with simulation(seed=seed, with_manager=False, faults=faults) as room:
 
             def dial(access: Access) -> Transport:
-                return Flaky(room.dial(access), chance, 0.02)
+                return Flaky(room.connect(access), chance, 0.02)
 
             room.start_manager(Flaky(room.api.local(), chance, 0.04), dial)
             documents = a_cluster(a_pool("servers", 3, ALL), a_pool("workers", 1, drainBeforeDelete=True))
             await stock(room, documents)
             before = await inventory(room.harvester.api)
             ref = await post(room, documents)
-            stage = room.stage(ref.name, patience=LONG)
+            stage = room.cluster(ref.name, timeout=LONG)
 
             async def stands() -> None:
-                await stage.settled(within=LONG)
-                await room.pass_time(minutes=5)
-                machines = await stage.settled(within=LONG)
+                await stage.wait_for_settled(within=LONG)
+                await room.advance(minutes=5)
+                machines = await stage.wait_for_settled(within=LONG)
                 wanted = sorted(name_of(raw) for raw in machines)
-                assert sorted(name_of(raw) for raw in await room.at_harvester.list(VM)) == wanted
-                assert sorted(name_of(raw) for raw in await stage.nodes()) == wanted
+                assert sorted(name_of(raw) for raw in await room.harvester_client.list(VM)) == wanted
+                assert sorted(name_of(raw) for raw in await stage.list_nodes()) == wanted
 
             await stands()
             lost = (await machines_of(room, ref, "servers"))[0]
-            await room.at_harvester.delete(VM.ref(name_of(lost), "default"), "Foreground")
-            await room.pass_time(minutes=1)
+            await room.harvester_client.delete(VM.ref(name_of(lost), "default"), "Foreground")
+            await room.advance(minutes=1)
             await stands()
             await scale(room, ref, 0, 1)
             await scale(room, ref, 1, 2)
             await stands()
-            await room.manager.delete(ref)
+            await room.management_client.delete(ref)
             await gone(room, ref, LONG)
             assert await inventory(room.harvester.api) == before
-            assert await room.manager.list(MACHINE) == []
+            assert await room.management_client.list(MACHINE) == []
 
-    run_story(story())
+    run_driven(story())

@@ -8,10 +8,8 @@ from typing import Any
 
 from tests.stories.telling import ALL, a_cluster, a_pool, stock
 
-from windrow.assembly.clock import run_story
-from windrow.assembly.embedded import read_credential
-from windrow.assembly.machinery import running
-from windrow.assembly.story import Rackroom, rackroom
+from windrow.app.embedded import read_credential
+from windrow.app.machines import running
 from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE, machine_config
 from windrow.clusters.manager import Manager
 from windrow.clusters.reading import JudgeKind
@@ -25,6 +23,8 @@ from windrow.machines.by_driver import MachinesByDriver
 from windrow.machines.direct import DirectMachines
 from windrow.machines.memory import MemoryMachines
 from windrow.machines.port import CannotRewrite, Memory, Problem, Sighting
+from windrow.testing.clock import run_driven
+from windrow.testing.simulation import Simulation, simulation
 
 NOOP_CONFIG = machine_config("NoopConfig")
 
@@ -60,7 +60,7 @@ def noop_cluster() -> list[Raw]:
 class Hands:
     """Two drivers' machines in memory: `harvester`'s, and every other driver's."""
 
-    def __init__(self, room: Rackroom) -> None:
+    def __init__(self, room: Simulation) -> None:
         board: Board[Sighting] = Board()
         self.harvesters = MemoryMachines(room.clock, board=board)
         self.others = MemoryMachines(room.clock, board=board)
@@ -68,9 +68,11 @@ class Hands:
 
 
 @asynccontextmanager
-async def managed(room: Rackroom, judge_kind: JudgeKind) -> AsyncIterator[Hands]:
+async def managed(room: Simulation, judge_kind: JudgeKind) -> AsyncIterator[Hands]:
     hands = Hands(room)
-    manager = Manager(room.manager, hands.machines, room.dial, room.clock, room.chance, judge_kind=judge_kind)
+    manager = Manager(
+        room.management_client, hands.machines, room.connect, room.clock, room.rng, judge_kind=judge_kind
+    )
     async with running(manager.run):
         yield hands
 
@@ -79,22 +81,22 @@ def knows_noop(kind: str) -> str | Problem:
     return {"NoopConfig": "noop", "HarvesterConfig": "harvester"}.get(kind) or Problem("nobody", "nothing")
 
 
-async def apply(room: Rackroom, documents: list[Raw]) -> None:
+async def apply(room: Simulation, documents: list[Raw]) -> None:
     kinds = {"NoopConfig": NOOP_CONFIG, "Cluster": CLUSTER, "HarvesterConfig": HARVESTER_CONFIG}
     for raw in documents:
-        await room.manager.create(kinds[raw["kind"]], raw)
+        await room.management_client.create(kinds[raw["kind"]], raw)
 
 
 def test_a_pool_of_another_drivers_kind_gets_its_machines_from_that_driver() -> None:
     async def story() -> None:
-        async with rackroom(manage=False) as room:
-            await room.manager.create(CRD, a_crd())
+        async with simulation(with_manager=False) as room:
+            await room.management_client.create(CRD, a_crd())
             before = await inventory(room.harvester.api)
             async with managed(room, knows_noop) as hands:
                 await apply(room, noop_cluster())
-                await room.pass_time(seconds=30)
+                await room.advance(seconds=30)
 
-                (machine,) = await room.manager.list(MACHINE)
+                (machine,) = await room.management_client.list(MACHINE)
                 assert machine["spec"]["driver"] == "noop"
                 assert machine["spec"]["options"] == {
                     "clusterName": "is a field like any other here",
@@ -105,12 +107,12 @@ def test_a_pool_of_another_drivers_kind_gets_its_machines_from_that_driver() -> 
                 assert hands.harvesters.calls == []
                 assert await inventory(room.harvester.api) == before
 
-                await room.manager.delete(CLUSTER.ref("orchard", "fleet-default"))
-                await room.pass_time(minutes=5)
+                await room.management_client.delete(CLUSTER.ref("orchard", "fleet-default"))
+                await room.advance(minutes=5)
                 assert hands.others.names() == []
-                assert await room.manager.list(MACHINE) == []
+                assert await room.management_client.list(MACHINE) == []
 
-    run_story(story())
+    run_driven(story())
 
 
 class CannotScrub(DirectMachines):
@@ -122,27 +124,27 @@ class CannotScrub(DirectMachines):
 
 def test_a_machine_whose_driver_cannot_scrub_it_says_so_and_never_that_it_is_scrubbed() -> None:
     async def story() -> None:
-        async with rackroom(manage=False) as room:
+        async with simulation(with_manager=False) as room:
             documents = a_cluster(a_pool("pool1", 1, ALL))
             await stock(room, documents)
-            client = room.manager
+            client = room.management_client
 
             async def credential(name: str) -> str:
                 return await read_credential(client, name)
 
-            machines = CannotScrub(credential, room.dial, room.clock, room.chance)
-            manager = Manager(client, machines, room.dial, room.clock, room.chance)
+            machines = CannotScrub(credential, room.connect, room.clock, room.rng)
+            manager = Manager(client, machines, room.connect, room.clock, room.rng)
             async with running(machines.run, manager.run):
                 await apply(room, documents)
-                await room.stage("orchard").settled()
-                await room.pass_time(seconds=30)
+                await room.cluster("orchard").wait_for_settled()
+                await room.advance(seconds=30)
                 (machine,) = await client.list(MACHINE)
                 told = find_condition(machine["status"]["conditions"], "Scrubbed")
                 assert told is not None
                 assert (told.status, told.reason) == ("False", "DriverCannot")
                 assert "the document stays there" in told.message
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_kind_that_no_driver_gives_is_told_and_goes_on_once_one_does() -> None:
@@ -152,52 +154,52 @@ def test_a_kind_that_no_driver_gives_is_told_and_goes_on_once_one_does() -> None
         return given.get(kind) or Problem("no node driver gives that kind", "add one: windrow driver add")
 
     async def story() -> None:
-        async with rackroom(manage=False) as room, managed(room, judge_kind) as hands:
+        async with simulation(with_manager=False) as room, managed(room, judge_kind) as hands:
             cluster = noop_cluster()[1]
             await apply(room, [cluster])
-            await room.pass_time(seconds=30)
-            told = str((await room.manager.get(CLUSTER.ref("orchard", "fleet-default")))["status"])
+            await room.advance(seconds=30)
+            told = str((await room.management_client.get(CLUSTER.ref("orchard", "fleet-default")))["status"])
             assert "machineConfigRef.kind is NoopConfig, and no node driver gives that kind" in told
             assert "windrow driver add" in told
 
             given["NoopConfig"] = "noop"
-            await room.manager.create(CRD, a_crd())
+            await room.management_client.create(CRD, a_crd())
             await apply(room, noop_cluster()[:1])
-            await room.pass_time(minutes=3)
+            await room.advance(minutes=3)
             assert len(hands.others.names()) == 1
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_change_of_a_foreign_machine_config_wakes_its_cluster() -> None:
     async def story() -> None:
-        async with rackroom(manage=False) as room:
-            await room.manager.create(CRD, a_crd())
+        async with simulation(with_manager=False) as room:
+            await room.management_client.create(CRD, a_crd())
             async with managed(room, knows_noop) as hands:
                 await apply(room, noop_cluster()[1:])
-                await room.pass_time(seconds=30)
+                await room.advance(seconds=30)
                 assert hands.others.names() == []
 
                 await apply(room, noop_cluster()[:1])
-                await room.pass_time(seconds=10)
+                await room.advance(seconds=10)
                 assert len(hands.others.names()) == 1
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_the_kind_of_a_driver_that_vanished_makes_no_machine() -> None:
     async def story() -> None:
-        async with rackroom(manage=False) as room, managed(room, knows_noop) as hands:
+        async with simulation(with_manager=False) as room, managed(room, knows_noop) as hands:
             await apply(room, noop_cluster()[1:])
-            await room.pass_time(seconds=30)
+            await room.advance(seconds=30)
             try:
-                await room.manager.list(NOOP_CONFIG)
+                await room.management_client.list(NOOP_CONFIG)
             except NotFound:
                 pass
             else:
                 raise AssertionError("the kind was never installed")
-            status = (await room.manager.get(CLUSTER.ref("orchard", "fleet-default")))["status"]
+            status = (await room.management_client.get(CLUSTER.ref("orchard", "fleet-default")))["status"]
             assert "names NoopConfig 'nc-pool1', which does not exist" in str(status)
             assert hands.others.calls == []
 
-    run_story(story())
+    run_driven(story())

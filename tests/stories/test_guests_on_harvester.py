@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 from windrow.apiserver.doors import Peer
-from windrow.assembly.clock import NOON, run_story
 from windrow.bootstrap import DISTRIBUTIONS
 from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.bootstrap.intent import ClusterSecrets, GuestCredential, NodeIntent, Role
@@ -18,6 +17,7 @@ from windrow.kube import requests
 from windrow.kube.conditions import is_true
 from windrow.kube.objects import dig, name_of
 from windrow.kube.refs import NODE, SECRET
+from windrow.testing.clock import NOON, run_driven
 
 from .rackside import a_harvester, boot, eventually, order, shows, vm_ref
 
@@ -118,4 +118,4 @@ def test_a_rendered_server_and_worker_become_a_cluster_that_survives_a_restart()
             await let_pass(harvester, 30)
             assert len(started) == 2
 
-    run_story(story())
+    run_driven(story())

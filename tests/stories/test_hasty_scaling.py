@@ -10,8 +10,6 @@ from datetime import timedelta
 import pytest
 from tests.stories.telling import SERVERS, a_cluster, a_pool, machines_of, post, scale, stock
 
-from windrow.assembly.clock import LoopClock, run_story
-from windrow.assembly.story import VIP, Rackroom, rackroom
 from windrow.client.transport import Transport
 from windrow.formats.fastjson import loads
 from windrow.kube.conditions import is_true
@@ -20,6 +18,8 @@ from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import Raw, dig, is_deleting, name_of
 from windrow.kube.refs import Ref
 from windrow.kube.requests import Event, Reply, Request
+from windrow.testing.clock import LoopClock, run_driven
+from windrow.testing.simulation import VIP, Simulation, simulation
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Line:
             yield events
 
 
-async def _ready_workers(room: Rackroom, ref: Ref) -> set[str]:
+async def _ready_workers(room: Simulation, ref: Ref) -> set[str]:
     return {
         name_of(raw)
         for raw in await machines_of(room, ref, "workers")
@@ -74,11 +74,11 @@ async def _ready_workers(room: Rackroom, ref: Ref) -> set[str]:
     }
 
 
-async def _look(room: Rackroom, ref: Ref, seconds: float, most: int) -> None:
+async def _look(room: Simulation, ref: Ref, seconds: float, most: int) -> None:
     """For this long: a Cluster that claims to be Ready has as many as the least that was asked for; else it says why."""
     for _ in range(int(seconds * 2)):
-        await room.pass_time(seconds=0.5)
-        raw = await room.manager.get(ref)
+        await room.advance(seconds=0.5)
+        raw = await room.management_client.get(ref)
         if dig(raw, "status", "observedGeneration") != dig(raw, "metadata", "generation"):
             continue
         ready = await _ready_workers(room, ref)
@@ -94,55 +94,55 @@ def test_scaled_up_and_down_in_haste_the_workers_that_are_ready_stay(takes: floa
     async def story() -> None:
         documents = a_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 2))
         cut: set[str] = set()
-        async with rackroom(seed=3, manage=False) as room:
+        async with simulation(seed=3, with_manager=False) as room:
 
             def dial(access: Access) -> Transport:
-                inner = room.dial(access)
+                inner = room.connect(access)
                 return inner if access.server == VIP else Line(inner, cut)
 
             slow = Slow(room.api.local(), room.clock, timedelta(seconds=takes))
             await stock(room, documents)
             room.start_manager(slow, dial)
             ref = await post(room, documents)
-            stage = room.stage(ref.name, ref.namespace)
-            await stage.settled()
+            stage = room.cluster(ref.name, ref.namespace)
+            await stage.wait_for_settled()
             before = await _ready_workers(room, ref)
 
             await scale(room, ref, 1, 12)
             await _look(room, ref, 8, most=12)
             if silent:
                 cut.add("guest")
-                await room.pass_time(minutes=2)
+                await room.advance(minutes=2)
             await scale(room, ref, 1, 1)
             await _look(room, ref, 60, most=1)
             cut.clear()
             await _look(room, ref, 120, most=1)
-            await stage.settled()
+            await stage.wait_for_settled()
 
             kept = await _ready_workers(room, ref)
             assert len(kept) == 1
             assert kept <= before
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_while_many_machines_are_recorded_the_cluster_does_not_claim_to_be_ready() -> None:
     async def story() -> None:
         documents = a_cluster(a_pool("servers", 1, SERVERS), a_pool("workers", 1))
-        async with rackroom(seed=3, manage=False) as room:
+        async with simulation(seed=3, with_manager=False) as room:
             slow = Slow(room.api.local(), room.clock, timedelta(seconds=0.5))
             await stock(room, documents)
             room.start_manager(slow)
             ref = await post(room, documents)
-            await room.stage(ref.name, ref.namespace).settled()
+            await room.cluster(ref.name, ref.namespace).wait_for_settled()
 
             await scale(room, ref, 1, 30)
-            await room.pass_time(seconds=2)  # the thirty are not even recorded yet
+            await room.advance(seconds=2)  # the thirty are not even recorded yet
 
-            status = (await room.manager.get(ref))["status"]
+            status = (await room.management_client.get(ref))["status"]
             assert len(await machines_of(room, ref, "workers")) < 30
             assert not status["ready"]
             assert status["workers"] == "1/30"
             assert status["waiting"]["for"] == "pool workers to have all its machines: 1 of 30 are Ready"
 
-    run_story(story())
+    run_driven(story())

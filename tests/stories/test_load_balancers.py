@@ -11,7 +11,6 @@ import pytest
 
 from windrow.apiserver.doors import Peer
 from windrow.apiserver.stores.memory import MemoryStore
-from windrow.assembly.clock import NOON, run_story
 from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.bootstrap.intent import ClusterSecrets
 from windrow.emulator import kinds
@@ -26,6 +25,7 @@ from windrow.kube.errors import Conflict, Denied, Invalid
 from windrow.kube.objects import Raw, annotations_of, dig, labels_of, name_of, new_object
 from windrow.kube.refs import CONFIG_MAP, NAMESPACE, NODE, SERVICE, Ref
 from windrow.kube.requests import Request
+from windrow.testing.clock import NOON, run_driven
 
 from .rackside import a_harvester, boot, eventually, is_gone, order, vm_ref, vmi_ref
 from .test_guests_on_harvester import an_intent, stand_up, until_ready
@@ -130,7 +130,7 @@ def test_a_load_balancer_gets_the_first_address_of_its_pool_and_the_pool_says_so
             }
             assert labels_of(pool) == {f"{GROUP}/vid": "0", f"{GROUP}/global-ip-pool": "false"}
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_an_address_is_there_within_a_tenth_of_a_second_and_not_at_once():
@@ -148,7 +148,7 @@ def test_an_address_is_there_within_a_tenth_of_a_second_and_not_at_once():
 
             assert 0.05 <= (harvester.pace.now() - before).total_seconds() <= 0.15
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_quick_second_update_meets_the_controllers_own_writes():
@@ -162,7 +162,7 @@ def test_a_quick_second_update_meets_the_controllers_own_writes():
             with pytest.raises(Conflict):
                 await line.update(kinds.LOAD_BALANCER, made)
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_addresses_go_round_and_a_freed_one_comes_last():
@@ -180,7 +180,7 @@ def test_addresses_go_round_and_a_freed_one_comes_last():
             assert third == "10.1.0.12"
             assert address(await ready_balancer(harvester, "d")) == first
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_load_balancer_that_comes_back_gets_its_old_address():
@@ -197,7 +197,7 @@ def test_a_load_balancer_that_comes_back_gets_its_old_address():
             await make(harvester, a_balancer("a"))
             assert address(await ready_balancer(harvester, "a")) == "10.1.0.10"
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_full_pool_says_so_and_one_that_is_widened_is_noticed_by_the_next_try():
@@ -219,7 +219,7 @@ def test_a_full_pool_says_so_and_one_that_is_widened_is_noticed_by_the_next_try(
             # A freed or new address is no news to who waits: only the next try finds it.
             assert 1 < (harvester.pace.now() - before).total_seconds() <= 31
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_without_a_pool_the_requirement_is_named_and_a_new_pool_is_found_within_a_second():
@@ -235,7 +235,7 @@ def test_without_a_pool_the_requirement_is_named_and_a_new_pool_is_found_within_
 
             assert (harvester.pace.now() - before).total_seconds() <= 2
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_named_pool_that_is_not_there_has_no_allocator():
@@ -244,7 +244,7 @@ def test_a_named_pool_that_is_not_there_has_no_allocator():
             await make(harvester, a_balancer(ipPool="nowhere"))
             await eventually(harvester, lb_ref(), says("fail to get allocator nowhere"))
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_another_pool_named_on_a_living_load_balancer_moves_it():
@@ -260,7 +260,7 @@ def test_another_pool_named_on_a_living_load_balancer_moves_it():
             assert found["status"]["allocatedAddress"]["ip"] == "10.2.0.2"  # .1 is the gateway
             assert "allocated" not in (await harvester.api.local().get(pool_ref()))["status"]
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_load_balancer_that_forgot_its_address_gets_it_again_and_before_1_5_never():
@@ -273,8 +273,8 @@ def test_a_load_balancer_that_forgot_its_address_gets_it_again_and_before_1_5_ne
             found = await harvester.api.local().get(lb_ref())
             return address(found), says("10.1.0.10 has been allocated to default/web, duplicate")(found)
 
-    assert run_story(story("v1.5.0")) == ("10.1.0.10", False)
-    assert run_story(story("v1.4.3")) == ("", True)
+    assert run_driven(story("v1.5.0")) == ("10.1.0.10", False)
+    assert run_driven(story("v1.4.3")) == ("", True)
 
 
 def test_without_a_word_about_ipam_an_address_is_taken_and_never_given_back():
@@ -297,7 +297,7 @@ def test_without_a_word_about_ipam_an_address_is_taken_and_never_given_back():
             assert "allocated" not in pool["status"]
             assert pool["status"]["available"] == 3
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_dhcp_is_left_to_the_guest():
@@ -308,7 +308,7 @@ def test_dhcp_is_left_to_the_guest():
 
             assert found["status"]["allocatedAddress"] == {"ip": "0.0.0.0"}
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_the_address_that_the_cloud_provider_writes_stays():
@@ -322,7 +322,7 @@ def test_the_address_that_the_cloud_provider_writes_stays():
 
             assert (await harvester.api.local().get(lb_ref()))["status"]["address"] == "10.1.0.10"
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_the_config_map_of_old_releases_is_turned_into_pools_once():
@@ -342,7 +342,7 @@ def test_the_config_map_of_old_releases_is_turned_into_pools_once():
             await harvester.pace.pause(10)
             return await harvester.api.local().list(kinds.IP_POOL)
 
-    assert run_story(story()) == []
+    assert run_driven(story()) == []
 
 
 # --- refusals -----------------------------------------------------------------------------------------------------
@@ -375,7 +375,7 @@ def test_neither_ipam_nor_workload_type_can_be_changed_since_1_4():
             return refused
 
     why = "update loadbalancer default/web failed: can't change the IPAM from pool to dhcp"
-    assert run_story(story("v1.4.0")) == HEAD + why
+    assert run_driven(story("v1.4.0")) == HEAD + why
 
 
 def test_before_1_4_a_change_of_ipam_leaks_the_address():
@@ -390,7 +390,7 @@ def test_before_1_4_a_change_of_ipam_leaks_the_address():
             await eventually(harvester, lb_ref(), is_gone)
             return (await harvester.api.local().get(pool_ref()))["status"]["allocated"]
 
-    assert run_story(story()) == {"10.1.0.10": "default/web"}
+    assert run_driven(story()) == {"10.1.0.10": "default/web"}
 
 
 def test_a_pool_in_use_cannot_be_deleted_and_an_unused_one_can():
@@ -406,7 +406,7 @@ def test_a_pool_in_use_cannot_be_deleted_and_an_unused_one_can():
             await harvester.api.local().delete(pool_ref())
             await eventually(harvester, pool_ref(), is_gone)
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_pool_cannot_shrink_below_what_it_gave_away():
@@ -420,7 +420,7 @@ def test_a_pool_cannot_shrink_below_what_it_gave_away():
             why = "can't update IP pool pool because allocated IP 10.1.0.10 is excluded"
             assert caught.value.message == HEAD + why
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_pools_may_not_overlap_even_when_posted_in_one_breath():
@@ -429,7 +429,7 @@ def test_pools_may_not_overlap_even_when_posted_in_one_breath():
             await make(harvester, a_pool())
             return await refusal(harvester, a_pool("other", cluster="other"))
 
-    assert run_story(story()).endswith("overlap with other pools")
+    assert run_driven(story()).endswith("overlap with other pools")
 
 
 def test_the_kinds_refuse_unknown_modes_by_schema():
@@ -439,7 +439,7 @@ def test_the_kinds_refuse_unknown_modes_by_schema():
                 await make(harvester, a_balancer(ipam="static"))
             return caught.value.message
 
-    assert 'Unsupported value: "static": supported values: "pool", "dhcp"' in run_story(story())
+    assert 'Unsupported value: "static": supported values: "pool", "dhcp"' in run_driven(story())
 
 
 # --- guest clusters -----------------------------------------------------------------------------------------------
@@ -455,8 +455,8 @@ def test_the_network_of_the_machines_decides_and_1_9_respects_the_guests_own_wor
             found = await harvester.api.local().get(lb_ref())
             return annotations_of(found)[f"{GROUP}/network"]
 
-    assert run_story(story("v1.8.2")) == "default/vlan50"
-    assert run_story(story("v1.9.0")) == "default/other"
+    assert run_driven(story("v1.8.2")) == "default/vlan50"
+    assert run_driven(story("v1.9.0")) == "default/other"
 
 
 def test_the_project_of_the_namespace_is_asked_for():
@@ -468,7 +468,7 @@ def test_the_project_of_the_namespace_is_asked_for():
             found = await harvester.api.local().get(lb_ref())
             return annotations_of(found)[f"{GROUP}/project"]
 
-    assert run_story(story()) == "c-1/p-2"
+    assert run_driven(story()) == "c-1/p-2"
 
 
 async def remove_for_good(harvester: Harvester, name: str) -> None:
@@ -490,8 +490,8 @@ def test_load_balancers_go_with_the_machines_of_their_cluster_since_1_8():
             await harvester.pace.pause(10)
             return sorted(map(name_of, await harvester.api.local().list(kinds.LOAD_BALANCER)))
 
-    assert run_story(story("v1.8.0")) == ["theirs"]
-    assert run_story(story("v1.7.2")) == ["ours", "theirs"]
+    assert run_driven(story("v1.8.0")) == ["theirs"]
+    assert run_driven(story("v1.7.2")) == ["ours", "theirs"]
 
 
 def test_a_cluster_that_is_being_removed_gets_no_new_load_balancer():
@@ -502,7 +502,7 @@ def test_a_cluster_that_is_being_removed_gets_no_new_load_balancer():
             await harvester.pace.pause(1)
             return await refusal(harvester, a_balancer())
 
-    assert run_story(story()) == HEAD + (
+    assert run_driven(story()) == HEAD + (
         "create loadbalancer default/web failed with guest cluster check: "
         "the vm default/mine-1 shows guest cluster mine is being removed"
     )
@@ -565,7 +565,7 @@ def test_a_load_balancer_of_machines_has_its_address_before_it_has_machines():
             await harvester.pace.pause(1)
             assert harvester.rack.find("10.1.0.10", 6443) is None
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_probed_machine_is_behind_the_address_only_while_it_answers():
@@ -589,7 +589,7 @@ def test_a_probed_machine_is_behind_the_address_only_while_it_answers():
             await harvester.pace.pause(0.5)
             assert harvester.rack.find("10.1.0.10", 6443) is None
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_machine_that_stops_leaves_and_comes_back_as_another_instance():
@@ -617,7 +617,7 @@ def test_a_machine_that_stops_leaves_and_comes_back_as_another_instance():
             await harvester.pace.pause(0.1)
             assert await ask(harvester, "10.1.0.10") == "m-1"
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_load_balancer_of_machines_may_have_its_address_by_dhcp():
@@ -630,7 +630,7 @@ def test_a_load_balancer_of_machines_may_have_its_address_by_dhcp():
             found = [await harvester.api.local().get(lb_ref(name)) for name in ("front", "second")]
             return [raw["status"]["address"] for raw in found]
 
-    first, second = run_story(story())
+    first, second = run_driven(story())
     assert first != second
     assert first.startswith("192.168.100.")
 
@@ -641,7 +641,7 @@ def test_a_service_without_listeners_is_refused():
             return await refusal(harvester, of_machines(listeners=[]))
 
     why = "create loadbalancer default/front failed: the loadbalancer needs to have at least one listener"
-    assert run_story(story()) == HEAD + why
+    assert run_driven(story()) == HEAD + why
 
 
 # --- guests -------------------------------------------------------------------------------------------------------
@@ -741,7 +741,7 @@ def test_an_address_of_a_pool_is_announced_in_the_guest_and_reaches_its_pod():
             await eventually(guest.harvester, vm_ref("one"), lambda vm: not dig(vm, "status", "ready"))
             assert await guest.pod_behind(asked) == ""
 
-    run_story(story())
+    run_driven(story())
 
 
 def has_second(asked: str) -> Callable[[Raw | None], bool]:
@@ -760,7 +760,7 @@ def test_the_networks_that_all_machines_have_on_one_interface_are_told_for_the_m
             return [*before, room.nad_mapping("default", "mine")]
 
     # Without an agent nobody knows what Linux calls the interface, and then the network is not everybody's.
-    assert run_story(story()) == ['{"default/vlan50":"enp1s0"}', "", ""]
+    assert run_driven(story()) == ['{"default/vlan50":"enp1s0"}', "", ""]
 
 
 def test_dhcp_addresses_come_from_the_machines_network_and_never_twice():
@@ -778,7 +778,7 @@ def test_dhcp_addresses_come_from_the_machines_network_and_never_twice():
             assert set(given) < set(held)
             assert len(held) == len(set(held)) == 5
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_dhcp_leaves_the_ranges_of_pools_alone():
@@ -791,7 +791,7 @@ def test_dhcp_leaves_the_ranges_of_pools_alone():
             await eventually(harvester, pool_ref(), ready)
             return str(dig(await boot(harvester), "status", "interfaces", 0, "ipAddress"))
 
-    assert run_story(story()) == "192.168.50.31"
+    assert run_driven(story()) == "192.168.50.31"
 
 
 def test_a_network_that_is_used_up_takes_no_address_from_a_service():
@@ -809,7 +809,7 @@ def test_a_network_that_is_used_up_takes_no_address_from_a_service():
             assert dig(vmi, "status", "interfaces", 0, "ipAddress") != given
             assert given in server.leases().values()
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_minimal_image_has_no_dhcp_for_services():
@@ -824,4 +824,4 @@ def test_a_minimal_image_has_no_dhcp_for_services():
             assert await guest.shown() == ""
             assert any("kernel module macvlan" in line for line in guest.harvester.console("default", "one"))
 
-    run_story(story())
+    run_driven(story())

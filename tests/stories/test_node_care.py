@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from windrow.assembly.clock import run_story
-from windrow.assembly.story import rackroom
 from windrow.emulator import kinds
 from windrow.kube.objects import annotations_of, dig, labels_of, name_of, new_object, uid_of
 from windrow.kube.refs import NODE, SERVICE
+from windrow.testing.clock import run_driven
+from windrow.testing.simulation import simulation
 
 from .invariants import Founded
 from .service_rig import CLUSTER, NETWORK_OF, PROVIDER
@@ -39,7 +39,7 @@ class Orchard:
 
 def tell(story: Callable[[Orchard], Awaitable[Any]], *, machines: int = 1) -> Any:
     async def whole() -> Any:
-        async with rackroom(seed=1) as room:
+        async with simulation(seed=1) as room:
             founded = Founded(room)
             pools = [a_pool("all", 1, "etcd control-plane worker")]
             if machines > 1:
@@ -47,11 +47,11 @@ def tell(story: Callable[[Orchard], Awaitable[Any]], *, machines: int = 1) -> An
             documents = a_cluster(*pools, name=CLUSTER)
             await stock(room, documents)
             ref = await post(room, documents)
-            await room.stage(ref.name).ready()
+            await room.cluster(ref.name).wait_for_ready()
             [cluster] = founded.all()
             return await story(Orchard(room, cluster.local("user", ("system:masters",))))
 
-    return run_story(whole())
+    return run_driven(whole())
 
 
 def test_each_node_is_its_vm_and_has_the_zone_of_its_host() -> None:

@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from windrow.assembly.clock import NOON, run_story
 from windrow.bootstrap import DISTRIBUTIONS
 from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.bootstrap.intent import ClusterSecrets, NodeIntent, Role
 from windrow.emulator.guests.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.kube.refs import SECRET
+from windrow.testing.clock import NOON, run_driven
 
 from .rackside import a_harvester, post
 from .test_guests_on_harvester import an_intent, let_pass, ready_nodes, stand_up, until_ready
@@ -99,7 +99,7 @@ def test_no_joiner_with_one_wrong_bit_joins():
                     console = "\n".join(harvester.console("default", f"{kind}-{where}"))
                     assert reason in console, f"{kind}-{where}\n{console}"
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_no_first_server_with_one_wrong_bit_in_an_authority_serves():
@@ -123,4 +123,4 @@ def test_no_first_server_with_one_wrong_bit_in_an_authority_serves():
                 console = "\n".join(harvester.console("default", name))
                 assert f"server/tls/{file}" in console or "token CA hash does not match" in console, console
 
-    run_story(story())
+    run_driven(story())

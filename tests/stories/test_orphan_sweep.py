@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from windrow.assembly.clock import run_story
 from windrow.emulator import kinds
 from windrow.kube.objects import annotations_of, dig, name_of, new_object
 from windrow.kube.refs import SERVICE
+from windrow.testing.clock import run_driven
 
 from .service_rig import Room, a_room
 
@@ -32,7 +32,7 @@ def tell(story: Callable[[Room], Awaitable[Any]]) -> Any:
                 await room.guest.create(SERVICE, own)
             return await story(room)
 
-    return run_story(whole())
+    return run_driven(whole())
 
 
 async def lose_service(room: Room, name: str = "web") -> None:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from tests.stories.telling import ALL, a_cluster, a_pool, post, stock
 
-from windrow.assembly.clock import run_story
-from windrow.assembly.story import VIP, Rackroom, rackroom
 from windrow.clusters.kinds import HARVESTER_CONFIG, MACHINE
 from windrow.emulator.inventory import inventory
 from windrow.kube.conditions import find_condition
 from windrow.kube.objects import Raw, dig
 from windrow.kube.refs import SECRET
+from windrow.testing.clock import run_driven
+from windrow.testing.simulation import VIP, Simulation, simulation
 
 Change = Callable[[list[Raw]], None]
 CREDENTIAL = SECRET.ref("cc-rack", "cattle-global-data")
@@ -40,18 +40,18 @@ def said(cluster: Raw) -> str:
     return " | ".join([*sentences, *(condition.get("message", "") for condition in conditions)])
 
 
-async def refused(room: Rackroom, documents: list[Raw], words: list[str]) -> None:
+async def refused(room: Simulation, documents: list[Raw], words: list[str]) -> None:
     before = await inventory(room.harvester.api)
     ref = await post(room, documents)
-    await room.pass_time(seconds=90)
-    cluster = await room.manager.get(ref)
+    await room.advance(seconds=90)
+    cluster = await room.management_client.get(ref)
     for word in words:
         assert word in said(cluster)
     ready = find_condition(cluster["status"]["conditions"], "Ready")
     assert ready is not None
     assert (ready.status, cluster["status"]["phase"]) == ("False", "Refused")
     assert await inventory(room.harvester.api) == before
-    assert await room.manager.list(MACHINE) == []
+    assert await room.management_client.list(MACHINE) == []
     assert "finalizers" not in cluster["metadata"]
 
 
@@ -75,18 +75,18 @@ def test_what_cannot_be_built_is_refused_with_its_reason_and_nothing_is_made(
     change: Change, words: list[str]
 ) -> None:
     async def story() -> None:
-        async with rackroom(seed=2) as room:
+        async with simulation(seed=2) as room:
             documents = a_cluster(a_pool("pool1", 1, ALL))
             await stock(room, documents)
             change(documents)
             await refused(room, documents, words)
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_all_faults_are_told_at_once() -> None:
     async def story() -> None:
-        async with rackroom(seed=2) as room:
+        async with simulation(seed=2) as room:
             documents = a_cluster(a_pool("pool1", 1, ALL))
             await stock(room, documents)
             config(
@@ -95,10 +95,10 @@ def test_all_faults_are_told_at_once() -> None:
             )(documents)
             await refused(room, documents, ["default/lost-key", "default/lost-net"])
 
-    run_story(story())
+    run_driven(story())
 
 
-def a_kubeconfig(room: Rackroom, case: str) -> str:
+def a_kubeconfig(room: Simulation, case: str) -> str:
     good = room.harvester.admin_kubeconfig(VIP)
     match case:
         case "garbage":
@@ -124,66 +124,66 @@ def a_kubeconfig(room: Rackroom, case: str) -> str:
 )
 def test_a_credential_that_does_not_work_is_named_with_its_server(case: str, words: list[str]) -> None:
     async def story() -> None:
-        async with rackroom(seed=2) as room:
+        async with simulation(seed=2) as room:
             documents = a_cluster(a_pool("pool1", 1, ALL))
             await stock(room, documents, kubeconfig=a_kubeconfig(room, case))
             await refused(room, documents, words)
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_refused_cluster_is_built_once_the_fault_is_gone() -> None:
     async def story() -> None:
-        async with rackroom(seed=2) as room:
+        async with simulation(seed=2) as room:
             documents = a_cluster(a_pool("pool1", 1, ALL))
             await stock(room, documents, kubeconfig="not a kubeconfig")
             ref = await post(room, documents)
-            await room.pass_time(seconds=60)
+            await room.advance(seconds=60)
             text = room.harvester.admin_kubeconfig(VIP)
-            await room.manager.patch(CREDENTIAL, {"stringData": {KEY: text}})
-            await room.stage(ref.name).settled()
+            await room.management_client.patch(CREDENTIAL, {"stringData": {KEY: text}})
+            await room.cluster(ref.name).wait_for_settled()
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_refused_cluster_is_deleted_at_once() -> None:
     async def story() -> None:
-        async with rackroom(seed=2) as room:
+        async with simulation(seed=2) as room:
             documents = a_cluster(a_pool("pool1", 1, ALL))
             pool(etcdRole=False)(documents)
             ref = await post(room, documents)
-            await room.pass_time(seconds=5)
-            await room.manager.delete(ref)
+            await room.advance(seconds=5)
+            await room.management_client.delete(ref)
 
-            assert await room.manager.find(ref) is None
+            assert await room.management_client.find(ref) is None
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_config_that_comes_after_its_cluster_is_waited_for() -> None:
     async def story() -> None:
-        async with rackroom(seed=2) as room:
+        async with simulation(seed=2) as room:
             documents = a_cluster(a_pool("pool1", 1, ALL))
             await stock(room, documents)
             ref = await post(room, documents[1:])
-            await room.pass_time(seconds=60)
+            await room.advance(seconds=60)
             await post_config(room, documents[0])
-            await room.stage(ref.name).settled()
+            await room.cluster(ref.name).wait_for_settled()
 
-    run_story(story())
+    run_driven(story())
 
 
-async def post_config(room: Rackroom, raw: Raw) -> None:
-    await room.manager.create(HARVESTER_CONFIG, raw)
+async def post_config(room: Simulation, raw: Raw) -> None:
+    await room.management_client.create(HARVESTER_CONFIG, raw)
 
 
 def test_a_vm_namespace_that_does_not_exist_is_refused_with_its_cure() -> None:
     async def story() -> None:
-        async with rackroom() as room:
+        async with simulation() as room:
             documents = a_cluster(a_pool("pool1", 1, ALL))
             await stock(room, documents)
             documents[0].update(vmNamespace="nons")
             fact = f'namespace "nons" does not exist on Harvester {VIP}'
             await refused(room, documents, [fact, "create it there, or correct vmNamespace"])
 
-    run_story(story())
+    run_driven(story())

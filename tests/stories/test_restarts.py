@@ -10,16 +10,16 @@ from datetime import timedelta
 
 import pytest
 
-from windrow.assembly.clock import run_story
-from windrow.assembly.stage import Stage
-from windrow.assembly.story import Rackroom, rackroom
-from windrow.assembly.waiting import wait_for
+from windrow.app.waiting import wait_for
 from windrow.clusters.kinds import CLUSTER, MACHINE
+from windrow.demo.cluster import DemoCluster
 from windrow.emulator.guests.cluster import Beat
 from windrow.emulator.inventory import Item, inventory
 from windrow.harvester.kinds import VM, VM_ACTIONS
 from windrow.kube.objects import Raw, dig, name_of, namespace_of
 from windrow.kube.requests import call
+from windrow.testing.clock import run_driven
+from windrow.testing.simulation import Simulation, simulation
 
 from .crashes import Lives, Write, told
 from .invariants import Founded, find_faults
@@ -30,8 +30,8 @@ from .phases import PATIENCE, REST_S, WORKERS, manifest
 class Household:
     """A cluster at rest, and its manager, which can be sent away and called back."""
 
-    room: Rackroom
-    stage: Stage
+    room: Simulation
+    stage: DemoCluster
     founded: Founded
     before: frozenset[Item]
     _lives: list[Lives] = field(default_factory=list)
@@ -55,8 +55,8 @@ class Household:
         return self._lives[-1].writes
 
     async def settled(self) -> list[Raw]:
-        machines = await self.stage.settled()
-        await self.room.pass_time(seconds=REST_S)
+        machines = await self.stage.wait_for_settled()
+        await self.room.advance(seconds=REST_S)
         return machines
 
     async def find_faults(self) -> list[str]:
@@ -65,11 +65,11 @@ class Household:
 
 @asynccontextmanager
 async def household(servers: int, workers: int) -> AsyncIterator[Household]:
-    async with rackroom(manage=False) as room:
+    async with simulation(with_manager=False) as room:
         founded = Founded(room)
         await room.apply(manifest(servers, workers))
         before = await inventory(room.harvester.api)
-        it = Household(room, room.stage("orchard", patience=PATIENCE), founded, before)
+        it = Household(room, room.cluster("orchard", timeout=PATIENCE), founded, before)
         it.call()
         await it.settled()
         try:
@@ -93,12 +93,12 @@ def test_a_manager_restarted_at_rest_writes_nothing(servers: int, workers: int) 
         async with household(servers, workers) as it:
             for _ in range(3):
                 await it.send_away()
-                await it.room.pass_time(seconds=7)
+                await it.room.advance(seconds=7)
                 it.call()
-                await it.room.pass_time(minutes=3)
+                await it.room.advance(minutes=3)
                 assert it.written == [], "\n".join(told(it.written))
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_manager_that_cannot_reach_harvester_after_a_restart_says_so() -> None:
@@ -109,36 +109,38 @@ def test_a_manager_that_cannot_reach_harvester_after_a_restart_says_so() -> None
             assert door is not None
             it.room.harvester.rack.close(it.room.harvester.vip, 6443)
             it.call()
-            await it.room.pass_time(minutes=1)
-            said = [dig(raw, "status", "waiting", "for", default="") for raw in await it.stage.machines()]
+            await it.room.advance(minutes=1)
+            said = [
+                dig(raw, "status", "waiting", "for", default="") for raw in await it.stage.list_machines()
+            ]
             it.room.harvester.rack.open(it.room.harvester.vip, 6443, door)
-            before = {name_of(raw) for raw in await it.stage.machines()}
-            await it.room.pass_time(minutes=2)
+            before = {name_of(raw) for raw in await it.stage.list_machines()}
+            await it.room.advance(minutes=2)
             assert {name_of(raw) for raw in await it.settled()} == before
             assert await it.find_faults() == []
             assert all("connection refused" in words for words in said), said
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_an_unready_node_is_replaced_in_time_however_often_the_manager_restarts() -> None:
     async def story() -> None:
         async with household(1, 2) as it:
-            machine = worker(await it.stage.machines())
+            machine = worker(await it.stage.list_machines())
             name = name_of(machine)
             (guest,) = it.founded.all()
             guest.beats[name] = Beat(False, it.room.clock.now())
             guest.pulse.tell()
             begun = it.room.clock.now()
-            while name in {name_of(raw) for raw in await it.stage.machines()}:
+            while name in {name_of(raw) for raw in await it.stage.list_machines()}:
                 assert it.room.clock.now() - begun < timedelta(minutes=8), "its clock began anew each time"
                 await it.send_away()
                 it.call()
-                await it.room.pass_time(seconds=45)
+                await it.room.advance(seconds=45)
             await it.settled()
             assert await it.find_faults() == []
 
-    run_story(story())
+    run_driven(story())
 
 
 # -- while it was away ---------------------------------------------------------------------------------------------
@@ -148,7 +150,7 @@ Deed = Callable[[Household], Awaitable[None]]
 
 def lose(which: Callable[[list[Raw]], Raw]) -> Deed:
     async def lose_one(it: Household) -> None:
-        vm = await it.stage.vm_of(which(await it.stage.machines()))
+        vm = await it.stage.get_vm(which(await it.stage.list_machines()))
         await it.stage.harvester.delete(VM.ref(name_of(vm), namespace_of(vm)), "Foreground")
 
     return lose_one
@@ -156,7 +158,7 @@ def lose(which: Callable[[list[Raw]], Raw]) -> Deed:
 
 def stop(which: Callable[[list[Raw]], Raw]) -> Deed:
     async def stop_one(it: Household) -> None:
-        vm = await it.stage.vm_of(which(await it.stage.machines()))
+        vm = await it.stage.get_vm(which(await it.stage.list_machines()))
         await it.stage.harvester.call(call(VM_ACTIONS.ref(name_of(vm), namespace_of(vm)), "stop"))
 
     return stop_one
@@ -173,7 +175,7 @@ def scale(pool: int, count: int) -> Deed:
 
 def dismiss(which: Callable[[list[Raw]], Raw]) -> Deed:
     async def delete_record(it: Household) -> None:
-        raw = which(await it.stage.machines())
+        raw = which(await it.stage.list_machines())
         await it.stage.manager.delete(MACHINE.ref(name_of(raw), namespace_of(raw)))
 
     return delete_record
@@ -198,13 +200,13 @@ def test_what_happened_while_the_manager_was_away_is_made_good(what: str, away_s
         async with household(3, 2) as it:
             await it.send_away()
             await MEANWHILE[what](it)
-            await it.room.pass_time(seconds=away_s)
+            await it.room.advance(seconds=away_s)
             it.call()
-            await it.room.pass_time(minutes=1)  # until then, the status may still be that of before
+            await it.room.advance(minutes=1)  # until then, the status may still be that of before
             await it.settled()
             assert await it.find_faults() == []
 
-    run_story(story())
+    run_driven(story())
 
 
 @pytest.mark.parametrize("away_s", [3, 900])
@@ -214,7 +216,7 @@ def test_a_cluster_deleted_while_the_manager_was_away_goes_when_it_is_back(away_
             ref = CLUSTER.ref(it.stage.name, it.stage.namespace)
             await it.send_away()
             await it.stage.manager.delete(ref)
-            await it.room.pass_time(seconds=away_s)
+            await it.room.advance(seconds=away_s)
             it.call()
             await wait_for(
                 it.stage.manager.transport,
@@ -224,7 +226,7 @@ def test_a_cluster_deleted_while_the_manager_was_away_goes_when_it_is_back(away_
                 clock=it.room.clock,
                 within=PATIENCE,
             )
-            await it.room.pass_time(seconds=REST_S)
+            await it.room.advance(seconds=REST_S)
             assert await inventory(it.room.harvester.api) == it.before
 
-    run_story(story())
+    run_driven(story())

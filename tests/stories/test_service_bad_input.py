@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from windrow.assembly.clock import run_story
 from windrow.emulator.guests.charts import CLOUD_CONFIG
 from windrow.kube.objects import Raw, annotations_of, dig, labels_of
 from windrow.kube.refs import EVENT, SERVICE
+from windrow.testing.clock import run_driven
 
 from .service_rig import (
     ADDRESSES,
@@ -166,7 +166,7 @@ async def _mend(room: Room) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_one_event_says_what_is_wrong_and_nothing_else_happens(name: str) -> None:
     case = CASES[name]
-    told, wrote, stands, _held, after, left = run_story(_tell(case))
+    told, wrote, stands, _held, after, left = run_driven(_tell(case))
 
     warnings = [raw for raw in told if raw["type"] == "Warning"]
     sentences = [f"{raw['reason']} x{raw.get('count', 1)}: {raw['message']}" for raw in told]
@@ -199,7 +199,7 @@ def test_a_cluster_without_a_name_is_warned_once_and_served_all_the_same() -> No
             events = await room.guest.list(EVENT)
             return address, [raw["message"] for raw in events if raw["type"] == "Warning"]
 
-    address, [warning] = run_story(story())
+    address, [warning] = run_driven(story())
 
     assert address == "10.1.0.10"
     assert "--cluster-name" in warning

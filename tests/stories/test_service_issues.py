@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from windrow.assembly.clock import run_story
 from windrow.emulator import kinds
 from windrow.emulator.faults import CONFLICT, Fault, LoseAnswer, denied
 from windrow.kube.objects import Raw, annotations_of, dig, finalizers_of, labels_of, name_of
 from windrow.kube.refs import EVENT, SERVICE
+from windrow.testing.clock import run_driven
 
 from .service_invariants import Witness, find_faults, look, name_for
 from .service_rig import ADDRESSES, CLEANUP, INTERFACE, Room, a_room, a_service, service_ref
@@ -38,7 +38,7 @@ def tell(story: Callable[[Room], Awaitable[Any]], *flags: str, started: bool = T
             assert witness.faults + find_faults(await look(room)) == []
             return found
 
-    return run_story(whole())
+    return run_driven(whole())
 
 
 async def warnings(room: Room, name: str = "web") -> list[str]:
@@ -207,7 +207,7 @@ def test_issue_7940_without_that_wish_they_are_reported_once_and_stay() -> None:
             said = [line for line in room.said if name_of(balancer) in line]
             return len(await room.balancers()), len(said)
 
-    assert run_story(whole()) == (1, 1)
+    assert run_driven(whole()) == (1, 1)
 
 
 # --- cluster name ---------------------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from windrow.assembly.clock import run_story
 from windrow.emulator import kinds
 from windrow.kube.objects import Raw, new_object
+from windrow.testing.clock import run_driven
 
 from .service_chaos import live
 from .service_invariants import balancer_name
@@ -37,7 +37,7 @@ def test_the_small_harvester_gives_addresses_as_the_whole_one_does() -> None:
             found += [raw["status"] for raw in await room.at_host.list(kinds.IP_POOL)]
             return [{key: value for key, value in one.items() if key != "conditions"} for one in found]
 
-    small, whole = run_story(story(False)), run_story(story(True))
+    small, whole = run_driven(story(False)), run_driven(story(True))
 
     assert small == whole
     assert small[0]["allocatedAddress"]["ip"] == "10.1.0.10"  # of "three", once "one" had given it back
@@ -86,7 +86,7 @@ def test_the_invariants_notice_a_program_that_does_nothing() -> None:
             await room.pass_time(5)
             return find_faults(await look(room))
 
-    faults = run_story(story())
+    faults = run_driven(story())
 
     assert any("has no load balancer" in fault for fault in faults)
     assert any("belongs to no service" in fault for fault in faults)

@@ -12,8 +12,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from windrow.apiserver.doors import Peer
-from windrow.assembly.clock import run_story
-from windrow.assembly.story import rackroom
 from windrow.cloudprovider.flags import LEASE_NAME, LEASE_NAMESPACE
 from windrow.emulator import kinds
 from windrow.emulator.guests.charts import CLOUD_CONFIG
@@ -23,6 +21,8 @@ from windrow.formats.json import loads
 from windrow.kube.objects import annotations_of, dig, finalizers_of, labels_of, new_object
 from windrow.kube.refs import LEASE, NODE, SECRET, SERVICE
 from windrow.kube.requests import Request
+from windrow.testing.clock import run_driven
+from windrow.testing.simulation import simulation
 
 from .invariants import Founded
 from .rackside import boot, eventually, order, vmi_ref
@@ -61,7 +61,7 @@ def tell(name: str, story: Story, **kind: Any) -> None:
             narrator.close()
             return narrator.lines, witness.faults + find_faults(await look(room))
 
-    lines, faults = run_story(whole())
+    lines, faults = run_driven(whole())
     print("\n".join(lines))
     assert faults == []
     compare(f"services-{name}", lines)
@@ -321,12 +321,12 @@ def test_a_request_to_a_service_of_a_whole_guest_reaches_its_pod_and_no_one_once
     """Nothing is simulated here but the machines: the guest is installed by its manager and runs kube-vip itself."""
 
     async def story() -> None:
-        async with rackroom(seed=1) as room:
+        async with simulation(seed=1) as room:
             founded = Founded(room)
             documents = a_cluster(a_machine_pool("all", 1, "etcd control-plane worker"), name=CLUSTER)
             await stock(room, documents)
             ref = await post(room, documents)
-            await room.stage(ref.name).ready()
+            await room.cluster(ref.name).wait_for_ready()
             [cluster] = founded.all()
             guest = cluster.local("user", ("system:masters",))
             near = {"subnet": "192.168.50.0/24", "rangeStart": "192.168.50.200", "rangeEnd": "192.168.50.210"}
@@ -354,7 +354,7 @@ def test_a_request_to_a_service_of_a_whole_guest_reaches_its_pod_and_no_one_once
                 endpoints=[pod],
             )
             await guest.create(ENDPOINT_SLICE, slice_)
-            await room.pass_time(seconds=5)
+            await room.advance(seconds=5)
             found = await guest.get(SERVICE.ref("web", "default"))
             address = dig(found, "status", "loadBalancer", "ingress", 0, "ip")
             assert re.fullmatch(r"192\.168\.50\.2\d\d", str(address))
@@ -367,9 +367,9 @@ def test_a_request_to_a_service_of_a_whole_guest_reaches_its_pod_and_no_one_once
             assert balancer["status"]["address"] == address
 
             await guest.delete(SERVICE.ref("web", "default"))
-            await room.pass_time(seconds=5)
+            await room.advance(seconds=5)
             assert await guest.find(SERVICE.ref("web", "default")) is None
             assert room.harvester.rack.find(address, 80) is None
             assert await room.harvester.api.local().list(kinds.LOAD_BALANCER) == []
 
-    run_story(story())
+    run_driven(story())

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from windrow.assembly.clock import run_story
 from windrow.emulator import kinds
 from windrow.kube.objects import Raw, dig, name_of, namespace_of
 from windrow.kube.refs import EVENT, SERVICE
+from windrow.testing.clock import run_driven
 
 from .crashes import AtWrite, Write
 from .service_invariants import Witness, find_faults, look
@@ -115,7 +115,7 @@ def tell(chapters: tuple[Chapter, ...], fate: AtWrite | None = None) -> Told:
             told.faults += witness.faults
         return told
 
-    return run_story(whole())
+    return run_driven(whole())
 
 
 async def _state(room: Room) -> dict[str, Raw]:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from windrow.assembly.acts import plan_acts, play
-from windrow.assembly.clock import run_story
-from windrow.assembly.report import Check
-from windrow.assembly.stage import Stage
-from windrow.assembly.story import Rackroom, rackroom
 from windrow.clusters.kinds import CLUSTER
+from windrow.demo.cluster import DemoCluster
+from windrow.demo.report import CheckRecord
+from windrow.demo.scenarios import plan_scenarios, run_scenario
 from windrow.emulator.inventory import inventory
+from windrow.testing.clock import run_driven
+from windrow.testing.simulation import Simulation, simulation
 
 CONFIG = {
     "apiVersion": "rke-machine-config.cattle.io/v1",
@@ -77,29 +77,29 @@ def cluster(pools: list[Pool]) -> dict[str, Any]:
     }
 
 
-async def delete(room: Rackroom, stage: Stage) -> None:
-    await room.manager.delete(CLUSTER.ref(stage.name, stage.namespace))
-    await stage.gone()
-    await room.pass_time(minutes=1)
+async def delete(room: Simulation, stage: DemoCluster) -> None:
+    await room.management_client.delete(CLUSTER.ref(stage.name, stage.namespace))
+    await stage.wait_for_deletion()
+    await room.advance(minutes=1)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_cluster_of_this_shape_is_born_heals_and_leaves_nothing(shape: str) -> None:
-    async def story() -> tuple[list[Check], frozenset[Any]]:
-        async with rackroom(seed=7) as room:
+    async def story() -> tuple[list[CheckRecord], frozenset[Any]]:
+        async with simulation(seed=7) as room:
             await room.harvester.stock(
                 images=["default/leap"], networks=["default/lan"], namespaces=["default"]
             )
             before = await inventory(room.harvester.api)
             await room.apply([cluster(SHAPES[shape]), CONFIG])
-            stage = room.stage("shape", patience=PATIENCE)
-            await stage.settled()
-            for act in plan_acts(await stage.pools()):
-                await play(stage, act)
+            stage = room.cluster("shape", timeout=PATIENCE)
+            await stage.wait_for_settled()
+            for act in plan_scenarios(await stage.list_pools()):
+                await run_scenario(stage, act)
             await delete(room, stage)
             return stage.report.checks, await inventory(room.harvester.api) - before
 
-    checks, left = run_story(story())
+    checks, left = run_driven(story())
 
     assert [check for check in checks if not check.ok] == []
     assert len(checks) >= 6

@@ -6,12 +6,12 @@ from contextlib import suppress
 
 import pytest
 
-from windrow.assembly.clock import run_story
 from windrow.emulator import kinds
 from windrow.emulator.guests.blank import BlankMachine
 from windrow.kube.errors import KubeError
 from windrow.kube.objects import dig, uid_of
 from windrow.kube.refs import POD, PVC
+from windrow.testing.clock import run_driven
 from windrow.values.chance import Chance
 
 from .rackside import NAMESPACE, a_harvester, eventually, has_address, is_gone, order, post, vm_ref, vmi_ref
@@ -39,7 +39,7 @@ def test_a_rack_in_trouble_stays_a_possible_world_and_recovers(seed):
                 await _holds(harvester)
             await _recovers(harvester)
 
-    run_story(story())
+    run_driven(story())
 
 
 async def _something(harvester, chance, machines):

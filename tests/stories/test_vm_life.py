@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from windrow.apiserver.stores.memory import MemoryStore
-from windrow.assembly.clock import run_story
 from windrow.emulator import kinds
 from windrow.emulator.guests.blank import BlankMachine
 from windrow.emulator.inventory import inventory
@@ -12,6 +11,7 @@ from windrow.kube.objects import dig, uid_of
 from windrow.kube.refs import NAMESPACE as NAMESPACE_KIND
 from windrow.kube.refs import POD, PVC
 from windrow.kube.requests import list_
+from windrow.testing.clock import run_driven
 
 from .rackside import (
     a_harvester,
@@ -37,7 +37,7 @@ def test_a_posted_vm_boots_and_shows_its_address():
             assert vm["status"]["ready"] is True
             return [step["phase"] for step in vmi["status"]["phaseTransitionTimestamps"]]
 
-    assert run_story(story()) == ["Pending", "Scheduling", "Scheduled", "Running"]
+    assert run_driven(story()) == ["Pending", "Scheduling", "Scheduled", "Running"]
 
 
 def test_a_stopped_machine_stays_down_until_it_is_started_and_keeps_address_and_disk():
@@ -59,7 +59,7 @@ def test_a_stopped_machine_stays_down_until_it_is_started_and_keeps_address_and_
             assert first["status"]["interfaces"] == second["status"]["interfaces"]
             return harvester.console("default", "m-1")
 
-    assert run_story(story()) == [
+    assert run_driven(story()) == [
         "m-1 boots for the 1. time",
         "m-1 login:",
         "m-1 boots for the 2. time",
@@ -81,7 +81,7 @@ def test_a_restart_gives_a_new_instance_under_the_same_name():
             vm = await eventually(harvester, vm_ref(), shows("Running"))
             assert not dig(vm, "status", "stateChangeRequests", default=[])
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_deleted_machine_takes_only_the_volumes_that_were_named():
@@ -105,7 +105,7 @@ def test_a_deleted_machine_takes_only_the_volumes_that_were_named():
             await eventually(harvester, PVC.ref("m-1-disk-0-abcde", "default"), is_gone)
             return [claim["metadata"]["name"] for claim in await line.list(PVC)]
 
-    assert run_story(story()) == ["m-2-disk-0-abcde"]
+    assert run_driven(story()) == ["m-2-disk-0-abcde"]
 
 
 def test_a_guest_that_powers_itself_off_under_rerun_on_failure_stays_down():
@@ -119,7 +119,7 @@ def test_a_guest_that_powers_itself_off_under_rerun_on_failure_stays_down():
             await harvester.pace.pause(600)
             await eventually(harvester, vm_ref(), shows("Stopped"))
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_guest_that_crashes_under_rerun_on_failure_is_started_again():
@@ -132,7 +132,7 @@ def test_a_guest_that_crashes_under_rerun_on_failure_is_started_again():
             await eventually(harvester, vmi_ref(), lambda vmi: vmi and uid_of(vmi) != uid_of(first))
             await eventually(harvester, vmi_ref(), has_address)
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_guest_that_reboots_keeps_its_instance():
@@ -147,7 +147,7 @@ def test_a_guest_that_reboots_keeps_its_instance():
             assert uid_of(first) == uid_of(second)
             return harvester.console("default", "m-1")[-2:]
 
-    assert run_story(story()) == ["m-1 boots for the 2. time", "m-1 login:"]
+    assert run_driven(story()) == ["m-1 boots for the 2. time", "m-1 login:"]
 
 
 def test_a_machine_that_hangs_is_destroyed_when_its_grace_is_over():
@@ -161,7 +161,7 @@ def test_a_machine_that_hangs_is_destroyed_when_its_grace_is_over():
             await eventually(harvester, vmi_ref(), is_gone)
             return (harvester.pace.now() - began).total_seconds()
 
-    assert 120 <= run_story(story()) < 130
+    assert 120 <= run_driven(story()) < 130
 
 
 def _kept(machines):
@@ -183,7 +183,7 @@ def test_a_rack_at_rest_writes_nothing():
             await harvester.pace.pause(3000)
             return before, await _version(harvester)
 
-    before, after = run_story(story())
+    before, after = run_driven(story())
     assert before == after
 
 
@@ -198,8 +198,8 @@ def test_one_seed_one_rack():
             vmi = await boot(harvester)
             return vmi["metadata"]["uid"], vmi["status"], harvester.pace.now()
 
-    assert run_story(story(5)) == run_story(story(5))
-    assert run_story(story(5)) != run_story(story(6))
+    assert run_driven(story(5)) == run_driven(story(5))
+    assert run_driven(story(5)) != run_driven(story(6))
 
 
 def test_speed_divides_the_time_a_boot_takes():
@@ -209,7 +209,7 @@ def test_speed_divides_the_time_a_boot_takes():
             await boot(harvester)
             return (harvester.pace.now() - began).total_seconds()
 
-    slow, fast = run_story(story(1)), run_story(story(10))
+    slow, fast = run_driven(story(1)), run_driven(story(10))
     assert 20 < slow < 60
     assert fast < slow / 5
 
@@ -246,7 +246,7 @@ def test_a_namespace_goes_with_its_machines_and_volumes():
             await eventually(harvester, NAMESPACE_KIND.ref("tenant"), is_gone)
             return [item for item in await inventory(harvester.api) if item[1] == "tenant"]
 
-    assert run_story(story()) == []
+    assert run_driven(story()) == []
 
 
 def test_a_harvester_over_a_kept_store_starts_its_machines_again():
@@ -264,6 +264,6 @@ def test_a_harvester_over_a_kept_store_starts_its_machines_again():
             await harvester.pace.pause(10)
             return first, second, await harvester.api.local().list(POD)
 
-    first, second, pods = run_story(story())
+    first, second, pods = run_driven(story())
     assert first["status"]["interfaces"][0]["mac"] == second["status"]["interfaces"][0]["mac"]
     assert pods == []

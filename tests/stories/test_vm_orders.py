@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.assembly.clock import run_story
 from windrow.client.in_process import InProcessTransport
 from windrow.emulator import kinds
 from windrow.emulator.faults import CONFLICT, Fault, ForgetHistory, Reset, Slow
@@ -31,6 +30,7 @@ from windrow.kube.refs import (
     SECRET,
     SERVICE_ACCOUNT,
 )
+from windrow.testing.clock import run_driven
 
 from .rackside import (
     NAMESPACE,
@@ -75,7 +75,7 @@ def test_orders_that_make_no_sense_are_refused_in_kubevirts_words(strategy, runn
             await harvester.pace.pause(5)
             return await refusal(harvester, verb)
 
-    assert wanted == run_story(story())
+    assert wanted == run_driven(story())
 
 
 def test_an_unknown_machine_is_not_found():
@@ -83,7 +83,7 @@ def test_an_unknown_machine_is_not_found():
         async with a_harvester() as harvester:
             return await refusal(harvester, "start")
 
-    assert run_story(story()) == (404, 'virtualmachine.kubevirt.io "m-1" not found')
+    assert run_driven(story()) == (404, 'virtualmachine.kubevirt.io "m-1" not found')
 
 
 def test_a_second_order_while_one_is_under_way_is_refused():
@@ -93,7 +93,7 @@ def test_a_second_order_while_one_is_under_way_is_refused():
             assert await order(harvester, "stop") == 202
             return await refusal(harvester, "stop")
 
-    status, text = run_story(story())
+    status, text = run_driven(story())
     assert (status, "unable to complete request: stop/start already underway" in text) == (500, True)
 
 
@@ -110,7 +110,7 @@ def test_stop_under_always_halts_and_start_brings_the_strategy_back():
             started = await eventually(harvester, vm_ref(), shows("Running"))
             assert started["spec"]["runStrategy"] == "Always"
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_manual_machine_starts_on_order_only():
@@ -122,7 +122,7 @@ def test_a_manual_machine_starts_on_order_only():
             assert await order(harvester, "start") == 202
             await eventually(harvester, vmi_ref(), has_address)
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_migrated_machine_keeps_its_uid_and_changes_its_zone():
@@ -140,7 +140,7 @@ def test_a_migrated_machine_keeps_its_uid_and_changes_its_zone():
             boots = harvester.console("default", "m-1")
             return before, after, done, boots
 
-    before, after, done, boots = run_story(story())
+    before, after, done, boots = run_driven(story())
     assert uid_of(before) == uid_of(after)
     assert before["status"]["nodeName"] != after["status"]["nodeName"]
     assert labels_of(after)["kubevirt.io/nodeName"] == after["status"]["nodeName"]
@@ -167,7 +167,7 @@ def test_an_aborted_migration_leaves_the_machine_where_it_was():
             assert after["status"]["nodeName"] == before["status"]["nodeName"]
             assert after["status"]["migrationState"]["failed"] is True
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_guest_os_info_is_plain_text_until_the_agent_connects():
@@ -181,7 +181,7 @@ def test_guest_os_info_is_plain_text_until_the_agent_connects():
             late = await harvester.api.local().send(asked)
             return early, late
 
-    early, late = run_story(story())
+    early, late = run_driven(story())
     assert (
         early.status,
         early.content_type,
@@ -222,7 +222,7 @@ def test_a_guest_credential_made_of_five_objects_may_do_what_its_roles_say():
             with pytest.raises(Forbidden):
                 await guest.list(SECRET, NAMESPACE)
 
-    run_story(story())
+    run_driven(story())
 
 
 async def _make_guest_credential(line):
@@ -270,7 +270,7 @@ def test_someone_who_may_not_read_an_image_may_not_boot_from_it():
             )
             return error_for(reply)
 
-    error = run_story(story())
+    error = run_driven(story())
     assert error.status == 422
     assert error.message.endswith('user "eve" is not allowed to access image default/jammy')
 
@@ -292,7 +292,7 @@ def test_a_token_that_expires_is_refused_from_then_on():
             await harvester.pace.pause(61)
             return error_for(await line.send(requests.list_(NODE)))
 
-    assert isinstance(run_story(story()), Unauthorized)
+    assert isinstance(run_driven(story()), Unauthorized)
 
 
 def test_faults_befall_clients_and_never_the_cluster_itself():
@@ -307,7 +307,7 @@ def test_faults_befall_clients_and_never_the_cluster_itself():
             assert (await line.send(requests.list_(NODE))).status == 200
             return harvester.faults.struck(broken)
 
-    assert run_story(story()) == 1
+    assert run_driven(story()) == 1
 
 
 def test_every_third_update_conflicts_and_reads_are_slow():
@@ -327,7 +327,7 @@ def test_every_third_update_conflicts_and_reads_are_slow():
                 harvester.pace.now() - began
             ).total_seconds()
 
-    conflicts, waited = run_story(story())
+    conflicts, waited = run_driven(story())
     assert conflicts == [False, False, True] * 2
     assert waited == 2.0
 
@@ -340,6 +340,6 @@ def test_a_watch_whose_history_is_forgotten_says_410_and_ends():
             async with line.stream(requests.watch(kinds.VM, version="1")) as events:
                 return [event async for event in events]
 
-    (event,) = run_story(story())
+    (event,) = run_driven(story())
     assert event.type == "ERROR"
     assert isinstance(error_from_status(event.object), Expired)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from windrow.assembly.clock import run_story
 from windrow.emulator import kinds
+from windrow.testing.clock import run_driven
 
 from .rackside import a_harvester, boot, vm_ref
 
@@ -31,7 +31,7 @@ def test_a_running_machine_has_no_field_that_kubevirt_does_not_know():
             vmi = await boot(harvester)
             return await harvester.api.local().get(vm_ref()), vmi
 
-    vm, vmi = run_story(story())
+    vm, vmi = run_driven(story())
     assert list(_faults(vm, "v1.VirtualMachine", definitions, "vm")) == []
     assert list(_faults(vmi, "v1.VirtualMachineInstance", definitions, "vmi")) == []
 
@@ -96,7 +96,7 @@ def test_the_whole_life_of_a_machine_costs_as_many_versions_as_a_real_one():
             return seen
 
     # Reference 05 §8.3: 6-12 versions of a VM, 10-25 of an instance in the first two minutes.
-    seen = run_story(story())
+    seen = run_driven(story())
     assert 5 <= seen["VirtualMachine"] <= 14, seen
     assert 5 <= seen["VirtualMachineInstance"] <= 25, seen
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from windrow.assembly.clock import run_story
 from windrow.emulator import kinds
 from windrow.emulator.faults import AgentFault, Faults
 from windrow.emulator.stock import Image
 from windrow.kube.conditions import find_condition
 from windrow.kube.objects import annotations_of, dig, labels_of, new_object, uid_of
 from windrow.kube.refs import EVENT, NODE, PVC, SECRET
+from windrow.testing.clock import run_driven
 
 from .rackside import (
     a_harvester,
@@ -41,7 +41,7 @@ def test_a_machine_whose_cloud_init_secret_is_missing_waits_for_it():
 
             await eventually(harvester, vmi_ref(), has_address)
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_machine_of_an_unknown_image_waits_for_a_claim_that_never_comes():
@@ -53,7 +53,7 @@ def test_a_machine_of_an_unknown_image_waits_for_a_claim_that_never_comes():
             await eventually(harvester, vm_ref(), shows("ErrorPvcNotFound"))
             assert await harvester.api.local().list(PVC) == []
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_machine_waits_for_its_image_to_be_imported():
@@ -75,7 +75,7 @@ def test_a_machine_waits_for_its_image_to_be_imported():
             assert image["status"]["progress"] == 100
             assert find_condition(image["status"]["conditions"], "Imported").status == "True"
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_an_import_that_fails_is_tried_again_and_given_up():
@@ -91,7 +91,7 @@ def test_an_import_that_fails_is_tried_again_and_given_up():
             assert image["status"]["failed"] == 4
             assert find_condition(image["status"]["conditions"], "Imported").status == "False"
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_machine_too_big_for_the_hosts_waits_and_starts_when_there_is_room():
@@ -114,7 +114,7 @@ def test_a_machine_too_big_for_the_hosts_waits_and_starts_when_there_is_room():
 
             await eventually(harvester, vmi_ref(), has_address)
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_machines_of_one_driver_spread_over_the_hosts():
@@ -123,7 +123,7 @@ def test_machines_of_one_driver_spread_over_the_hosts():
             found = [await boot(harvester, name=f"m-{place}") for place in range(3)]
             return sorted(vmi["status"]["nodeName"] for vmi in found)
 
-    assert run_story(story()) == ["host-1", "host-2", "host-3"]
+    assert run_driven(story()) == ["host-1", "host-2", "host-3"]
 
 
 def test_a_machine_over_its_namespaces_quota_is_quietly_halted():
@@ -151,7 +151,7 @@ def test_a_machine_over_its_namespaces_quota_is_quietly_halted():
             assert f"Set runStrategy to Halted: {text}" in [event["message"] for event in events]
             assert await order(harvester, "start", "m-2") == 500
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_lost_host_costs_four_minutes_and_the_machine_comes_back_elsewhere():
@@ -188,7 +188,7 @@ def test_a_lost_host_costs_four_minutes_and_the_machine_comes_back_elsewhere():
             )
             assert find_condition(healthy["status"]["conditions"], "Drained") is None
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_host_that_returns_soon_starts_its_machines_again_itself():
@@ -206,7 +206,7 @@ def test_a_host_that_returns_soon_starts_its_machines_again_itself():
                 within_s=120,
             )
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_machine_on_a_dead_host_hangs_in_deletion_until_the_host_is_cleared():
@@ -220,7 +220,7 @@ def test_a_machine_on_a_dead_host_hangs_in_deletion_until_the_host_is_cleared():
 
             await eventually(harvester, vm_ref(), is_gone)
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_zones_reach_the_instances_of_the_node_driver_alone():
@@ -230,7 +230,7 @@ def test_zones_reach_the_instances_of_the_node_driver_alone():
             theirs = await boot(harvester, name="m-2", labels={"harvesterhci.io/creator": "harvester"})
             return annotations_of(ours), annotations_of(theirs)
 
-    ours, theirs = run_story(story())
+    ours, theirs = run_driven(story())
     assert ours["topology.kubernetes.io/zone"] == "zone-1"
     assert ours["topology.kubernetes.io/region"] == "eu-west"
     assert "topology.kubernetes.io/zone" not in theirs
@@ -249,7 +249,7 @@ def test_a_label_on_the_template_shows_on_a_running_instance_and_one_on_the_vm_d
             assert "on" not in labels_of(vmi)
             assert vmi["status"]["nodeName"] == labels_of(vmi)["kubevirt.io/nodeName"]
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_without_an_agent_a_running_machine_shows_no_address():
@@ -263,7 +263,7 @@ def test_without_an_agent_a_running_machine_shows_no_address():
             assert not has_address(vmi)
             assert find_condition(vmi["status"]["conditions"], "AgentConnected") is None
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_deaf_machine_is_destroyed_after_its_grace():
@@ -275,7 +275,7 @@ def test_a_deaf_machine_is_destroyed_after_its_grace():
             await eventually(harvester, vm_ref(), is_gone)
             return (harvester.pace.now() - began).total_seconds()
 
-    assert 120 < run_story(story()) < 130
+    assert 120 < run_driven(story()) < 130
 
 
 def test_a_machine_may_come_back_with_another_address():
@@ -289,7 +289,7 @@ def test_a_machine_may_come_back_with_another_address():
             )
             return [vmi["status"]["interfaces"][0]["ipAddress"] for vmi in (first, second)]
 
-    first, second = run_story(story())
+    first, second = run_driven(story())
     assert first != second
 
 
@@ -303,7 +303,7 @@ def test_an_address_may_be_lost_for_a_while():
             assert before["status"]["interfaces"] == after["status"]["interfaces"]
             assert uid_of(before) == uid_of(after)
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_finalizer_cut_by_hand_leaves_no_machine_running():
@@ -317,7 +317,7 @@ def test_a_finalizer_cut_by_hand_leaves_no_machine_running():
             await harvester.pace.pause(1)
             return harvester.power.plugged()
 
-    assert run_story(story()) == []
+    assert run_driven(story()) == []
 
 
 def test_an_agent_may_be_late_or_lie():
@@ -332,7 +332,7 @@ def test_an_agent_may_be_late_or_lie():
             await boot(harvester, name="late")
             assert (harvester.pace.now() - began).total_seconds() > 300
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_vm_whose_update_fails_validation_hangs_in_terminating():
@@ -358,4 +358,4 @@ def test_a_vm_whose_update_fails_validation_hangs_in_terminating():
             assert await line.find(vmi_ref()) is None
             assert any("is already used by other VM" in note for note in harvester.log)
 
-    run_story(story())
+    run_driven(story())

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from windrow.cli import exits
-from windrow.cli.main import VERBS
+from windrow.cli import exit_codes
+from windrow.cli.main import COMMANDS
 from windrow.clusters.reading import read_cluster
 from windrow.formats.yaml import load_all
 
@@ -54,11 +54,12 @@ def test_every_page_is_found_from_the_table_of_contents():
 
 def test_the_demo_s_checks_are_listed_by_the_names_they_have():
     sources = [
-        ROOT / "src" / "windrow" / "assembly" / name for name in ("acts.py", "demo.py", "service_acts.py")
+        ROOT / "src" / "windrow" / "demo" / name
+        for name in ("scenarios.py", "demo.py", "service_scenarios.py")
     ]
     text = "\n".join(source.read_text() for source in sources)
     used = set(re.findall(r'check\(\s*"([a-z-]+)"', text))
-    calls = re.findall(r"(?:_lose|_scale|service_is_back)\(([^\n]*)", text)
+    calls = re.findall(r"(?:_lose|_scale|wait_for_service)\(([^\n]*)", text)
     used |= {name for call in calls for name in re.findall(r'"([a-z]+-[a-z-]+)"', call)}
     listed = set(
         re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "docs" / "reference" / "demo.md").read_text(), re.M)
@@ -71,7 +72,7 @@ def test_the_demo_s_checks_are_listed_by_the_names_they_have():
 def test_commands_in_examples_exist(page: Path):
     for block in blocks(page, "console"):
         for verb in re.findall(r"^ *\$ windrow ([a-z]+)", block, re.M):
-            assert verb in VERBS
+            assert verb in COMMANDS
         targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
         for target in re.findall(r"^ *\$ make ([a-z]+)", block, re.M):
             assert target in targets
@@ -87,6 +88,6 @@ def test_the_tutorial_s_cluster_is_understood_without_a_fault():
 
 
 def test_every_exit_code_is_explained():
-    codes = {value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}
+    codes = {value for name, value in vars(exit_codes).items() if name.isupper() and isinstance(value, int)}
 
-    assert codes == set(exits.MEANING)
+    assert codes == set(exit_codes.MEANING)

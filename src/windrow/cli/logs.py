@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 
-from windrow.cli.edge import Edge
+from windrow.cli.context import CliContext
 
 
-class _OneLine(logging.Formatter):
+class LineFormatter(logging.Formatter):
     """`12:00:05 warning: …`, without the trace."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -20,11 +20,11 @@ class _OneLine(logging.Formatter):
         return f"{text}: {type(error).__name__}: {error}" if error is not None else text
 
 
-def set_up(edge: Edge, *, lasting: bool, verbose: bool) -> None:
+def configure(context: CliContext, *, long_running: bool, verbose: bool) -> None:
     """Send the logs of this process where they belong. `lasting` is a verb that runs until it is ended."""
     handler: logging.Handler = (
-        logging.StreamHandler(edge.err) if lasting or verbose else logging.NullHandler()
+        logging.StreamHandler(context.err) if long_running or verbose else logging.NullHandler()
     )
     if not verbose:
-        handler.setFormatter(_OneLine())
+        handler.setFormatter(LineFormatter())
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler], force=True)

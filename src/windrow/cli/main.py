@@ -14,43 +14,43 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
-from windrow.cli import exits, options
-from windrow.cli.edge import Edge, real_edge
+from windrow.cli import exit_codes, options
+from windrow.cli.context import CliContext, process_context
 
 
 @dataclass(frozen=True, slots=True)
-class Verb:
-    """`module` (in windrow.cli.verbs) has `arguments(parser)` and `run(given, edge) -> exit code`."""
+class Command:
+    """`module` (in windrow.cli.commands) has `arguments(parser)` and `run(given, edge) -> exit code`."""
 
     name: str
     module: str
     summary: str
-    lasting: bool = False  # runs until it is ended
+    long_running: bool = False  # runs until it is ended
 
 
-GROUPS: dict[str, tuple[Verb, ...]] = {
-    "Try it": (Verb("demo", "demo", "watch a cluster come up, lose machines and heal"),),
+GROUPS: dict[str, tuple[Command, ...]] = {
+    "Try it": (Command("demo", "demo", "watch a cluster come up, lose machines and heal"),),
     "Run it": (
-        Verb("emulate", "emulate", "run an embedded Harvester on this computer", lasting=True),
-        Verb("serve", "serve", "run the management API and the cluster manager", lasting=True),
+        Command("emulate", "emulate", "run an embedded Harvester on this computer", long_running=True),
+        Command("serve", "serve", "run the management API and the cluster manager", long_running=True),
     ),
     "Clusters": (
-        Verb("check", "check", "say what is wrong with a manifest; change nothing"),
-        Verb("apply", "apply", "create or change what a manifest describes"),
-        Verb("import", "import_", "print a manifest without Rancher's own bookkeeping"),
-        Verb("status", "status", "show clusters, pools and machines, and what each waits for"),
-        Verb("scale", "scale", "set the size of a pool"),
-        Verb("kubeconfig", "kubeconfig", "print the kubeconfig of a cluster"),
-        Verb("delete", "delete", "delete a cluster and everything made for it"),
+        Command("check", "check", "say what is wrong with a manifest; change nothing"),
+        Command("apply", "apply", "create or change what a manifest describes"),
+        Command("import", "import_", "print a manifest without Rancher's own bookkeeping"),
+        Command("status", "status", "show clusters, pools and machines, and what each waits for"),
+        Command("scale", "scale", "set the size of a pool"),
+        Command("kubeconfig", "kubeconfig", "print the kubeconfig of a cluster"),
+        Command("delete", "delete", "delete a cluster and everything made for it"),
     ),
     "Look closer": (
-        Verb("machine", "machine", "list machines"),
-        Verb("driver", "driver", "list, add, switch and remove node drivers"),
-        Verb("version", "version", "print the version"),
+        Command("machine", "machine", "list machines"),
+        Command("driver", "driver", "list, add, switch and remove node drivers"),
+        Command("version", "version", "print the version"),
     ),
 }
 
-VERBS = {verb.name: verb for verbs in GROUPS.values() for verb in verbs}
+COMMANDS = {verb.name: verb for verbs in GROUPS.values() for verb in verbs}
 
 FIRST_STEPS = """First steps:
   windrow demo                    a whole cluster on this computer
@@ -70,55 +70,55 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 class _Parser(argparse.ArgumentParser):
     """Prints to the edge; says a fault in two lines."""
 
-    def __init__(self, edge: Edge, **settings: Any) -> None:
-        width = min(edge.width, 80)
+    def __init__(self, context: CliContext, **settings: Any) -> None:
+        width = min(context.width, 80)
         super().__init__(
             formatter_class=lambda prog: _Help(prog, width=width, max_help_position=26),
             allow_abbrev=False,
             **settings,
         )
         self.color = False  # Python 3.14 would colour the help
-        self._edge = edge
+        self._context = context
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if message:
-            self._edge.out.write(message)
+            self._context.out.write(message)
 
     def add_subparsers(self, **settings: Any) -> Any:
-        settings["parser_class"] = partial(_Parser, self._edge)
+        settings["parser_class"] = partial(_Parser, self._context)
         return super().add_subparsers(**settings)
 
     def error(self, message: str) -> NoReturn:
-        self._edge.note(f"{self.prog}: {message}")
-        self._edge.note(f"→ See what it takes: {self.prog} --help")
-        raise SystemExit(exits.USAGE)
+        self._context.print_note(f"{self.prog}: {message}")
+        self._context.print_note(f"→ See what it takes: {self.prog} --help")
+        raise SystemExit(exit_codes.USAGE)
 
 
 def render_help() -> list[str]:
     """The first thing a visitor reads."""
     lines = ["Kubernetes clusters on Harvester HCI.", "", "  windrow VERB [options]", ""]
-    for group, verbs in GROUPS.items():
-        lines += [f"{group}:", *(f"  {verb.name:<11} {verb.summary}" for verb in verbs), ""]
+    for group, commands in GROUPS.items():
+        lines += [f"{group}:", *(f"  {verb.name:<11} {verb.summary}" for verb in commands), ""]
     lines += FIRST_STEPS.splitlines()
     return lines
 
 
-def _unknown(word: str, edge: Edge) -> int:
+def _unknown_command(word: str, context: CliContext) -> int:
     import difflib
 
-    near = difflib.get_close_matches(word, VERBS, 1)
-    edge.note(f"windrow: there is no verb {word!r}")
-    edge.note(f"→ Did you mean: windrow {near[0]}" if near else "→ See the verbs: windrow --help")
-    return exits.USAGE
+    near = difflib.get_close_matches(word, COMMANDS, 1)
+    context.print_note(f"windrow: there is no verb {word!r}")
+    context.print_note(f"→ Did you mean: windrow {near[0]}" if near else "→ See the verbs: windrow --help")
+    return exit_codes.USAGE
 
 
-def _parser_for(verb: Verb, module: Any, edge: Edge) -> _Parser:
+def _parser_for(command: Command, module: Any, context: CliContext) -> _Parser:
     """The verb's parser. Its help is the module's docstring: paragraphs, then examples as they stand."""
-    head, _, examples = (module.__doc__ or verb.summary).partition("\nExamples:\n")
-    width = min(edge.width, 80)
+    head, _, examples = (module.__doc__ or command.summary).partition("\nExamples:\n")
+    width = min(context.width, 80)
     parser = _Parser(
-        edge,
-        prog=f"windrow {verb.name}",
+        context,
+        prog=f"windrow {command.name}",
         description="\n\n".join(textwrap.fill(part, width) for part in head.strip().split("\n\n")),
         epilog=f"examples:\n{examples.rstrip()}" if examples else None,
     )
@@ -127,74 +127,74 @@ def _parser_for(verb: Verb, module: Any, edge: Edge) -> _Parser:
     return parser
 
 
-def _run_verb(verb: Verb, rest: Sequence[str], edge: Edge, verbose: bool) -> int:
+def _run_command(command: Command, arguments: Sequence[str], context: CliContext, verbose: bool) -> int:
     try:
-        module = importlib.import_module(f"windrow.cli.verbs.{verb.module}")
-        given = _parser_for(verb, module, edge).parse_args(rest)
-        _set_up_logs(verb, edge, verbose)
-        return int(module.run(given, edge))
+        module = importlib.import_module(f"windrow.cli.commands.{command.module}")
+        args = _parser_for(command, module, context).parse_args(arguments)
+        _configure_logs(command, context, verbose)
+        return int(module.run(args, context))
     except Exception as error:
-        return _complain(error, edge, verbose)
+        return _report_error(error, context, verbose)
 
 
-def _set_up_logs(verb: Verb, edge: Edge, verbose: bool) -> None:
+def _configure_logs(command: Command, context: CliContext, verbose: bool) -> None:
     from windrow.cli import logs
 
-    logs.set_up(edge, lasting=verb.lasting, verbose=verbose)
+    logs.configure(context, long_running=command.long_running, verbose=verbose)
 
 
-def _complain(error: Exception, edge: Edge, verbose: bool) -> int:
-    from windrow.cli.complaints import complaint_about, render_complaint
+def _report_error(error: Exception, context: CliContext, verbose: bool) -> int:
+    from windrow.cli.errors import render_error, to_cli_error
 
     if isinstance(error, BrokenPipeError):
         raise error
     if verbose:
         import traceback
 
-        traceback.print_exception(error, file=edge.err)
-    complaint = complaint_about(error)
-    for line in render_complaint(complaint):
-        edge.note(line)
-    return complaint.code
+        traceback.print_exception(error, file=context.err)
+    shown = to_cli_error(error)
+    for line in render_error(shown):
+        context.print_note(line)
+    return shown.code
 
 
-def run(argv: Sequence[str], edge: Edge) -> int:
+def run(argv: Sequence[str], context: CliContext) -> int:
     """Carry out one command line and return its exit code."""
     words = [word for word in argv if word != "--verbose"]  # common to all verbs, so at home in any place
     verbose = "--verbose" in argv
     match words:
         case [] | ["--help" | "-h" | "help"]:
             for line in render_help():
-                edge.say(line)
-            return exits.OK
+                context.print(line)
+            return exit_codes.OK
         case ["help", word, *_]:
             words = [word, "--help"]
         case ["--version", *_]:
             words = ["version"]
-    verb = VERBS.get(words[0])
-    if verb is None:
-        return _unknown(words[0], edge)
+    command = COMMANDS.get(words[0])
+    if command is None:
+        return _unknown_command(words[0], context)
     try:
-        return _run_verb(verb, words[1:], edge, verbose)
+        return _run_command(command, words[1:], context, verbose)
     except SystemExit as end:
         return int(end.code or 0)
     except KeyboardInterrupt:
-        if verb.lasting:  # how else would it end
-            edge.note("Stopped.")
-            return exits.OK
-        edge.note("Interrupted.")
-        return exits.INTERRUPTED
+        if command.long_running:  # how else would it end
+            context.print_note("Stopped.")
+            return exit_codes.OK
+        context.print_note("Interrupted.")
+        return exit_codes.INTERRUPTED
 
 
 def main() -> int:
     """The console script."""
     import sys
 
-    edge = real_edge()
+    context = process_context()
     try:
-        code = run(sys.argv[1:], edge)
-        edge.out.flush()
+        code = run(sys.argv[1:], context)
+        context.out.flush()
     except BrokenPipeError:  # `windrow … | head`: the reader has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exits.OK
+        return exit_codes.OK
     return code

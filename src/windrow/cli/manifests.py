@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from windrow.catalogue.kinds import NODE_DRIVER
-from windrow.cli import exits
-from windrow.cli.complaints import Complaint, complaint_about, not_text, one_line, together
-from windrow.cli.edge import Edge
-from windrow.cli.screens.lines import wrap
+from windrow.cli import exit_codes
+from windrow.cli.context import CliContext
+from windrow.cli.errors import CliError, combine, not_utf8, one_line, to_cli_error
+from windrow.cli.output.lines import wrap
 from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, machine_config
 from windrow.kube.objects import Raw, unpacked
 from windrow.kube.refs import CONFIG_MAP, NAMESPACE, SECRET, Kind
@@ -20,18 +20,18 @@ from windrow.kube.refs import CONFIG_MAP, NAMESPACE, SECRET, Kind
 KINDS: tuple[Kind, ...] = (NAMESPACE, SECRET, CONFIG_MAP, NODE_DRIVER, HARVESTER_CONFIG, CLUSTER)
 
 
-def read_documents(names: Sequence[str], edge: Edge) -> list[Raw]:
+def read_documents(names: Sequence[str], context: CliContext) -> list[Raw]:
     """Every object in the files, in order; the items of Lists one by one. Complains about what is no object, and
     about every file that cannot be read at once."""
     documents: list[Raw] = []
-    complaints: list[Complaint] = []
+    errors: list[CliError] = []
     for name in names:
         try:
-            documents += _documents(name, edge)
-        except (Complaint, OSError) as error:
-            complaints.append(complaint_about(error))
-    if complaints:
-        raise together(complaints)
+            documents += _read_file(name, context)
+        except (CliError, OSError) as error:
+            errors.append(to_cli_error(error))
+    if errors:
+        raise combine(errors)
     return documents
 
 
@@ -43,54 +43,54 @@ def find_kind(raw: Mapping[str, Any]) -> Kind | None:
     return next((kind for kind in KINDS if (kind.api_version, kind.kind) == wanted), None)
 
 
-def place_of(kind: Kind) -> int:
+def apply_order(kind: Kind) -> int:
     """Where the kind stands in the order of KINDS."""
     return KINDS.index(HARVESTER_CONFIG if kind.group == HARVESTER_CONFIG.group else kind)
 
 
-def complaints_about_kinds(documents: Sequence[Raw]) -> list[Complaint]:
+def unknown_kind_errors(documents: Sequence[Raw]) -> list[CliError]:
     """One for each object of a kind that the manager does not know."""
     known = ", ".join(f"{kind.kind} ({kind.api_version})" for kind in KINDS)
     return [
-        Complaint(
+        CliError(
             f"{raw['kind']} {raw['metadata']['name']} ({raw['apiVersion']}) is not of a kind that the manager knows.",
             f"Take it out, or apply it with kubectl where it belongs. Known are: {known}.",
-            exits.REFUSED,
+            exit_codes.REFUSED,
         )
         for raw in documents
         if find_kind(raw) is None
     ]
 
 
-def _documents(name: str, edge: Edge) -> list[Raw]:
+def _read_file(name: str, context: CliContext) -> list[Raw]:
     from windrow.formats.yaml import NotYaml, load_all
 
-    said = "standard input" if name == "-" else name
+    shown = "standard input" if name == "-" else name
     try:
-        text = edge.stdin.read() if name == "-" else (edge.cwd / Path(name)).read_text()
+        text = context.stdin.read() if name == "-" else (context.cwd / Path(name)).read_text()
         found = load_all(text)
     except UnicodeDecodeError as error:
-        raise not_text(said) from error
+        raise not_utf8(shown) from error
     except NotYaml as error:
-        raise Complaint(
-            f"{said} is not YAML: {one_line(error)}", "Correct it there.", exits.REFUSED
+        raise CliError(
+            f"{shown} is not YAML: {one_line(error)}", "Correct it there.", exit_codes.REFUSED
         ) from error
-    flat = [item for document in found for item in unpacked(document)]
-    if not flat:
-        raise Complaint(f"{said} holds no object.", "Name a file with manifests.", exits.REFUSED)
-    strange = [place for place, document in enumerate(flat, 1) if not _is_object(document)]
-    if strange:
-        raise together(
+    objects = [item for document in found for item in unpacked(document)]
+    if not objects:
+        raise CliError(f"{shown} holds no object.", "Name a file with manifests.", exit_codes.REFUSED)
+    invalid = [place for place, document in enumerate(objects, 1) if not _is_object(document)]
+    if invalid:
+        raise combine(
             [
-                Complaint(
-                    f"Document {place} of {said} is no Kubernetes object: it lacks apiVersion, kind or a name that is text.",
+                CliError(
+                    f"Document {place} of {shown} is no Kubernetes object: it lacks apiVersion, kind or a name that is text.",
                     "Complete it (a number as a name wants quotes), or take it out.",
-                    exits.REFUSED,
+                    exit_codes.REFUSED,
                 )
-                for place in strange
+                for place in invalid
             ]
         )
-    return [document for document in flat if isinstance(document, dict)]
+    return [document for document in objects if isinstance(document, dict)]
 
 
 def _is_object(document: object) -> bool:
@@ -101,8 +101,8 @@ def _is_object(document: object) -> bool:
     return bool(document.get("apiVersion") and document.get("kind") and named)
 
 
-def say_notes(notes: Sequence[str], edge: Edge) -> None:
+def print_notes(notes: Sequence[str], context: CliContext) -> None:
     """What was left out or is worth knowing, beside the answer."""
     for note in notes:
-        for part in wrap(note, edge.width, rest="  "):
-            edge.note(part)
+        for part in wrap(note, context.width, rest="  "):
+            context.print_note(part)

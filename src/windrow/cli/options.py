@@ -19,7 +19,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_manager(parser: argparse.ArgumentParser) -> None:
+def add_connection(parser: argparse.ArgumentParser) -> None:
     """How a verb reaches the management API."""
     parser.add_argument(
         "--kubeconfig",
@@ -29,7 +29,7 @@ def add_manager(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--namespace", metavar="NAME", help="look, or put things, there only")
 
 
-def _span(text: str) -> timedelta:
+def _duration(text: str) -> timedelta:
     if text.isascii() and text.isdigit():  # as `timeout` and many others take it
         text = f"{text}s"
     try:
@@ -38,30 +38,30 @@ def _span(text: str) -> timedelta:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-PATIENCE = timedelta(minutes=30)
+DEFAULT_TIMEOUT = timedelta(minutes=30)
 
 
 def add_wait(parser: argparse.ArgumentParser, until: str) -> None:
     """`--wait` and `--timeout`; the second means the first. See `settle_wait`."""
     parser.add_argument("--wait", action="store_true", help=f"return when {until}")
-    add_timeout(parser, default=None, also="; means --wait")
+    add_timeout(parser, default=None, note="; means --wait")
 
 
-def settle_wait(given: argparse.Namespace) -> None:
+def normalize_wait(args: argparse.Namespace) -> None:
     """Bring what `add_wait` read into agreement."""
-    given.wait = given.wait or given.timeout is not None
-    given.timeout = PATIENCE if given.timeout is None else given.timeout
+    args.wait = args.wait or args.timeout is not None
+    args.timeout = DEFAULT_TIMEOUT if args.timeout is None else args.timeout
 
 
 def add_timeout(
-    parser: argparse.ArgumentParser, default: timedelta | None = PATIENCE, also: str = ""
+    parser: argparse.ArgumentParser, default: timedelta | None = DEFAULT_TIMEOUT, note: str = ""
 ) -> None:
     parser.add_argument(
         "--timeout",
         metavar="SPAN",
-        type=_span,
+        type=_duration,
         default=default,
-        help=f"how long to wait, as 90s or 20m (default: 30m); passing it is exit code 6{also}",
+        help=f"how long to wait, as 90s or 20m (default: 30m); passing it is exit code 6{note}",
     )
 
 
@@ -109,33 +109,33 @@ def add_verbose(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="show the trace of an error")
 
 
-def add_state(parser: argparse.ArgumentParser) -> None:
+def add_state_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state", metavar="DIR", default=".windrow", help="where state is kept (default: .windrow)"
     )
 
 
-def _speed(text: str) -> float:
+def _time_scale(text: str) -> float:
     try:
-        speed = float(text)
+        scale = float(text)
     except ValueError:
-        speed = 0.0
-    if not 0 < speed <= 10_000:
+        scale = 0.0
+    if not 0 < scale <= 10_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a speed; 1 is real time, 10 ten times as fast")
-    return speed
+    return scale
 
 
-def add_speed(parser: argparse.ArgumentParser, default: float) -> None:
+def add_time_scale(parser: argparse.ArgumentParser, default: float) -> None:
     parser.add_argument(
         "--speed",
-        type=_speed,
+        type=_time_scale,
         default=default,
         metavar="N",
         help=f"divide the machines' stated delays by N (default: {default:g})",
     )
 
 
-def add_machines(parser: argparse.ArgumentParser) -> None:
+def add_machine_backend(parser: argparse.ArgumentParser) -> None:
     """How machines on Harvester are made. See `places.find_driver`."""
     parser.add_argument(
         "--machines",

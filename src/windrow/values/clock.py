@@ -1,7 +1,7 @@
 """Time as a thing that is passed in.
 
 Nothing in Windrow reads the wall clock by itself: whoever needs the time is handed a `Clock`. The edge
-(`assembly.clock`) makes the real one; stories use one whose time jumps when nobody has work left.
+(`app.clock`) makes the real one; stories use one whose time jumps when nobody has work left.
 """
 
 from __future__ import annotations

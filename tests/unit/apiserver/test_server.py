@@ -6,7 +6,7 @@ import pytest
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.kube import refs
 from windrow.kube.errors import Conflict, Exists, NotFound
 from windrow.values.chance import Chance

@@ -10,10 +10,10 @@ import pytest
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.kube.errors import BadRequest, Invalid, NotFound
 from windrow.kube.refs import CONFIG_MAP
 from windrow.kube.requests import Event, Request
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.chance import Chance
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -179,7 +179,7 @@ def test_bookmarks_come_every_minute_until_the_time_is_over() -> None:
                 found.append(((clock.now() - start).total_seconds(), event.type))
         return found
 
-    assert run_story(story()) == [(60.0, "BOOKMARK"), (120.0, "BOOKMARK"), (150.0, "BOOKMARK")]
+    assert run_driven(story()) == [(60.0, "BOOKMARK"), (120.0, "BOOKMARK"), (150.0, "BOOKMARK")]
 
 
 def test_a_bookmark_never_runs_ahead_of_events_not_yet_read() -> None:
@@ -192,7 +192,7 @@ def test_a_bookmark_never_runs_ahead_of_events_not_yet_read() -> None:
             first = await anext(events)
             return int(first.object["metadata"]["resourceVersion"]), int(made["metadata"]["resourceVersion"])
 
-    bookmarked, made = run_story(story())
+    bookmarked, made = run_driven(story())
     assert bookmarked < made
 
 
@@ -202,7 +202,7 @@ def test_without_the_flag_no_bookmark_is_sent() -> None:
         async with api.stream(watching(timeoutSeconds="600")) as events:
             return [event async for event in events]
 
-    assert run_story(story()) == []
+    assert run_driven(story()) == []
 
 
 async def test_a_table_watch_sends_one_row_each_and_columns_once(server: ApiServer) -> None:

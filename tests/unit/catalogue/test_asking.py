@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.catalogue.asking import ask, explain
 from windrow.catalogue.faults import Fault
 from windrow.catalogue.platforms import find_loader
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.wire.dockermachine import Flag
 
 DRIVER = Path("/x/docker-machine-driver-noop")
@@ -36,7 +36,7 @@ def asked(answer: object, after: float = 0.0) -> object:
     async def story() -> object:
         return await ask(DRIVER, ask_flags, LoopClock())
 
-    return run_story(story())
+    return run_driven(story())
 
 
 def test_the_flags_are_those_that_the_driver_tells():
@@ -60,7 +60,7 @@ def test_ten_seconds_are_the_longest_and_the_program_is_told_to_end():
             await ask(DRIVER, ask_flags, clock)
         assert (clock.now() - begun).total_seconds() == 10
 
-    run_story(story())
+    run_driven(story())
     assert ended == [True]
 
 

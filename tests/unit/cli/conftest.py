@@ -15,10 +15,10 @@ from windrow.apiserver.http import Listener
 from windrow.apiserver.local import Local
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores.memory import MemoryStore
-from windrow.assembly.authority import new_authority
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
+from windrow.app.pki import new_ca
 from windrow.cli import main
-from windrow.cli.edge import Edge
+from windrow.cli.context import CliContext
 from windrow.clusters.kinds import crds
 from windrow.kube.kubeconfig import Access, render_kubeconfig
 from windrow.nodedriver.schema import harvester_config_crd
@@ -43,8 +43,8 @@ def windrow(tmp_path: Path) -> Windrow:
 
     def run(*argv: str, stdin: str = "", env: dict[str, str] | None = None) -> Answer:
         out, err = io.StringIO(), io.StringIO()
-        edge = Edge(env or {}, tmp_path, io.StringIO(stdin), out, err, lambda: datetime.now(UTC))
-        return Answer(main.run(argv, edge), out.getvalue(), err.getvalue())
+        context = CliContext(env or {}, tmp_path, io.StringIO(stdin), out, err, lambda: datetime.now(UTC))
+        return Answer(main.run(argv, context), out.getvalue(), err.getvalue())
 
     return run
 
@@ -60,16 +60,19 @@ class Manager:
 
     async def _serve(self) -> None:
         clock = SystemClock()
-        authority = new_authority("windrow", clock)
+        authority = new_ca("windrow", clock)
         self._api = ApiServer(
-            MemoryStore(), clock, Chance(1), tls=authority.identity(clock, ("localhost",), ("127.0.0.1",))
+            MemoryStore(),
+            clock,
+            Chance(1),
+            tls=authority.server_identity(clock, ("localhost",), ("127.0.0.1",)),
         )
         for crd in (*crds(), harvester_config_crd()):
             self._api.install_crd(crd)
         self._end = asyncio.Event()
         async with Listener(self._api) as listener, asyncio.TaskGroup() as group:
             running = group.create_task(self._api.run())
-            self.access = authority.administrator(clock, f"https://127.0.0.1:{listener.port}")
+            self.access = authority.admin_config(clock, f"https://127.0.0.1:{listener.port}")
             self._up.set()
             await self._end.wait()
             running.cancel()

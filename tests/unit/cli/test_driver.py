@@ -15,12 +15,12 @@ import pytest
 from tests.unit.catalogue.files import HERE, a_driver, sha256
 
 from windrow.apiserver.local import Local
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.catalogue.controller import Catalogue
 from windrow.catalogue.kinds import CLUSTER, MACHINE, NODE_DRIVER, crds
 from windrow.catalogue.store import Store
-from windrow.cli import exits
-from windrow.cli.edge import Edge
+from windrow.cli import exit_codes
+from windrow.cli.context import CliContext
 from windrow.cli.main import run
 from windrow.client.client import Client
 from windrow.client.downloads import DownloadFailed
@@ -95,7 +95,7 @@ def shop(manager: Manager, tmp_path: Path) -> Iterator[Shop]:
 @pytest.fixture
 def added(windrow: Windrow, shop: Shop) -> Shop:
     answer = windrow("driver", "add", "noop", "--url", URL, "--checksum", sha256(FILE))
-    assert answer.code == exits.OK, answer.err
+    assert answer.code == exit_codes.OK, answer.err
     return shop
 
 
@@ -140,7 +140,7 @@ def test_show_tells_where_it_comes_from_and_each_condition(windrow: Windrow, add
 def test_a_driver_that_is_not_there_is_said_with_what_to_do(windrow: Windrow, shop: Shop):
     for verb in ("show", "enable", "disable", "remove"):
         answer = windrow("driver", verb, "nope")
-        assert answer.code == exits.NOT_FOUND
+        assert answer.code == exit_codes.NOT_FOUND
         assert answer.err.splitlines() == [
             "There is no node driver 'nope'.",
             "→ See them: windrow driver list",
@@ -150,7 +150,7 @@ def test_a_driver_that_is_not_there_is_said_with_what_to_do(windrow: Windrow, sh
 def test_a_management_api_without_a_catalogue_is_said(windrow: Windrow, manager: Manager):
     answer = windrow("driver", "list")
 
-    assert answer.code == exits.NOT_FOUND
+    assert answer.code == exit_codes.NOT_FOUND
     assert "knows no node drivers" in answer.err
 
 
@@ -160,7 +160,7 @@ def test_a_management_api_without_a_catalogue_is_said(windrow: Windrow, manager:
 def test_add_stays_until_the_driver_is_active_and_tells_what_it_waits_for(windrow: Windrow, shop: Shop):
     answer = windrow("driver", "add", "noop", "--url", URL, "--checksum", f"sha256:{sha256(FILE).upper()}")
 
-    assert answer.code == exits.OK
+    assert answer.code == exit_codes.OK
     assert answer.out.splitlines() == ["NodeDriver noop created", "NodeDriver noop is active"]
     assert windrow("driver", "add", "noop", "--url", URL, "--checksum", sha256(FILE)).out.splitlines() == [
         "NodeDriver noop unchanged",
@@ -171,10 +171,10 @@ def test_add_stays_until_the_driver_is_active_and_tells_what_it_waits_for(windro
 def test_add_takes_a_file_and_computes_its_checksum(windrow: Windrow, shop: Shop, tmp_path: Path):
     (tmp_path / "noop.tgz").write_bytes(FILE)
 
-    assert windrow("driver", "add", "noop", "--file", "noop.tgz").code == exits.OK
+    assert windrow("driver", "add", "noop", "--file", "noop.tgz").code == exit_codes.OK
     assert shop.get("noop")["spec"]["checksum"] == sha256(FILE)
     wrong = windrow("driver", "add", "other", "--file", "noop.tgz", "--checksum", "0" * 64)
-    assert wrong.code == exits.REFUSED
+    assert wrong.code == exit_codes.REFUSED
     assert sha256(FILE) in wrong.err
 
 
@@ -201,7 +201,7 @@ def test_what_the_manager_would_refuse_is_not_sent(
 ):
     answer = windrow("driver", "add", "noop", *argv)
 
-    assert answer.code == exits.REFUSED
+    assert answer.code == exit_codes.REFUSED
     assert sentence in answer.err
     assert "noop" not in windrow("driver", "list").out
 
@@ -212,7 +212,7 @@ def test_add_says_why_it_does_not_become_active(windrow: Windrow, shop: Shop):
     shop.answers = False
     mute = windrow("driver", "add", "c", "--url", URL, "--checksum", sha256(FILE))
 
-    assert missing.code == wrong.code == mute.code == exits.FAILED
+    assert missing.code == wrong.code == mute.code == exit_codes.FAILED
     assert "404 Not Found" in missing.err
     assert f"hash does not match, got {sha256(FILE)}, expected {'d' * 64}" in wrong.err
     assert "could not be asked for its create flags: it printed its usage" in mute.err
@@ -232,7 +232,7 @@ def test_add_waits_for_a_server_that_is_away(windrow: Windrow, shop: Shop):
 
     answer = windrow("driver", "add", "noop", "--url", URL, "--checksum", sha256(FILE))
 
-    assert answer.code == exits.OK, answer.err
+    assert answer.code == exit_codes.OK, answer.err
     assert f"{URL} cannot be reached; check the server; the next attempt is at" in " ".join(
         answer.err.split()
     )
@@ -244,7 +244,7 @@ def test_add_does_not_wait_for_a_server_longer_than_it_is_told_to(windrow: Windr
 
     answer = windrow("driver", "add", "noop", "--url", URL, "--checksum", sha256(FILE), "--timeout", "1s")
 
-    assert answer.code == exits.TIMED_OUT
+    assert answer.code == exit_codes.TIMED_OUT
     assert f"Waited 1 s in vain: {URL} cannot be reached" in answer.err
     assert "The record stays." in answer.err
 
@@ -261,11 +261,11 @@ class Impatient(io.StringIO):
 def test_an_interrupted_add_says_that_the_record_stays(windrow: Windrow, shop: Shop, tmp_path: Path):
     shop.hangs = True
     err = Impatient()
-    edge = Edge({}, tmp_path, io.StringIO(), io.StringIO(), err, SystemClock().now)
+    context = CliContext({}, tmp_path, io.StringIO(), io.StringIO(), err, SystemClock().now)
 
-    code = run(["driver", "add", "noop", "--url", URL, "--checksum", sha256(FILE)], edge)
+    code = run(["driver", "add", "noop", "--url", URL, "--checksum", sha256(FILE)], context)
 
-    assert code == exits.INTERRUPTED
+    assert code == exit_codes.INTERRUPTED
     assert err.getvalue().splitlines()[-3:] == [
         "The record stays.",
         "→ Change it: windrow driver add noop ... --replace; or remove it: windrow driver remove noop",
@@ -279,19 +279,19 @@ def test_add_replaces_only_when_told_to(windrow: Windrow, added: Shop):
     again = ("driver", "add", "noop", "--url", "https://mirror.example/x", "--checksum", sha256(second))
 
     refused = windrow(*again)
-    assert refused.code == exits.REFUSED
+    assert refused.code == exit_codes.REFUSED
     assert "--replace" in refused.err
     replaced = windrow(*again, "--replace")
     assert replaced.out.splitlines() == ["NodeDriver noop changed", "NodeDriver noop is active"]
     assert added.get("noop")["status"]["appliedChecksum"] == sha256(second)
     builtin = windrow("driver", "add", "harvester", "--url", URL, "--checksum", sha256(FILE), "--replace")
-    assert builtin.code == exits.REFUSED
+    assert builtin.code == exit_codes.REFUSED
 
 
 def test_add_returns_at_once_when_told_to(windrow: Windrow, shop: Shop):
     answer = windrow("driver", "add", "noop", "--url", URL, "--checksum", "d" * 64, "--no-wait")
 
-    assert (answer.code, answer.out) == (exits.OK, "NodeDriver noop created\n")
+    assert (answer.code, answer.out) == (exit_codes.OK, "NodeDriver noop created\n")
 
 
 # -- enable, disable, remove -------------------------------------------------------------------------------------
@@ -312,14 +312,14 @@ def test_disable_and_enable(windrow: Windrow, added: Shop):
 def test_disabling_the_built_in_driver_says_for_how_long(windrow: Windrow, shop: Shop):
     answer = windrow("driver", "disable", "harvester")
 
-    assert answer.code == exits.OK
+    assert answer.code == exit_codes.OK
     assert "the manager's next start enables it again" in answer.err
 
 
 def test_remove_stays_until_it_is_gone(windrow: Windrow, added: Shop):
     answer = windrow("driver", "remove", "noop")
 
-    assert answer.code == exits.OK
+    assert answer.code == exit_codes.OK
     assert answer.out.splitlines() == ["NodeDriver noop is being removed", "NodeDriver noop is gone"]
     assert answer.err == ""
     assert "noop" not in windrow("driver", "list").out
@@ -341,7 +341,7 @@ def test_a_driver_that_a_cluster_needs_is_not_removed(windrow: Windrow, added: S
 
     answer = windrow("driver", "remove", "noop")
 
-    assert answer.code == exits.REFUSED
+    assert answer.code == exit_codes.REFUSED
     assert "NoopConfig is used by fleet/orchard." in answer.err
     assert "deletionTimestamp" not in added.get("noop")["metadata"]
 
@@ -362,7 +362,7 @@ def test_a_driver_whose_machines_are_still_there_is_not_removed(windrow: Windrow
 
     answer = windrow("driver", "remove", "noop")
 
-    assert answer.code == exits.REFUSED
+    assert answer.code == exit_codes.REFUSED
     assert "Driver noop made fleet/orchard-a-1." in answer.err
     assert "deletionTimestamp" not in added.get("noop")["metadata"]
 
@@ -370,7 +370,7 @@ def test_a_driver_whose_machines_are_still_there_is_not_removed(windrow: Windrow
 def test_the_built_in_driver_is_not_removed(windrow: Windrow, shop: Shop):
     answer = windrow("driver", "remove", "harvester")
 
-    assert answer.code == exits.REFUSED
+    assert answer.code == exit_codes.REFUSED
     assert "→ Switch it off: windrow driver disable harvester" in answer.err
 
 
@@ -383,7 +383,7 @@ def test_waiting_ends_with_what_was_waited_for(windrow: Windrow, manager: Manage
 
     answer = windrow("driver", "add", "noop", "--url", URL, "--checksum", sha256(FILE), "--timeout", "1s")
 
-    assert answer.code == exits.TIMED_OUT
+    assert answer.code == exit_codes.TIMED_OUT
     assert "the manager has not looked at it yet" in answer.err
 
 
@@ -434,9 +434,9 @@ def test_a_cluster_of_another_driver_s_kind_can_be_checked_and_applied(
     applied = windrow("apply", "whole.yaml")
     afterwards = windrow("check", "orchard.yaml")
 
-    assert without.code == exits.REFUSED
+    assert without.code == exit_codes.REFUSED
     assert "credential fleet-default:cc-noop cannot be read" in " ".join(without.out.split())
-    assert whole.code == exits.OK, whole.out
+    assert whole.code == exit_codes.OK, whole.out
     assert (
         whole.out.splitlines()
         == afterwards.out.splitlines()
@@ -446,7 +446,7 @@ def test_a_cluster_of_another_driver_s_kind_can_be_checked_and_applied(
             "another driver's to judge.",
         ]
     )
-    assert applied.code == exits.OK, applied.err
+    assert applied.code == exit_codes.OK, applied.err
     assert applied.out.splitlines()[2:] == [
         "NoopConfig fleet-default/small created",
         "Cluster fleet-default/orchard created",
@@ -462,7 +462,7 @@ def test_a_cluster_of_a_kind_that_no_driver_gives_now_is_not_sent(
     windrow("driver", "remove", "noop")
     gone = windrow("apply", "orchard.yaml")
 
-    assert off.code == gone.code == exits.REFUSED
+    assert off.code == gone.code == exit_codes.REFUSED
     assert "the node driver noop, which gives that kind, is not active" in " ".join(off.err.split())
     assert "windrow driver enable noop" in off.err
     assert "no node driver gives that kind" in " ".join(gone.err.split())

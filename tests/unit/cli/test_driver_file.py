@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from windrow.cli import exits
-from windrow.cli.complaints import Complaint
-from windrow.cli.edge import Edge
-from windrow.cli.places import DRIVER, find_driver
+from windrow.cli import exit_codes
+from windrow.cli.context import CliContext
+from windrow.cli.errors import CliError
+from windrow.cli.paths import DRIVER_PROGRAM, find_driver_program
 
 
-def an_edge(cwd: Path, **env: str) -> Edge:
+def an_edge(cwd: Path, **env: str) -> CliContext:
     streams = [io.StringIO() for _ in range(3)]
-    return Edge(env, cwd, streams[0], streams[1], streams[2], lambda: datetime.now(UTC))
+    return CliContext(env, cwd, streams[0], streams[1], streams[2], lambda: datetime.now(UTC))
 
 
 def a_program(path: Path, mode: int = 0o755) -> Path:
@@ -26,21 +26,21 @@ def a_program(path: Path, mode: int = 0o755) -> Path:
 
 
 def test_machines_are_made_directly_unless_a_plugin_is_asked_for(tmp_path: Path) -> None:
-    assert find_driver(None, None, an_edge(tmp_path)) is None
-    assert find_driver("direct", None, an_edge(tmp_path)) is None
+    assert find_driver_program(None, None, an_edge(tmp_path)) is None
+    assert find_driver_program("direct", None, an_edge(tmp_path)) is None
 
 
 def test_a_named_driver_means_plugin(tmp_path: Path) -> None:
     program = a_program(tmp_path / "mine")
 
-    assert find_driver(None, "mine", an_edge(tmp_path)) == program
+    assert find_driver_program(None, "mine", an_edge(tmp_path)) == program
 
 
 def test_the_plugin_in_path_is_taken_where_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
-    program = a_program(tmp_path / "bin" / DRIVER)
+    program = a_program(tmp_path / "bin" / DRIVER_PROGRAM)
 
-    assert find_driver("plugin", None, an_edge(tmp_path, PATH=str(tmp_path / "bin"))) == program
+    assert find_driver_program("plugin", None, an_edge(tmp_path, PATH=str(tmp_path / "bin"))) == program
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_a_driver_that_cannot_be_used_is_told_before_anything_starts(
     (tmp_path / "folder").mkdir()
     (tmp_path / "packed.tar.gz").write_bytes(b"\x1f\x8b\x08\x00")
     (tmp_path / "README.md").write_text("# Read me\n")
-    with pytest.raises(Complaint) as complaint:
-        find_driver(way, given, an_edge(tmp_path))
+    with pytest.raises(CliError) as complaint:
+        find_driver_program(way, given, an_edge(tmp_path))
 
     assert words in str(complaint.value)
-    assert complaint.value.code == exits.USAGE
+    assert complaint.value.code == exit_codes.USAGE

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.cli.picture import MachineView, Wait
-from windrow.cli.screens.lines import shorten, wrap
-from windrow.cli.screens.spans import say_span
-from windrow.cli.screens.tables import render_machines, render_table
-from windrow.cli.screens.timeline import render_check, render_moment
+from windrow.cli.output.durations import format_duration
+from windrow.cli.output.lines import elide_middle, wrap
+from windrow.cli.output.tables import render_machines, render_table
+from windrow.cli.output.timeline import render_check, render_entry
+from windrow.cli.output.views import MachineView, Wait
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from windrow.cli.screens.timeline import render_check, render_moment
     ],
 )
 def test_spans_are_said_with_two_units_at_most(span: timedelta, said: str):
-    assert say_span(span) == said
+    assert format_duration(span) == said
 
 
 @given(st.text(st.characters(codec="ascii", categories=["L", "Zs"]), max_size=200), st.integers(10, 80))
@@ -38,7 +38,7 @@ def test_wrapping_loses_no_word_and_breaks_only_between_words(text: str, width: 
 
 
 def test_a_name_that_is_cut_keeps_both_ends():
-    assert shorten("orchard-servers-x5x7z-9k2lp", 15) == "orchard…z-9k2lp"
+    assert elide_middle("orchard-servers-x5x7z-9k2lp", 15) == "orchard…z-9k2lp"
 
 
 def test_the_last_column_gives_way_when_the_table_is_too_wide():
@@ -63,9 +63,7 @@ def test_what_a_machine_waits_for_is_said_without_its_own_name(what: str, told: 
 
 
 def test_a_moment_hangs_under_its_time():
-    lines = [
-        line.text for line in render_moment(72.34, "the first server answers, and others join", width=40)
-    ]
+    lines = [line.text for line in render_entry(72.34, "the first server answers, and others join", width=40)]
 
     assert lines == [" 1:12.3  the first server answers, and", "         others join"]
 

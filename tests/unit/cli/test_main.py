@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.stores.sqlite import SqliteStore
-from windrow.assembly.tenure import DirectoryInUse
-from windrow.cli import exits
-from windrow.cli.complaints import Complaint, complaint_about, render_complaint
-from windrow.cli.main import VERBS
+from windrow.app.state_lock import DirectoryInUse
+from windrow.cli import exit_codes
+from windrow.cli.errors import CliError, render_error, to_cli_error
+from windrow.cli.main import COMMANDS
 from windrow.kube import errors
 from windrow.kube.kubeconfig import BadKubeconfig
 
@@ -21,16 +21,16 @@ Windrow = Callable[..., Any]
 def test_help_names_every_verb_and_fits_80_columns(windrow: Windrow):
     answer = windrow("--help")
 
-    assert answer.code == exits.OK
-    assert all(f"  {verb} " in answer.out for verb in VERBS)
+    assert answer.code == exit_codes.OK
+    assert all(f"  {verb} " in answer.out for verb in COMMANDS)
     assert max(len(line) for line in answer.out.splitlines()) <= 80
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", COMMANDS)
 def test_each_verb_s_help_has_an_example_and_fits_80_columns(windrow: Windrow, verb: str):
     answer = windrow(verb, "--help")
 
-    assert answer.code == exits.OK
+    assert answer.code == exit_codes.OK
     assert f"  windrow {verb}" in answer.out or verb == "version"
     assert "--verbose" in answer.out
     assert max(len(line) for line in answer.out.splitlines()) <= 80
@@ -43,27 +43,27 @@ def test_no_words_at_all_means_help(windrow: Windrow):
 def test_a_misspelt_verb_is_answered_with_the_nearest(windrow: Windrow):
     answer = windrow("aply")
 
-    assert answer.code == exits.USAGE
+    assert answer.code == exit_codes.USAGE
     assert "windrow apply" in answer.err
 
 
 def test_a_wrong_option_is_told_in_two_lines(windrow: Windrow):
     answer = windrow("status", "--colour")
 
-    assert answer.code == exits.USAGE
+    assert answer.code == exit_codes.USAGE
     assert len(answer.err.splitlines()) == 2
     assert "--colour" in answer.err
 
 
 @pytest.mark.parametrize("argv", [["scale", "prod", "workers"], ["scale", "prod", "workers=-1"], ["machine"]])
 def test_arguments_that_make_no_sense_are_a_fault_of_usage(windrow: Windrow, argv: list[str]):
-    assert windrow(*argv).code == exits.USAGE
+    assert windrow(*argv).code == exit_codes.USAGE
 
 
 def test_without_a_manager_the_cure_is_to_start_one(windrow: Windrow):
     answer = windrow("status")
 
-    assert answer.code == exits.UNREACHABLE
+    assert answer.code == exit_codes.UNREACHABLE
     assert "windrow serve" in answer.err
 
 
@@ -75,7 +75,7 @@ def test_a_kubeconfig_that_nobody_answers_names_the_server(windrow: Windrow, tmp
 
     answer = windrow("status", env={"WINDROW_KUBECONFIG": str(tmp_path / "k.yaml")})
 
-    assert answer.code == exits.UNREACHABLE
+    assert answer.code == exit_codes.UNREACHABLE
     assert "127.0.0.1:1" in answer.err
     assert len(answer.err.splitlines()) == 2
 
@@ -89,25 +89,25 @@ def test_verbose_shows_the_trace_wherever_it_stands(windrow: Windrow):
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (errors.Unauthorized("no", status=401), exits.UNREACHABLE),
-        (errors.Forbidden("no", status=403), exits.UNREACHABLE),
-        (errors.NotTrusted("no"), exits.UNREACHABLE),
-        (errors.Unreachable("no"), exits.UNREACHABLE),
-        (errors.Unanswered("no"), exits.UNREACHABLE),
-        (errors.ServerFailed("no"), exits.UNREACHABLE),
-        (errors.NotFound("no"), exits.NOT_FOUND),
-        (errors.Denied("no"), exits.REFUSED),
-        (errors.Invalid("no"), exits.REFUSED),
-        (errors.Conflict("no"), exits.FAILED),
-        (BadKubeconfig("no", "yes"), exits.UNREACHABLE),
-        (DirectoryInUse("no", "yes"), exits.FAILED),
-        (UnicodeDecodeError("utf-8", b"x", 0, 1, "no"), exits.REFUSED),
-        (ZeroDivisionError("no"), exits.FAILED),
-        (ExceptionGroup("two", [errors.NotFound("no")]), exits.NOT_FOUND),
+        (errors.Unauthorized("no", status=401), exit_codes.UNREACHABLE),
+        (errors.Forbidden("no", status=403), exit_codes.UNREACHABLE),
+        (errors.NotTrusted("no"), exit_codes.UNREACHABLE),
+        (errors.Unreachable("no"), exit_codes.UNREACHABLE),
+        (errors.Unanswered("no"), exit_codes.UNREACHABLE),
+        (errors.ServerFailed("no"), exit_codes.UNREACHABLE),
+        (errors.NotFound("no"), exit_codes.NOT_FOUND),
+        (errors.Denied("no"), exit_codes.REFUSED),
+        (errors.Invalid("no"), exit_codes.REFUSED),
+        (errors.Conflict("no"), exit_codes.FAILED),
+        (BadKubeconfig("no", "yes"), exit_codes.UNREACHABLE),
+        (DirectoryInUse("no", "yes"), exit_codes.FAILED),
+        (UnicodeDecodeError("utf-8", b"x", 0, 1, "no"), exit_codes.REFUSED),
+        (ZeroDivisionError("no"), exit_codes.FAILED),
+        (ExceptionGroup("two", [errors.NotFound("no")]), exit_codes.NOT_FOUND),
     ],
 )
 def test_every_error_has_its_exit_code(error: Exception, code: int):
-    assert complaint_about(error).code == code
+    assert to_cli_error(error).code == code
 
 
 def test_a_second_manager_in_a_directory_is_refused_with_the_store_that_is_in_use(
@@ -120,7 +120,7 @@ def test_a_second_manager_in_a_directory_is_refused_with_the_store_that_is_in_us
     finally:
         store.close()
 
-    assert answer.code == exits.FAILED
+    assert answer.code == exit_codes.FAILED
     assert "in use by another process" in answer.err
     assert len(answer.err.splitlines()) == 2
 
@@ -131,7 +131,7 @@ def test_a_port_that_is_taken_is_told_by_its_number(windrow: Windrow, verb: str)
         port = taken.getsockname()[1]
         answer = windrow(verb, "--port", str(port))
 
-    assert answer.code == exits.FAILED
+    assert answer.code == exit_codes.FAILED
     assert f"ort {port} of 127.0.0.1 is in use" in answer.err
     assert "--port" in answer.err.splitlines()[1]
 
@@ -139,45 +139,45 @@ def test_a_port_that_is_taken_is_told_by_its_number(windrow: Windrow, verb: str)
 def test_an_error_s_own_cure_is_better_than_a_general_one():
     error = errors.Unreachable("cannot reach https://a; use another address")
 
-    assert render_complaint(complaint_about(error)) == ["Cannot reach https://a", "→ Use another address"]
+    assert render_error(to_cli_error(error)) == ["Cannot reach https://a", "→ Use another address"]
 
 
 def test_a_server_s_own_words_stay_whole():
     error = errors.Denied('admission webhook "x" denied the request: a; b')
 
-    assert render_complaint(complaint_about(error))[0] == 'Admission webhook "x" denied the request: a; b'
+    assert render_error(to_cli_error(error))[0] == 'Admission webhook "x" denied the request: a; b'
 
 
 def test_a_fact_that_begins_with_a_name_keeps_its_spelling():
-    assert render_complaint(Complaint("default/leap is an ISO", "x"))[0] == "default/leap is an ISO"
+    assert render_error(CliError("default/leap is an ISO", "x"))[0] == "default/leap is an ISO"
 
 
 @pytest.mark.parametrize(
     ("argv", "code", "named"),
     [
-        (["demo", "--manifest", "nope.yaml"], exits.REFUSED, "nope.yaml"),
-        (["demo", "--manifest", "bad.yaml"], exits.REFUSED, "bad.yaml"),
-        (["demo", "--manifest", "config.yaml"], exits.REFUSED, "no Cluster"),
-        (["demo", "--report", "nowhere/r.json"], exits.USAGE, "nowhere/r.json"),
-        (["demo", "--speed", "0"], exits.USAGE, "'0'"),
-        (["emulate", "--stock", "bad.yaml"], exits.REFUSED, "bad.yaml"),
-        (["emulate", "console", "x"], exits.USAGE, "console x"),
-        (["emulate", "console", "a/b"], exits.UNREACHABLE, "harvester.yaml"),
-        (["emulate", "frob"], exits.USAGE, "frob"),
-        (["serve", "--port", "99999"], exits.USAGE, "99999"),
-        (["emulate", "--port", "99999999"], exits.USAGE, "99999999"),
-        (["serve", "--port", "²"], exits.USAGE, "not a port"),
-        (["serve", "--proxy", "banana"], exits.USAGE, "banana"),
-        (["serve", "--proxy", "http://host:x"], exits.USAGE, "http://HOST:PORT"),
-        (["serve", "--kubeconfig", "x.bin"], exits.REFUSED, "x.bin is not text"),
-        (["serve", "--state", "config.yaml"], exits.USAGE, "config.yaml"),
-        (["emulate", "--state", "config.yaml/x"], exits.USAGE, "config.yaml"),
-        (["emulate", "--stock", "x.bin"], exits.REFUSED, "x.bin is not text"),
-        (["demo", "--manifest", "x.bin"], exits.REFUSED, "x.bin is not text"),
-        (["demo", "--state", "config.yaml"], exits.USAGE, "directory that can be written"),
-        (["demo", "--report", "."], exits.USAGE, "ile that can be written"),
-        (["scale", "a", "b=1", "--timeout", "soon"], exits.USAGE, "soon"),
-        (["serve", "--kubeconfig", "bad.yaml"], exits.UNREACHABLE, "not YAML"),
+        (["demo", "--manifest", "nope.yaml"], exit_codes.REFUSED, "nope.yaml"),
+        (["demo", "--manifest", "bad.yaml"], exit_codes.REFUSED, "bad.yaml"),
+        (["demo", "--manifest", "config.yaml"], exit_codes.REFUSED, "no Cluster"),
+        (["demo", "--report", "nowhere/r.json"], exit_codes.USAGE, "nowhere/r.json"),
+        (["demo", "--speed", "0"], exit_codes.USAGE, "'0'"),
+        (["emulate", "--stock", "bad.yaml"], exit_codes.REFUSED, "bad.yaml"),
+        (["emulate", "console", "x"], exit_codes.USAGE, "console x"),
+        (["emulate", "console", "a/b"], exit_codes.UNREACHABLE, "harvester.yaml"),
+        (["emulate", "frob"], exit_codes.USAGE, "frob"),
+        (["serve", "--port", "99999"], exit_codes.USAGE, "99999"),
+        (["emulate", "--port", "99999999"], exit_codes.USAGE, "99999999"),
+        (["serve", "--port", "²"], exit_codes.USAGE, "not a port"),
+        (["serve", "--proxy", "banana"], exit_codes.USAGE, "banana"),
+        (["serve", "--proxy", "http://host:x"], exit_codes.USAGE, "http://HOST:PORT"),
+        (["serve", "--kubeconfig", "x.bin"], exit_codes.REFUSED, "x.bin is not text"),
+        (["serve", "--state", "config.yaml"], exit_codes.USAGE, "config.yaml"),
+        (["emulate", "--state", "config.yaml/x"], exit_codes.USAGE, "config.yaml"),
+        (["emulate", "--stock", "x.bin"], exit_codes.REFUSED, "x.bin is not text"),
+        (["demo", "--manifest", "x.bin"], exit_codes.REFUSED, "x.bin is not text"),
+        (["demo", "--state", "config.yaml"], exit_codes.USAGE, "directory that can be written"),
+        (["demo", "--report", "."], exit_codes.USAGE, "ile that can be written"),
+        (["scale", "a", "b=1", "--timeout", "soon"], exit_codes.USAGE, "soon"),
+        (["serve", "--kubeconfig", "bad.yaml"], exit_codes.UNREACHABLE, "not YAML"),
     ],
 )
 def test_what_cannot_work_is_told_in_two_lines_before_anything_starts(

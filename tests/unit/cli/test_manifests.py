@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from windrow.cli import exits
+from windrow.cli import exit_codes
 from windrow.formats.yaml import load_all
 
 Windrow = Callable[..., Any]
@@ -50,7 +50,7 @@ def test_import_reads_standard_input_and_takes_lists_apart(windrow: Windrow):
 def test_what_is_no_object_is_refused_with_its_place(windrow: Windrow, text: str):
     answer = windrow("import", "-", stdin=text)
 
-    assert answer.code == exits.REFUSED
+    assert answer.code == exit_codes.REFUSED
     assert "tandard input" in answer.err
     assert len(answer.err.splitlines()) == 2
 
@@ -58,5 +58,5 @@ def test_what_is_no_object_is_refused_with_its_place(windrow: Windrow, text: str
 def test_a_kind_that_the_manager_does_not_know_is_refused_before_anything_is_sent(windrow: Windrow):
     answer = windrow("apply", "-", stdin="apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}")
 
-    assert answer.code == exits.REFUSED
+    assert answer.code == exit_codes.REFUSED
     assert "Deployment x" in answer.err

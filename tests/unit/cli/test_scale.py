@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from windrow.cli import exits
-from windrow.cli.complaints import Complaint
-from windrow.cli.verbs.scale import plan_sizes
+from windrow.cli import exit_codes
+from windrow.cli.commands.scale import plan_sizes
+from windrow.cli.errors import CliError
 from windrow.kube.patches import PatchFailed, apply_json_patch
 
 SERVERS = {"name": "servers", "quantity": 3, "etcdRole": True, "controlPlaneRole": True}
@@ -38,17 +38,17 @@ def test_a_size_that_is_there_already_changes_nothing():
 
 
 def test_a_pool_that_is_not_there_is_named_with_those_that_are():
-    with pytest.raises(Complaint, match="servers, workers") as caught:
+    with pytest.raises(CliError, match="servers, workers") as caught:
         plan_sizes(a_cluster(SERVERS, WORKERS), {"wokers": 4})
 
-    assert caught.value.code == exits.NOT_FOUND
+    assert caught.value.code == exit_codes.NOT_FOUND
 
 
 def test_the_last_etcd_machine_is_not_scaled_away():
-    with pytest.raises(Complaint, match="etcd") as caught:
+    with pytest.raises(CliError, match="etcd") as caught:
         plan_sizes(a_cluster(SERVERS, WORKERS), {"servers": 0})
 
-    assert caught.value.code == exits.REFUSED
+    assert caught.value.code == exit_codes.REFUSED
 
 
 def test_a_pool_of_servers_may_go_when_another_carries_the_same_roles():

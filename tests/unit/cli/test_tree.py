@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from windrow.cli.picture import ClusterView, Wait, read_picture
-from windrow.cli.screens.lines import plain
-from windrow.cli.screens.tree import as_data, render_tree, say_wait
+from windrow.cli.output.lines import to_text
+from windrow.cli.output.tree import as_data, format_wait, render_tree
+from windrow.cli.output.views import ClusterView, Wait, read_views
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 
@@ -43,7 +43,7 @@ WORKERS = {"name": "workers", "quantity": 2, "workerRole": True}
 
 
 def drawn(clusters: list[dict[str, Any]], machines: list[dict[str, Any]], width: int = 80) -> str:
-    return "\n".join(plain(render_tree(read_picture(clusters, machines), NOON, width)))
+    return "\n".join(to_text(render_tree(read_views(clusters, machines), NOON, width)))
 
 
 def test_a_cluster_that_comes_up_says_at_each_level_what_it_waits_for():
@@ -178,7 +178,7 @@ def test_an_object_without_status_is_drawn_not_refused():
 
 
 def test_a_wait_without_a_date_or_a_next_step_is_still_a_sentence():
-    assert say_wait(Wait("an address"), NOON) == "waits for an address"
+    assert format_wait(Wait("an address"), NOON) == "waits for an address"
 
 
 def test_the_picture_for_programs_has_times_and_camel_case():

@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.client.credentials import Presented, credential_for, run_plugin
 from windrow.formats.json import dumps
 from windrow.kube.errors import Unreachable
 from windrow.kube.kubeconfig import Access, Exec
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.clock import stamp
 
 V1 = "client.authentication.k8s.io/v1"
@@ -34,7 +34,7 @@ def with_plugin(story, out, code=0, error=None, **spec):
         access = Access("https://h", exec=Exec("plugin", **spec))
         return await story(credential_for(access, clock, str, {"HOME": "/"}, run), clock, runs)
 
-    return run_story(whole())
+    return run_driven(whole())
 
 
 def test_many_requests_wait_for_one_run_of_the_plugin():
@@ -129,7 +129,7 @@ def test_a_token_file_is_read_again_when_it_is_old_or_rejected():
         credential.rejected(aged)
         return [shown.token for shown in (first, again, aged, await credential.present())]
 
-    assert run_story(story()) == ["one", "one", "two", "three"]
+    assert run_driven(story()) == ["one", "one", "two", "three"]
 
 
 def test_a_token_file_that_is_just_being_replaced_does_no_harm():
@@ -149,7 +149,7 @@ def test_a_token_file_that_is_just_being_replaced_does_no_harm():
         await asyncio.sleep(61)
         return (await credential.present()).token
 
-    assert run_story(story()) == "one"
+    assert run_driven(story()) == "one"
 
 
 async def test_a_plugin_is_a_program():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.client.downloads import Bounds, DownloadFailed, Downloads
 from windrow.formats import x509
 from windrow.kube.proxies import BadProxy, Proxy

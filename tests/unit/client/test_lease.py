@@ -3,12 +3,12 @@ from datetime import timedelta
 
 import pytest
 
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.client.client import Client
 from windrow.client.lease import Candidate, LeadershipLost
 from windrow.formats.json import dumps, loads
 from windrow.kube.errors import Unreachable
 from windrow.kube.requests import Reply
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.chance import Chance
 from windrow.values.clock import read_stamp
 
@@ -96,7 +96,7 @@ def test_one_leads_and_the_record_is_client_gos():
             await program.stop()
         return leading, spec
 
-    leading, spec = run_story(story())
+    leading, spec = run_driven(story())
 
     assert leading == [True, False]
     assert spec["holderIdentity"] == "one"
@@ -117,7 +117,7 @@ def test_who_is_told_to_stop_releases_so_that_the_next_need_not_wait():
         await two.stop()
         return released, transitions, two.spans[0][0]
 
-    released, transitions, began = run_story(story())
+    released, transitions, began = run_driven(story())
 
     assert (released["holderIdentity"], released["leaseDurationSeconds"]) == ("", 1)
     assert transitions == 1
@@ -135,7 +135,7 @@ def test_who_cannot_renew_stops_before_another_begins():
         await two.stop()
         return one.spans, two.spans, error
 
-    one, two, error = run_story(story())
+    one, two, error = run_driven(story())
 
     assert one[0][1] < two[0][0] < 80
     assert isinstance(error, LeadershipLost)
@@ -154,7 +154,7 @@ def test_a_short_outage_of_the_server_costs_nobody_the_lead():
         await one.stop()
         return leads
 
-    assert run_story(story())
+    assert run_driven(story())
 
 
 def test_a_holder_whose_clock_is_wrong_is_not_deposed():
@@ -170,7 +170,7 @@ def test_a_holder_whose_clock_is_wrong_is_not_deposed():
         await two.stop()
         return leads
 
-    assert not run_story(story())
+    assert not run_driven(story())
 
 
 def test_work_that_ends_or_fails_ends_the_lead():
@@ -187,7 +187,7 @@ def test_work_that_ends_or_fails_ends_the_lead():
             await candidate.lead(fail)
         return leases.spec["holderIdentity"]
 
-    assert run_story(story()) == ""
+    assert run_driven(story()) == ""
 
 
 class SlowSeat(Seat):
@@ -212,7 +212,7 @@ def test_an_end_in_the_middle_of_a_claim_gives_the_lease_back(cancelled_after_s)
         await asyncio.wait({task})
         return leases.spec["holderIdentity"], task.cancelled()
 
-    assert run_story(story()) == ("", True)
+    assert run_driven(story()) == ("", True)
 
 
 def test_a_renewal_that_arrives_during_the_release_does_not_keep_the_lease():
@@ -243,7 +243,7 @@ def test_a_renewal_that_arrives_during_the_release_does_not_keep_the_lease():
         await asyncio.wait({task})
         return seat.came, leases.spec["holderIdentity"]
 
-    assert run_story(story()) == (True, "")
+    assert run_driven(story()) == (True, "")
 
 
 class FarSeat(Seat):
@@ -284,7 +284,7 @@ def test_a_late_answer_to_the_claim_that_won_lengthens_no_lead(back_s):
         await two.stop()
         return one, two
 
-    one, two = run_story(story())
+    one, two = run_driven(story())
 
     assert two.spans
     assert overlap_s(one, two) <= 0
@@ -305,7 +305,7 @@ def test_a_late_look_of_who_stands_by_shortens_no_lead(there_s):
         await two.stop()
         return one, two
 
-    one, two = run_story(story())
+    one, two = run_driven(story())
 
     assert two.spans
     assert overlap_s(one, two) <= 0
@@ -322,7 +322,7 @@ def test_who_cannot_renew_works_no_longer_than_ten_seconds_after_the_last_renewa
         await one.stop()
         return one.spans[0][1] - renewed
 
-    assert run_story(story()) == pytest.approx(10, abs=0.01)
+    assert run_driven(story()) == pytest.approx(10, abs=0.01)
 
 
 def test_a_server_that_hangs_does_not_keep_the_candidate_from_the_next_try():
@@ -337,4 +337,4 @@ def test_a_server_that_hangs_does_not_keep_the_candidate_from_the_next_try():
         await one.stop()
         return leads
 
-    assert run_story(story())
+    assert run_driven(story())

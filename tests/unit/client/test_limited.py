@@ -1,10 +1,10 @@
 import asyncio
 
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.client.limited import EventsApart, LimitedTransport
 from windrow.kube import requests
 from windrow.kube.refs import EVENT, NODE
 from windrow.kube.requests import Reply
+from windrow.testing.clock import LoopClock, run_driven
 
 READ = requests.get(NODE.ref("a"))
 
@@ -28,7 +28,7 @@ def test_a_burst_passes_and_the_rest_keeps_to_the_rate():
         await asyncio.gather(*[limited.send(READ) for _ in range(6)])
         return inner.times
 
-    assert run_story(story()) == [0, 0, 0, 0.5, 1.0, 1.5]
+    assert run_driven(story()) == [0, 0, 0, 0.5, 1.0, 1.5]
 
 
 def test_who_rests_may_burst_again_but_no_more_than_before():
@@ -41,7 +41,7 @@ def test_who_rests_may_burst_again_but_no_more_than_before():
         await asyncio.gather(*[limited.send(READ) for _ in range(3)])
         return inner.times
 
-    assert run_story(story()) == [0, 0, 100, 100, 100.5]
+    assert run_driven(story()) == [0, 0, 100, 100, 100.5]
 
 
 def test_events_wait_for_other_events_only():
@@ -56,7 +56,7 @@ def test_events_wait_for_other_events_only():
         await asyncio.gather(*[apart.send(telling) for _ in range(3)], apart.send(READ))
         return work.times, events.times
 
-    assert run_story(story()) == ([0], [0, 1, 2])
+    assert run_driven(story()) == ([0], [0, 1, 2])
 
 
 def test_who_gives_up_waiting_has_taken_nobodys_turn():
@@ -73,7 +73,7 @@ def test_who_gives_up_waiting_has_taken_nobodys_turn():
         await patient
         return inner.times
 
-    assert run_story(story()) == [0, 1, 2, 3]
+    assert run_driven(story()) == [0, 1, 2, 3]
 
 
 def test_turns_that_are_given_back_make_nobody_exceed_the_rate():
@@ -89,4 +89,4 @@ def test_turns_that_are_given_back_make_nobody_exceed_the_rate():
         await asyncio.gather(*first[6:], *later)
         return inner.times
 
-    assert run_story(story()) == list(range(10))
+    assert run_driven(story()) == list(range(10))

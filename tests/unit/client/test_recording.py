@@ -2,11 +2,11 @@ import asyncio
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.client.client import Client
 from windrow.client.recording import Recorder, Told
 from windrow.kube.errors import ServerFailed
 from windrow.kube.refs import EVENT, NODE
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.chance import Chance
 
 SYNCED = Told(NODE.ref("w1"), "uid-1", "Synced", "Node synced successfully")
@@ -21,7 +21,7 @@ def told(story):
         await story(Recorder(Client(local), "controller", clock, Chance(1)))
         return await local.list(EVENT)
 
-    return run_story(whole())
+    return run_driven(whole())
 
 
 def test_an_event_names_its_object_and_its_source():
@@ -82,7 +82,7 @@ def test_a_lost_event_is_no_error():
         await Recorder(Client(Broken()), "controller", LoopClock(), Chance(1)).tell(SYNCED)
         return "went on"
 
-    assert run_story(story()) == "went on"
+    assert run_driven(story()) == "went on"
 
 
 def test_an_event_that_has_expired_is_written_anew():
@@ -97,6 +97,6 @@ def test_an_event_that_has_expired_is_written_anew():
         await recorder.tell(SYNCED)
         return await local.list(EVENT)
 
-    [event] = run_story(whole())
+    [event] = run_driven(whole())
 
     assert event["count"] == 1

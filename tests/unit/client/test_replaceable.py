@@ -109,7 +109,7 @@ class Ticking:
     """A clock that moves by two seconds each time it is looked at."""
 
     def __init__(self):
-        from windrow.assembly.clock import NOON
+        from windrow.testing.clock import NOON
 
         self.at = NOON
 

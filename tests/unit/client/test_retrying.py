@@ -1,12 +1,12 @@
 import pytest
 
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.client.retrying import RetryingTransport
 from windrow.formats.json import dumps
 from windrow.kube import requests
 from windrow.kube.errors import KubeError, NotTrusted, Unanswered, Unreachable
 from windrow.kube.refs import POD, SECRET
 from windrow.kube.requests import Reply
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.chance import Chance
 
 READ = requests.get(SECRET.ref("a", "default"))
@@ -46,7 +46,7 @@ def ask(request, *answers):
             end = type(error)
         return inner.asked, end, (clock.now() - start).total_seconds()
 
-    return run_story(story())
+    return run_driven(story())
 
 
 FINE = Reply(200, b"{}")

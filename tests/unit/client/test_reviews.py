@@ -4,12 +4,12 @@ import pytest
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.client.client import Client
 from windrow.client.reviews import Reviews
 from windrow.kube.errors import KubeError, Unreachable
 from windrow.kube.objects import new_object
 from windrow.kube.refs import Kind
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.chance import Chance
 
 ROLE = Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False)
@@ -47,7 +47,7 @@ def tell(story):
         transport = Counting(local)
         return await story(Reviews(Client(transport), clock), transport, clock)
 
-    return run_story(whole())
+    return run_driven(whole())
 
 
 @pytest.mark.parametrize(

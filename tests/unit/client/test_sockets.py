@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.client.sockets import SocketTransport
 from windrow.formats import x509
 from windrow.kube import requests

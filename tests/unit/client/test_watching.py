@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.client.watching import WatchedCache
 from windrow.formats.json import dumps
 from windrow.kube.errors import Expired, Unanswered, Unreachable
 from windrow.kube.refs import CONFIG_MAP
 from windrow.kube.requests import Event, Reply
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.chance import Chance
 
 
@@ -134,7 +134,7 @@ def tell(story):
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
 
-    return run_story(whole())
+    return run_driven(whole())
 
 
 async def calm():

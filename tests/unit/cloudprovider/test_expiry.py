@@ -3,11 +3,11 @@ from datetime import timedelta
 
 import pytest
 
-from windrow.assembly.clock import NOON
 from windrow.cloudprovider.expiry import Expiry, expiry_of, sentence
 from windrow.formats import x509
 from windrow.formats.json import dumps
 from windrow.kube.kubeconfig import Access, Exec
+from windrow.testing.clock import NOON
 
 DAY = timedelta(days=1)
 

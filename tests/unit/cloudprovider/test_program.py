@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from windrow.assembly.clock import NOON, LoopClock
 from windrow.cloudprovider.program import run
 from windrow.formats.json import dumps
 from windrow.kube.kubeconfig import render_kubeconfig
 from windrow.kube.objects import new_object
 from windrow.kube.refs import CONFIG_MAP, EVENT, LEASE, NAMESPACE, NODE, SERVICE
+from windrow.testing.clock import NOON, LoopClock
 from windrow.values.chance import Chance
 
 from .world import LEASE_REF, SHUTDOWN, UNINITIALISED, VM, VMI, ZONE, Slipped, settled, tell

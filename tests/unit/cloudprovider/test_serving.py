@@ -1,7 +1,6 @@
 import asyncio
 from datetime import timedelta
 
-from windrow.assembly.clock import NOON, LoopClock, run_story
 from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.measures import Measures
 from windrow.cloudprovider.serving import Vitals
@@ -9,6 +8,7 @@ from windrow.formats.json import dumps, loads
 from windrow.kube.refs import LEASE
 from windrow.kube.requests import Reply
 from windrow.probes.pages import Asked
+from windrow.testing.clock import NOON, LoopClock, run_driven
 
 
 class Clock:
@@ -127,7 +127,7 @@ def test_a_crowd_of_made_up_tokens_keeps_nobody_from_the_metrics_who_was_let_in_
         await asyncio.sleep(5)
         return before, set(meanwhile), statuses, asked, await ask("prometheus")
 
-    before, meanwhile, statuses, asked, after = run_story(story())
+    before, meanwhile, statuses, asked, after = run_driven(story())
 
     assert (before, meanwhile, after) == (200, {200}, 200)
     assert statuses == {401, 429}

@@ -7,7 +7,6 @@ import pytest
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.client.client import Client
 from windrow.client.watching import WatchedCache
 from windrow.cloudprovider.flags import Options
@@ -23,6 +22,7 @@ from windrow.kube.errors import Unreachable
 from windrow.kube.objects import new_object
 from windrow.kube.refs import SERVICE
 from windrow.kube.requests import Reply
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.chance import Chance
 
 CLUSTER = "demo"
@@ -236,7 +236,7 @@ def tell(story, mode="delete"):
         finally:
             await stage.stop()
 
-    return run_story(whole())
+    return run_driven(whole())
 
 
 HOUR = 3600

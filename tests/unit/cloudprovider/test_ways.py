@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from windrow.assembly.clock import NOON
 from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.measures import Measures
 from windrow.cloudprovider.ways import Way, guest_source, host_source
 from windrow.kube.kubeconfig import Access, BadKubeconfig, render_kubeconfig
 from windrow.kube.requests import Reply, Request
+from windrow.testing.clock import NOON
 
 HOST = Access("https://h:6443", token="first", user="harvester")
 GET = Request("GET", "/version")

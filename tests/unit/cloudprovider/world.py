@@ -7,7 +7,6 @@ from datetime import timedelta
 from windrow.apiserver.doors import Identity
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.assembly.clock import NOON, LoopClock, run_story
 from windrow.client.in_process import InProcessTransport
 from windrow.cloudprovider.program import run
 from windrow.formats import x509
@@ -16,6 +15,7 @@ from windrow.kube.kubeconfig import Access, render_kubeconfig
 from windrow.kube.objects import new_object
 from windrow.kube.refs import EVENT, LEASE, NAMESPACE, NODE, SERVICE, Kind
 from windrow.kube.requests import Reply
+from windrow.testing.clock import NOON, LoopClock, run_driven
 from windrow.values.chance import Chance
 from windrow.values.clock import stamp
 
@@ -240,7 +240,7 @@ def tell(story, may=None):
         finally:
             await world.stop()
 
-    return run_story(whole())
+    return run_driven(whole())
 
 
 async def settled(world, *names):

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores.memory import MemoryStore
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.client.transport import Transport
 from windrow.clusters.guests import GRACE, Link
@@ -16,6 +15,7 @@ from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import new_object
 from windrow.kube.refs import NODE
 from windrow.kube.requests import Event, Reply, Request
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.chance import Chance
 
 A, B = "https://10.0.0.1:6443", "https://10.0.0.2:6443"
@@ -112,7 +112,7 @@ def test_a_guest_that_has_not_begun_is_silent_from_the_start() -> None:
             assert link.look().state == "silent"
             assert "refused the connection" in link.look().because
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_guest_answers_within_a_second_of_its_api() -> None:
@@ -124,7 +124,7 @@ def test_a_guest_answers_within_a_second_of_its_api() -> None:
 
             assert link.look().answers
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_nodes_are_seen_as_they_come() -> None:
@@ -138,7 +138,7 @@ def test_nodes_are_seen_as_they_come() -> None:
 
             assert [(node.name, node.machine_uid) for node in link.look().nodes] == [("n-1", "u-1")]
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_lost_server_is_survived_through_another_without_a_word() -> None:
@@ -150,7 +150,7 @@ def test_a_lost_server_is_survived_through_another_without_a_word() -> None:
                 await after(clock, seconds=0.1)
                 assert link.look().answers
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_guest_whose_servers_are_all_lost_is_silent_after_a_grace() -> None:
@@ -165,7 +165,7 @@ def test_a_guest_whose_servers_are_all_lost_is_silent_after_a_grace() -> None:
             await after(clock, seconds=GRACE.total_seconds())
             assert link.look().state == "silent"
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_what_was_known_of_nodes_stays_while_a_guest_is_silent() -> None:
@@ -178,7 +178,7 @@ def test_what_was_known_of_nodes_stays_while_a_guest_is_silent() -> None:
 
             assert [node.name for node in link.look().nodes] == ["n-1"]
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_guest_that_comes_back_is_heard_at_once_for_a_while_and_later_within_ten_seconds() -> None:
@@ -192,7 +192,7 @@ def test_a_guest_that_comes_back_is_heard_at_once_for_a_while_and_later_within_t
                 await after(clock, seconds=within)
                 assert link.look().answers, away
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_server_that_is_not_offered_any_more_is_left_at_once() -> None:
@@ -206,7 +206,7 @@ def test_a_server_that_is_not_offered_any_more_is_left_at_once() -> None:
             assert set(servers.asked) == {B}
             assert link.look().answers
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_certificates_are_minted_anew_before_they_expire() -> None:
@@ -217,4 +217,4 @@ def test_certificates_are_minted_anew_before_they_expire() -> None:
             certificates = [access.certificate for access in servers.dialled]
             assert 2 <= len(set(certificates)) <= 4
 
-    run_story(story())
+    run_driven(story())

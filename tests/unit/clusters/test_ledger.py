@@ -5,12 +5,12 @@ from typing import Any
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores.memory import MemoryStore
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.client.client import Client
 from windrow.client.watching import WatchedCache
 from windrow.clusters.ledger import Ledger
 from windrow.kube.objects import name_of, new_object, version_of
 from windrow.kube.refs import CONFIG_MAP
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.chance import Chance
 
 REF = CONFIG_MAP.ref("a", "default")
@@ -55,7 +55,7 @@ def test_what_was_written_is_seen_before_the_cache_knows_it() -> None:
         assert world.ledger.get(REF)["data"] == {"x": "1"}
         assert world.seen() == [{"x": "1"}]
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_what_others_wrote_later_wins_over_what_we_wrote() -> None:
@@ -67,7 +67,7 @@ def test_what_others_wrote_later_wins_over_what_we_wrote() -> None:
 
         assert world.ledger.get(REF)["data"] == {"x": "2"}
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_what_we_wrote_later_wins_over_the_cache() -> None:
@@ -79,7 +79,7 @@ def test_what_we_wrote_later_wins_over_the_cache() -> None:
 
         assert world.ledger.get(REF)["data"] == {"x": "2"}
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_an_object_that_somebody_deleted_is_not_kept_alive_by_our_write() -> None:
@@ -93,7 +93,7 @@ def test_an_object_that_somebody_deleted_is_not_kept_alive_by_our_write() -> Non
 
         assert world.ledger.get(REF) is None
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_taking_off_the_last_finalizer_of_a_deleted_object_is_the_end_of_it() -> None:
@@ -108,7 +108,7 @@ def test_taking_off_the_last_finalizer_of_a_deleted_object_is_the_end_of_it() ->
         assert world.ledger.get(REF) is None
         assert world.seen() == []
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_after_a_lost_answer_a_new_look_shows_what_came_of_the_write() -> None:
@@ -119,4 +119,4 @@ def test_after_a_lost_answer_a_new_look_shows_what_came_of_the_write() -> None:
 
         assert world.seen() == [{"x": "1"}]
 
-    run_story(story())
+    run_driven(story())

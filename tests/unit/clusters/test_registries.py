@@ -7,12 +7,12 @@ import pytest
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores.memory import MemoryStore
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.client.client import Client
 from windrow.clusters.registries import RegistrySecretMissing, check_registries, resolve_registries
 from windrow.formats.json import dumps
 from windrow.kube.objects import new_object
 from windrow.kube.refs import SECRET
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.chance import Chance
 
 HOST = "registry.example.com"
@@ -29,7 +29,7 @@ def resolved(config: dict[str, Any], **secrets: dict[str, str]) -> dict[str, Any
         assert bool(await check_registries(client, "default", registries)) == bool(config.get("_broken"))
         return await resolve_registries(client, "default", registries)
 
-    return run_story(story())
+    return run_driven(story())
 
 
 def test_user_and_password_come_from_the_named_secret():

@@ -4,11 +4,11 @@ import pytest
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores.memory import MemoryStore
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.client.client import Client
 from windrow.clusters.tenancy import ManagedByRancher, refuse_beside_rancher
 from windrow.kube.objects import new_object
 from windrow.kube.refs import LEASE
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.chance import Chance
 
 
@@ -21,7 +21,7 @@ def with_lease(holder: str | None) -> None:
             await client.create(LEASE, new_object(LEASE, "cattle-controllers", "kube-system", spec=spec))
         await refuse_beside_rancher(client)
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_kubernetes_without_rancher_is_free():

@@ -11,11 +11,11 @@ from scripts import chart
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.formats.json import dumps
 from windrow.formats.yaml import load
 from windrow.kube.refs import Kind
 from windrow.kube.requests import JSON, Reply, Request
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.chance import Chance
 
 SCHEMA = Path(__file__).parents[4] / "shared" / "crds" / "helm.cattle.io_helmcharts.yaml"
@@ -115,9 +115,9 @@ def test_k3s_s_own_schema_knows_every_field() -> None:
     wrong = manifest()
     wrong["spec"]["chartContents"] = "x"
 
-    refused = run_story(story(wrong))
+    refused = run_driven(story(wrong))
 
-    assert run_story(story(manifest())).status == 201
+    assert run_driven(story(manifest())).status == 201
     assert (refused.status, b"chartContents" in refused.body) == (400, True)
 
 

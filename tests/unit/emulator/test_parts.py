@@ -9,7 +9,6 @@ from itertools import pairwise
 
 import pytest
 
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.emulator.controller import Controller
 from windrow.emulator.delays import Delays, Pace
 from windrow.emulator.key_pairs import NotPublicKey, fingerprint
@@ -19,6 +18,7 @@ from windrow.emulator.vms.cloud_init import read_cloud_init, secrets_of
 from windrow.emulator.vms.readings import claims_of, networks_of, root_claim_of
 from windrow.kube.errors import KubeError
 from windrow.kube.objects import dig
+from windrow.testing.clock import LoopClock, run_driven
 
 # --- cloud-init -------------------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ def test_speed_divides():
         clock = LoopClock()
         return Pace(clock, 10).after(30) - clock.now()
 
-    assert run_story(story()) == timedelta(seconds=3)
+    assert run_driven(story()) == timedelta(seconds=3)
 
 
 def controlled(reconcile, seconds=100.0, keys=(("", "a"),)):
@@ -202,7 +202,7 @@ def controlled(reconcile, seconds=100.0, keys=(("", "a"),)):
             await asyncio.sleep(seconds)
             running.cancel()
 
-    run_story(story())
+    run_driven(story())
     return notes
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.emulator.delays import Pace
 from windrow.emulator.faults import AgentFault, Faults
 from windrow.emulator.guests.blank import BlankMachine
@@ -13,6 +12,7 @@ from windrow.emulator.guests.hardware import Disk, Hardware, Nic
 from windrow.emulator.networks import Lan, Segments, render_network
 from windrow.emulator.power import CONSOLE_LINES, Consoles, Power
 from windrow.emulator.rack import Rack
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.chance import Chance
 
 KEY = ("ns", "m-1")
@@ -51,7 +51,7 @@ def test_a_machine_reports_and_ends_by_its_button():
             assert power.find("vmi-1").ending == "poweroff"
             assert news
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_second_on_changes_nothing():
@@ -62,7 +62,7 @@ def test_a_second_on_changes_nothing():
             await asyncio.sleep(30)
             return power.consoles.read(*KEY)
 
-    assert run_story(story()) == ["m-1 boots for the 1. time", "m-1 login:"]
+    assert run_driven(story()) == ["m-1 boots for the 1. time", "m-1 login:"]
 
 
 def test_without_power_a_machine_is_gone_at_once():
@@ -76,7 +76,7 @@ def test_without_power_a_machine_is_gone_at_once():
             assert power.find("vmi-1") is None
             return power.consoles.read(*KEY)
 
-    assert run_story(story()) == ["m-1 boots for the 1. time"]
+    assert run_driven(story()) == ["m-1 boots for the 1. time"]
 
 
 def test_a_bug_in_a_guest_is_that_guests_crash():
@@ -90,7 +90,7 @@ def test_a_bug_in_a_guest_is_that_guests_crash():
             await asyncio.sleep(1)
             return power.find("vmi-1").ending, power.consoles.read(*KEY)
 
-    assert run_story(story()) == ("crash", ["kernel panic: LookupError: no such disk"])
+    assert run_driven(story()) == ("crash", ["kernel panic: LookupError: no such disk"])
 
 
 def test_a_guest_that_stumbles_over_its_button_hangs_and_says_so():
@@ -106,7 +106,7 @@ def test_a_guest_that_stumbles_over_its_button_hangs_and_says_so():
             await asyncio.sleep(60)
             return power.find("vmi-1").ending, power.consoles.read(*KEY)[-2:]
 
-    assert run_story(story()) == (None, ["power button: OSError: acpi", "m-1 login:"])
+    assert run_driven(story()) == (None, ["power button: OSError: acpi", "m-1 login:"])
 
 
 def test_the_reset_button_boots_the_same_disk_again():
@@ -118,7 +118,7 @@ def test_the_reset_button_boots_the_same_disk_again():
             await asyncio.sleep(30)
             return power.consoles.read(*KEY)
 
-    assert run_story(story())[2:] == ["m-1 boots for the 2. time", "m-1 login:"]
+    assert run_driven(story())[2:] == ["m-1 boots for the 2. time", "m-1 login:"]
 
 
 def test_a_disk_is_the_same_until_it_is_shredded():
@@ -129,7 +129,7 @@ def test_a_disk_is_the_same_until_it_is_shredded():
             power.shred("claim")
             return power.disk("claim").state
 
-    assert run_story(story()) == {}
+    assert run_driven(story()) == {}
 
 
 def test_an_agent_falls_silent_and_is_heard_again():
@@ -143,7 +143,7 @@ def test_an_agent_falls_silent_and_is_heard_again():
             await asyncio.sleep(30)
             return before == power.find("vmi-1").report, silent
 
-    assert run_story(story()) == (True, None)
+    assert run_driven(story()) == (True, None)
 
 
 def test_an_absent_agent_is_never_heard():
@@ -153,7 +153,7 @@ def test_an_absent_agent_is_never_heard():
             await asyncio.sleep(300)
             return power.find("vmi-1").report, news
 
-    assert run_story(story()) == (None, [])
+    assert run_driven(story()) == (None, [])
 
 
 def test_consoles_keep_the_last_lines():

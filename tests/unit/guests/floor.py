@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import Any
 
 from windrow.apiserver.doors import Peer
-from windrow.assembly.clock import NOON, LoopClock
 from windrow.emulator.guests.delays import GuestDelays
 from windrow.emulator.guests.hardware import AgentReport, Disk, Hardware, Lease, Machine, Nic, Program
 from windrow.emulator.guests.machine import machine_factory
@@ -23,6 +22,7 @@ from windrow.formats.yaml import dump
 from windrow.kube import requests
 from windrow.kube.objects import dig, name_of
 from windrow.kube.refs import NODE, Kind, Ref
+from windrow.testing.clock import NOON, LoopClock
 from windrow.values.chance import Chance
 from windrow.values.clock import pause
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windrow.assembly.clock import NOON, run_story
 from windrow.emulator.guests.authorities import BadAuthorities, load_authorities
 from windrow.emulator.guests.box import Box
 from windrow.emulator.guests.delays import GuestDelays
 from windrow.emulator.guests.hardware import Disk, Hardware
 from windrow.formats import x509
+from windrow.testing.clock import NOON, run_driven
 
 from .floor import VERSION, Cluster, Floor, Kubectl, a_floor
 
@@ -202,7 +202,7 @@ def _does_not_join(document: Document, reason: str) -> None:
             assert await kubectl.ready() == {"one"}
             assert plug.says(reason), floor.console("worker")
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_the_same_worker_joins_when_nothing_is_wrong():
@@ -217,7 +217,7 @@ def test_the_same_worker_joins_when_nothing_is_wrong():
 
             assert await floor.until(lambda: _are_ready(kubectl, {"one", "worker"})) < 90
 
-    run_story(story())
+    run_driven(story())
 
 
 FIRST: dict[str, tuple[Document, str]] = {
@@ -263,7 +263,7 @@ def test_a_first_server_with_wrong_authorities_serves_nothing(what: str):
             assert floor.rack.doors() == {}
             assert plug.says(reason), floor.console("one")
 
-    run_story(story())
+    run_driven(story())
 
 
 async def _are_ready(kubectl: Kubectl, names: set[str]) -> bool:
@@ -295,7 +295,7 @@ def test_no_bit_of_the_delivered_authorities_may_turn(path: str, choice: float, 
             return str(error)
         return ""
 
-    said = run_story(complaint())
+    said = run_driven(complaint())
 
     # The last character of base64 has bits that mean nothing.
     stem = path.rsplit(".", 1)[0].rsplit("/", 1)[-1]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from windrow.assembly.clock import run_story
 from windrow.kube.objects import dig
+from windrow.testing.clock import run_driven
 
 from .floor import Cluster, Kubectl, a_floor, condition
 
@@ -24,7 +24,7 @@ def test_one_server_becomes_a_cluster_whose_api_shows_the_delivered_authority():
             assert plug.report is not None
             assert plug.report.addresses == {"nic-0": ("10.0.0.11",)}
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_servers_and_workers_ordered_at_once_join_on_their_own():
@@ -52,7 +52,7 @@ def test_servers_and_workers_ordered_at_once_join_on_their_own():
             assert floor.rack.find("10.0.0.12", 6443) is not None
             assert floor.rack.find("10.0.0.14", 6443) is None
 
-    run_story(story())
+    run_driven(story())
 
 
 async def _are_ready(kubectl: Kubectl, names: set[str]) -> bool:

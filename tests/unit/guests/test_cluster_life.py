@@ -7,12 +7,12 @@ from itertools import pairwise
 from typing import Any
 
 from windrow.apiserver.doors import Peer
-from windrow.assembly.clock import run_story
 from windrow.emulator.guests.crds import HELM_CHART_CONFIG
 from windrow.emulator.guests.hardware import File, Surroundings
 from windrow.kube import requests
 from windrow.kube.objects import annotations_of, dig, name_of
 from windrow.kube.refs import NODE, SECRET, STORAGE_CLASS
+from windrow.testing.clock import run_driven
 
 from .floor import Cluster, Floor, Kubectl, a_floor, condition
 
@@ -67,7 +67,7 @@ def test_a_node_without_power_is_unknown_after_its_grace_and_ready_again_when_it
             await floor.wait(1)
             assert taints_of(await kubectl.node("four")) == set()
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_the_power_button_ends_a_machine_and_closes_its_doors():
@@ -85,7 +85,7 @@ def test_the_power_button_ends_a_machine_and_closes_its_doors():
             assert floor.rack.doors() == {}
             assert plug.report is None
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_lone_server_comes_back_as_it_was():
@@ -107,7 +107,7 @@ def test_a_lone_server_comes_back_as_it_was():
             member = "etcd.rke2.cattle.io/node-name"
             assert annotations_of(after)[member] == annotations_of(before)[member]
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_lost_member_blocks_its_replacement_until_it_is_removed():
@@ -128,7 +128,7 @@ def test_a_lost_member_blocks_its_replacement_until_it_is_removed():
             assert annotations_of(await kubectl.node("three"))[REMOVED].startswith("three-")
             assert condition(await kubectl.node("new"), "EtcdIsVoter") == "True"
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_deleting_a_node_removes_its_member_and_its_password():
@@ -147,7 +147,7 @@ def test_deleting_a_node_removes_its_member_and_its_password():
             floor.power_on("new", cluster.server("new"))
             await floor.until(lambda: are_ready(kubectl, {"one", "two", "new"}))
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_removed_member_does_not_come_back():
@@ -163,7 +163,7 @@ def test_a_removed_member_does_not_come_back():
             assert floor.rack.find("10.0.0.13", 6443) is None
             assert await kubectl.ready() >= {"one", "two"}
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_without_a_majority_of_members_the_api_is_of_no_use():
@@ -187,7 +187,7 @@ def test_without_a_majority_of_members_the_api_is_of_no_use():
             floor.power_on("two")
             await floor.until(lambda: door_answers(floor, cluster))
 
-    run_story(story())
+    run_driven(story())
 
 
 async def door_answers(floor: Floor, cluster: Cluster) -> bool:
@@ -212,7 +212,7 @@ def test_all_servers_may_lose_power_and_return():
 
             await floor.until(lambda: are_ready(kubectl, {"one", "two", "three"}))
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_watch_breaks_when_its_server_loses_power():
@@ -240,7 +240,7 @@ def test_a_watch_breaks_when_its_server_loses_power():
             assert broken.is_set()
             await watching
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_two_first_servers_make_two_clusters():
@@ -258,7 +258,7 @@ def test_two_first_servers_make_two_clusters():
             assert await left.ready() == {"one"}
             assert await right.ready() == {"two"}
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_name_cannot_be_used_again_while_its_password_stands():
@@ -278,7 +278,7 @@ def test_a_name_cannot_be_used_again_while_its_password_stands():
             await kubectl.delete(NODE.ref("four"))
             await floor.until(lambda: are_ready(kubectl, {"one", "four"}))
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_an_etcd_member_whose_address_changed_does_not_start():
@@ -295,7 +295,7 @@ def test_an_etcd_member_whose_address_changed_does_not_start():
             assert plug.says("this server is a not a member of the etcd cluster")
             assert await kubectl.ready() >= {"one", "two"}
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_split_roles_join_through_an_etcd_server_and_run_their_part_only():
@@ -316,7 +316,7 @@ def test_split_roles_join_through_an_etcd_server_and_run_their_part_only():
             assert f"{roles}control-plane" not in (await kubectl.node("etcd"))["metadata"]["labels"]
             assert f"{roles}etcd" not in (await kubectl.node("control"))["metadata"]["labels"]
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_worker_may_join_with_a_bootstrap_token_until_it_expires():
@@ -346,7 +346,7 @@ def test_a_worker_may_join_with_a_bootstrap_token_until_it_expires():
             await floor.wait(120)
             assert plug.says("401 Unauthorized")
 
-    run_story(story())
+    run_driven(story())
 
 
 UPGRADE = """\
@@ -379,7 +379,7 @@ def test_servers_first_then_workers_when_a_release_is_installed_in_place():
             await floor.until(lambda: has_release(kubectl, "four", "v1.36.0+rke2r1"))
             assert await has_release(kubectl, "one", "v1.36.0+rke2r1")
 
-    run_story(story())
+    run_driven(story())
 
 
 async def has_release(kubectl: Kubectl, name: str, release: str) -> bool:
@@ -453,7 +453,7 @@ def test_the_cloud_provider_starts_with_what_its_chart_renders():
             [storage] = await kubectl.list(STORAGE_CLASS)
             assert name_of(storage) == "harvester"
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_the_cloud_provider_waits_for_the_secret_its_values_name():
@@ -479,7 +479,7 @@ def test_the_cloud_provider_waits_for_the_secret_its_values_name():
             await floor.until(lambda: bool(provider.starts))
             assert provider.starts[0].root.files["/etc/kubernetes/cloud-config"].content == b"new"
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_the_cloud_provider_moves_when_its_node_is_deleted():
@@ -505,7 +505,7 @@ def test_the_cloud_provider_moves_when_its_node_is_deleted():
             await floor.until(lambda: len(provider.starts) == 2)
             assert "https://10.0.0.11:6443" not in provider.starts[1].guest_kubeconfig
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_changed_chart_values_replace_the_pod():
@@ -527,7 +527,7 @@ def test_changed_chart_values_replace_the_pod():
             assert provider.stops == 1
             assert provider.starts[1].argv[-1] == "--v=5"
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_program_that_crashes_is_started_again_ever_later():
@@ -547,4 +547,4 @@ def test_a_program_that_crashes_is_started_again_ever_later():
             gaps = [round(later - earlier) for earlier, later in pairwise(starts)]
             assert gaps == [10, 20, 40]
 
-    run_story(story())
+    run_driven(story())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from windrow.assembly.clock import run_story
 from windrow.formats.yaml import dump
+from windrow.testing.clock import run_driven
 
 from .floor import Cluster, Floor, Kubectl, a_floor
 
@@ -40,7 +40,7 @@ def test_files_packages_and_commands_come_in_cloud_inits_order():
             assert plug.says("no $expansion")
             assert plug.says("installed jq")
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_second_boot_runs_boot_commands_only():
@@ -59,7 +59,7 @@ def test_a_second_boot_runs_boot_commands_only():
             assert not plug.says("ran")
             assert floor.disks["one"].files["/etc/once"].content == b"once\n"
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_rewritten_user_data_is_not_applied_again_but_its_host_name_is():
@@ -79,7 +79,7 @@ def test_rewritten_user_data_is_not_applied_again_but_its_host_name_is():
             assert floor.disks["one"].files["/etc/hostname"].content == b"uno\n"
             assert not floor.plugs["one"].says("applied")
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_node_whose_user_data_was_scrubbed_comes_back():
@@ -96,7 +96,7 @@ def test_a_node_whose_user_data_was_scrubbed_comes_back():
             await floor.until(kubectl.ready)
             assert floor.plugs["one"].report is not None
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_network_data_gives_static_addresses_by_mac():
@@ -118,7 +118,7 @@ def test_network_data_gives_static_addresses_by_mac():
             assert plug.report.addresses == {"nic-0": ("10.0.0.55",)}
             assert floor.leases == {}
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_network_data_for_another_card_leaves_the_machine_alone():
@@ -133,7 +133,7 @@ def test_network_data_for_another_card_leaves_the_machine_alone():
             assert plug.says("the machine has no network")
             assert floor.rack.doors() == {}
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_without_dhcp_nothing_can_be_installed():
@@ -147,7 +147,7 @@ def test_without_dhcp_nothing_can_be_installed():
             assert plug.says("Could not resolve host: get.rke2.io")
             assert plug.report is None
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_an_agent_that_was_installed_but_not_started_is_silent_until_the_next_boot():
@@ -162,7 +162,7 @@ def test_an_agent_that_was_installed_but_not_started_is_silent_until_the_next_bo
             plug = floor.power_on("one")
             await floor.until(lambda: plug.report is not None)
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_an_image_with_the_agent_reports_soon_after_boot():
@@ -174,7 +174,7 @@ def test_an_image_with_the_agent_reports_soon_after_boot():
             assert plug.report is not None
             assert plug.report.hostname == "uno"
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_speed_divides_every_delay():
@@ -188,7 +188,7 @@ def test_speed_divides_every_delay():
                 await floor.wait(0.01)
             return (floor.clock.now() - start).total_seconds()
 
-    slow, fast = run_story(story(1)), run_story(story(20))
+    slow, fast = run_driven(story(1)), run_driven(story(20))
 
     assert abs(slow - 20 * fast) < 1
 
@@ -202,7 +202,7 @@ def test_a_machine_may_switch_itself_off_or_start_anew():
             assert await floor.tasks["off"] == "poweroff"
             assert await floor.tasks["again"] == "reboot"
 
-    run_story(story())
+    run_driven(story())
 
 
 UNIT = """\
@@ -243,7 +243,7 @@ def test_a_unit_of_the_users_own_runs_after_cloud_init_and_again_until_it_succee
                 order.index("cloud-init: finished") < order.index("work: fails") < order.index("work: did it")
             )
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_waiting_in_a_run_command_for_a_unit_that_waits_for_cloud_init_hangs_for_ever():
@@ -260,7 +260,7 @@ def test_waiting_in_a_run_command_for_a_unit_that_waits_for_cloud_init_hangs_for
             assert not plug.says("cloud-init: finished")
             assert plug.says("work.service waits for cloud-final.service")
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_file_for_a_user_who_is_not_there_ends_the_list():
@@ -277,7 +277,7 @@ def test_a_file_for_a_user_who_is_not_there_ends_the_list():
             assert plug.says("failed at /etc/b: Unknown user or group: 'etcd'")
             assert {"/etc/a", "/etc/b", "/etc/c"} & set(floor.disks["one"].files) == {"/etc/a"}
 
-    run_story(story())
+    run_driven(story())
 
 
 SYSCTL = "vm.overcommit_memory=1\nvm.panic_on_oom=0\nkernel.panic=10\nkernel.panic_on_oops=1\n"
@@ -307,7 +307,7 @@ def test_a_hardened_server_needs_its_user_and_its_kernel_parameters():
             floor.power_on("one")
             await floor.until(kubectl.ready)
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_registry_file_that_is_no_yaml_keeps_the_service_down():
@@ -320,4 +320,4 @@ def test_a_registry_file_that_is_no_yaml_keeps_the_service_down():
             assert plug.says("failed to read /etc/rancher/rke2/registries.yaml: yaml")
             assert floor.rack.doors() == {}
 
-    run_story(story())
+    run_driven(story())

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.doors import Peer
-from windrow.assembly.clock import run_story
 from windrow.emulator.guests.crds import HELM_CHART_CONFIG
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, ENDPOINTS
 from windrow.formats.json import loads
@@ -19,6 +18,7 @@ from windrow.kube.errors import Unanswered
 from windrow.kube.objects import annotations_of, dig, new_object
 from windrow.kube.refs import LEASE, NODE, SERVICE
 from windrow.kube.requests import Request
+from windrow.testing.clock import run_driven
 
 from .floor import Cluster, Floor, Kubectl, a_floor
 
@@ -133,7 +133,7 @@ def test_an_annotated_service_is_announced_shown_and_answered_by_its_pod():
             lease = await rig.kubectl.get(LEASE.ref("plndr-svcs-lock", "kube-system"))
             assert lease["spec"]["holderIdentity"] == "one"
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_without_an_annotation_a_service_stays_pending():
@@ -145,7 +145,7 @@ def test_without_an_annotation_a_service_stays_pending():
 
             assert await rig.shown() == []
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_ignored_services_and_those_of_another_class_are_left_alone():
@@ -165,7 +165,7 @@ def test_ignored_services_and_those_of_another_class_are_left_alone():
                 [],
             ]
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_before_its_node_is_initialised_kube_vip_does_not_run():
@@ -178,7 +178,7 @@ def test_before_its_node_is_initialised_kube_vip_does_not_run():
             await rig.initialise("one")
             assert await rig.floor.until(rig.shown) <= 5
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_only_ready_pods_are_reached_and_none_means_refused():
@@ -199,7 +199,7 @@ def test_only_ready_pods_are_reached_and_none_means_refused():
             assert await rig.ask()() == ""
             assert await rig.shown() == ["10.0.0.200"]  # the address stays; nobody is home
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_endpoints_count_where_there_is_no_slice():
@@ -216,7 +216,7 @@ def test_endpoints_count_where_there_is_no_slice():
 
             assert await rig.ask()() == "old-0"
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_local_traffic_policy_reaches_only_pods_of_the_node_that_has_the_address():
@@ -232,7 +232,7 @@ def test_local_traffic_policy_reaches_only_pods_of_the_node_that_has_the_address
 
             assert (refused, await rig.ask()()) == ("", "web-0")
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_client_with_affinity_meets_the_same_pod_again():
@@ -244,7 +244,7 @@ def test_a_client_with_affinity_meets_the_same_pod_again():
 
             assert len({await rig.ask()() for _ in range(6)}) == 1
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_another_address_moves_the_service_and_a_deleted_one_lets_go():
@@ -261,7 +261,7 @@ def test_another_address_moves_the_service_and_a_deleted_one_lets_go():
             await rig.floor.wait(1)
             assert await rig.ask("10.0.0.210")() == ""
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_two_services_share_an_address_by_their_ports_and_it_stays_with_the_second():
@@ -277,7 +277,7 @@ def test_two_services_share_an_address_by_their_ports_and_it_stays_with_the_seco
             assert await rig.ask()() == ""
             assert await rig.ask(port=81)() == "second-0"
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_the_named_interface_has_to_be_there():
@@ -293,7 +293,7 @@ def test_the_named_interface_has_to_be_there():
             await rig.kubectl.patch(WEB, said)
             await rig.floor.until(rig.shown)
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_an_address_of_another_network_is_shown_and_reaches_nobody():
@@ -306,7 +306,7 @@ def test_an_address_of_another_network_is_shown_and_reaches_nobody():
             assert await rig.ask("172.16.0.9")() == ""
             assert "172.16.0.9 is outside of 10.0.0.0/24" in rig.floor.console("one")
 
-    run_story(story())
+    run_driven(story())
 
 
 # -- DHCP
@@ -330,7 +330,7 @@ def test_dhcp_gives_an_address_on_an_interface_of_its_own_and_gets_it_back():
             assert given not in rig.floor.leases.values()
             assert await rig.ask(given)() == ""
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_without_the_macvlan_module_a_dhcp_service_stays_pending_and_a_pool_service_does_not():
@@ -343,7 +343,7 @@ def test_without_the_macvlan_module_a_dhcp_service_stays_pending_and_a_pool_serv
             assert (await rig.shown(), await rig.shown("pooled")) == ([], ["10.0.0.201"])
             assert "operation not supported (kernel module macvlan)" in rig.floor.console("one")
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_without_a_dhcp_answer_nothing_happens_until_the_service_changes():
@@ -359,7 +359,7 @@ def test_without_a_dhcp_answer_nothing_happens_until_the_service_changes():
             await rig.kubectl.patch(WEB, {"metadata": {"labels": {"touched": "yes"}}})
             await rig.floor.until(rig.shown)
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_another_address_from_dhcp_moves_the_service_when_its_lease_is_renewed():
@@ -378,7 +378,7 @@ def test_another_address_from_dhcp_moves_the_service_when_its_lease_is_renewed()
             assert annotations_of(await rig.kubectl.get(WEB))["kube-vip.io/requestedIP"] == "10.0.0.99"
             assert (await rig.ask(first)(), await rig.ask("10.0.0.99")()) == ("", "web-0")
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_service_that_is_no_load_balancer_any_more_lets_go():
@@ -393,7 +393,7 @@ def test_a_service_that_is_no_load_balancer_any_more_lets_go():
             assert await rig.ask(given)() == ""
             assert given not in rig.floor.leases.values()
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_chart_without_kube_vip_announces_nothing():
@@ -411,7 +411,7 @@ def test_a_chart_without_kube_vip_announces_nothing():
 
             assert await rig.shown() == []
 
-    run_story(story())
+    run_driven(story())
 
 
 # -- leaders
@@ -444,7 +444,7 @@ def test_the_addresses_move_with_the_leader_and_dhcp_ones_stay_the_same():
             assert hosts[0] == hosts[1]
             assert await rig.shown("leased") == [given]
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_without_a_majority_of_etcd_the_addresses_are_gone():
@@ -462,7 +462,7 @@ def test_without_a_majority_of_etcd_the_addresses_are_gone():
 
             assert lost == ""
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_pod_on_a_dead_node_does_not_answer_while_its_endpoint_is_still_ready():
@@ -477,7 +477,7 @@ def test_a_pod_on_a_dead_node_does_not_answer_while_its_endpoint_is_still_ready(
             with pytest.raises(Unanswered, match="timed out: its node is down"):
                 await rig.ask()()
 
-    run_story(story())
+    run_driven(story())
 
 
 # -- as the chart's values say
@@ -536,7 +536,7 @@ def test_with_an_election_for_each_service_the_addresses_are_spread_and_only_the
                 f"{name}-0" for name in names
             ]
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_service_with_local_traffic_has_its_address_where_a_pod_of_it_is():
@@ -552,7 +552,7 @@ def test_a_service_with_local_traffic_has_its_address_where_a_pod_of_it_is():
             await rig.floor.wait(3)
             assert await rig.ask()() == ""
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_kube_vip_runs_on_workers_where_the_values_let_it():
@@ -566,7 +566,7 @@ def test_kube_vip_runs_on_workers_where_the_values_let_it():
 
             assert await hosts_of(rig, "web") == ["four"]
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_worker_is_taken_once_it_bears_the_label_that_the_values_ask_for():
@@ -586,7 +586,7 @@ def test_a_worker_is_taken_once_it_bears_the_label_that_the_values_ask_for():
 
             assert await hosts_of(rig, "web") == ["four"]
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_changed_values_are_rolled_out_while_the_cluster_runs():
@@ -602,7 +602,7 @@ def test_changed_values_are_rolled_out_while_the_cluster_runs():
             await rig.floor.until(rig.ask())
             assert await hosts_of(rig, "web") == ["one"]
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_udp_port_is_shown_and_said_to_reach_nobody():
@@ -625,4 +625,4 @@ def test_a_udp_port_is_shown_and_said_to_reach_nobody():
                 rig.floor.console("one")
             )
 
-    run_story(story())
+    run_driven(story())

@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 
-from windrow.assembly.clock import run_story
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, REQUESTED
 from windrow.kube.objects import annotations_of, dig, name_of
 from windrow.kube.refs import SERVICE
+from windrow.testing.clock import run_driven
 from windrow.values.chance import Chance
 
 from .test_kube_vip import ADDRESSES, EACH, Raw, Rig, a_pod, a_rig, change_slice, with_values
@@ -105,4 +105,4 @@ def test_an_address_is_with_one_node_and_one_service_whatever_happens(values: Ra
                 await use_living_api(rig, dark)
                 await holds(rig, dark, one_leader=values is not EACH)
 
-    run_story(story())
+    run_driven(story())

@@ -7,7 +7,6 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windrow.assembly.clock import run_story
 from windrow.emulator.guests.modules import (
     list_accounts,
     list_commands,
@@ -20,6 +19,7 @@ from windrow.emulator.guests.script import BadScript, parse_script
 from windrow.emulator.guests.systemd import parse_unit
 from windrow.emulator.guests.userdata import merge_configs, read_user_data
 from windrow.formats.yaml import dump
+from windrow.testing.clock import run_driven
 
 from .floor import a_floor
 
@@ -100,7 +100,7 @@ def test_a_machine_boots_with_any_configuration(config: dict[str, Any], script: 
             await floor.until(lambda: plug.says("login:") or floor.tasks["one"].done())
             assert not floor.tasks["one"].done()
 
-    run_story(story())
+    run_driven(story())
 
 
 def _listed(value: Any) -> list[Any]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from windrow.assembly.clock import NOON, run_story
 from windrow.emulator.guests.box import Box
 from windrow.emulator.guests.charts import default_values, merge_values, render_arguments
 from windrow.emulator.guests.controlplane import taint_by_readiness
@@ -20,6 +19,7 @@ from windrow.emulator.guests.settings import BadSettings, Settings, read_setting
 from windrow.emulator.guests.systemd import parse_unit
 from windrow.emulator.guests.tokens import BadToken, Token, hash_authorities, parse_token
 from windrow.formats import x509
+from windrow.testing.clock import NOON, run_driven
 
 from .floor import Floor
 
@@ -69,7 +69,7 @@ def settings_of(role: Any, files: dict[str, str]) -> Settings:
             box.write(f"/etc/rancher/rke2/{path}", text.encode())
         return read_settings(box, role)
 
-    return run_story(read())
+    return run_driven(read())
 
 
 def test_later_files_replace_and_a_plus_appends():
@@ -155,7 +155,7 @@ def members_of(*names: str) -> Members:
                 members.start(member)
         return members
 
-    return run_story(make())
+    return run_driven(make())
 
 
 def test_one_learner_at_a_time():

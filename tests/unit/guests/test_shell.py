@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.assembly.clock import run_story
 from windrow.emulator.guests.box import Box
 from windrow.emulator.guests.commands import FILES_AND_TEXT
 from windrow.emulator.guests.delays import GuestDelays
 from windrow.emulator.guests.hardware import Disk, Hardware
 from windrow.emulator.guests.script import BadScript, parse_script
 from windrow.emulator.guests.shell import Shell
+from windrow.testing.clock import run_driven
 
 from .floor import Floor
 
@@ -28,7 +28,7 @@ def run(script: str, files: dict[str, str] | None = None, **variables: str) -> t
         code = await Shell(box, FILES_AND_TEXT, variables).run(script)
         return code, [line[11:] for line in plug.lines], box
 
-    return run_story(story())
+    return run_driven(story())
 
 
 @pytest.mark.parametrize(
@@ -145,4 +145,4 @@ def test_sleeping_takes_the_machines_time():
         await Shell(box, FILES_AND_TEXT).run("sleep 30; sleep 1m")
         return (floor.clock.now() - start).total_seconds()
 
-    assert run_story(story()) == pytest.approx(9)
+    assert run_driven(story()) == pytest.approx(9)

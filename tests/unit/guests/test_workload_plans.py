@@ -12,7 +12,6 @@ from hypothesis import strategies as some
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.emulator.guests.workloads import endpoints, pod_life
 from windrow.emulator.guests.workloads.placing import find_place
 from windrow.emulator.guests.workloads.replicas import (
@@ -35,6 +34,7 @@ from windrow.emulator.guests.workloads.templates import (
 from windrow.emulator.hand import Hand
 from windrow.kube.objects import annotations_of, new_object
 from windrow.kube.refs import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.chance import Chance
 
 Raw = dict[str, Any]
@@ -400,4 +400,4 @@ def test_our_own_writes_are_seen_at_once_and_older_news_do_not_undo_them():
         assert list(sight.values()) == [changed]
         assert [raw for raw in heard if raw != changed] == []
 
-    run_story(story())
+    run_driven(story())

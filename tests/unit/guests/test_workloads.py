@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from windrow.assembly.clock import run_story
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.kube import requests
 from windrow.kube.conditions import find_condition, is_true
 from windrow.kube.objects import dig, is_deleting, labels_of, name_of, new_object
 from windrow.kube.refs import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE
+from windrow.testing.clock import run_driven
 
 from .floor import Cluster, Floor, Kubectl, a_floor
 
@@ -112,7 +112,7 @@ def test_a_deployment_gets_its_pods_on_different_nodes_within_seconds():
                 sets[0]["metadata"]["uid"]
             }
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_the_counts_in_the_statuses_are_those_of_the_pods():
@@ -131,7 +131,7 @@ def test_the_counts_in_the_statuses_are_those_of_the_pods():
             assert is_true(status["conditions"], "Available")
             assert one["status"]["readyReplicas"] == 3
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_deployment_grows_shrinks_and_takes_everything_along_when_it_goes():
@@ -151,7 +151,7 @@ def test_a_deployment_grows_shrinks_and_takes_everything_along_when_it_goes():
             assert await rig.pods() == []
             assert await rig.kubectl.list(REPLICA_SET, "default") == []
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_new_template_rolls_through_without_ever_being_below_what_is_allowed():
@@ -173,7 +173,7 @@ def test_a_new_template_rolls_through_without_ever_being_below_what_is_allowed()
             await rig.floor.until(rolled)
             assert (least, most) == (3, 5)
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_endpoints_are_the_ready_pods_of_a_service():
@@ -202,7 +202,7 @@ def test_endpoints_are_the_ready_pods_of_a_service():
             await rig.floor.wait(1)
             assert await rig.kubectl.list(ENDPOINT_SLICE, "default") == []
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_dead_nodes_pods_are_no_endpoints_after_its_grace_and_are_replaced_after_their_patience():
@@ -229,7 +229,7 @@ def test_a_dead_nodes_pods_are_no_endpoints_after_its_grace_and_are_replaced_aft
             await rig.floor.wait(1)
             assert len(await rig.pods()) == 2
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_node_that_comes_back_in_time_has_its_pods_ready_again():
@@ -245,7 +245,7 @@ def test_a_node_that_comes_back_in_time_has_its_pods_ready_again():
 
             assert {name_of(pod) for pod in await rig.ready()} == before
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_a_deleted_nodes_pods_are_replaced_at_once():
@@ -259,7 +259,7 @@ def test_a_deleted_nodes_pods_are_replaced_at_once():
 
             assert await rig.where() == ["w2", "w2"]
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_pods_without_a_node_say_why_and_find_one_when_it_is_freed():
@@ -278,7 +278,7 @@ def test_pods_without_a_node_say_why_and_find_one_when_it_is_freed():
             await rig.kubectl.patch(NODE.ref("w1"), {"spec": {"unschedulable": None}})
             await rig.ready_pods(1)
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_tolerations_and_node_selectors_are_heeded():
@@ -291,7 +291,7 @@ def test_tolerations_and_node_selectors_are_heeded():
 
             assert await rig.where() == ["one"]
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_an_evicted_pod_ends_in_its_time_and_is_replaced_elsewhere():
@@ -316,7 +316,7 @@ def test_an_evicted_pod_ends_in_its_time_and_is_replaced_elsewhere():
             assert [name_of(other) != name_of(pod) for other in await rig.pods()] == [True]
             assert await rig.where() != [dig(pod, "spec", "nodeName")]
 
-    run_story(story())
+    run_driven(story())
 
 
 def test_another_server_carries_on_when_the_leader_dies():
@@ -336,4 +336,4 @@ def test_another_server_carries_on_when_the_leader_dies():
             await floor.wait(320)
             assert len(await rig.ready()) == 3
 
-    run_story(story())
+    run_driven(story())

@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import pytest
 
-from windrow.assembly.clock import run_story
 from windrow.kube.errors import KubeError
 from windrow.kube.objects import dig, is_deleting, name_of
 from windrow.kube.refs import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE
+from windrow.testing.clock import run_driven
 from windrow.values.chance import Chance
 
 from .test_workloads import WEB, Rig, a_deployment, a_rig, a_service
@@ -88,4 +88,4 @@ def test_pods_and_endpoints_come_to_what_is_wanted_whatever_happens(seed: int):
             await rig.floor.wait(420)
             await holds_in_the_end(rig)
 
-    run_story(story())
+    run_driven(story())

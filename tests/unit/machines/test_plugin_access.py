@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.machines.plugin_access import KeyRing, Keys, account_of
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from tests.unit.machines.binaries import a_binary, living, noop_driver
 
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.machines.plugin_host import Pace, PluginMachines
 from windrow.machines.plugins import Patience
 from windrow.machines.port import (

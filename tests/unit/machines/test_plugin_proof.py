@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.formats.json import dumps
 from windrow.harvester.identity import marks
 from windrow.kube.kubeconfig import Access, render_kubeconfig

@@ -14,7 +14,6 @@ from typing import Any
 
 from tests.stories.rackside import a_harvester
 
-from windrow.assembly.clock import DrivenLoop
 from windrow.emulator.guests.blank import BlankMachine
 from windrow.emulator.guests.hardware import Hardware, Wires
 from windrow.emulator.harvester import Harvester
@@ -26,6 +25,7 @@ from windrow.nodedriver.blocking import run
 from windrow.nodedriver.configuration import UNSET, Configuration
 from windrow.nodedriver.flags import identify, read_flags
 from windrow.nodedriver.steps import Talk
+from windrow.testing.clock import DrivenLoop
 from windrow.values.chance import Chance
 
 NAME = "c1-pool1-abcde-fghij"

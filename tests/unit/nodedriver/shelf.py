@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.formats.json import dumps, loads
 from windrow.harvester.kinds import VM, VMI
 from windrow.kube.patches import PatchFailed, apply_json_patch, apply_merge_patch
@@ -21,6 +20,7 @@ from windrow.machines.board import Board
 from windrow.machines.runner import run as run_async
 from windrow.nodedriver.blocking import run as run_blocking
 from windrow.nodedriver.steps import READERS, Talk
+from windrow.testing.clock import LoopClock, run_driven
 
 Raw = dict[str, Any]
 Change = Callable[["Shelf"], None]
@@ -80,7 +80,7 @@ class Shelf:
     def run_both_ways(self, talk: Callable[[], Talk[Any]], way: str) -> Any:
         if way == "blocking":
             return self.run(talk())
-        return run_story(self._run_async(talk()))
+        return run_driven(self._run_async(talk()))
 
     def run(self, talk: Talk[Any]) -> Any:
         return run_blocking(

@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from windrow.assembly.clock import SystemClock
+from windrow.app.clock import SystemClock
 from windrow.probes.answers import Answer
 from windrow.probes.http import PortTaken, Site
 from windrow.probes.identity import MadeUp

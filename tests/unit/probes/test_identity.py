@@ -2,9 +2,9 @@ from datetime import timedelta
 
 import pytest
 
-from windrow.assembly.clock import NOON
 from windrow.formats import x509
 from windrow.probes.identity import BadCertificate, FromFiles, MadeUp
+from windrow.testing.clock import NOON
 
 
 class Clock:

@@ -2,10 +2,10 @@ import asyncio
 from datetime import timedelta
 from itertools import pairwise
 
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.kube.errors import Throttled
 from windrow.reconcile.controller import BackOff, Controller
 from windrow.reconcile.outcomes import SETTLED, Changed, Failed, Refused, Waiting
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.chance import Chance
 
 
@@ -30,7 +30,7 @@ def watch(reconcile, *, add, until_s, **options):
         await asyncio.gather(running, return_exceptions=True)
         return seen
 
-    return run_story(story())
+    return run_driven(story())
 
 
 def test_a_settled_key_rests():

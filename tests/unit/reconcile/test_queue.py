@@ -1,8 +1,8 @@
 import asyncio
 from datetime import timedelta
 
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.reconcile.queue import Queue
+from windrow.testing.clock import LoopClock, run_driven
 
 SECOND = timedelta(seconds=1)
 
@@ -15,7 +15,7 @@ def test_a_key_waits_once_however_often_it_is_added():
         queue.add("a")
         return [await queue.get(), await queue.get(), len(queue)]
 
-    assert run_story(story()) == ["a", "b", 0]
+    assert run_driven(story()) == ["a", "b", 0]
 
 
 def test_a_key_added_during_its_work_comes_again_after_it():
@@ -29,7 +29,7 @@ def test_a_key_added_during_its_work_comes_again_after_it():
         queue.done("a")
         return [first, await queue.get()]
 
-    assert run_story(story()) == ["b", "a"]
+    assert run_driven(story()) == ["b", "a"]
 
 
 def test_keys_come_at_their_time_and_the_soonest_wish_wins():
@@ -47,7 +47,7 @@ def test_keys_come_at_their_time_and_the_soonest_wish_wins():
             seen.append((key, (clock.now() - start).total_seconds()))
         return seen
 
-    assert run_story(story()) == [("early", 5.0), ("late", 9.0)]
+    assert run_driven(story()) == [("early", 5.0), ("late", 9.0)]
 
 
 def test_a_key_handed_out_has_no_wish_left():
@@ -61,7 +61,7 @@ def test_a_key_handed_out_has_no_wish_left():
         queue.add_at("b", clock.now() + 5 * SECOND)
         return await queue.get()
 
-    assert run_story(story()) == "b"
+    assert run_driven(story()) == "b"
 
 
 def test_adding_wakes_the_one_who_waits():
@@ -73,7 +73,7 @@ def test_adding_wakes_the_one_who_waits():
             queue.add("a")
         return waiting.result()
 
-    assert run_story(story()) == "a"
+    assert run_driven(story()) == "a"
 
 
 def test_each_key_that_begins_to_wait_is_told_once():
@@ -93,4 +93,4 @@ def test_each_key_that_begins_to_wait_is_told_once():
         await queue.get()
         return early, busy, told
 
-    assert run_story(story()) == (["a"], ["a", "a"], ["a", "a", "later"])
+    assert run_driven(story()) == (["a"], ["a", "a"], ["a", "a", "later"])

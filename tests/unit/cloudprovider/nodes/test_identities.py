@@ -3,10 +3,10 @@ from datetime import timedelta
 
 import pytest
 
-from windrow.assembly.clock import NOON
 from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.nodes.identities import Evidence, Foreign, Found, Missing, Unknown, identify
 from windrow.cloudprovider.nodes.readings import GuestNode, GuestVm, Instance
+from windrow.testing.clock import NOON
 
 DEMO = Options(cluster_name="demo")
 W1 = GuestVm("w1", "uid-1", "demo")

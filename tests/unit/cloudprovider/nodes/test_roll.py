@@ -3,12 +3,12 @@ from datetime import timedelta
 
 import pytest
 
-from windrow.assembly.clock import LoopClock, run_story
 from windrow.client.client import Client
 from windrow.cloudprovider.nodes.roll import Roll
 from windrow.formats.json import dumps
 from windrow.kube.errors import Unreachable
 from windrow.kube.requests import Reply
+from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.clock import pause
 
 
@@ -32,7 +32,7 @@ def ask(harvester, story):
         clock = LoopClock()
         return await story(Roll(Client(harvester), "default", clock), clock)
 
-    return run_story(whole())
+    return run_driven(whole())
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from tests.stories.balancing import Balancing
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.assembly.clock import NOON, LoopClock, run_story
-from windrow.assembly.network import verb_and_resource
+from windrow.app.network import verb_and_resource
 from windrow.cloudprovider import names
 from windrow.cloudprovider.flags import Options
 from windrow.cloudprovider.measures import Measures
@@ -27,6 +26,7 @@ from windrow.formats.json import dumps
 from windrow.kube.errors import Denied, NotFound, Unanswered, Unreachable, error_for
 from windrow.kube.objects import annotations_of, dig, finalizers_of, labels_of, name_of, new_object, uid_of
 from windrow.kube.refs import CONFIG_MAP, EVENT, NAMESPACE, SERVICE
+from windrow.testing.clock import NOON, LoopClock, run_driven
 from windrow.values.chance import Chance
 
 CLUSTER = "demo"
@@ -302,4 +302,4 @@ def tell(story, **rest):
                 task.cancel()
         return result
 
-    return run_story(whole())
+    return run_driven(whole())

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from windrow.assembly.clock import NOON
 from windrow.cloudprovider.services.ahead import Ahead
 from windrow.kube.refs import SERVICE
+from windrow.testing.clock import NOON
 
 WEB = SERVICE.ref("web", "default")
 

@@ -5,7 +5,6 @@ from datetime import timedelta
 
 import pytest
 
-from windrow.assembly.clock import NOON
 from windrow.cloudprovider import names
 from windrow.cloudprovider.services.actions import (
     DELETED,
@@ -28,6 +27,7 @@ from windrow.cloudprovider.services.planning import plan_service
 from windrow.cloudprovider.services.seeing import Pause, Policy, Seen, Unseen
 from windrow.cloudprovider.services.service_readings import Interfaces, Service
 from windrow.cloudprovider.services.sharing import Alone, CannotShare, Shares
+from windrow.testing.clock import NOON
 
 POLICY = Policy("demo", "host-ns")
 WEB = Service(

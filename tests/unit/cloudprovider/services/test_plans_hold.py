@@ -6,7 +6,6 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windrow.assembly.clock import NOON
 from windrow.cloudprovider import names
 from windrow.cloudprovider.services.actions import Amend, ClearStatus, LetGo, Mark, Release, Reserve, Tell
 from windrow.cloudprovider.services.balancer_readings import Balancer, Owner
@@ -14,6 +13,7 @@ from windrow.cloudprovider.services.planning import plan_service
 from windrow.cloudprovider.services.seeing import Pause, Policy, Seen, Unseen
 from windrow.cloudprovider.services.service_readings import Interfaces, Service
 from windrow.cloudprovider.services.sharing import Alone, CannotShare, Shares
+from windrow.testing.clock import NOON
 
 POLICIES = [
     Policy(name, "host-ns", network) for name in ("demo", "kubernetes", "") for network in ("", "a/b")

@@ -1,0 +1,292 @@
+"""`windrow check`: everything that is wrong with a manifest, before anything is made.
+
+The manifest is read as the manager reads it, and its HarvesterConfigs as the node driver reads them; then, where a
+Harvester can be asked, the machines are checked there as before they are created. Nothing is written anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import partial
+from typing import Any
+
+from windrow.app.clock import SystemClock
+from windrow.app.driver_lookup import driver_for_kind as judge_by
+from windrow.app.network import HttpConnector
+from windrow.catalogue.kinds import NODE_DRIVER
+from windrow.catalogue.reading import read_driver, read_named_kinds
+from windrow.client.client import Client
+from windrow.clusters.intents import sample_spec
+from windrow.clusters.kinds import HARVESTER_CONFIG, machine_config
+from windrow.clusters.reading import (
+    Cluster,
+    JudgeKind,
+    Pool,
+    kind_of,
+    read_cluster,
+    read_options,
+)
+from windrow.kube.errors import KubeError, NotFound, Unreachable
+from windrow.kube.kubeconfig import Access
+from windrow.kube.objects import Raw, name_of, namespace_of
+from windrow.kube.refs import SECRET
+from windrow.machines.port import InfrastructureUnknown, MachineRefused, Machines, MachineSpec, Problem
+from windrow.nodedriver.configuration import read_fields
+from windrow.nodedriver.options import BY_FIELD
+from windrow.nodedriver.rules import find_problems
+from windrow.values.chance import Chance
+
+CREDENTIAL_FIELD = "cloudCredentialSecretName"
+
+# A driver and the `namespace:name` of a credential -> its fields, where the management API can be asked.
+ReadFields = Callable[[str, str], Awaitable[Mapping[str, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What is wrong with one cluster, or with a HarvesterConfig that no cluster of the manifest names.
+
+    `asked` says whether Harvester was asked about all of it; `unasked` why not, where no problem says so. `strange`
+    are the kinds of other drivers, with the pools that name them: nobody was asked about these.
+    """
+
+    namespace: str
+    name: str
+    problems: tuple[Problem, ...]
+    not_asked: str = ""
+    harvester_asked: bool = False
+    kind: str = "Cluster"
+    unchecked_kinds: tuple[str, ...] = ()
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.problems if problem.severity == "error")
+
+
+async def run(documents: Sequence[Raw], manager: Access | None, harvester: str = "") -> list[CheckResult]:
+    """A verdict for each Cluster in `documents`, asking whoever is known.
+
+    `manager` is the management API, which knows credentials and further configs; `harvester` is the text of a
+    kubeconfig to use instead of any credential. With neither, only the manifest is judged.
+    """
+    if manager is None and not harvester:
+        return await check(documents)
+    from windrow.app.embedded import read_credential
+    from windrow.app.machines import read_credential_fields as read_credential_fields
+    from windrow.machines.direct import DirectMachines
+
+    clock = SystemClock()
+    async with HttpConnector(clock) as sockets:
+        api = Client(sockets.connect(manager)) if manager is not None else None
+        configs: list[Raw] = []
+        driver_for_kind: JudgeKind = assume_driver
+        try:
+            if api is not None:
+                configs, driver_for_kind = await read_existing(api, documents)
+        except Unreachable:
+            if not harvester:
+                assert manager is not None
+                return await check(
+                    documents, not_asked=f"no Harvester was named, and nobody answers at {manager.server}"
+                )
+            api = None
+
+        async def credential(name: str) -> str:
+            if api is None or harvester:
+                return harvester
+            return await read_credential(api, name)
+
+        machines = DirectMachines(credential, sockets.connect, clock, Chance())
+        return await check(
+            documents,
+            configs,
+            machines,
+            single_credential=bool(harvester),
+            driver_for_kind=driver_for_kind,
+            fields_of=partial(read_credential_fields, api) if api is not None else None,
+        )
+
+
+async def read_existing(api: Client, documents: Sequence[Raw]) -> tuple[list[Raw], JudgeKind]:
+    """The machine configs that exist already, of every kind that the Clusters name, and who gives these kinds."""
+    kinds = {HARVESTER_CONFIG.kind}.union(*map(read_named_kinds, _clusters(documents)))
+    configs: list[Raw] = []
+    for kind in sorted(kinds):
+        try:
+            configs += await api.list(machine_config(kind))
+        except NotFound:  # nobody defined it; who gives it is judged below
+            continue
+    try:
+        drivers = [read_driver(raw) for raw in await api.list(NODE_DRIVER)]
+    except NotFound:
+        drivers = []
+    return configs, lambda kind: judge_by(kind, drivers)
+
+
+def assume_driver(kind: str) -> str:
+    """The driver that a kind is called after, for where nobody can be asked which there are."""
+    return kind.removesuffix("Config").lower()
+
+
+def _clusters(documents: Sequence[Raw]) -> list[Raw]:
+    return [raw for raw in documents if raw.get("kind") == "Cluster"]
+
+
+def _is_config(raw: Raw) -> bool:
+    return str(raw.get("apiVersion")).startswith(f"{HARVESTER_CONFIG.group}/")
+
+
+async def check(
+    documents: Sequence[Raw],
+    configs: Sequence[Raw] = (),
+    machines: Machines | None = None,
+    not_asked: str = "no Harvester was named",
+    *,
+    single_credential: bool = False,
+    driver_for_kind: JudgeKind = assume_driver,
+    fields_of: ReadFields | None = None,
+) -> list[CheckResult]:
+    """A verdict for each Cluster in `documents`. `configs` are machine configs that exist already; those in the
+    documents come first. Without `machines`, Harvester is not asked; `one_for_all` says that it answers to any
+    credential. Configs of other kinds than HarvesterConfig are their drivers' to judge; of these the credential is
+    looked for with `fields_of`, unless it is among the documents."""
+    own = [raw for raw in documents if _is_config(raw)]
+    own_keys = {_key(raw) for raw in own}
+    others = [raw for raw in configs if _key(raw) not in own_keys]
+    results, named = [], set()
+    for raw in _clusters(documents):
+        reading = read_cluster(raw, [*own, *others], driver_for_kind)
+        named |= {(pool.kind, reading.cluster.namespace, pool.config) for pool in reading.cluster.pools}
+        result = CheckResult(reading.cluster.namespace, reading.cluster.name, reading.problems, not_asked)
+        result = await _check_machines(result, reading.cluster, [*own, *others], machines, single_credential)
+        results.append(await _check_credentials(result, reading.cluster, documents, fields_of))
+    for raw in own:
+        if kind_of(raw) == HARVESTER_CONFIG.kind and _key(raw) not in named:
+            problems = [*_unknown_fields(raw), *_check_options(read_options(raw), "machine")]
+            label = f"HarvesterConfig {name_of(raw)} (no pool names it)"
+            results.append(
+                CheckResult(
+                    namespace_of(raw), name_of(raw), tuple(_labelled(problems, label)), kind="HarvesterConfig"
+                )
+            )
+    return results
+
+
+def _key(config: Raw) -> tuple[str, str, str]:
+    return kind_of(config), namespace_of(config), name_of(config)
+
+
+async def _check_machines(
+    result: CheckResult,
+    cluster: Cluster,
+    configs: Sequence[Raw],
+    machines: Machines | None,
+    single_credential: bool,
+) -> CheckResult:
+    """The verdict with what is wrong with the cluster's HarvesterConfigs, in themselves and on Harvester."""
+    raws = {_key(raw): raw for raw in reversed(configs)}
+    problems = list(result.problems)
+    has_credential = single_credential or not any(
+        one.field.endswith(CREDENTIAL_FIELD) for one in result.errors
+    )
+    asked = machines is not None and has_credential
+    for spec, pools in plan_specs(cluster):
+        label = _label(pools)
+        own = _check_options(spec.options, spec.name)
+        raw = raws[HARVESTER_CONFIG.kind, cluster.namespace, pools[0].config]
+        problems += _labelled([*_unknown_fields(raw), *own], label)
+        if machines is None or not has_credential:
+            continue
+        try:
+            found = list(await machines.check([spec]))
+        except InfrastructureUnknown as error:
+            asked = False
+            problems.append(Problem(error.fact, error.cure))
+        except MachineRefused as refused:
+            problems += _labelled([one for one in refused.problems if one not in own], label)
+        else:
+            # Names are the cluster's and the pools' doing, and were judged there.
+            problems += _labelled([one for one in found if one not in own and one.field != "name"], label)
+    # Problems that are told need no further reason for not having asked.
+    reason = result.not_asked if machines is None else ""
+    return replace(result, problems=tuple(dict.fromkeys(problems)), not_asked=reason, harvester_asked=asked)
+
+
+async def _check_credentials(
+    result: CheckResult, cluster: Cluster, documents: Sequence[Raw], fields_of: ReadFields | None
+) -> CheckResult:
+    """The verdict with what can be said of pools of other drivers: their kinds, and whether there is a credential."""
+    groups: dict[tuple[str, str, str], list[Pool]] = {}
+    for pool in cluster.pools:
+        if pool.kind != HARVESTER_CONFIG.kind:
+            groups.setdefault((pool.kind, pool.driver, pool.credential), []).append(pool)
+    if not groups:
+        return result
+    own = {f"{namespace_of(raw)}:{name_of(raw)}" for raw in documents if raw.get("kind") == SECRET.kind}
+    unchecked, problems = [], list(result.problems)
+    for (kind, driver, credential), pools in groups.items():
+        unchecked.append(f"{kind} ({_pools_text(pools)})")
+        if fields_of is None or not driver or credential in own or ":" not in credential:
+            continue
+        try:
+            await fields_of(driver, credential)
+        except KubeError as error:
+            fact = f"{kind} ({_pools_text(pools)}): credential {credential} cannot be read: {error}"
+            cure = f"create this Secret, with a key {driver}credentialConfig-FIELD for each field"
+            problems.append(Problem(fact, cure, CREDENTIAL_FIELD))
+    only_unchecked = all(pool.kind != HARVESTER_CONFIG.kind for pool in cluster.pools)
+    unasked = "" if only_unchecked else result.not_asked
+    return replace(
+        result,
+        problems=tuple(problems),
+        not_asked=unasked,
+        harvester_asked=False,
+        unchecked_kinds=tuple(unchecked),
+    )
+
+
+def _label(pools: Sequence[Pool]) -> str:
+    return f"HarvesterConfig {pools[0].config} ({_pools_text(pools)})"
+
+
+def _pools_text(pools: Sequence[Pool]) -> str:
+    return f"pool{'s' * (len(pools) > 1)} {', '.join(pool.name for pool in pools)}"
+
+
+def _labelled(problems: Iterable[Problem], label: str) -> list[Problem]:
+    return [replace(problem, fact=f"{label}: {problem.fact}") for problem in problems]
+
+
+def _check_options(options: Mapping[str, Any], name: str) -> list[Problem]:
+    """What is wrong with a HarvesterConfig's fields in themselves."""
+    configuration, unread = read_fields(options)
+    fields = {problem.field for problem in unread}
+    configuration = replace(configuration, machine_name=name, kubeconfig_content="", cloud_config="")
+    return [
+        Problem(one.fact, one.cure, one.field, one.severity)
+        for one in [*unread, *find_problems(configuration, unread=fields)]
+        if one.field != "name"
+    ]
+
+
+def _unknown_fields(raw: Raw) -> list[Problem]:
+    """Fields that no driver knows. They are kept, so this is a warning."""
+    problems = []
+    for field in read_options(raw):
+        if field not in BY_FIELD:
+            near = get_close_matches(field, BY_FIELD, 1)
+            cure = f"did you mean {near[0]}?" if near else "check its spelling; it is kept as it is"
+            problems.append(Problem(f"{field} is not a field we know", cure, field, "warning"))
+    return problems
+
+
+def plan_specs(cluster: Cluster) -> list[tuple[MachineSpec, list[Pool]]]:
+    """One machine for each config and credential, with the pools that share them: their other machines are like it.
+    Pools whose config is not known, or not a HarvesterConfig, are passed over."""
+    groups: dict[tuple[str, str], list[Pool]] = {}
+    for pool in cluster.pools:
+        if pool.options is not None and pool.kind == HARVESTER_CONFIG.kind:
+            groups.setdefault((pool.config, pool.credential), []).append(pool)
+    return [(sample_spec(cluster, pools[0]), pools) for pools in groups.values()]

@@ -1,0 +1,18 @@
+"""The system clock, for programs that run in real time."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    async def until(self, instant: datetime) -> None:
+        # The wall clock may be set while we sleep; look again after each sleep.
+        while (left := (instant - self.now()).total_seconds()) > 0:  # noqa: ASYNC110 - no event tells the time
+            await asyncio.sleep(min(left, 3600))

@@ -1,0 +1,183 @@
+"""`harvester-cloud-provider` as a process of its own: the console script.
+
+Little is loaded before the command line is understood. SIGTERM, SIGINT and SIGHUP end the process at once, by way of
+giving back the Lease; a second one does not wait for that.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn, TextIO
+
+from windrow.cloudprovider.flags import Options
+from windrow.cloudprovider.start import PROGRAM, begin
+
+# From which level on these are heard without `-v`: watches are told in the program's own words, and what strangers send
+# to the port is no fault of ours.
+_MINIMUM_LEVELS = {"windrow.client.watching": logging.ERROR, "aiohttp.server": logging.CRITICAL}
+
+
+def main() -> int:
+    """The console script."""
+    argv = [PROGRAM, *sys.argv[1:]]  # whatever the file is called that was started
+    try:
+        options = begin(argv, log_line, print_line)
+    except BrokenPipeError:  # as `2>&1 | head` leaves it
+        _discard_output(sys.stderr)
+        return 1
+    if isinstance(options, int):
+        return options
+    configure_logs(options)
+    env = {**os.environ}
+    if not env.get("HOSTNAME"):  # shells know it and do not always tell
+        import socket
+
+        env["HOSTNAME"] = socket.gethostname()
+    return _run_service(argv, env)
+
+
+def _run_service(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    from windrow.app.loop import run_service
+
+    try:
+        return run_service(_run(argv, env))
+    except KeyboardInterrupt:
+        return 0
+
+
+async def _run(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    import asyncio
+
+    from windrow import __version__
+    from windrow.app.clock import SystemClock
+    from windrow.client.sockets import Pool, SocketTransport
+    from windrow.client.transport import Transport
+    from windrow.cloudprovider.program import run
+    from windrow.cloudprovider.serving import serve_over_sockets
+    from windrow.kube.kubeconfig import Access
+    from windrow.values.chance import Chance
+
+    clock = SystemClock()
+    async with Pool() as pool:
+
+        def dial(access: Access) -> Transport:
+            return SocketTransport(access, clock, env=env, agent=f"{PROGRAM}/v{__version__}", pool=pool)
+
+        try:
+            code = await run(
+                argv,
+                env,
+                _read_file,
+                dial,
+                clock,
+                Chance(),
+                log_line,
+                serve=serve_over_sockets(clock, _read_file),
+                is_replaced=_is_replaced,
+            )
+        except asyncio.CancelledError:
+            with suppress(OSError):
+                log_line("ended by a signal")
+            code = 0
+        except Exception as error:
+            _log_crash(error)
+            code = 1
+    _exit(code)
+
+
+def _exit(code: int) -> NoReturn:
+    """Leave without waiting for threads: one that resolves a name may take minutes to give up."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(code)
+
+
+def _log_crash(error: Exception) -> None:
+    """Nobody foresaw this one: the whole trace, unless nobody can hear it."""
+    import traceback
+
+    with suppress(OSError):
+        log_line("FATAL: an error that this program does not expect; it ends, so that it is started anew")
+        traceback.print_exception(error, file=sys.stderr)
+
+
+def print_line(line: str) -> None:
+    """One line to standard output, for as long as somebody reads it."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:  # as `| head` leaves it
+        _discard_output(sys.stdout)
+
+
+def _discard_output(stream: TextIO) -> None:
+    """What is written from now on goes nowhere; else the interpreter stumbles over the rest when it ends."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
+
+
+def log_line(line: str) -> None:
+    """One line to standard error, with the time."""
+    print(f"{_now()} {' '.join(line.splitlines())}", file=sys.stderr, flush=True)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _read_file(path: str) -> str:
+    return Path(path).read_text()
+
+
+def _is_replaced(path: str) -> bool:
+    """Whether no directory holds this file any more: it lives on because it is mounted."""
+    try:
+        return os.stat(path).st_nlink == 0
+    except OSError:
+        return False
+
+
+class LineFormatter(logging.Formatter):
+    """As `say` writes; the trace of an error follows from `-v=5` on."""
+
+    def __init__(self, *, traces: bool) -> None:
+        super().__init__()
+        self._tracebacks = traces
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = f"{record.levelname.lower()}: {record.getMessage()}"
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            text += f": {type(error).__name__}: {error}"
+        line = f"{_now()} {' '.join(text.split())}"
+        if self._tracebacks and record.exc_info:
+            return f"{line}\n{self.formatException(record.exc_info)}"
+        return line
+
+
+def configure_logs(options: Options) -> None:
+    """0: warnings that nobody else says; 1: all warnings; 3: what the parts do; 5: everything, with traces."""
+    level = logging.WARNING
+    if options.verbosity >= 3:
+        level = logging.INFO
+    if options.verbosity >= 5:
+        level = logging.DEBUG
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter(traces=options.verbosity >= 5))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    for name, least in _MINIMUM_LEVELS.items() if options.verbosity < 1 else ():
+        logging.getLogger(name).setLevel(least)
+    for name in ("asyncio", "aiohttp"):  # what they say at DEBUG is about themselves
+        logging.getLogger(name).setLevel(max(level, logging.INFO))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

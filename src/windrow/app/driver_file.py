@@ -1,0 +1,36 @@
+"""The plugin that shall make Harvester's machines, tried before anything is made with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from windrow.app.machines import read_create_flags
+from windrow.catalogue.asking import ask
+from windrow.catalogue.faults import Fault
+from windrow.machines.port import HARVESTER
+from windrow.values.clock import Clock
+
+HINT = "name a docker-machine driver for Harvester: ours, which `make driver` builds, or the Go one"
+# Every version of the Go driver has it, and no other driver.
+MARKER_FLAG = "harvester-kubeconfig-content"
+
+
+class BadDriver(Exception):
+    """The file is no docker-machine driver for Harvester."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(f"{message}; {hint}")
+        self.message, self.hint = message, hint
+
+
+async def require_harvester_driver(path: Path, env: Mapping[str, str], clock: Clock) -> None:
+    """Return when the program at `path` answers as a driver for Harvester; it has ended by then. Raises BadDriver."""
+    try:
+        flags = await ask(path, lambda program: read_create_flags(program, HARVESTER, env), clock)
+    except Fault as fault:
+        raise BadDriver(f"{path} is no docker-machine driver: {fault.fact}", HINT) from fault
+    if MARKER_FLAG not in {flag.name for flag in flags}:
+        raise BadDriver(
+            f"{path} is a docker-machine driver, but not for Harvester: it has no flag {MARKER_FLAG}", HINT
+        )

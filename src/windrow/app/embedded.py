@@ -1,0 +1,254 @@
+"""An embedded Harvester and an embedded manager, each as one context: up on entry, orderly down on exit.
+
+Both write a kubeconfig into `state` before they say that they are up, so that whoever waits for the file can use it.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from windrow.apiserver.http import Listener
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.store import Store
+from windrow.apiserver.stores.memory import MemoryStore
+from windrow.app.console import serve_consoles
+from windrow.app.guest_process import GuestProcess
+from windrow.app.guest_programs import guest_programs
+from windrow.app.machines import MachineBackend, PluginSettings, direct_backend, full_backend, running
+from windrow.app.network import Connect, CountingTransport
+from windrow.app.pki import load_or_create_ca, write_private
+from windrow.app.preload import Preload
+from windrow.app.state_lock import lock_state_dir
+from windrow.bootstrap.minting import USER
+from windrow.catalogue import kinds as catalogue_kinds
+from windrow.client.client import Client
+from windrow.client.limited import LimitedTransport
+from windrow.client.retrying import RetryingTransport
+from windrow.client.transport import Transport
+from windrow.clusters import kinds
+from windrow.clusters.manager import Manager
+from windrow.clusters.names import CREDENTIAL_KEY
+from windrow.emulator.guests.machine import machine_factory
+from windrow.emulator.harvester import Harvester
+from windrow.emulator.serving import serve
+from windrow.kube.errors import NotFound
+from windrow.kube.kubeconfig import Access, parse_kubeconfig, render_kubeconfig
+from windrow.kube.objects import dig
+from windrow.kube.refs import CRD, NAMESPACE, SECRET
+from windrow.nodedriver.schema import harvester_config_crd
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock
+
+HARVESTER_FILE = "harvester.yaml"
+MANAGER_FILE = "manager.yaml"
+# Where Rancher keeps clusters and cloud credentials: manifests written for it name these.
+RANCHER_NAMESPACES = ("fleet-default", "cattle-global-data")
+
+
+# -- Harvester ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedHarvester:
+    """An embedded Harvester that answers. `kubeconfig` is its administrator's, as a user would have downloaded it."""
+
+    harvester: Harvester
+    version: str
+    access: Access
+    kubeconfig: str = field(repr=False)
+    kubeconfig_path: Path
+
+
+async def preload_objects(harvester: Harvester, preload: Preload) -> None:
+    """Put everything that `stock` names on the shelves; credentials are the manager's to hold. May be repeated."""
+    await harvester.stock(
+        images=sorted(preload.images),
+        networks=sorted(preload.networks),
+        namespaces=sorted(preload.namespaces),
+        storage_classes=sorted(preload.storage_classes),
+        key_pairs=sorted(preload.key_pairs),
+    )
+
+
+@asynccontextmanager
+async def embedded_harvester(
+    state_dir: Path,
+    preload: Preload,
+    clock: Clock,
+    rng: Chance,
+    *,
+    time_scale: float = 1.0,
+    port: int = 0,
+    cloud_provider: GuestProcess | None = None,
+) -> AsyncIterator[EmbeddedHarvester]:
+    """An embedded Harvester with `stock` on its shelves, its kubeconfig in `state`. Raises DirectoryInUse.
+
+    Its guests run `cloud_provider` where one is given, else ours in this process.
+    """
+    with lock_state_dir(state_dir, "harvester", "emulator"):
+        async with _harvester(state_dir, preload, clock, rng, time_scale, port, cloud_provider) as embedded:
+            yield embedded
+
+
+@asynccontextmanager
+async def _harvester(
+    state_dir: Path,
+    preload: Preload,
+    clock: Clock,
+    rng: Chance,
+    time_scale: float,
+    port: int,
+    cloud_provider: GuestProcess | None,
+) -> AsyncIterator[EmbeddedHarvester]:
+    factory = machine_factory(guest_programs(cloud_provider))
+    harvester = Harvester(clock, rng, speed=time_scale, machine_factory=factory)
+    serve_consoles(harvester)
+    async with running(harvester.run), serve(harvester, port=port) as served:
+        if cloud_provider is not None:
+            cloud_provider.proxy_url = served.proxy_url
+        await preload_objects(harvester, preload)
+        path = state_dir / HARVESTER_FILE
+        write_private(path, served.kubeconfig)
+        yield EmbeddedHarvester(
+            harvester, harvester.version, parse_kubeconfig(served.kubeconfig), served.kubeconfig, path
+        )
+
+
+# -- manager -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedManager:
+    """A manager that answers, with its own API server. `calls` counts what it asked of Harvester and guests."""
+
+    access: Access
+    kubeconfig_path: Path
+    request_counts: Counter[str]
+
+
+def management_crds() -> list[dict[str, Any]]:
+    """The definitions of every kind of the management API."""
+    return [*kinds.crds(), harvester_config_crd(), *catalogue_kinds.crds()]
+
+
+def management_api(store: Store, clock: Clock, rng: Chance) -> ApiServer:
+    """The management API over `store`, with our kinds installed."""
+    api = ApiServer(store, clock, rng, name="windrow")
+    for crd in management_crds():
+        api.install_crd(crd)
+    return api
+
+
+async def install_crds(api: Client) -> None:
+    """Bring our kinds and Rancher's namespaces to a Kubernetes that holds the management API. May be repeated."""
+    for crd in management_crds():
+        await api.apply(CRD.ref(crd["metadata"]["name"]), crd, "windrow", force=True)
+    for name in RANCHER_NAMESPACES:
+        raw = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        await api.apply(NAMESPACE.ref(name), raw, "windrow", force=True)
+
+
+def make_manager(
+    transport: Transport,
+    connect: Connect,
+    clock: Clock,
+    rng: Chance,
+    request_counts: Counter[str] | None = None,
+    proxy: str = "",
+    plugins: PluginSettings | None = None,
+) -> tuple[Manager, MachineBackend]:
+    """The manager on the management API behind `transport`, and its machinery; both want to be run.
+
+    Without `plugins` Harvester's machines are made directly, and there are no others.
+    """
+    api = Client(transport)
+    counts = request_counts if request_counts is not None else Counter()
+
+    def connect_counted(access: Access) -> Transport:
+        # Guests are dialled with the manager's own certificate, Harvester with the user's credential.
+        label = "guest" if access.user == USER else "harvester"
+        if proxy and not access.proxy_url:
+            access = replace(access, proxy_url=proxy)
+        return LimitedTransport(CountingTransport(connect(access), counts, label), clock)
+
+    async def read_kubeconfig(name: str) -> str:
+        return await read_credential(api, name)
+
+    def connect_retrying(access: Access) -> Transport:
+        return RetryingTransport(connect_counted(access), clock, rng)
+
+    def on_kind_changed(kind: str) -> None:
+        manager.hear_kind(kind)
+
+    backend = (
+        full_backend(api, read_kubeconfig, connect_retrying, clock, rng, plugins, on_kind_changed)
+        if plugins is not None
+        else direct_backend(read_kubeconfig, connect_retrying, clock, rng)
+    )
+    manager = Manager(
+        api, backend.machines, connect_counted, clock, rng, proxy=proxy, judge_kind=backend.driver_for_kind
+    )
+    return manager, backend
+
+
+async def read_credential(api: Client, name: str) -> str:
+    """The kubeconfig in the credential Secret `namespace:name`. Raises NotFound."""
+    namespace, _, short = name.rpartition(":")
+    ref = SECRET.ref(short, namespace or "default")
+    secret = await api.get(ref)
+    encoded = dig(secret, "data", CREDENTIAL_KEY)
+    if not encoded:
+        raise NotFound(f"Secret {namespace}/{short} has no key {CREDENTIAL_KEY}", status=404)
+    return b64decode(encoded).decode()
+
+
+@asynccontextmanager
+async def embedded_manager(
+    state_dir: Path,
+    clock: Clock,
+    rng: Chance,
+    connect: Connect,
+    *,
+    store: Store | None = None,
+    port: int = 0,
+    proxy: str = "",
+    plugins: PluginSettings | None = None,
+) -> AsyncIterator[EmbeddedManager]:
+    """A manager over `store` (in memory when None), its kubeconfig in `state`. Raises DirectoryInUse."""
+    with lock_state_dir(state_dir, "manager", "manager"):
+        async with _manager(
+            state_dir, clock, rng, connect, store or MemoryStore(), port, proxy, plugins
+        ) as manager:
+            yield manager
+
+
+@asynccontextmanager
+async def _manager(
+    state_dir: Path,
+    clock: Clock,
+    rng: Chance,
+    connect: Connect,
+    store: Store,
+    port: int,
+    proxy: str,
+    plugins: PluginSettings | None,
+) -> AsyncIterator[EmbeddedManager]:
+    api = management_api(store, clock, rng)
+    ca = load_or_create_ca(state_dir / "manager-ca.json", "windrow", clock)
+    api.tls = ca.server_identity(clock, ("localhost",), ("127.0.0.1",))
+    api.root_ca = ca.certificate
+    request_counts: Counter[str] = Counter()
+    async with running(api.run), Listener(api, port=port) as listener:
+        await install_crds(Client(api.local()))
+        manager, backend = make_manager(api.local(), connect, clock, rng, request_counts, proxy, plugins)
+        async with backend.running(), running(manager.run):
+            access = ca.admin_config(clock, f"https://127.0.0.1:{listener.port}")
+            path = state_dir / MANAGER_FILE
+            write_private(path, render_kubeconfig(access, "windrow"))
+            yield EmbeddedManager(access, path, request_counts)

@@ -1,0 +1,185 @@
+"""Who makes machines: our node driver directly, docker-machine plugins, and the catalogue that brings those."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import sys
+from base64 import b64decode
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from windrow.app.driver_lookup import driver_for_kind
+from windrow.catalogue.controller import Catalogue
+from windrow.catalogue.platforms import Platform
+from windrow.catalogue.store import Store
+from windrow.client.client import Client
+from windrow.client.downloads import Downloads
+from windrow.clusters.reading import JudgeKind, only_harvester
+from windrow.kube.errors import NotFound
+from windrow.kube.proxies import find_proxy
+from windrow.kube.refs import SECRET
+from windrow.machines.board import Board
+from windrow.machines.by_driver import MachinesByDriver
+from windrow.machines.connections import Credentials, Dial
+from windrow.machines.direct import DirectMachines
+from windrow.machines.plugin_host import Pace, PluginMachines
+from windrow.machines.plugins import open_plugin
+from windrow.machines.port import HARVESTER, Machines, Sighting
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock
+from windrow.wire.dockermachine import Flag
+
+Service = Callable[[], Coroutine[Any, Any, None]]
+
+# What plugins get to see of our surroundings. Not KUBECONFIG and not HARVESTER_*: drivers fall back on those, and
+# would work on whatever Harvester they lead to.
+PLUGIN_ENV_NAMES = frozenset(
+    {"PATH", "HOME", "LANG", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"}
+    | {"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}
+)
+
+
+@asynccontextmanager
+async def running(*services: Service) -> AsyncIterator[None]:
+    """Run `services` beside the block. They end with it; one that fails ends the block."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(service()) for service in services]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def plugin_env(env: Mapping[str, str]) -> dict[str, str]:
+    """What of `env` plugins get."""
+    return {name: value for name, value in env.items() if name in PLUGIN_ENV_NAMES}
+
+
+async def read_create_flags(path: Path, driver: str, env: Mapping[str, str]) -> tuple[Flag, ...]:
+    """The create flags of the plugin at `path`. `env` is ours; raises what `open_plugin` raises."""
+    async with open_plugin(path, driver, env=plugin_env(env)) as plugin:
+        return await plugin.get_flags()
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSettings:
+    """What docker-machine plugins need of this computer. `state` is a directory for drivers and bootstrap documents;
+    `driver` is the plugin that makes Harvester's machines, None where they are made directly; `pace` says how often
+    machines of plugins are looked at. Drivers come from `file:` URLs only where `files_allowed`."""
+
+    state_dir: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    driver: Path | None = None
+    allow_file_urls: bool = False
+    poll_intervals: Pace | None = None
+
+    @property
+    def plugin_env(self) -> dict[str, str]:
+        return plugin_env(self.env)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineBackend:
+    """The manager's machines, the drivers that it may name, and what has to run for them."""
+
+    machines: Machines
+    services: tuple[Service, ...]
+    driver_for_kind: JudgeKind = only_harvester
+    drivers: Catalogue | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """All of it runs beside the block, and the catalogue knows its drivers."""
+        async with running(*self.services):
+            if self.drivers is not None:
+                await self.drivers.synced()
+            yield
+
+
+def direct_backend(credentials: Credentials, connect: Dial, clock: Clock, rng: Chance) -> MachineBackend:
+    """Harvester's machines, made directly, and no others."""
+    machines = DirectMachines(credentials, connect, clock, rng)
+    return MachineBackend(machines, (machines.run,))
+
+
+def full_backend(
+    api: Client,
+    credentials: Credentials,
+    connect: Dial,
+    clock: Clock,
+    rng: Chance,
+    settings: PluginSettings,
+    on_kind_changed: Callable[[str], None],
+) -> MachineBackend:
+    """Machines of every driver in the catalogue. `heard` is told machine config kinds that can be used or no more."""
+    drivers = _make_driver_controller(api, clock, rng, settings, on_kind_changed)
+    statuses: Board[Sighting] = Board()
+
+    async def fields(driver: str, credential: str) -> Mapping[str, str]:
+        return await read_credential_fields(api, driver, credential)
+
+    plugins = PluginMachines(
+        drivers.binary_of,
+        credentials,
+        fields,
+        settings.state_dir / "machines",
+        clock,
+        rng,
+        env=settings.plugin_env,
+        dial=connect,
+        board=statuses,
+        pace=settings.poll_intervals,
+    )
+    by_driver: dict[str, Machines] = {}
+    services: list[Service] = [drivers.run, plugins.run]
+    if settings.driver is None:
+        direct = DirectMachines(credentials, connect, clock, rng, board=statuses)
+        by_driver[HARVESTER] = direct
+        services.append(direct.run)
+
+    return MachineBackend(
+        MachinesByDriver(by_driver, plugins, statuses),
+        tuple(services),
+        lambda kind: driver_for_kind(kind, drivers.drivers),
+        drivers,
+    )
+
+
+def _make_driver_controller(
+    api: Client, clock: Clock, rng: Chance, settings: PluginSettings, on_kind_changed: Callable[[str], None]
+) -> Catalogue:
+    return Catalogue(
+        api,
+        Store(settings.state_dir / "drivers", Platform(sys.platform, platform.machine())),
+        Downloads(proxy=lambda url: find_proxy(url, "", settings.env)).fetch,
+        lambda path: read_create_flags(path, path.name.removeprefix("docker-machine-driver-"), settings.env),
+        clock,
+        rng,
+        files_allowed=settings.allow_file_urls,
+        programs={HARVESTER: settings.driver} if settings.driver else {},
+        aside=asyncio.to_thread,
+        heard=on_kind_changed,
+    )
+
+
+async def read_credential_fields(api: Client, driver: str, credential: str) -> dict[str, str]:
+    """The fields of a cloud credential as Rancher keeps it: `<driver>credentialConfig-<field>` each.
+
+    Raises NotFound where the Secret `namespace:name` is absent or holds none of this driver's.
+    """
+    namespace, _, name = credential.rpartition(":")
+    secret = await api.get(SECRET.ref(name, namespace or "default"))
+    prefix = f"{driver}credentialConfig-"
+    found = {
+        key.removeprefix(prefix): b64decode(text).decode()
+        for key, text in (secret.get("data") or {}).items()
+        if key.startswith(prefix)
+    }
+    if not found:
+        raise NotFound(f"Secret {namespace}/{name} has no key that begins with {prefix}", status=404)
+    return found

@@ -1,0 +1,81 @@
+"""How components in this process reach API servers: over sockets, or straight through the simulated rack.
+
+Both are one function from an `Access` (a kubeconfig, read) to a `Transport`; nothing above can tell them apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+
+from windrow.client.in_process import InProcessTransport
+from windrow.client.sockets import Pool, SocketTransport
+from windrow.client.transport import Transport
+from windrow.emulator.rack import Rack
+from windrow.kube.kubeconfig import Access, ReadFile
+from windrow.kube.requests import Event, Reply, Request
+from windrow.values.clock import Clock
+
+Connect = Callable[[Access], Transport]
+
+
+def verb_and_resource(request: Request) -> str:
+    """`GET virtualmachines`, `WATCH nodes`, `PUT virtualmachines/start`: what a request does, without names."""
+    parts = [part for part in request.path.split("/") if part]
+    rest = parts[2:] if parts[:1] == ["api"] else parts[3:]
+    if rest[:1] == ["namespaces"] and len(rest) > 2:
+        rest = rest[2:]
+    resource = "/".join([rest[0], *rest[2:]]) if rest else request.path
+    method = "WATCH" if request.parameter("watch") else request.method
+    return f"{method} {resource}"
+
+
+class CountingTransport:
+    """Counts what goes through it, by verb and resource."""
+
+    def __init__(self, inner: Transport, counts: Counter[str], label: str) -> None:
+        self._inner, self._counts, self._label = inner, counts, label
+
+    async def send(self, request: Request) -> Reply:
+        self._counts[f"{self._label} {verb_and_resource(request)}"] += 1
+        return await self._inner.send(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        self._counts[f"{self._label} {verb_and_resource(request)}"] += 1
+        return self._inner.stream(request)
+
+
+class HttpConnector:
+    """Dials over real sockets out of one pool of connections, and closes all of them at the end.
+
+    `env` is the environment that exec plugins of kubeconfigs get.
+    """
+
+    def __init__(self, clock: Clock, env: Mapping[str, str] | None = None) -> None:
+        self._clock, self._env = clock, env
+        self._pool = Pool()
+
+    def connect(self, access: Access) -> Transport:
+        return SocketTransport(access, self._clock, env=self._env, pool=self._pool)
+
+    async def __aenter__(self) -> HttpConnector:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._pool.aclose()
+
+
+def in_process_connector(network: Rack, clock: Clock, read_file: ReadFile | None = None) -> Connect:
+    """A dialler that calls the rack's doors directly; certificates and credentials are still checked.
+
+    `read_file` reads the files that kubeconfigs name, as the one who dials sees them.
+    """
+
+    def connect(access: Access) -> Transport:
+        return InProcessTransport(access, network.find, clock, read_file=read_file)
+
+    return connect

@@ -1,0 +1,87 @@
+"""`windrow serve`: the cluster manager as a process of its own, over its embedded store or an outside Kubernetes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from windrow.apiserver.stores.sqlite import SqliteStore
+from windrow.app.clock import SystemClock
+from windrow.app.driver_file import require_harvester_driver
+from windrow.app.embedded import embedded_manager, install_crds, make_manager
+from windrow.app.machines import PluginSettings
+from windrow.app.network import HttpConnector
+from windrow.app.options import Output, ServeOptions
+from windrow.client.client import Client
+from windrow.client.lease import Candidate
+from windrow.clusters.tenancy import refuse_beside_rancher
+from windrow.kube.kubeconfig import parse_kubeconfig
+from windrow.values.chance import Chance
+
+STORE_FILE = "manager.db"
+LEASE_NAME = ("kube-system", "windrow-manager")
+
+
+async def run(options: ServeOptions, out: Output) -> int:
+    """Serve until cancelled. Raises BadDriver where the plugin that is named cannot make machines."""
+    if options.driver is not None:
+        await require_harvester_driver(options.driver, options.env, SystemClock())
+    if options.kubeconfig is not None:
+        return await _serve_external(options, out)
+    options.state_dir.mkdir(parents=True, exist_ok=True)
+    store = SqliteStore(options.state_dir / STORE_FILE)
+    clock = SystemClock()
+    try:
+        async with (
+            HttpConnector(clock, options.env) as sockets,
+            embedded_manager(
+                options.state_dir,
+                clock,
+                Chance(),
+                sockets.connect,
+                store=store,
+                port=options.port,
+                proxy=options.proxy,
+                plugins=_plugin_settings(options),
+            ) as managed,
+        ):
+            out.print_line(f"The cluster manager answers at {managed.access.server}.")
+            out.print_line(f"Its kubeconfig: {managed.kubeconfig_path}")
+            out.print_line(f"Try: kubectl --kubeconfig {managed.kubeconfig_path} get clusters,machines -A")
+            await asyncio.Event().wait()
+    finally:
+        store.close()
+    return 0
+
+
+def _plugin_settings(options: ServeOptions) -> PluginSettings:
+    return PluginSettings(options.state_dir, options.env, options.driver, options.allow_file_urls)
+
+
+async def _serve_external(options: ServeOptions, out: Output) -> int:
+    """Manage the clusters in somebody else's Kubernetes; of several managers, the one with the lease works."""
+    assert options.kubeconfig is not None
+    folder = options.kubeconfig.parent
+    access = parse_kubeconfig(
+        options.kubeconfig.read_text(), read_file=lambda name: (folder / name).read_text()
+    )
+    clock, rng = SystemClock(), Chance()
+    async with HttpConnector(clock, options.env) as sockets:
+        transport = sockets.connect(access)
+        await refuse_beside_rancher(Client(transport))
+        await install_crds(Client(transport))
+        manager, backend = make_manager(
+            transport, sockets.connect, clock, rng, proxy=options.proxy, plugins=_plugin_settings(options)
+        )
+        elector = Candidate(Client(transport), *LEASE_NAME, f"{socket.gethostname()}_{rng.uid()}", clock, rng)
+        out.print_line(
+            f"The cluster manager keeps its objects at {access.server}; waiting for the lease {'/'.join(LEASE_NAME)}."
+        )
+
+        async def lead() -> None:
+            out.print_line("This manager has the lease and works.")
+            async with backend.running():
+                await manager.run()
+
+        await elector.lead(lead)
+    return 0

@@ -1,0 +1,47 @@
+"""One process to a state directory: a lock file, given back by the system however the process ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows has none; there nobody is kept out
+    fcntl = None  # type: ignore[assignment]
+
+
+class DirectoryInUse(RuntimeError):
+    """Another process holds the directory. `fact` says which, `cure` what to do."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(f"{message}; {hint}")
+        self.message, self.hint = message, hint
+
+
+@contextmanager
+def lock_state_dir(state_dir: Path, role: str, program: str) -> Iterator[None]:
+    """Hold `state` in this role while the block runs. Raises DirectoryInUse; `said` is what such a process is called.
+
+    The file stays: whoever removed it could leave two processes holding two files of one name.
+    """
+    if fcntl is None:
+        yield
+        return
+    path = state_dir / f"{role}.lock"
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip()
+            raise DirectoryInUse(
+                f"{state_dir} is in use by another {program}{f' (process {holder})' if holder else ''}",
+                "Stop that one, or name another directory with --state.",
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield

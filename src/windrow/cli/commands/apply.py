@@ -1,0 +1,126 @@
+"""Create or change what a manifest describes. May be repeated.
+
+Reads what Rancher users have, also as `kubectl get -o yaml` prints it (see `windrow import`). Objects go to the
+management API in the order that they need each other; the cluster manager then does the work. What `windrow check`
+finds wrong in the manifest itself is told first, and then nothing is sent.
+
+Examples:
+  windrow apply cluster.yaml
+  windrow apply cluster.yaml --wait --timeout 20m
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from windrow.cli import connect, exit_codes, options
+from windrow.cli.connect import Connection
+from windrow.cli.context import CliContext
+from windrow.cli.errors import CliError, combine, to_cli_error
+from windrow.cli.manifests import apply_order, find_kind, print_notes, read_documents, unknown_kind_errors
+from windrow.cli.output.check_results import render_problems
+from windrow.cli.output.lines import to_text
+from windrow.clusters.dumps import clean
+from windrow.clusters.kinds import CLUSTER
+from windrow.kube.errors import KubeError, NotFound
+from windrow.kube.objects import Raw
+from windrow.kube.refs import Kind, Ref, ref_of
+
+FIELD_MANAGER = "windrow-apply"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="manifests; - reads standard input")
+    options.add_wait(parser, "the clusters are ready")
+    options.add_connection(parser)
+
+
+def _sorted_by_kind(documents: list[Raw]) -> list[tuple[Kind, Raw]]:
+    if strangers := unknown_kind_errors(documents):
+        raise combine(strangers)
+    placed = [(kind, raw) for raw in documents if (kind := find_kind(raw)) is not None]
+    return sorted(placed, key=lambda pair: apply_order(pair[0]))
+
+
+async def _ensure(manager: Connection, ref: Ref, raw: Raw) -> str:
+    """Make the object as described; the word says what that took."""
+    try:
+        existing = await manager.client.get(ref)
+    except NotFound as error:
+        if error.details.get("name") != ref.name:  # the kind, not the object, is unknown
+            raise
+        existing = None
+    # Whoever applied it before (kubectl, a GitOps tool) hands the fields named here over to us.
+    applied = await manager.client.apply(ref, raw, FIELD_MANAGER, force=True)
+    if existing is None:
+        return "created"
+    return "unchanged" if _content(existing) == _content(applied) else "changed"
+
+
+def _content(raw: Raw) -> Raw:
+    """The object without the server's record of who wrote what when."""
+    metadata = {
+        key: value
+        for key, value in raw["metadata"].items()
+        if key not in ("managedFields", "resourceVersion")
+    }
+    return {**raw, "metadata": metadata, "status": None}
+
+
+async def _passes_check(documents: list[Raw], manager: Connection, context: CliContext) -> bool:
+    """Whether the manifest may be sent. Tells everything that is wrong with it in itself."""
+    from windrow.app.check import check, read_existing
+
+    configs, judge_kind = await read_existing(manager.client, documents)
+    verdicts = await check(documents, configs, driver_for_kind=judge_kind)
+    for one in verdicts:
+        for text in to_text(render_problems(one.problems, context.width)):
+            context.print_note(text)
+    if not any(one.errors for one in verdicts):
+        return True
+    context.print_note("Nothing was changed.")
+    return False
+
+
+async def _send(placed: list[tuple[Kind, Raw]], manager: Connection, context: CliContext) -> None:
+    changed = False
+    for kind, raw in placed:
+        ref = ref_of(kind, raw)
+        try:
+            took = await _ensure(manager, ref, raw)
+        except KubeError as error:
+            complaint = to_cli_error(error)
+            if not changed or complaint.code != exit_codes.REFUSED:
+                raise
+            raise CliError(
+                f"{ref} was refused: {complaint.message}",
+                "What is listed above was done. Correct this one, then apply it all again.",
+            ) from error
+        changed = changed or took != "unchanged"
+        context.print(f"{ref} {took}")
+
+
+def run(args: argparse.Namespace, context: CliContext) -> int:
+    options.normalize_wait(args)
+    documents, notes = clean(read_documents(args.files, context))
+    placed = _sorted_by_kind(documents)
+    print_notes(notes, context)
+
+    async def work(manager: Connection) -> int:
+        for kind, raw in placed:
+            if kind.namespaced:
+                namespace = args.namespace or raw["metadata"].get("namespace") or manager.namespace
+                raw["metadata"]["namespace"] = namespace
+        if not await _passes_check([raw for _, raw in placed], manager, context):
+            return exit_codes.REFUSED
+        await _send(placed, manager, context)
+        clusters = [ref_of(kind, raw) for kind, raw in placed if kind is CLUSTER]
+        if args.wait and clusters:
+            from windrow.cli import wait
+
+            return await wait.wait_for_ready(manager, clusters, args.timeout, context)
+        for ref in clusters:
+            context.print_note(f"See how it goes: windrow status {ref.namespace}/{ref.name} --watch")
+        return exit_codes.OK
+
+    return connect.run_connected(args, context, work)

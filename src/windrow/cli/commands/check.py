@@ -1,0 +1,101 @@
+"""Say what is wrong with a manifest, all at once; change nothing.
+
+The manifest is read as the cluster manager reads it. Then Harvester is asked whether its machines could be made:
+image, networks, storage class, key pair, names. The credential comes from the management API, where one is known,
+or from --harvester. With neither, only the manifest is judged. Pools of another
+driver's kind are named, since Harvester cannot judge them; where the management API is known, their credential is
+looked for. Exit code 3 means that something is wrong.
+
+Examples:
+  windrow check cluster.yaml
+  windrow check cluster.yaml --harvester harvester.yaml
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from windrow.cli import connect, exit_codes, options
+from windrow.cli.context import CliContext
+from windrow.cli.errors import CliError, combine
+from windrow.cli.manifests import find_kind, print_notes, read_documents, unknown_kind_errors
+from windrow.cli.output.check_results import render_check_result
+from windrow.cli.output.data import render_data
+from windrow.cli.output.terminal import print_lines
+from windrow.clusters.dumps import clean
+from windrow.kube.objects import Raw
+
+if TYPE_CHECKING:
+    from windrow.app.check import CheckResult
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="manifests; - reads standard input")
+    parser.add_argument("--harvester", metavar="FILE", help="kubeconfig of the Harvester to ask")
+    options.add_output(parser)
+    options.add_connection(parser)
+
+
+def run(args: argparse.Namespace, context: CliContext) -> int:
+    import asyncio
+
+    documents, notes = clean(read_documents(args.files, context))
+    print_notes(notes, context)
+    unknown_kinds = unknown_kind_errors(documents)
+    documents = [raw for raw in documents if find_kind(raw) is not None]
+    results = asyncio.run(_check(documents, args, context))
+    if not results and not unknown_kinds:
+        raise CliError(
+            "There is no Cluster in the manifest.", "Name the file that holds it.", exit_codes.REFUSED
+        )
+    if args.output:
+        context.print(render_data(_as_data(results, unknown_kinds), args.output))
+    for one in () if args.output else results:
+        print_lines(
+            context,
+            render_check_result(_title(one), one.problems, one.not_asked, context.width, one.unchecked_kinds),
+        )
+    if unknown_kinds:
+        raise combine(unknown_kinds)
+    return exit_codes.REFUSED if any(one.errors for one in results) else exit_codes.OK
+
+
+def _title(result: CheckResult) -> str:
+    place = f"{result.namespace}/{result.name}" if result.namespace else result.name
+    return place if result.kind == "Cluster" else f"{result.kind} {place}"
+
+
+async def _check(documents: list[Raw], args: argparse.Namespace, context: CliContext) -> list[CheckResult]:
+    """Ask as much as can be asked with what was given."""
+    from windrow.app import check
+
+    try:
+        manager = connect.read_client_config(connect.find_kubeconfig(args, context))
+    except CliError:  # no management API is known: the manifest can still be judged
+        manager = None
+    harvester = connect.read_kubeconfig(context.cwd / args.harvester) if args.harvester else ""
+    return await check.run(documents, manager, harvester)
+
+
+def _as_data(verdicts: list[CheckResult], strangers: list[CliError]) -> dict[str, object]:
+    return {
+        "clusters": [_result_data(one) for one in verdicts if one.kind == "Cluster"],
+        "harvesterConfigs": [_result_data(one) for one in verdicts if one.kind != "Cluster"],
+        "unknown": [{"fact": one.message, "cure": one.hint} for one in strangers],
+    }
+
+
+def _result_data(result: CheckResult) -> dict[str, object]:
+    problems = [
+        {"severity": one.severity, "field": one.field, "fact": one.fact, "cure": one.cure}
+        for one in result.problems
+    ]
+    return {
+        "namespace": result.namespace,
+        "name": result.name,
+        "ok": not result.errors,
+        "problems": problems,
+        "harvesterAsked": result.harvester_asked,
+        "notJudged": list(result.unchecked_kinds),
+    }

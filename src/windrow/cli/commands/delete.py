@@ -1,0 +1,77 @@
+"""Delete a cluster: its machines, their disks, the load balancers of its services, and everything else that was made
+for it. Nothing else.
+
+At a terminal it asks first. It stays until all is gone and says what it waits for; --no-wait returns at once.
+
+Examples:
+  windrow delete prod
+  windrow delete fleet-default/prod --yes --no-wait
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from windrow.cli import connect, exit_codes, options
+from windrow.cli.connect import Connection
+from windrow.cli.context import CliContext
+from windrow.cli.errors import CliError
+from windrow.cli.output.views import read_machine
+from windrow.clusters.kinds import CLUSTER
+from windrow.kube.objects import Raw, uid_of
+from windrow.kube.refs import ref_of
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    parser.add_argument("--no-wait", action="store_true", help="return when it is ordered")
+    options.add_timeout(parser)
+    options.add_connection(parser)
+
+
+def run(args: argparse.Namespace, context: CliContext) -> int:
+    seen = ""
+    if context.terminal and context.stdin.isatty() and not args.yes:
+        # Asked outside of the event loop, which would keep Ctrl-C to itself until the line is read.
+        cluster, machines = connect.run_connected(args, context, lambda manager: _read_cluster(args, manager))
+        _confirm(cluster, machines, context)
+        seen = uid_of(cluster)
+    return connect.run_connected(args, context, lambda manager: _delete(args, context, manager, seen))
+
+
+async def _read_cluster(args: argparse.Namespace, manager: Connection) -> tuple[Raw, int]:
+    """The cluster, and how many machines it has."""
+    cluster = await connect.get_cluster(manager, args.name, args.namespace or "")
+    views = [read_machine(raw) for raw in await connect.list_machines(manager, [cluster])]
+    return cluster, sum(one.cluster == cluster["metadata"]["name"] for one in views)
+
+
+async def _delete(args: argparse.Namespace, context: CliContext, manager: Connection, seen: str) -> int:
+    """`seen` is the uid of the cluster that was agreed to; "" where nobody was asked."""
+    cluster = await connect.get_cluster(manager, args.name, args.namespace or "")
+    if seen and uid_of(cluster) != seen:
+        raise CliError(
+            f"{connect.full_name(cluster)} was made anew meanwhile.",
+            "Look at it, then delete it.",
+            exit_codes.FAILED,
+        )
+    ref, uid = ref_of(CLUSTER, cluster), uid_of(cluster)
+    await manager.client.delete(ref, uid=uid)
+    context.print(f"{ref} is being deleted")
+    if args.no_wait:
+        return exit_codes.OK
+    from windrow.cli import wait
+
+    return await wait.wait_for_deletion(manager, ref, uid, args.timeout, context)
+
+
+def _confirm(cluster: Raw, count: int, context: CliContext) -> None:
+    name = cluster["metadata"]["name"]
+    context.out.write(
+        f"This deletes {connect.full_name(cluster)}: {count} machine{'s' * (count != 1)}, with their disks.\n"
+        f"Type its name to go on: "
+    )
+    context.out.flush()
+    if context.stdin.readline().strip() not in (name, connect.full_name(cluster)):
+        raise CliError("Nothing was deleted.", "Type the cluster's name, or give --yes.", exit_codes.FAILED)

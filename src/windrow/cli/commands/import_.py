@@ -1,0 +1,37 @@
+"""Print a manifest without the bookkeeping of the Rancher that it was taken from.
+
+What Rancher (or any Kubernetes) wrote for itself is left out: uid, resource version, managed fields, status,
+finalizers of Rancher's controllers, owner references to objects that are not here. Everything left out is named
+on standard error; the rest goes to standard output, unchanged.
+
+Examples:
+  windrow import cluster.yaml | kubectl apply -f -
+  kubectl get clusters.provisioning.cattle.io prod -o yaml | windrow import -
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from windrow.cli import exit_codes, options
+from windrow.cli.context import CliContext
+from windrow.cli.manifests import print_notes, read_documents
+from windrow.cli.output.data import render_data
+from windrow.clusters.dumps import clean
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="manifests; - reads standard input")
+    options.add_output(parser)
+
+
+def run(args: argparse.Namespace, context: CliContext) -> int:
+    from windrow.formats.yaml import dump_all
+
+    documents, notes = clean(read_documents(args.files, context))
+    print_notes(notes, context)
+    if args.output == "json":
+        context.print(render_data({"apiVersion": "v1", "kind": "List", "items": documents}, "json"))
+    else:
+        context.print(dump_all(documents).rstrip("\n"))
+    return exit_codes.OK

@@ -1,0 +1,66 @@
+"""Print the kubeconfig of a cluster, for kubectl and its kin.
+
+Examples:
+  windrow kubeconfig prod --file prod.yaml
+  kubectl --kubeconfig prod.yaml get nodes
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+
+from windrow.cli import connect, exit_codes, options
+from windrow.cli.connect import Connection
+from windrow.cli.context import CliContext
+from windrow.cli.errors import CliError
+from windrow.cli.output.tree import format_wait
+from windrow.cli.output.views import read_cluster
+from windrow.clusters.names import KUBECONFIG_KEY, kubeconfig_name
+from windrow.kube.objects import Raw, dig
+from windrow.kube.refs import SECRET
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
+    parser.add_argument(
+        "-f", "--file", metavar="FILE", help="write it there, for your eyes only, instead of printing it"
+    )
+    options.add_connection(parser)
+
+
+def run(args: argparse.Namespace, context: CliContext) -> int:
+    return connect.run_connected(args, context, lambda manager: _print(args, context, manager))
+
+
+async def _print(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
+    cluster = await connect.get_cluster(manager, args.name, args.namespace or "")
+    metadata = cluster["metadata"]
+    name = dig(cluster, "status", "clientSecretName", default=kubeconfig_name(metadata["name"]))
+    secret = await manager.client.find(SECRET.ref(name, metadata["namespace"]))
+    text = _content(secret)
+    if not text:
+        raise _not_ready_error(cluster, context)
+    if args.file:
+        path = context.cwd / args.file
+        path.touch(mode=0o600)
+        path.write_text(text)
+        context.print_note(f"Written. Try: kubectl --kubeconfig {args.file} get nodes")
+    else:
+        context.print(text.rstrip("\n"))
+    return exit_codes.OK
+
+
+def _content(secret: Raw | None) -> str:
+    encoded = dig(secret, "data", KUBECONFIG_KEY, default="") if secret else ""
+    return base64.b64decode(encoded).decode()
+
+
+def _not_ready_error(cluster: Raw, context: CliContext) -> CliError:
+    view = read_cluster(cluster, ())
+    why = f" It {format_wait(view.wait, context.now())}." if view.wait else ""
+    return CliError(
+        f"{connect.full_name(cluster)} has no kubeconfig yet.{why}",
+        f"Try again when it is ready: windrow status {connect.full_name(cluster)} --watch",
+        exit_codes.NOT_FOUND,
+    )

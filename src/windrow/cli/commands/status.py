@@ -1,0 +1,99 @@
+"""Show clusters, their pools and machines: what each waits for, since when, and what comes next.
+
+Without a name it shows every cluster that the credential may see. The sentences are those of the objects' own
+status, so `kubectl describe` says the same.
+
+Examples:
+  windrow status
+  windrow status prod --watch
+  windrow status fleet-default/prod -o json
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Awaitable, Callable
+
+from windrow.cli import connect, exit_codes, options
+from windrow.cli.connect import Connection
+from windrow.cli.context import CliContext
+from windrow.cli.output.data import render_data
+from windrow.cli.output.lines import StyledLine, line
+from windrow.cli.output.terminal import live_display, print_lines
+from windrow.cli.output.tree import as_data, render_tree
+from windrow.cli.output.views import ClusterView, read_views
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", default="", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
+    parser.add_argument("-A", "--all-namespaces", action="store_true", help="look in every namespace")
+    parser.add_argument("-w", "--watch", action="store_true", help="keep looking, until Ctrl-C")
+    options.add_output(parser)
+    options.add_connection(parser)
+
+
+def run(args: argparse.Namespace, context: CliContext) -> int:
+    if args.all_namespaces:
+        args.namespace = ""
+    return connect.run_connected(args, context, lambda manager: _show(args, context, manager))
+
+
+async def _show(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
+    if args.watch and not args.output:
+        return await _watch(args, context, manager)
+    picture = await _read_views(args, manager)
+    if args.output:
+        context.print(render_data({"clusters": as_data(picture)}, args.output))
+    else:
+        print_lines(context, _lines(picture, context, args.namespace))
+    return exit_codes.OK
+
+
+async def _read_views(args: argparse.Namespace, manager: Connection) -> tuple[ClusterView, ...]:
+    if args.name:
+        clusters = [await connect.get_cluster(manager, args.name, args.namespace or "")]
+    else:
+        clusters = await connect.find_clusters(manager, namespace=args.namespace or "")
+    return read_views(clusters, await connect.list_machines(manager, clusters))
+
+
+def _lines(picture: tuple[ClusterView, ...], context: CliContext, namespace: str | None) -> list[StyledLine]:
+    if not picture and namespace:
+        return [line(f"There are no clusters in namespace {namespace}; see all: windrow status")]
+    if not picture:
+        return [line("There are no clusters yet. Make one: windrow apply FILE")]
+    return render_tree(picture, context.now(), context.width)
+
+
+async def _watch(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
+    from windrow.cli.watch import watch_until
+
+    scope = args.namespace or ""
+    if not context.terminal:
+        await watch_until(_print_changes(args, context, manager), manager, namespace=scope)
+        return exit_codes.OK
+    with live_display(context) as board:
+
+        async def draw() -> bool:
+            board.draw(_lines(await _read_views(args, manager), context, args.namespace))
+            return False
+
+        await watch_until(draw, manager, namespace=scope, interval_s=1.0)
+    return exit_codes.OK
+
+
+def _print_changes(
+    args: argparse.Namespace, context: CliContext, manager: Connection
+) -> Callable[[], Awaitable[bool]]:
+    """Prints the whole picture whenever it says something new; ages alone are not new."""
+    seen: list[tuple[ClusterView, ...]] = []
+
+    async def look() -> bool:
+        picture = await _read_views(args, manager)
+        if seen != [picture]:
+            seen[:] = [picture]
+            context.print(f"--- {context.now():%H:%M:%S}")
+            print_lines(context, _lines(picture, context, args.namespace))
+        return False
+
+    return look

@@ -1,0 +1,152 @@
+"""Reaching the management API: which kubeconfig, which namespace, and which cluster is meant by a name."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from windrow.cli import exit_codes
+from windrow.cli.context import CliContext
+from windrow.cli.errors import CliError, not_utf8, one_line
+from windrow.clusters.kinds import CLUSTER, MACHINE
+from windrow.kube.errors import Forbidden
+from windrow.kube.objects import Raw
+
+# Asyncio, YAML and sockets are imported when they are used: `--help` needs none of them.
+if TYPE_CHECKING:
+    from windrow.client.client import Client
+    from windrow.kube.kubeconfig import Access
+    from windrow.values.clock import Clock
+
+T = TypeVar("T")
+
+DEFAULT_KUBECONFIG = Path(".windrow") / "manager.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """The management API, opened. `namespace` is for objects that name none."""
+
+    client: Client
+    config: Access
+    namespace: str
+    clock: Clock
+
+
+def find_kubeconfig(args: argparse.Namespace, context: CliContext) -> Path:
+    """The management API's kubeconfig: as told, else from the environment, else where `windrow serve` leaves it."""
+    if args.kubeconfig:
+        return Path(args.kubeconfig)
+    if named := context.env.get("WINDROW_KUBECONFIG"):
+        return Path(named)
+    usual = context.cwd / DEFAULT_KUBECONFIG
+    if usual.exists():
+        return usual
+    raise CliError(
+        f"No management API is known: there is no {DEFAULT_KUBECONFIG} here, and neither --kubeconfig nor "
+        "WINDROW_KUBECONFIG is set.",
+        "Start one with `windrow serve`, or name its kubeconfig.",
+        exit_codes.UNREACHABLE,
+    )
+
+
+def read_client_config(path: Path) -> Access:
+    """The access that the file's current context stands for. Complains by the file's name; raises OSError."""
+    from windrow.kube.kubeconfig import parse_kubeconfig
+
+    with _name_file_in_errors(path):
+        return parse_kubeconfig(path.read_text(), read_file=lambda name: (path.parent / name).read_text())
+
+
+def read_kubeconfig(path: Path) -> str:
+    """The text of a kubeconfig that is to be used without its files. Complains where it cannot be."""
+    from windrow.kube.kubeconfig import parse_kubeconfig
+
+    with _name_file_in_errors(path):
+        text = path.read_text()
+        parse_kubeconfig(text)
+        return text
+
+
+@contextmanager
+def _name_file_in_errors(path: Path) -> Iterator[None]:
+    from windrow.kube.kubeconfig import BadKubeconfig
+
+    try:
+        yield
+    except BadKubeconfig as bad:
+        raise CliError(f"{path}: {one_line(bad.fact)}", bad.cure, exit_codes.UNREACHABLE) from bad
+    except UnicodeDecodeError as error:
+        raise not_utf8(str(path)) from error
+
+
+@asynccontextmanager
+async def connect(args: argparse.Namespace, context: CliContext) -> AsyncIterator[Connection]:
+    """The management API, for as long as the verb needs it."""
+    from windrow.app.clock import SystemClock
+    from windrow.client.client import Client
+    from windrow.client.sockets import SocketTransport
+
+    access = read_client_config(find_kubeconfig(args, context))
+    namespace = getattr(args, "namespace", None) or access.namespace or "default"
+    clock = SystemClock()
+    async with SocketTransport(access, clock, env=context.env, agent="windrow-cli") as transport:
+        yield Connection(Client(transport), access, namespace, clock)
+
+
+def run_connected(
+    args: argparse.Namespace, context: CliContext, work: Callable[[Connection], Awaitable[T]]
+) -> T:
+    """Run `work` with the management API and return its result."""
+    import asyncio
+
+    async def connected() -> T:
+        async with connect(args, context) as manager:
+            return await work(manager)
+
+    return asyncio.run(connected())
+
+
+async def find_clusters(manager: Connection, name: str = "", namespace: str = "") -> list[Raw]:
+    """Clusters by name and namespace, where given. Looks in every namespace that the credential may see."""
+    try:
+        found = await manager.client.list(CLUSTER, namespace)
+    except Forbidden:
+        if namespace:
+            raise
+        found = await manager.client.list(CLUSTER, manager.namespace)
+    return [raw for raw in found if name in ("", raw["metadata"]["name"])]
+
+
+async def list_machines(manager: Connection, clusters: list[Raw]) -> list[Raw]:
+    """The Machine objects in the namespaces of `clusters`."""
+    namespaces = sorted({str(raw["metadata"].get("namespace", "")) for raw in clusters})
+    lists = [await manager.client.list(MACHINE, namespace) for namespace in namespaces]
+    return [raw for one in lists for raw in one]
+
+
+async def get_cluster(manager: Connection, name: str, namespace: str = "") -> Raw:
+    """The one cluster that `name` (or `namespace/name`) means. Complains where there is none, or several."""
+    if "/" in name:
+        namespace, name = name.split("/", 1)
+    found = await find_clusters(manager, name, namespace)
+    match found:
+        case [one]:
+            return one
+        case []:
+            where = f"namespace {namespace}" if namespace else "any namespace"
+            raise CliError(
+                f"There is no cluster {name!r} in {where} of {manager.config.server}.",
+                "See which there are: windrow status",
+                exit_codes.NOT_FOUND,
+            )
+    places = ", ".join(f"{raw['metadata']['namespace']}/{name}" for raw in found)
+    raise CliError(f"Several clusters are called {name!r}: {places}.", "Name one of these.", exit_codes.USAGE)
+
+
+def full_name(raw: Raw) -> str:
+    return f"{raw['metadata'].get('namespace', '')}/{raw['metadata']['name']}"

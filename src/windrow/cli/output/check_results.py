@@ -1,0 +1,67 @@
+"""What `windrow check` found: each problem as a fact and a cure, errors first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from windrow.cli.output.lines import StyledLine, Tone, line, wrap
+
+
+class Problem(Protocol):
+    """What this screen needs of a problem, whoever found it."""
+
+    @property
+    def fact(self) -> str: ...
+    @property
+    def cure(self) -> str: ...
+    @property
+    def severity(self) -> str: ...
+
+
+_HEADS: dict[str, tuple[str, Tone]] = {"error": ("error    ", "bad"), "warning": ("warning  ", "busy")}
+
+
+def _problem(problem: Problem, width: int) -> list[StyledLine]:
+    head, tone = _HEADS[problem.severity]
+    room = width - len(head)
+    messages = wrap(problem.fact, room)
+    hints = wrap(problem.cure, room, first="→ ", rest="  ")
+    indent = " " * len(head)
+    first = [line((head, tone), messages[0])] if messages else []
+    return [*first, *(line(indent, part) for part in [*messages[1:], *hints])]
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def render_problems(problems: Sequence[Problem], width: int = 80) -> list[StyledLine]:
+    """Each problem as a fact and a cure, errors first."""
+    errors = [one for one in problems if one.severity == "error"]
+    warnings = [one for one in problems if one.severity == "warning"]
+    return [part for problem in [*errors, *warnings] for part in _problem(problem, width)]
+
+
+def render_check_result(
+    name: str,
+    problems: Sequence[Problem],
+    not_asked: str = "",
+    width: int = 80,
+    unchecked_kinds: Sequence[str] = (),
+) -> list[StyledLine]:
+    """One cluster's problems under its name, and the sum of them. `strange` are kinds that nobody was asked about."""
+    errors = sum(one.severity == "error" for one in problems)
+    warnings = len(problems) - errors
+    summary = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}" if problems else "nothing wrong"
+    if unchecked_kinds and not problems:
+        summary = "nothing wrong, as far as it was looked at"
+    head = line((name, "strong"), f"  {summary}")
+    lines = [head, *render_problems(problems, width)]
+    if not_asked:
+        lines += [line((part, "quiet")) for part in wrap(f"Harvester was not asked: {not_asked}.", width)]
+        lines.append(line(("→ Add --harvester FILE, or start windrow serve.", "quiet")))
+    for kind in unchecked_kinds:
+        told = f"Harvester was not asked about {kind}: its machines are another driver's to judge."
+        lines += [line((part, "quiet")) for part in wrap(told, width)]
+    return lines

@@ -1,0 +1,89 @@
+"""Where demo, emulate and serve speak: plain lines, or a live view on a terminal. Implements `DemoOutput`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from windrow.cli.context import CliContext
+from windrow.cli.output import timeline
+from windrow.cli.output.lines import Span, StyledLine, line, wrap
+from windrow.cli.output.terminal import LiveDisplay, live_display, print_lines
+from windrow.cli.output.tree import render_tree
+from windrow.cli.output.views import read_views
+
+if TYPE_CHECKING:
+    from windrow.demo.options import Raw
+    from windrow.demo.report import CheckRecord, TimelineEntry
+
+
+class PlainOutput:
+    """Plain lines, one after the other."""
+
+    def __init__(self, context: CliContext) -> None:
+        self._edge = context
+
+    def print_line(self, line: str = "") -> None:
+        self._lines(StyledLine((Span(part),)) for part in wrap_line(line, self._edge.width))
+
+    def timeline_entry(self, entry: TimelineEntry) -> None:
+        self._lines(timeline.render_entry(entry.at, entry.text, self._edge.width))
+
+    def check_record(self, check: CheckRecord) -> None:
+        self._lines(timeline.render_check(check.name, check.ok, check.detail, self._edge.width))
+
+    def update(self, clusters: Iterable[Raw], machines: Iterable[Raw]) -> None:
+        """A log does not stand still; the moments tell the same."""
+
+    def _lines(self, lines: Iterable[StyledLine]) -> None:
+        print_lines(self._edge, lines)
+
+
+class LiveOutput(PlainOutput):
+    """What happens scrolls by; below it the clusters stand and change. `board` calls `picture` to draw itself."""
+
+    def __init__(self, context: CliContext) -> None:
+        super().__init__(context)
+        self.display: LiveDisplay | None = None
+        self._clusters: tuple[Raw, ...] = ()
+        self._machines: tuple[Raw, ...] = ()
+
+    def update(self, clusters: Iterable[Raw], machines: Iterable[Raw]) -> None:
+        self._clusters, self._machines = tuple(clusters), tuple(machines)
+
+    def render(self) -> list[StyledLine]:
+        """The clusters as they stand now, under a rule; nothing where there are none."""
+        clusters = read_views(self._clusters, self._machines)
+        tree = render_tree(clusters, self._edge.now(), self._edge.width)
+        return [line(("─" * min(self._edge.width, 80), "quiet")), *tree] if tree else []
+
+    def _lines(self, lines: Iterable[StyledLine]) -> None:
+        for one in lines:
+            if self.display is not None:
+                self.display.print_above(one)
+
+
+# A command at the start of a line, or after `Try: ` and its like.
+_COMMAND = re.compile(r"(^|: )(kubectl|windrow) ")
+
+
+def wrap_line(text: str, width: int) -> list[str]:
+    """`text` in lines that fit, hanging under its own indent. Commands stay whole, so that they can be copied."""
+    stripped = text.lstrip(" ")
+    indent = " " * (len(text) - len(stripped))
+    if len(text) <= width or _COMMAND.search(stripped):
+        return [text]
+    return wrap(stripped, width, first=indent, rest=f"{indent}  ")
+
+
+@contextmanager
+def open_output(context: CliContext, *, plain: bool) -> Iterator[PlainOutput]:
+    """The one that fits: live on a terminal, plain lines else."""
+    if plain or not context.terminal:
+        yield PlainOutput(context)
+        return
+    out = LiveOutput(context)
+    with live_display(context, out.render) as out.display:
+        yield out

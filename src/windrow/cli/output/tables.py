@@ -1,0 +1,56 @@
+"""Tables: left-aligned columns, two spaces apart, as kubectl draws them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+
+from windrow.cli.output.durations import format_age
+from windrow.cli.output.lines import truncate
+from windrow.cli.output.tree import machine_state
+from windrow.cli.output.views import MachineView
+
+
+def render_table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
+    """The table as lines. The last column takes what room is left and is cut there; no other column is."""
+    cells = [list(heads), *(list(row) for row in rows)]
+    widths = [max(len(row[place]) for row in cells) for place in range(len(heads))]
+    room = max(width - sum(widths[:-1]) - 2 * (len(heads) - 1), len(heads[-1]))
+    return [
+        "  ".join(
+            [cell.ljust(size) for cell, size in zip(row[:-1], widths[:-1], strict=True)]
+            + [truncate(row[-1], room)]
+        ).rstrip()
+        for row in cells
+    ]
+
+
+def render_machines(machines: Sequence[MachineView], now: datetime, width: int = 80) -> list[str]:
+    """`windrow machine list`: grouped by cluster, so that long names leave room for what matters."""
+    lines: list[str] = []
+    keys = sorted({(one.namespace, one.cluster) for one in machines})
+    for place, (namespace, cluster) in enumerate(keys):
+        mine = [one for one in machines if (one.namespace, one.cluster) == (namespace, cluster)]
+        lines += [""] if place else []
+        lines.append(f"{namespace}/{cluster}")
+        rows = [
+            (
+                one.name,
+                machine_state(one),
+                one.address or "-",
+                format_age(one.created, now) or "-",
+                _waits(one),
+            )
+            for one in sorted(mine, key=lambda one: (one.pool, one.name))
+        ]
+        lines += render_table(("MACHINE", "STATE", "ADDRESS", "AGE", "WAITS FOR"), rows, width)
+    return lines
+
+
+def _waits(machine: MachineView) -> str:
+    """Without the machine's own name, which stands in the same row and would take the room."""
+    if machine.wait is None or machine.ready:
+        return "-"
+    named = re.compile(rf"(?:^|\s)(?:of )?(?:[\w.-]+/)?{re.escape(machine.name)}(?![\w-])")
+    return named.sub("", machine.wait.what).lstrip(" ,") or "-"

@@ -1,0 +1,166 @@
+"""The tree of `windrow status`: cluster → pools → machines, and under each what it waits for.
+
+fleet-default/orchard  v1.34.7+rke2r1  coming up, 1 min 12 s old
+│ waits for the API of the first server, since 35 s; then the other servers join
+├─ servers  1 of 3 ready  etcd, control plane
+│  ├─ orchard-servers-x5x7z-9k2lp  ready  10.50.0.11
+…
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from windrow.cli.output.durations import format_age
+from windrow.cli.output.lines import StyledLine, Tone, elide_middle, line, wrap, wrap_problems
+from windrow.cli.output.views import ClusterView, MachineView, PoolView, Wait
+
+_TONES: dict[str, Tone] = {
+    "ready": "good",
+    "failed": "bad",
+    "lost": "bad",
+    "not ready": "bad",
+    "refused": "bad",
+    "stopped": "bad",
+    "unknown": "bad",
+    "deleting": "quiet",
+    "removing": "quiet",
+}
+
+
+def format_wait(wait: Wait, now: datetime) -> str:
+    """One sentence: what for, since when, what comes next."""
+    sentence = f"waits for {wait.what}"
+    if wait.since is not None:
+        sentence += f", since {format_age(wait.since, now)}"
+    return f"{sentence}; then {wait.next_step}" if wait.next_step else sentence
+
+
+def format_phase(phase: str) -> str:
+    """`NotReady` as people write it: `not ready`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", phase).lower()
+
+
+def machine_state(machine: MachineView) -> str:
+    """One or two words for how a machine is."""
+    if machine.deleting:
+        return "removing"
+    if machine.ready:
+        return "ready"
+    return format_phase(machine.phase) or "ordered"
+
+
+def _state_of_cluster(cluster: ClusterView) -> tuple[str, Tone]:
+    if cluster.deleting:
+        return "deleting", "quiet"
+    if cluster.ready:
+        return "ready", "good"
+    state = format_phase(cluster.phase) or "new"
+    return state, _TONES.get(state, "busy")
+
+
+def _paragraph(text: str, indent: str, width: int, tone: Tone) -> list[StyledLine]:
+    """`text` under its heading, wrapped, each line behind the tree's own strokes."""
+    return [line((indent, "quiet"), (part, tone)) for part in wrap(text, width - len(indent))]
+
+
+def _details(wait: Wait | None, problem: str, indent: str, now: datetime, width: int) -> list[StyledLine]:
+    lines: list[StyledLine] = []
+    if problem:
+        lines += _paragraph(problem, indent, width, "bad")
+    if wait is not None:
+        lines += _paragraph(format_wait(wait, now), indent, width, "")
+    return lines
+
+
+def _machine(machine: MachineView, last: bool, stem: str, now: datetime, width: int) -> list[StyledLine]:
+    state = machine_state(machine)
+    branch, under = ("└─ ", "     ") if last else ("├─ ", "│    ")
+    where = f"  {machine.address}" if machine.address else ""
+    room = width - len(stem) - len(branch) - len(state) - len(where) - 2
+    head = line(
+        (stem + branch, "quiet"),
+        f"{elide_middle(machine.name, max(room, 20))}  ",
+        (state, _TONES.get(state, "busy")),
+        (where, "quiet"),
+    )
+    quiet = machine.ready and not machine.deleting
+    why = [] if quiet else _details(machine.wait, machine.problem, stem + under, now, width)
+    return [head, *why]
+
+
+def _pool(pool: PoolView, last: bool, now: datetime, width: int) -> list[StyledLine]:
+    branch, stem = ("└─ ", "   ") if last else ("├─ ", "│  ")
+    full = pool.ready >= pool.wanted
+    count = f"{pool.ready} of {pool.wanted} ready" if pool.wanted else "no machines wanted"
+    head = line(
+        (branch, "quiet"),
+        (pool.name, "strong"),
+        "  ",
+        (count, "good" if full else "busy"),
+        ("  paused" if pool.paused else "", "busy"),
+        (f"  {', '.join(pool.roles)}" if pool.roles else "", "quiet"),
+    )
+    lines = [head]
+    for place, machine in enumerate(pool.machines):
+        lines += _machine(machine, place == len(pool.machines) - 1, stem, now, width)
+    return lines
+
+
+def render_cluster(cluster: ClusterView, now: datetime, width: int = 80) -> list[StyledLine]:
+    """One cluster's tree."""
+    state, tone = _state_of_cluster(cluster)
+    age = format_age(cluster.created, now)
+    head = line(
+        (f"{cluster.namespace}/{cluster.name}", "strong"),
+        (f"  {cluster.version}" if cluster.version else "", "quiet"),
+        "  ",
+        (state, tone),
+        (f", {age} old" if age else "", "quiet"),
+    )
+    stem = "│ " if cluster.pools else "  "
+    lines = [head]
+    # A refusal with several reasons names them all; its wait would repeat the first.
+    wait = None if cluster.refused and cluster.problem else cluster.wait
+    if cluster.refused and cluster.problem:
+        reasons = wrap_problems(cluster.problem, width - len(stem))
+        lines += [line((stem, "quiet"), (part, "" if part.startswith("→") else "bad")) for part in reasons]
+    elif not cluster.ready or cluster.deleting or wait is not None:
+        lines += _details(wait, cluster.problem, stem, now, width)
+    if cluster.remediation_blocked:
+        lines += _paragraph(f"repair is held: {cluster.remediation_blocked}", stem, width, "busy")
+    for warning in cluster.warnings:
+        lines += _paragraph(f"warning: {warning}", stem, width, "busy")
+    for place, pool in enumerate(cluster.pools):
+        lines += _pool(pool, place == len(cluster.pools) - 1, now, width)
+    return lines
+
+
+def render_tree(clusters: Sequence[ClusterView], now: datetime, width: int = 80) -> list[StyledLine]:
+    """Every cluster's tree, with an empty line between."""
+    lines: list[StyledLine] = []
+    for place, cluster in enumerate(clusters):
+        lines += [line()] if place else []
+        lines += render_cluster(cluster, now, width)
+    return lines
+
+
+def as_data(clusters: Iterable[ClusterView]) -> list[dict[str, object]]:
+    """The same picture for programs (`-o json|yaml`)."""
+    from dataclasses import asdict
+
+    def clean(value: object) -> object:
+        if isinstance(value, dict):
+            return {_camel(key): clean(inner) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [clean(inner) for inner in value]
+        return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value
+
+    return [clean(asdict(cluster)) for cluster in clusters]  # type: ignore[misc]
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)

@@ -1,0 +1,226 @@
+"""The picture of clusters that every screen draws: read from Cluster and Machine objects, and nothing else.
+
+Objects are read leniently: a field that is absent, or of a later version, leaves a gap in the picture and never
+an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from windrow.kube.conditions import Condition, find_condition
+from windrow.kube.objects import dig, is_deleting
+from windrow.values.clock import read_stamp
+
+Raw = Mapping[str, Any]
+
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What is waited for, since when, and what comes next: the sentence of the object's own status."""
+
+    what: str
+    since: datetime | None = None
+    next_step: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineView:
+    name: str
+    namespace: str
+    cluster: str
+    pool: str
+    roles: tuple[str, ...] = ()
+    phase: str = ""
+    ready: bool = False
+    deleting: bool = False
+    address: str = ""
+    node: str = ""
+    host: str = ""
+    provider_id: str = ""
+    created: datetime | None = None
+    problem: str = ""  # why its Ready condition is not True, where it says more than the wait
+    wait: Wait | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    name: str
+    wanted: int
+    roles: tuple[str, ...] = ()
+    machines: tuple[MachineView, ...] = ()
+    paused: bool = False
+
+    @property
+    def ready(self) -> int:
+        return sum(machine.ready and not machine.deleting for machine in self.machines)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    name: str
+    namespace: str
+    version: str = ""
+    ready: bool = False
+    deleting: bool = False
+    phase: str = ""
+    is_observed: bool = True  # the status is about the present spec
+    endpoint: str = ""
+    created: datetime | None = None
+    problem: str = ""
+    remediation_blocked: str = ""  # why repair is held back or turned off
+    warnings: tuple[str, ...] = ()
+    wait: Wait | None = None
+    pools: tuple[PoolView, ...] = ()
+
+    @property
+    def refused(self) -> bool:
+        return self.phase == "Refused"
+
+    @property
+    def machines(self) -> tuple[MachineView, ...]:
+        return tuple(machine for pool in self.pools for machine in pool.machines)
+
+
+def _parse_time(text: Any) -> datetime | None:
+    try:
+        return read_stamp(str(text)) if text else None
+    except ValueError:
+        return None
+
+
+def _wait(raw: Raw) -> Wait | None:
+    waiting = dig(raw, "status", "waiting")
+    if not isinstance(waiting, Mapping) or not waiting.get("for"):
+        return None
+    return Wait(str(waiting["for"]), _parse_time(waiting.get("since")), str(waiting.get("next") or ""))
+
+
+def _condition(raw: Raw, name: str) -> Condition | None:
+    return find_condition(dig(raw, "status", "conditions", default=()), name)
+
+
+def _is_ready(raw: Raw) -> bool:
+    found = _condition(raw, "Ready")
+    return found is not None and found.status == "True"
+
+
+def _problem(raw: Raw, wait: Wait | None) -> str:
+    """What the Ready condition says is wrong, unless the wait says the same."""
+    found = _condition(raw, "Ready")
+    if found is None or found.status == "True":
+        return ""
+    same = wait is not None and (wait.what in found.message or found.message in wait.what)
+    return "" if same else found.message
+
+
+def _is_observed(raw: Raw) -> bool:
+    wanted, seen = dig(raw, "metadata", "generation"), dig(raw, "status", "observedGeneration")
+    return not (isinstance(wanted, int) and isinstance(seen, int)) or seen >= wanted
+
+
+def _remediation_blocked(raw: Raw) -> str:
+    found = _condition(raw, "RepairAllowed")
+    return found.message if found is not None and found.status == "False" else ""
+
+
+_ROLES = (
+    ("etcdRole", "etcd", "etcd"),
+    ("controlPlaneRole", "control-plane", "control plane"),
+    ("workerRole", "worker", "worker"),
+)
+
+
+def _roles_of_pool(pool: Raw) -> tuple[str, ...]:
+    return tuple(said for field, _, said in _ROLES if pool.get(field))
+
+
+def _roles_of_machine(raw: Raw) -> tuple[str, ...]:
+    named = dig(raw, "spec", "roles", default=())
+    return tuple(said for _, name, said in _ROLES if name in named)
+
+
+def read_machine(raw: Raw) -> MachineView:
+    """The view of one Machine object."""
+    wait = _wait(raw)
+    return MachineView(
+        name=str(raw["metadata"]["name"]),
+        namespace=str(raw["metadata"].get("namespace", "")),
+        cluster=str(dig(raw, "spec", "clusterName", default="")),
+        pool=str(dig(raw, "spec", "pool", default="")),
+        roles=_roles_of_machine(raw),
+        phase=str(dig(raw, "status", "phase", default="")),
+        ready=_is_ready(raw),
+        deleting=is_deleting(raw),
+        address=str(dig(raw, "status", "addresses", 0, default="")),
+        node=str(dig(raw, "status", "nodeRef", "name", default="")),
+        host=str(dig(raw, "status", "host", default="")),
+        provider_id=str(dig(raw, "status", "providerID", default="")),
+        created=_parse_time(dig(raw, "metadata", "creationTimestamp")),
+        problem=_problem(raw, wait),
+        wait=wait,
+    )
+
+
+def _read_pools(raw: Raw, machines: Sequence[MachineView]) -> tuple[PoolView, ...]:
+    pools = [
+        pool
+        for pool in dig(raw, "spec", "rkeConfig", "machinePools", default=())
+        if isinstance(pool, Mapping)
+    ]
+    views = [
+        PoolView(
+            name=str(pool.get("name") or ""),
+            wanted=int(pool["quantity"]) if isinstance(pool.get("quantity"), int) else 1,
+            roles=_roles_of_pool(pool),
+            machines=tuple(one for one in machines if one.pool == pool.get("name")),
+            paused=pool.get("paused") is True,
+        )
+        for pool in pools
+    ]
+    named = {view.name for view in views}
+    # A pool that was taken out of the manifest stays in sight until its machines are gone.
+    for gone in sorted({one.pool for one in machines} - named):
+        views.append(PoolView(gone, 0, machines=tuple(one for one in machines if one.pool == gone)))
+    return tuple(views)
+
+
+def read_cluster(raw: Raw, machines: Iterable[MachineView]) -> ClusterView:
+    """The view of one Cluster object with its machines."""
+    name, namespace = str(raw["metadata"]["name"]), str(raw["metadata"].get("namespace", ""))
+    mine = sorted(
+        (one for one in machines if one.cluster == name and one.namespace == namespace),
+        key=lambda one: (one.created or _LONG_AGO, one.name),
+    )
+    wait = _wait(raw)
+    phase = str(dig(raw, "status", "phase", default=""))
+    return ClusterView(
+        name=name,
+        namespace=namespace,
+        version=str(dig(raw, "spec", "kubernetesVersion", default="")),
+        ready=_is_ready(raw),
+        deleting=is_deleting(raw),
+        phase=phase,
+        is_observed=_is_observed(raw),
+        endpoint=str(dig(raw, "status", "endpoint", "api", default="")),
+        created=_parse_time(dig(raw, "metadata", "creationTimestamp")),
+        # A refusal is told in full: the wait repeats only its first reason.
+        problem=_problem(raw, None if phase == "Refused" else wait),
+        remediation_blocked=_remediation_blocked(raw),
+        warnings=tuple(str(text) for text in dig(raw, "status", "warnings", default=())),
+        wait=wait,
+        pools=_read_pools(raw, mine),
+    )
+
+
+def read_views(clusters: Iterable[Raw], machines: Iterable[Raw]) -> tuple[ClusterView, ...]:
+    """Every cluster with its pools and machines, by namespace and name."""
+    views = [read_machine(raw) for raw in machines]
+    return tuple(
+        sorted((read_cluster(raw, views) for raw in clusters), key=lambda one: (one.namespace, one.name))
+    )

@@ -1,0 +1,150 @@
+"""`--wait`: stay until it is done, and say on the way what is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+from windrow.cli import exit_codes
+from windrow.cli.connect import Connection
+from windrow.cli.context import CliContext
+from windrow.cli.errors import CliError, combine
+from windrow.cli.output.lines import wrap
+from windrow.cli.output.views import ClusterView, read_views
+from windrow.cli.watch import Condition, watch_until
+from windrow.clusters.actions import KeepBalancers
+from windrow.clusters.kinds import MACHINE
+from windrow.kube.errors import KubeError, NotFound
+from windrow.kube.objects import dig
+from windrow.kube.refs import EVENT, Ref
+
+
+class _WaitPrinter:
+    """Says what a cluster waits for, once for each new sentence."""
+
+    def __init__(self, context: CliContext) -> None:
+        self._edge = context
+        self._printed: dict[str, str] = {}
+
+    def print_changes(self, cluster: ClusterView) -> None:
+        name = f"{cluster.namespace}/{cluster.name}"
+        what = f"waits for {cluster.wait.what}" if cluster.wait else cluster.problem
+        if what and self._printed.get(name) != what:
+            self._printed[name] = what
+            for part in wrap(f"{name} {what}", self._edge.width, rest="  "):
+                self._edge.print_note(part)
+
+
+async def _watch_until(
+    look: Condition, manager: Connection, namespace: str, timeout: timedelta, what: str
+) -> None:
+    try:
+        async with asyncio.timeout(timeout.total_seconds()):
+            await watch_until(look, manager, namespace=namespace)
+    except TimeoutError:
+        raise CliError(
+            f"Waited {timeout.total_seconds():.0f} s for {what}.",
+            "The work goes on. See what it waits for: windrow status",
+            exit_codes.TIMED_OUT,
+        ) from None
+
+
+async def _read_views(manager: Connection, refs: Sequence[Ref]) -> tuple[ClusterView, ...]:
+    clusters = [await manager.client.get(ref) for ref in refs]
+    machines = [raw for ref in refs for raw in await manager.client.list(MACHINE, ref.namespace)]
+    return read_views(clusters, machines)
+
+
+async def wait_for_ready(
+    manager: Connection, refs: Sequence[Ref], timeout: timedelta, context: CliContext
+) -> int:
+    """Return once every cluster is ready. Complains when one is refused, or when the time has passed."""
+    teller = _WaitPrinter(context)
+
+    async def look() -> bool:
+        picture = await _read_views(manager, refs)
+        for cluster in picture:
+            if cluster.refused and cluster.is_observed:
+                raise _refused_error(cluster)
+            teller.print_changes(cluster)
+        return all(cluster.ready and cluster.is_observed for cluster in picture)
+
+    await _watch_until(look, manager, _only_namespace(refs), timeout, "the clusters to be ready")
+    for ref in refs:
+        context.print(f"{ref} is ready")
+    return exit_codes.OK
+
+
+async def wait_for_settled(manager: Connection, ref: Ref, timeout: timedelta, context: CliContext) -> int:
+    """Return once every pool has the machines that it wants, all ready, and no other."""
+    teller = _WaitPrinter(context)
+
+    async def look() -> bool:
+        (cluster,) = await _read_views(manager, [ref])
+        teller.print_changes(cluster)
+        return (
+            cluster.ready
+            and cluster.is_observed
+            and all(pool.ready == pool.wanted == len(pool.machines) for pool in cluster.pools)
+        )
+
+    await _watch_until(look, manager, ref.namespace, timeout, f"the pools of {ref}")
+    context.print(f"{ref} has the machines that its pools want")
+    return exit_codes.OK
+
+
+async def wait_for_deletion(
+    manager: Connection, ref: Ref, uid: str, timeout: timedelta, context: CliContext
+) -> int:
+    """Return once that very cluster is gone."""
+    teller = _WaitPrinter(context)
+
+    async def look() -> bool:
+        try:
+            picture = await _read_views(manager, [ref])
+            now = await manager.client.get(ref)
+        except NotFound:
+            return True
+        if now["metadata"]["uid"] != uid:
+            return True
+        teller.print_changes(picture[0])
+        return False
+
+    await _watch_until(look, manager, ref.namespace, timeout, f"{ref} to be gone")
+    kept = await _find_kept_objects(manager, ref, uid)
+    for part in (part for one in kept for part in wrap(one, context.width, rest="  ")):
+        context.print_note(part)
+    context.print(f"{ref} is gone, with everything made for it{', except for those' if kept else ''}")
+    return exit_codes.OK
+
+
+async def _find_kept_objects(manager: Connection, ref: Ref, uid: str) -> list[str]:
+    """What the manager said that it left on Harvester, since it may be somebody else's."""
+    try:
+        events = await manager.client.list(EVENT, ref.namespace)
+    except KubeError:
+        return []  # whoever may delete a cluster may be forbidden to read events
+    told = [raw for raw in events if raw.get("reason") == KeepBalancers.__name__]
+    return sorted({str(raw["message"]) for raw in told if dig(raw, "involvedObject", "uid") == uid})
+
+
+def _refused_error(cluster: ClusterView) -> CliError:
+    name = f"{cluster.namespace}/{cluster.name}"
+    why = cluster.problem or (cluster.wait.what if cluster.wait else "the manager does not say why")
+    parts = why.split("; ")
+    if len(parts) % 2:
+        return CliError(
+            f"{name} is refused: {why}", "Correct the manifest and apply it again.", exit_codes.REFUSED
+        )
+    return combine(
+        [
+            CliError(f"{name} is refused: {fact}", cure, exit_codes.REFUSED)
+            for fact, cure in zip(parts[::2], parts[1::2], strict=True)
+        ]
+    )
+
+
+def _only_namespace(refs: Sequence[Ref]) -> str:
+    namespaces = {ref.namespace for ref in refs}
+    return namespaces.pop() if len(namespaces) == 1 else ""

@@ -1,0 +1,133 @@
+"""A whole rack in one process on a driven clock: Harvester, guests, manager; no sockets, no threads, no waiting.
+
+For golden stories, crash tests and benchmarks. Certificates, tokens and cloud-init are as real as in the demo; only
+the network is a function call. The manager can be ended at any write and started again on the same store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.stores.memory import MemoryStore
+from windrow.app.embedded import install_crds, make_manager, management_api, preload_objects
+from windrow.app.guest_programs import guest_programs
+from windrow.app.machines import running
+from windrow.app.network import Connect, in_process_connector
+from windrow.app.preload import credential_secrets, read_preload
+from windrow.client.client import Client
+from windrow.client.transport import Transport
+from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG
+from windrow.demo.cluster import DemoCluster
+from windrow.demo.report import CheckRecord, Report, TimelineEntry
+from windrow.emulator.guests.machine import machine_factory
+from windrow.emulator.harvester import Harvester
+from windrow.kube.objects import Raw
+from windrow.kube.refs import SECRET
+from windrow.testing.clock import LoopClock
+from windrow.values.chance import Chance
+
+VIP = "https://192.168.100.10:6443"
+_KINDS = {"Secret": SECRET, "HarvesterConfig": HARVESTER_CONFIG, "Cluster": CLUSTER}
+
+
+@dataclass
+class Simulation:
+    """The world of a story. `told` collects the report's lines."""
+
+    clock: LoopClock
+    rng: Chance
+    harvester: Harvester
+    api: ApiServer
+    connect: Connect
+    reported: list[TimelineEntry | CheckRecord] = field(default_factory=list)
+    request_counts: Counter[str] = field(default_factory=Counter)
+    _manager_task: asyncio.Task[None] | None = None
+
+    @property
+    def management_client(self) -> Client:
+        """The management API, as its administrator."""
+        return Client(self.api.local())
+
+    @property
+    def harvester_client(self) -> Client:
+        return Client(self.harvester.api.local())
+
+    def cluster(
+        self, name: str, namespace: str = "fleet-default", timeout: timedelta = timedelta(hours=1)
+    ) -> DemoCluster:
+        report = Report(self.clock, self.reported.append)
+        return DemoCluster(
+            namespace,
+            name,
+            self.harvester_client,
+            self.management_client,
+            self.connect,
+            self.clock,
+            report,
+            timeout,
+        )
+
+    async def apply(self, documents: Sequence[Raw], *, kubeconfig: str = "") -> None:
+        """Stock Harvester for `documents`, hand in the credentials that they name, and create them."""
+        preload = read_preload(documents)
+        await preload_objects(self.harvester, preload)
+        secrets = credential_secrets(preload, kubeconfig or self.harvester.admin_kubeconfig(VIP))
+        for raw in [*secrets, *documents]:
+            if raw["kind"] in _KINDS:
+                await self.management_client.create(_KINDS[raw["kind"]], raw)
+
+    # -- the manager's process ---------------------------------------------------------------------------------------
+
+    def start_manager(
+        self, transport: Transport | None = None, connect: Connect | None = None
+    ) -> asyncio.Task[None]:
+        """Start the manager, as a new process would; `transport` and `dial` let a test stand in between."""
+        assert self._manager_task is None or self._manager_task.done(), "one manager at a time"
+        manager, backend = make_manager(
+            transport or self.api.local(), connect or self.connect, self.clock, self.rng, self.request_counts
+        )
+
+        async def process() -> None:
+            async with backend.running():
+                await manager.run()
+
+        self._manager_task = asyncio.get_running_loop().create_task(process())
+        return self._manager_task
+
+    async def kill_manager(self) -> None:
+        """End it without any chance to tidy up."""
+        if self._manager_task is not None:
+            self._manager_task.cancel()
+            await asyncio.gather(self._manager_task, return_exceptions=True)
+            self._manager_task = None
+
+    async def advance(self, **span: float) -> None:
+        await self.clock.until(self.clock.now() + timedelta(**span))
+
+
+@asynccontextmanager
+async def simulation(
+    *, seed: int = 0, time_scale: float = 1.0, with_manager: bool = True, **harvester: Any
+) -> AsyncIterator[Simulation]:
+    """A Harvester that runs and a management API; with `manage`, a manager too. Same seed, same story."""
+    clock, chance = LoopClock(), Chance(seed)
+    emulator = Harvester(
+        clock, chance, speed=time_scale, machine_factory=machine_factory(guest_programs()), **harvester
+    )
+    api = management_api(MemoryStore(), clock, chance)
+    sim = Simulation(clock, chance, emulator, api, in_process_connector(emulator.rack, clock))
+    async with running(emulator.run, api.run):
+        await install_crds(sim.management_client)
+        if with_manager:
+            sim.start_manager()
+        try:
+            yield sim
+        finally:
+            await sim.kill_manager()

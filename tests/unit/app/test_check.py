@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from windrow.app.check import CheckResult, check
+from windrow.kube.errors import NotFound
+from windrow.machines.memory import MemoryMachines
+from windrow.machines.port import InfrastructureUnknown, MachineRefused, MachineSpec, Problem
+
+DISKS = {"disks": [{"imageName": "default/leap", "size": 40}]}
+CARDS = {"interfaces": [{"networkName": "default/vlan"}]}
+
+
+def cluster(*pools: str, name: str = "orchard", **spec: Any) -> dict[str, Any]:
+    described = [
+        {
+            "name": pool,
+            "etcdRole": True,
+            "controlPlaneRole": True,
+            "quantity": 1 if place == 0 else 0,
+            "machineConfigRef": {"name": f"nc-{pool}"},
+        }
+        for place, pool in enumerate(pools or ("w",))
+    ]
+    return {
+        "apiVersion": "provisioning.cattle.io/v1",
+        "kind": "Cluster",
+        "metadata": {"name": name, "namespace": "fleet-default"},
+        "spec": {
+            "kubernetesVersion": "v1.34.7+rke2r1",
+            "cloudCredentialSecretName": "a:b",
+            "rkeConfig": {"machinePools": described},
+            **spec,
+        },
+    }
+
+
+def config(name: str = "nc-w", **fields: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "rke-machine-config.cattle.io/v1",
+        "kind": "HarvesterConfig",
+        "metadata": {"name": name, "namespace": "fleet-default"},
+        "diskInfo": DISKS,
+        "networkInfo": CARDS,
+        **fields,
+    }
+
+
+async def verdict_on(*documents: dict[str, Any]) -> CheckResult:
+    (verdict,) = await check(documents)
+    return verdict
+
+
+def facts(verdict: CheckResult) -> list[str]:
+    return [problem.fact for problem in verdict.problems]
+
+
+class Harvester(MemoryMachines):
+    """Answers every question with `answer`: problems, or an error to raise."""
+
+    def __init__(self, answer: Sequence[Problem] | Exception) -> None:
+        self.answer = answer
+
+    async def check(self, specs: Sequence[MachineSpec]) -> list[Problem]:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return list(self.answer)
+
+
+async def test_a_sound_manifest_has_no_problems():
+    assert facts(await verdict_on(cluster(), config())) == []
+
+
+async def test_errors_in_cluster_and_configs_are_told_together_by_config_and_pool():
+    verdict = await verdict_on(cluster(kubernetesVersion="latest"), config(cpuCount="four"))
+
+    version, count = facts(verdict)
+    assert version.startswith("spec.kubernetesVersion is 'latest'")
+    assert count.startswith("HarvesterConfig nc-w (pool w): cpuCount is 'four'")
+
+
+@pytest.mark.parametrize("spec", [[], "x", {"rkeConfig": {"machineSelectorConfig": [{"config": "x"}]}}])
+async def test_a_cluster_of_the_wrong_shape_is_told_and_its_configs_still_judged(spec: Any):
+    told = facts((await check([{**cluster(), "spec": spec}, config(cpuCount="0")]))[-1])
+
+    assert told == ["HarvesterConfig nc-w (no pool names it): cpuCount is 0"]
+
+
+async def test_an_unknown_field_of_a_config_is_warned_about_with_the_nearest_that_is_known():
+    (problem,) = (await verdict_on(cluster(), config(cpuCuont=4))).problems
+
+    assert problem.severity == "warning"
+    assert "cpuCuont" in problem.fact
+    assert "cpuCount" in problem.cure
+
+
+@pytest.mark.parametrize(
+    ("documents", "told"),
+    [
+        ([cluster(name="Bad_Name"), config()], "'Bad_Name'"),
+        ([cluster("Bad_Pool"), config("nc-Bad_Pool")], "'Bad_Pool'"),
+        ([cluster(), config(diskInfo="{broken")], "diskInfo is not JSON"),
+        ([cluster(), config(diskInfo="")], "diskInfo and imageName are not set"),
+        ([cluster("a", "b"), config("nc-a"), config("nc-b", networkInfo="")], "nc-b (pool b): networkInfo"),
+        ([cluster(), config(userData="aGVsbG8")], "is neither base64 nor cloud-config"),
+    ],
+)
+async def test_one_mistake_is_told_once(documents: list[dict[str, Any]], told: str):
+    (fact,) = facts(await verdict_on(*documents))
+
+    assert told in fact
+
+
+async def test_a_credential_that_leads_nowhere_is_told_once():
+    lost = Harvester(InfrastructureUnknown("credential a:b does not exist", "create it"))
+    documents = [cluster("a", "b"), config("nc-a"), config("nc-b")]
+
+    (verdict,) = await check(documents, machines=lost)
+
+    assert facts(verdict) == ["credential a:b does not exist"]
+    assert not verdict.harvester_asked
+    assert verdict.not_asked == ""
+
+
+async def test_what_harvester_refuses_is_told_by_config_and_pool():
+    refusing = Harvester(MachineRefused([Problem("the quota is used up", "raise it")]))
+
+    (verdict,) = await check([cluster(), config()], machines=refusing)
+
+    assert facts(verdict) == ["HarvesterConfig nc-w (pool w): the quota is used up"]
+
+
+async def test_harvester_is_not_asked_with_a_credential_that_was_found_wrong_already():
+    answering = Harvester([Problem("no", "no")])
+
+    (verdict,) = await check([cluster(cloudCredentialSecretName="x"), config()], machines=answering)
+
+    assert facts(verdict) == ["spec.cloudCredentialSecretName is 'x'"]
+    assert not verdict.harvester_asked
+
+
+def of_another_driver(*, beside: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """A cluster whose pool `w` names the kind NoopConfig, and its configs; pools in `beside` are Harvester's."""
+    foreign = cluster("w", *beside)
+    foreign["spec"]["rkeConfig"]["machinePools"][0]["machineConfigRef"] = {
+        "kind": "NoopConfig",
+        "name": "nc-w",
+    }
+    made = {**config(), "kind": "NoopConfig", "diskInfo": "whatever"}
+    return [foreign, made, *(config(f"nc-{pool}") for pool in beside)]
+
+
+async def test_a_pool_of_another_driver_is_not_called_asked_about():
+    (alone,) = await check(of_another_driver(), machines=Harvester([]))
+    (mixed,) = await check(of_another_driver(beside=("h",)))
+
+    assert (alone.harvester_asked, alone.unchecked_kinds, alone.not_asked) == (
+        False,
+        ("NoopConfig (pool w)",),
+        "",
+    )
+    assert (mixed.harvester_asked, mixed.unchecked_kinds, mixed.not_asked) == (
+        False,
+        ("NoopConfig (pool w)",),
+        "no Harvester was named",
+    )
+
+
+async def test_the_credential_of_another_driver_is_looked_for_where_there_is_a_manager():
+    asked = []
+
+    async def nothing(driver: str, credential: str) -> dict[str, str]:
+        asked.append((driver, credential))
+        raise NotFound('secrets "b" not found')
+
+    (verdict,) = await check(of_another_driver(), fields_of=nothing)
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "a", "name": "b"}}
+    (brought,) = await check([secret, *of_another_driver()], fields_of=nothing)
+
+    assert asked == [("noop", "a:b")]
+    assert facts(verdict) == [
+        'NoopConfig (pool w): credential a:b cannot be read: secrets "b" not found',
+    ]
+    assert facts(brought) == []
+
+
+async def test_the_kind_of_another_driver_is_presumed_to_be_given_where_nobody_can_be_asked():
+    foreign = cluster("w")
+    pool = foreign["spec"]["rkeConfig"]["machinePools"][0]
+    pool["machineConfigRef"] = {"kind": "NoopConfig", "name": "nc-w"}
+    made = {**config(), "kind": "NoopConfig", "diskInfo": "whatever"}
+
+    assert (await verdict_on(foreign, made)).problems == ()
+    assert any("NoopConfig" in fact for fact in facts(await verdict_on(foreign)))
+    assert any("NoopConfig" in fact for fact in facts((await check([foreign, config()]))[0]))

@@ -1,0 +1,93 @@
+"""The manager's machinery: which drivers it knows, and what plugins get to see."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from windrow.apiserver.stores.memory import MemoryStore
+from windrow.app.clock import SystemClock
+from windrow.app.embedded import install_crds, management_api
+from windrow.app.machines import MachineBackend, PluginSettings, full_backend, read_credential_fields, running
+from windrow.catalogue.finding import find_driver
+from windrow.catalogue.kinds import NODE_DRIVER
+from windrow.client.client import Client
+from windrow.kube.errors import NotFound
+from windrow.kube.kubeconfig import Access
+from windrow.kube.refs import SECRET
+from windrow.machines.port import Problem
+from windrow.testing.clock import LoopClock
+from windrow.values.chance import Chance
+
+
+async def no_credential(name: str) -> str:
+    raise NotFound(f"no Secret {name}", status=404)
+
+
+def no_dial(access: Access) -> None:
+    raise AssertionError("nobody is asked here")
+
+
+@asynccontextmanager
+async def at_work(state: Path) -> AsyncIterator[tuple[Client, MachineBackend]]:
+    clock, chance = SystemClock(), Chance(1)
+    api = management_api(MemoryStore(), clock, chance)
+    client = Client(api.local())
+    async with running(api.run):
+        await install_crds(client)
+        host = PluginSettings(state)
+        made = full_backend(client, no_credential, no_dial, clock, chance, host, lambda kind: None)  # type: ignore[arg-type]
+        async with made.running():
+            yield client, made
+
+
+async def test_the_built_in_driver_is_known_before_the_manager_starts(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as (_, machinery):
+        assert machinery.driver_for_kind("HarvesterConfig") == "harvester"
+        refused = machinery.driver_for_kind("NoopConfig")
+        assert isinstance(refused, Problem)
+        assert "windrow driver add" in refused.cure
+
+
+async def test_a_deleted_record_of_the_built_in_driver_stops_no_cluster(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as (client, machinery):
+        await client.patch(NODE_DRIVER.ref("harvester"), {"metadata": {"finalizers": None}})
+        await client.delete(NODE_DRIVER.ref("harvester"))
+        assert machinery.drivers is not None
+        async with asyncio.timeout(10):
+            while find_driver("HarvesterConfig", machinery.drivers.drivers) is not None:  # noqa: ASYNC110 - it tells nobody of these
+                await asyncio.sleep(0.01)
+
+        assert machinery.driver_for_kind("HarvesterConfig") == "harvester"
+
+
+def test_plugins_see_no_kubeconfig_and_no_driver_s_variables_of_ours() -> None:
+    env = {
+        "PATH": "/bin",
+        "KUBECONFIG": "/k",
+        "HARVESTER_KUBECONFIG_CONTENT": "x",
+        "HTTPS_PROXY": "http://p:1",
+    }
+
+    assert PluginSettings(Path(), env).plugin_env == {"PATH": "/bin", "HTTPS_PROXY": "http://p:1"}
+
+
+async def test_the_fields_of_a_foreign_credential_are_those_that_bear_its_driver_s_name() -> None:
+    api = management_api(MemoryStore(), LoopClock(), Chance(1))
+    client = Client(api.local())
+    data = {"noopcredentialConfig-token": "s3cret", "othercredentialConfig-token": "not this one"}
+    encoded = {key: base64.b64encode(text.encode()).decode() for key, text in data.items()}
+    async with running(api.run):
+        await install_crds(client)
+        await client.create(
+            SECRET, {"metadata": {"name": "cc", "namespace": "fleet-default"}, "data": encoded}
+        )
+
+        assert await read_credential_fields(client, "noop", "fleet-default:cc") == {"token": "s3cret"}
+        with pytest.raises(NotFound, match="vspherecredentialConfig-"):
+            await read_credential_fields(client, "vsphere", "fleet-default:cc")

@@ -1,0 +1,56 @@
+from windrow.app.preload import Preload, credential_secrets, read_preload
+
+CONFIG = {
+    "kind": "HarvesterConfig",
+    "vmNamespace": "tenant",
+    "diskInfo": '{"disks":[{"imageName":"images/leap","size":40},{"storageClassName":"fast","size":10}]}',
+    "networkInfo": '{"interfaces":[{"networkName":"lan"}]}',
+}
+CLUSTER = {
+    "kind": "Cluster",
+    "spec": {
+        "cloudCredentialSecretName": "cattle-global-data:cc-1",
+        "rkeConfig": {"machinePools": [{"cloudCredentialSecretName": "cattle-global-data:cc-2"}]},
+    },
+}
+
+
+def test_short_names_belong_to_the_namespace_of_the_vms():
+    stock = read_preload([CONFIG])
+
+    assert stock == Preload(
+        namespaces=frozenset({"tenant", "images"}),
+        images=frozenset({"images/leap"}),
+        networks=frozenset({"tenant/lan"}),
+        storage_classes=frozenset({"fast"}),
+    )
+
+
+def test_the_single_disk_form_and_structured_yaml_are_read_too():
+    old = {"kind": "HarvesterConfig", "imageName": "leap", "networkName": "lan", "keyPairName": "me"}
+    structured = {"kind": "HarvesterConfig", "diskInfo": {"disks": [{"imageName": "default/leap"}]}}
+
+    assert read_preload([old]).images == read_preload([structured]).images == {"default/leap"}
+    assert read_preload([old]).key_pairs == {"default/me"}
+
+
+def test_a_malformed_field_stocks_nothing_and_is_left_to_the_manager_to_refuse():
+    stock = read_preload([{"kind": "HarvesterConfig", "diskInfo": "{not json"}])
+
+    assert stock.images == frozenset()
+
+
+def test_every_credential_that_a_cluster_or_its_pools_name_becomes_a_secret():
+    secrets = credential_secrets(read_preload([CLUSTER]), "the kubeconfig")
+
+    assert [secret["metadata"] for secret in secrets] == [
+        {"name": "cc-1", "namespace": "cattle-global-data"},
+        {"name": "cc-2", "namespace": "cattle-global-data"},
+    ]
+    assert secrets[0]["stringData"]["harvestercredentialConfig-kubeconfigContent"] == "the kubeconfig"
+
+
+def test_the_shelves_are_said_in_words():
+    assert read_preload([CLUSTER]).lines() == [
+        "credentials: cattle-global-data:cc-1, cattle-global-data:cc-2"
+    ]

@@ -1,0 +1,453 @@
+"""Each verb against a real management API, over sockets."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.cli.conftest import MANIFEST
+
+from windrow.apiserver.local import Local
+from windrow.cli import exit_codes, main
+from windrow.cli.context import CliContext
+from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
+from windrow.kube.objects import new_object, uid_of
+from windrow.kube.refs import EVENT, SECRET
+
+Windrow = Callable[..., Any]
+Manager = Any
+
+ORCHARD = CLUSTER.ref("orchard", "fleet-default")
+
+
+@pytest.fixture
+def orchard(windrow: Windrow, manager: Manager) -> Manager:
+    """A management API in which the cluster orchard is asked for."""
+    assert windrow("apply", "cluster.yaml").code == exit_codes.OK
+    return manager
+
+
+def report(status: dict[str, Any]) -> Callable[[Local], Any]:
+    """Report this status of orchard, as the manager does."""
+    return lambda api: api.patch(ORCHARD, {"status": status}, subresource="status")
+
+
+def enlist(name: str, pool: str, **status: Any) -> Callable[[Local], Any]:
+    async def work(api: Local) -> None:
+        spec = {"clusterName": "orchard", "clusterUID": "u", "pool": pool, "roles": ["worker"], "options": {}}
+        spec |= {"credential": "a:b", "version": "v1.34.7+rke2r1"}
+        metadata = {"name": name, "namespace": "fleet-default"}
+        await api.create(
+            MACHINE,
+            {"apiVersion": "windrow.io/v1alpha1", "kind": "Machine", "metadata": metadata, "spec": spec},
+        )
+        await api.patch(MACHINE.ref(name, "fleet-default"), {"status": status}, subresource="status")
+
+    return work
+
+
+READY = [{"type": "Ready", "status": "True", "reason": "Ready", "message": ""}]
+
+
+# -- apply -------------------------------------------------------------------------------------------------------
+
+
+def test_apply_makes_objects_in_the_order_that_they_need_each_other(windrow: Windrow, manager: Manager):
+    answer = windrow("apply", "cluster.yaml")
+
+    assert answer.code == exit_codes.OK
+    assert answer.out.splitlines() == [
+        "Namespace fleet-default created",
+        "HarvesterConfig fleet-default/nc-orchard created",
+        "Cluster fleet-default/orchard created",
+    ]
+    assert "windrow status fleet-default/orchard" in answer.err
+
+
+def test_applying_again_changes_nothing(windrow: Windrow, orchard: Manager):
+    answer = windrow("apply", "cluster.yaml")
+
+    assert [line.split()[-1] for line in answer.out.splitlines()] == ["unchanged"] * 3
+
+
+def test_applying_what_kubectl_applied_takes_over_what_the_manifest_names(
+    windrow: Windrow, orchard: Manager, tmp_path: Path
+):
+    (tmp_path / "cluster.yaml").write_text(
+        (tmp_path / "cluster.yaml").read_text().replace("quantity: 2", "quantity: 4")
+    )
+
+    assert "Cluster fleet-default/orchard changed" in windrow("apply", "cluster.yaml").out
+    after = orchard.do(lambda api: api.get(ORCHARD))
+    assert [pool["quantity"] for pool in after["spec"]["rkeConfig"]["machinePools"]] == [3, 4]
+
+
+def test_apply_waits_until_the_cluster_is_ready_and_says_what_it_waits_for(
+    windrow: Windrow, orchard: Manager
+):
+    orchard.do(report({"waiting": {"for": "the first server"}, "conditions": READY}))
+
+    answer = windrow("apply", "cluster.yaml", "--wait")
+
+    assert answer.code == exit_codes.OK
+    assert "Cluster fleet-default/orchard is ready" in answer.out
+    assert "waits for the first server" in answer.err
+
+
+@pytest.mark.parametrize("timeout", ["1s", "1"])
+def test_a_timeout_means_to_wait_and_a_bare_number_means_seconds(
+    windrow: Windrow, orchard: Manager, timeout: str
+):
+    assert windrow("apply", "cluster.yaml", "--timeout", timeout).code == exit_codes.TIMED_OUT
+    assert windrow("scale", "orchard", "workers=1", "--timeout", timeout).code == exit_codes.TIMED_OUT
+
+
+def test_a_status_about_an_older_manifest_does_not_count_as_ready(windrow: Windrow, orchard: Manager):
+    orchard.do(report({"observedGeneration": 0, "conditions": READY}))
+
+    assert windrow("apply", "cluster.yaml", "--wait", "--timeout", "1s").code == exit_codes.TIMED_OUT
+
+
+def test_apply_does_not_wait_for_what_was_refused(windrow: Windrow, orchard: Manager):
+    no = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "Refused",
+        "message": "the image is an ISO; name another",
+    }
+    orchard.do(report({"phase": "Refused", "conditions": [no]}))
+
+    answer = windrow("apply", "cluster.yaml", "--wait")
+
+    assert answer.code == exit_codes.REFUSED
+    assert "ISO" in answer.err
+
+
+def test_a_refused_cluster_shows_each_fact_with_its_cure(windrow: Windrow, orchard: Manager):
+    message = "the image is an ISO; name another; pool a has no role; give it one"
+    no = {"type": "Ready", "status": "False", "reason": "Refused", "message": message}
+    orchard.do(report({"phase": "Refused", "waiting": {"for": "the image is an ISO"}, "conditions": [no]}))
+
+    drawn = [line.lstrip("│ ") for line in windrow("status").out.splitlines()]
+    told = windrow("apply", "cluster.yaml", "--wait").err.splitlines()
+
+    assert drawn[1:5] == ["the image is an ISO", "→ name another", "pool a has no role", "→ give it one"]
+    assert told[-4:] == [
+        "fleet-default/orchard is refused: the image is an ISO",
+        "→ Name another",
+        "fleet-default/orchard is refused: pool a has no role",
+        "→ Give it one",
+    ]
+
+
+def test_waiting_ends_at_the_time_that_was_given(windrow: Windrow, orchard: Manager):
+    answer = windrow("apply", "cluster.yaml", "--wait", "--timeout", "1s")
+
+    assert answer.code == exit_codes.TIMED_OUT
+    assert len(answer.err.strip().splitlines()) == 2
+
+
+def test_an_object_that_the_schema_forbids_is_refused(windrow: Windrow, orchard: Manager, tmp_path: Path):
+    (tmp_path / "bad.yaml").write_text(
+        (tmp_path / "cluster.yaml").read_text().replace("quantity: 2", "quantity: two")
+    )
+
+    answer = windrow("apply", "bad.yaml")
+
+    assert answer.code == exit_codes.REFUSED
+    assert "quantity" in answer.err
+
+
+def test_apply_changes_nothing_when_the_manifest_is_wrong_in_itself(
+    windrow: Windrow, manager: Manager, tmp_path: Path
+):
+    text = (tmp_path / "cluster.yaml").read_text()
+    (tmp_path / "bad.yaml").write_text(text.replace("quantity: 2", "quantity: two").replace('"4"', '"four"'))
+
+    answer = windrow("apply", "bad.yaml")
+
+    assert answer.code == exit_codes.REFUSED
+    assert answer.out == ""
+    assert "quantity is 'two'" in answer.err
+    assert "HarvesterConfig nc-orchard (pools servers, workers): cpuCount is 'four'" in " ".join(
+        answer.err.split()
+    )
+    assert manager.do(lambda api: api.list(HARVESTER_CONFIG)) == []
+
+
+def test_a_refusal_after_something_was_done_does_not_say_that_nothing_was(windrow: Windrow, manager: Manager):
+    answer = windrow(
+        "apply",
+        "-",
+        stdin="apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n---\n"
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: Not_A_Name, namespace: a}\n",
+    )
+
+    assert answer.code == exit_codes.FAILED
+    assert "Namespace a created" in answer.out
+    assert "What is listed above was done" in answer.err
+
+
+def test_apply_goes_on_past_warnings(windrow: Windrow, manager: Manager, tmp_path: Path):
+    text = (tmp_path / "cluster.yaml").read_text()
+    (tmp_path / "odd.yaml").write_text(text.replace("cpuCount", "cpuCuont: x\ncpuCount"))
+
+    answer = windrow("apply", "odd.yaml")
+
+    assert answer.code == exit_codes.OK
+    assert "cpuCuont is not a field we know" in " ".join(answer.err.split())
+    assert "Cluster fleet-default/orchard created" in answer.out
+
+
+def test_apply_knows_the_configs_that_are_there_already(windrow: Windrow, orchard: Manager, tmp_path: Path):
+    _, cluster, _ = (tmp_path / "cluster.yaml").read_text().split("---")
+    (tmp_path / "alone.yaml").write_text(cluster.replace("quantity: 2", "quantity: 4"))
+
+    assert windrow("apply", "alone.yaml").code == exit_codes.OK
+
+
+# -- check -------------------------------------------------------------------------------------------------------
+
+
+def test_check_tells_what_is_wrong_with_a_kubeconfig_by_the_name_of_its_file(
+    windrow: Windrow, tmp_path: Path
+):
+    (tmp_path / "cluster.yaml").write_text(MANIFEST)
+    (tmp_path / "README.md").write_text("# Windrow\n\n`code: [`\n")
+
+    asked = windrow("check", "cluster.yaml", "--harvester", "README.md")
+    shown = windrow("status", env={"WINDROW_KUBECONFIG": str(tmp_path / "README.md")})
+
+    for answer in (asked, shown):
+        assert answer.code == exit_codes.UNREACHABLE
+        assert "README.md" in answer.err
+        assert "<unicode string>" not in answer.err
+
+
+def test_check_without_a_harvester_says_how_to_name_one(windrow: Windrow, tmp_path: Path):
+    (tmp_path / "cluster.yaml").write_text(MANIFEST)
+
+    answer = windrow("check", "cluster.yaml")
+
+    assert answer.code == exit_codes.OK
+    assert "→ Add --harvester FILE, or start windrow serve." in answer.out
+
+
+def test_check_tells_of_kinds_that_nobody_here_knows(windrow: Windrow, tmp_path: Path):
+    strange = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n"
+    (tmp_path / "cluster.yaml").write_text(MANIFEST + strange)
+
+    answer = windrow("check", "cluster.yaml")
+
+    assert answer.code == exit_codes.REFUSED
+    assert "Deployment web (apps/v1)" in answer.err
+    assert "fleet-default/orchard  nothing wrong" in answer.out
+
+
+def test_every_file_that_cannot_be_read_is_told(windrow: Windrow, tmp_path: Path):
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "broken.yaml").write_text("a: [")
+
+    answer = windrow("check", "nope.yaml", "binary.yaml", "broken.yaml")
+
+    assert answer.code == exit_codes.REFUSED
+    assert all(name in answer.err for name in ("nope.yaml", "binary.yaml", "broken.yaml"))
+    assert "defect" not in answer.err
+
+
+def test_a_namespace_without_clusters_is_told_by_its_name(windrow: Windrow, orchard: Manager):
+    answer = windrow("status", "-n", "nope")
+
+    assert answer.out == "There are no clusters in namespace nope; see all: windrow status\n"
+
+
+# -- status ------------------------------------------------------------------------------------------------------
+
+
+def test_status_draws_the_tree_with_what_each_level_waits_for(windrow: Windrow, orchard: Manager):
+    orchard.do(
+        report({"phase": "Provisioning", "waiting": {"for": "the first server", "next": "others join"}})
+    )
+    orchard.do(enlist("orchard-workers-a-b", "workers", phase="Running", addresses=["10.0.0.9"]))
+
+    answer = windrow("status")
+
+    assert "fleet-default/orchard  v1.34.7+rke2r1  provisioning" in answer.out
+    assert "│ waits for the first server; then others join" in answer.out
+    assert "   └─ orchard-workers-a-b  running  10.0.0.9" in answer.out
+
+
+def test_status_for_programs_is_data(windrow: Windrow, orchard: Manager):
+    orchard.do(report({"conditions": READY}))
+
+    (cluster,) = json.loads(windrow("status", "orchard", "-o", "json").out)["clusters"]
+
+    assert cluster["ready"] is True
+    assert [pool["wanted"] for pool in cluster["pools"]] == [3, 2]
+
+
+def test_status_without_clusters_says_how_to_make_one(windrow: Windrow, manager: Manager):
+    assert "windrow apply" in windrow("status").out
+
+
+def test_a_name_that_is_not_there_is_not_found(windrow: Windrow, orchard: Manager):
+    answer = windrow("status", "orchid")
+
+    assert answer.code == exit_codes.NOT_FOUND
+    assert "'orchid'" in answer.err
+
+
+def test_a_name_that_is_there_twice_must_be_told_apart(windrow: Windrow, orchard: Manager, tmp_path: Path):
+    twin = (tmp_path / "cluster.yaml").read_text().replace("fleet-default", "elsewhere")
+    assert windrow("apply", "-", stdin=twin).code == exit_codes.OK
+
+    answer = windrow("status", "orchard")
+
+    assert answer.code == exit_codes.USAGE
+    assert "elsewhere/orchard, fleet-default/orchard" in answer.err
+    assert windrow("status", "elsewhere/orchard").code == exit_codes.OK
+    assert "fleet-default" not in windrow("status", "-n", "elsewhere").out
+
+
+# -- scale, kubeconfig, delete, machine --------------------------------------------------------------------------
+
+
+def test_scale_sets_the_quantity_and_says_what_it_was(windrow: Windrow, orchard: Manager):
+    answer = windrow("scale", "orchard", "workers=5", "servers=3")
+
+    assert answer.out.splitlines() == ["servers: 3, as before", "workers: 2 → 5"]
+    after = orchard.do(lambda api: api.get(ORCHARD))
+    assert after["spec"]["rkeConfig"]["machinePools"][1]["quantity"] == 5
+
+
+def test_scale_with_wait_returns_when_every_pool_has_its_machines(windrow: Windrow, orchard: Manager):
+    orchard.do(report({"conditions": READY}))
+    for number in range(3):
+        orchard.do(enlist(f"orchard-servers-a-{number}", "servers", conditions=READY))
+
+    assert windrow("scale", "orchard", "workers=0", "--wait").code == exit_codes.OK
+
+
+def test_a_kubeconfig_that_is_not_there_yet_is_told_with_the_reason(windrow: Windrow, orchard: Manager):
+    orchard.do(report({"waiting": {"for": "the first server"}}))
+
+    answer = windrow("kubeconfig", "orchard")
+
+    assert answer.code == exit_codes.NOT_FOUND
+    assert "waits for the first server" in answer.err
+
+
+def test_a_kubeconfig_is_printed_or_written_for_its_owner_only(
+    windrow: Windrow, orchard: Manager, tmp_path: Path
+):
+    data = {"value": base64.b64encode(b"kind: Config\n").decode()}
+    metadata = {"name": "orchard-kubeconfig", "namespace": "fleet-default"}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+    orchard.do(lambda api: api.create(SECRET, secret))
+
+    assert windrow("kubeconfig", "orchard").out == "kind: Config\n"
+    assert windrow("kubeconfig", "orchard", "--file", "k.yaml").code == exit_codes.OK
+    assert (tmp_path / "k.yaml").stat().st_mode & 0o077 == 0
+
+
+def test_delete_returns_when_the_cluster_is_gone(windrow: Windrow, orchard: Manager):
+    answer = windrow("delete", "orchard")
+
+    assert answer.code == exit_codes.OK
+    assert "is gone" in answer.out
+    assert windrow("status", "orchard").code == exit_codes.NOT_FOUND
+
+
+def test_delete_says_what_was_left_because_it_may_be_another_s(windrow: Windrow, orchard: Manager):
+    cluster = orchard.do(lambda api: api.get(ORCHARD))
+    about = {"kind": "Cluster", "namespace": "fleet-default", "name": "orchard", "uid": uid_of(cluster)}
+    told = "load balancer default/orchard-web stays on Harvester: it may be another's"
+    raw = new_object(EVENT, "orchard.1", "fleet-default", involvedObject=about, message=told)
+    orchard.do(lambda api: api.create(EVENT, raw | {"reason": "KeepBalancers", "type": "Warning"}))
+
+    answer = windrow("delete", "orchard")
+
+    assert answer.code == exit_codes.OK
+    assert "default/orchard-web stays on Harvester" in " ".join(answer.err.split())
+    assert "except for those" in answer.out
+
+
+class Typist(io.StringIO):
+    """A terminal at which somebody presses Ctrl-C instead of answering."""
+
+    came_back = False
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self, size: int = -1) -> str:  # type: ignore[override]
+        signal.raise_signal(signal.SIGINT)
+        self.came_back = True
+        return "orchard\n"
+
+
+def test_ctrl_c_at_the_prompt_ends_the_question_at_once(orchard: Manager, tmp_path: Path):
+    typist, err = Typist(), io.StringIO()
+    context = CliContext({}, tmp_path, typist, io.StringIO(), err, lambda: datetime.now(UTC), terminal=True)
+
+    assert main.run(["delete", "orchard"], context) == exit_codes.INTERRUPTED
+    assert not typist.came_back
+    assert orchard.do(lambda api: api.get(ORCHARD))
+
+
+def test_delete_without_waiting_leaves_the_rest_to_the_manager(windrow: Windrow, orchard: Manager):
+    orchard.do(lambda api: api.patch(ORCHARD, {"metadata": {"finalizers": ["windrow.io/cluster"]}}))
+
+    assert windrow("delete", "orchard", "--no-wait").code == exit_codes.OK
+    assert "deleting" in windrow("status", "orchard").out
+
+
+def test_a_deletion_that_hangs_says_what_it_waits_for(windrow: Windrow, orchard: Manager):
+    orchard.do(lambda api: api.patch(ORCHARD, {"metadata": {"finalizers": ["windrow.io/cluster"]}}))
+    orchard.do(report({"waiting": {"for": "VM default/orchard-workers-a-b to go"}}))
+
+    answer = windrow("delete", "orchard", "--timeout", "1s")
+
+    assert answer.code == exit_codes.TIMED_OUT
+    assert "VM default/orchard-workers-a-b to go" in answer.err
+
+
+def test_machines_are_listed_by_cluster(windrow: Windrow, orchard: Manager):
+    orchard.do(enlist("orchard-workers-a-b", "workers", phase="Running", waiting={"for": "an address"}))
+
+    answer = windrow("machine", "list")
+
+    assert answer.out.splitlines()[0] == "fleet-default/orchard"
+    assert answer.out.splitlines()[2].split() == [
+        "orchard-workers-a-b",
+        "running",
+        "-",
+        "0",
+        "s",
+        "an",
+        "address",
+    ]
+    (raw,) = json.loads(windrow("machine", "list", "orchard", "-o", "json").out)["items"]
+    assert raw["spec"]["pool"] == "workers"
+
+
+def test_a_credential_that_is_not_accepted_is_told_with_server_and_cure(
+    windrow: Windrow, manager: Manager, tmp_path: Path
+):
+    text = (tmp_path / ".windrow" / "manager.yaml").read_text()
+    lines = [line for line in text.splitlines() if "client-" not in line]
+    (tmp_path / "k.yaml").write_text(
+        "\n".join(lines).replace("- name: windrow\n  user:", "- name: windrow\n  user:\n    token: nope")
+    )
+
+    answer = windrow("status", "--kubeconfig", str(tmp_path / "k.yaml"))
+
+    assert answer.code == exit_codes.UNREACHABLE
+    assert manager.access.server in answer.err
