@@ -17,8 +17,8 @@ from typing import Any
 from windrow.catalogue.kinds import crds as driver_crds
 from windrow.cli import exit_codes, main
 from windrow.cli.context import CliContext
-from windrow.cloudprovider.flag_table import SECTIONS, shown
-from windrow.cloudprovider.measures import Measures
+from windrow.cloudprovider.cmd.flag_table import SECTIONS, shown
+from windrow.cloudprovider.metrics import Metrics
 from windrow.clusters.kinds import crds
 from windrow.emulator.delays import Delays
 from windrow.emulator.guests.delays import GuestDelays
@@ -155,16 +155,16 @@ def cloud_provider_flags() -> str:
         rows = "\n".join(
             f"| `{shown(flag.name)}` | {flag.type} | {f'`{flag.default}`' if flag.default else ''} | {flag.about} |"
             for flag in flags
-            if flag.works
+            if flag.has_effect
         )
         if rows:
             tables.append(
                 f"## {section}\n\n| Flag | Type | Default | What it does |\n|---|---|---|---|\n{rows}\n"
             )
-    idle = sorted(f"`--{flag.name}`" for flags in SECTIONS.values() for flag in flags if not flag.works)
+    idle = sorted(f"`--{flag.name}`" for flags in SECTIONS.values() for flag in flags if not flag.has_effect)
     metrics = "\n".join(
         f"| `{one.name}` | {one.sort} | {', '.join(f'`{label}`' for label in one.labels)} | {one.help} |"
-        for one in Measures()
+        for one in Metrics()
     )
     return (
         f"# Flags and metrics of `harvester-cloud-provider`\n\n{MADE}\n"

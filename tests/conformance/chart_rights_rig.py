@@ -33,8 +33,8 @@ from windrow.apiserver.doors import Door, Identity, Peer
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
 from windrow.client.in_process import InProcessTransport
-from windrow.cloudprovider.flags import Options
-from windrow.cloudprovider.program import run as cloud_provider
+from windrow.cloudprovider.cmd.flags import Options
+from windrow.cloudprovider.cmd.main import run as cloud_provider
 from windrow.emulator import kinds
 from windrow.emulator.guests.charts import CLOUD_CONFIG
 from windrow.kube.errors import Forbidden
@@ -56,7 +56,7 @@ from windrow.kube.refs import (
     NAMESPACE as NAMESPACES,
 )
 from windrow.kube.requests import Event, Reply, Request
-from windrow.probes.pages import Asked, Pages
+from windrow.probes.endpoints import Endpoints, ProbeRequest
 from windrow.testing.clock import LoopClock
 from windrow.values.chance import Chance
 
@@ -195,7 +195,7 @@ class RestrictedRig(Room):
         self.gates["guest"] = Gate(self.watchman)
         self.guest = self.api.local("user", ("system:masters",))
         self.announcer = Announcer(self.api)
-        self.pages: list[Pages] = []
+        self.pages: list[Endpoints] = []
 
     async def install(self, objects: Sequence[Raw]) -> None:
         """Accounts and roles of the chart; the provider's token lies where a pod has it."""
@@ -211,7 +211,7 @@ class RestrictedRig(Room):
         env = {"HOSTNAME": name, "KUBERNETES_SERVICE_HOST": GUEST, "KUBERNETES_SERVICE_PORT": "6443"}
 
         @asynccontextmanager
-        async def serve(options: Options, pages: Pages, say: Any) -> AsyncIterator[None]:
+        async def serve(options: Options, pages: Endpoints, say: Any) -> AsyncIterator[None]:
             self.pages.append(pages)
             yield
 
@@ -403,9 +403,9 @@ async def _metrics(room: RestrictedRig, did: dict[str, bool]) -> None:
     )
     token = await room.api.tokens_of_accounts.mint(account)
     for pages in room.pages:
-        shown = await pages.answer(Asked("GET", "/metrics", {}, token))
+        shown = await pages.respond(ProbeRequest("GET", "/metrics", {}, token))
         did["shows metrics"] = shown.status == 200
-        hidden = await pages.answer(Asked("GET", "/metrics", {}, "another"))
+        hidden = await pages.respond(ProbeRequest("GET", "/metrics", {}, "another"))
         did["hides metrics"] = hidden.status == 401
 
 

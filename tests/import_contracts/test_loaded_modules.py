@@ -67,7 +67,7 @@ def test_a_verb_s_help_loads_nothing_heavy(verb: str):
 
 
 def test_the_cloud_provider_s_help_loads_nothing_heavy():
-    loaded = loaded_by("windrow.app.cloud_provider", "windrow.cloudprovider.help")
+    loaded = loaded_by("windrow.app.cloud_provider", "windrow.cloudprovider.cmd.help")
 
     assert not {name.partition(".")[0] for name in loaded} & HEAVY
 
@@ -77,8 +77,8 @@ def test_the_cloud_provider_loads_neither_emulator_nor_other_products():
         "app.cloud_provider",
         "app.loop",
         "client.sockets",
-        "cloudprovider.program",
-        "probes.http",
+        "cloudprovider.cmd.main",
+        "probes.server",
     )
     loaded = loaded_by(*(f"windrow.{place}" for place in places))
 

@@ -50,7 +50,7 @@ SOMEBODYS = ("10.9.9.9", "nonsense")
 MOST_EVENTS = 60
 
 
-def balancer_name(cluster: str, namespace: str, name: str, uid: str) -> str:
+def load_balancer_name(cluster: str, namespace: str, name: str, uid: str) -> str:
     """What the load balancer of a service is called at Harvester."""
     if not _LABEL.fullmatch(cluster):
         cluster = f"a{cluster}"
@@ -59,7 +59,7 @@ def balancer_name(cluster: str, namespace: str, name: str, uid: str) -> str:
 
 
 def name_for(service: Raw) -> str:
-    return balancer_name(CLUSTER, namespace_of(service), name_of(service), uid_of(service))
+    return load_balancer_name(CLUSTER, namespace_of(service), name_of(service), uid_of(service))
 
 
 # --- at every write -------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 What is real and what is not:
 
-* the cloud provider is the whole program, `cloudprovider.program.run`, with the arguments that its chart renders and
+* the cloud provider is the whole program, `cloudprovider.cmd.main.run`, with the arguments that its chart renders and
   the rights that Harvester and the chart give it; each start is a pod, which the rig starts again when it ends;
 * Harvester is either the whole emulated cluster (`a_room(whole=True)`) or only its load balancer controller, IPAM and
   webhooks on an API of their own, which starts in a millisecond. VMs are then objects that nothing acts on;
@@ -29,7 +29,7 @@ from windrow.apiserver.stores import MemoryStore
 from windrow.app.network import CountingTransport
 from windrow.client.in_process import InProcessTransport
 from windrow.client.transport import Transport
-from windrow.cloudprovider.program import run as cloud_provider
+from windrow.cloudprovider.cmd.main import run as cloud_provider
 from windrow.emulator import kinds
 from windrow.emulator.delays import Pace
 from windrow.emulator.faults import Faults, FaultyDoor

@@ -11,7 +11,7 @@ from windrow.kube.objects import Raw, new_object
 from windrow.testing.clock import run_driven
 
 from .service_chaos import live
-from .service_invariants import balancer_name
+from .service_invariants import load_balancer_name
 from .service_rig import PROVIDER, a_room
 
 UID = "d4b50d98-39ec-4d88-8098-36579de5db4a"
@@ -66,7 +66,7 @@ def test_the_small_harvester_gives_addresses_as_the_whole_one_does() -> None:
 def test_names_are_worked_out_as_the_go_program_does(
     cluster: str, namespace: str, service: str, name: str
 ) -> None:
-    assert balancer_name(cluster, namespace, service, UID) == name
+    assert load_balancer_name(cluster, namespace, service, UID) == name
 
 
 def test_a_seed_tells_the_same_life_each_time() -> None:

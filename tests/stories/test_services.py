@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from windrow.apiserver.doors import Peer
-from windrow.cloudprovider.flags import LEASE_NAME, LEASE_NAMESPACE
+from windrow.cloudprovider.cmd.flags import LEASE_NAME, LEASE_NAMESPACE
 from windrow.emulator import kinds
 from windrow.emulator.guests.charts import CLOUD_CONFIG
 from windrow.emulator.harvester import Harvester

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn, TextIO
 
-from windrow.cloudprovider.flags import Options
-from windrow.cloudprovider.start import PROGRAM, begin
+from windrow.cloudprovider.cmd.arguments import PROGRAM, parse_arguments
+from windrow.cloudprovider.cmd.flags import Options
 
 # From which level on these are heard without `-v`: watches are told in the program's own words, and what strangers send
 # to the port is no fault of ours.
@@ -27,7 +27,7 @@ def main() -> int:
     """The console script."""
     argv = [PROGRAM, *sys.argv[1:]]  # whatever the file is called that was started
     try:
-        options = begin(argv, log_line, print_line)
+        options = parse_arguments(argv, log_line, print_line)
     except BrokenPipeError:  # as `2>&1 | head` leaves it
         _discard_output(sys.stderr)
         return 1
@@ -58,8 +58,8 @@ async def _run(argv: Sequence[str], env: Mapping[str, str]) -> int:
     from windrow.app.clock import SystemClock
     from windrow.client.sockets import Pool, SocketTransport
     from windrow.client.transport import Transport
-    from windrow.cloudprovider.program import run
-    from windrow.cloudprovider.serving import serve_over_sockets
+    from windrow.cloudprovider.cmd.main import run
+    from windrow.cloudprovider.cmd.server import serve_over_sockets
     from windrow.kube.kubeconfig import Access
     from windrow.values.chance import Chance
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from windrow.app.network import in_process_connector
 from windrow.client.transport import Transport
-from windrow.cloudprovider import program as cloud_provider
+from windrow.cloudprovider.cmd import main as cloud_provider
 from windrow.emulator.guests.hardware import Program, Surroundings
 from windrow.kube.kubeconfig import Access, BadKubeconfig, ReadFile
 

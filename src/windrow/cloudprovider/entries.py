@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def tell_entries(what: str, entries: Iterable[tuple[str, str | None]]) -> str:
+def describe_entries(what: str, entries: Iterable[tuple[str, str | None]]) -> str:
     """Which labels or annotations were written; None took one away. "" for none."""
     known = tuple(entries)
     written = ", ".join(f"{key}={value}" for key, value in known if value is not None)

@@ -48,7 +48,7 @@ NETWORK_MAP_NAME = "harvester-nad-mapping"
 NETWORK_MAP_KEY = "interface-nad-mapping"
 
 # What the framework calls a cluster that was not given a name: then labels cannot tell clusters apart.
-UNNAMED = "kubernetes"
+DEFAULT_CLUSTER_NAME = "kubernetes"
 
 # --- services ---
 
@@ -66,7 +66,7 @@ PRIMARY_SERVICE = "cloudprovider.harvesterhci.io/primary-service"  # as a label,
 # Ours: the pool on Harvester that the address shall come from; its own pool of one address makes an address fixed.
 IP_POOL = "windrow.io/ip-pool"
 # Understood by the Go program before v0.2.0, and by nobody since.
-OLD_SERVICE_KEYS = (
+REMOVED_SERVICE_KEYS = (
     "cloudprovider.harvesterhci.io/healthcheck-port",
     "cloudprovider.harvesterhci.io/healthcheck-success-threshold",
     "cloudprovider.harvesterhci.io/healthcheck-failure-threshold",
@@ -79,13 +79,13 @@ OLD_SERVICE_KEYS = (
 VIP_ADDRESSES = "kube-vip.io/loadbalancerIPs"
 VIP_INTERFACE = "kube-vip.io/serviceInterface"
 # What makes kube-vip ask DHCP.
-ASK_DHCP = "0.0.0.0"
+DHCP_PLACEHOLDER = "0.0.0.0"
 # Both families of it: questions, and nobody's address.
-ASKS_DHCP = frozenset({ASK_DHCP, "::"})
+DHCP_PLACEHOLDERS = frozenset({DHCP_PLACEHOLDER, "::"})
 # By the user: kube-vip leaves the service alone.
 VIP_IGNORE = "kube-vip.io/ignore"
 # By kube-vip: where an address is now, and its lease. They mean nothing once the service is no load balancer.
-VIP_TRACES = ("kube-vip.io/vipHost", "kube-vip.io/hwaddr", "kube-vip.io/requestedIP")
+VIP_STATUS_KEYS = ("kube-vip.io/vipHost", "kube-vip.io/hwaddr", "kube-vip.io/requestedIP")
 
 # On load balancers on Harvester. The first four are what pools are chosen by; Harvester's webhook overwrites the first
 # three with what it knows better. FIXED_NETWORK holds what the service asked for at first (since Go v0.2.7).

@@ -35,71 +35,71 @@ from datetime import datetime, timedelta
 from windrow.client.cache import Cache
 from windrow.client.client import Client
 from windrow.cloudprovider import names
-from windrow.cloudprovider.flags import Options
-from windrow.cloudprovider.measures import Measures
-from windrow.cloudprovider.services.balancer_names import balancer_name, is_balancer_name
-from windrow.cloudprovider.services.balancer_readings import Balancer, balancer_reader
-from windrow.cloudprovider.services.service_readings import Service, read_service
+from windrow.cloudprovider.cmd.flags import Options
+from windrow.cloudprovider.metrics import Metrics
+from windrow.cloudprovider.services.load_balancer_names import is_load_balancer_name, load_balancer_name
+from windrow.cloudprovider.services.load_balancers import LoadBalancer, load_balancer_reader
+from windrow.cloudprovider.services.readings import Service, read_service
 from windrow.kube.errors import KubeError, NotFound
 from windrow.kube.objects import dig
 from windrow.kube.refs import SERVICE
 from windrow.values.clock import Clock, pause
 
 # The service controller comes first: what it is about to remove by itself is no orphan.
-FIRST_LOOK = timedelta(minutes=1)
-LOOK_EVERY = timedelta(minutes=10)
-TOLD_BEFORE = timedelta(hours=1)
-GUEST = SERVICE.ref(*names.GUEST_SERVICE)
+INITIAL_DELAY = timedelta(minutes=1)
+SWEEP_PERIOD = timedelta(minutes=10)
+DELETE_AFTER = timedelta(hours=1)
+GUEST_SERVICE = SERVICE.ref(*names.GUEST_SERVICE)
 
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
     """A load balancer that no service has. `spared` tells why it is not to be deleted, "" when it may be."""
 
-    balancer: Balancer
+    balancer: LoadBalancer
     because: str
-    spared: str = ""
+    kept_because: str = ""
 
 
 def plan_sweep(
-    services: Iterable[Service], balancers: Iterable[Balancer], options: Options
+    services: Iterable[Service], balancers: Iterable[LoadBalancer], options: Options
 ) -> tuple[Orphan, ...]:
     """The orphans among `balancers`, in the order of their names.
 
     None at all where the guest does not show its own service: then this is no complete list of its services.
     """
     known = {(one.namespace, one.name): one for one in services}
-    guest = known.get((GUEST.namespace, GUEST.name))
-    if guest is None or not options.names_cluster:
+    guest = known.get((GUEST_SERVICE.namespace, GUEST_SERVICE.name))
+    if guest is None or not options.has_cluster_name:
         return ()
     users = _users(known.values())
     return tuple(
-        Orphan(one, because, _reason_to_spare(one, guest.uid, users))
+        Orphan(one, because, _reason_to_keep(one, guest.uid, users))
         for one in sorted(balancers, key=lambda one: one.name)
-        if is_of_this_program(one, options) and (because := _loss(one, known))
+        if is_managed(one, options) and (because := _find_loss(one, known))
     )
 
 
-def is_of_this_program(balancer: Balancer, options: Options) -> bool:
+def is_managed(balancer: LoadBalancer, options: Options) -> bool:
     """Whether labels, annotation, workload and name all say that the cloud provider of this cluster made it."""
     owner = balancer.owner
     return (
         owner.cluster == options.cluster_name
         and bool(owner.namespace and owner.service)
         and not balancer.is_deleting
-        and is_balancer_name(balancer.name, owner.cluster, owner.namespace, owner.service)
+        and is_load_balancer_name(balancer.name, owner.cluster, owner.namespace, owner.service)
         and balancer.annotations.get(names.LB_CLUSTER, owner.cluster) == owner.cluster
         and dig(balancer.raw, "spec", "workloadType", default="") == "cluster"
     )
 
 
-def _loss(balancer: Balancer, known: Mapping[tuple[str, str], Service]) -> str:
+def _find_loss(balancer: LoadBalancer, known: Mapping[tuple[str, str], Service]) -> str:
     """Why no service has it, "" when one does."""
     owner = balancer.owner
     service = known.get((owner.namespace, owner.service))
     if service is None:
         return f"service {owner.namespace}/{owner.service} does not exist any more"
-    if balancer_name(owner.cluster, owner.namespace, owner.service, service.uid) == balancer.name:
+    if load_balancer_name(owner.cluster, owner.namespace, owner.service, service.uid) == balancer.name:
         return ""
     return f"service {owner.namespace}/{owner.service} was made anew and has another one"
 
@@ -112,7 +112,7 @@ def _users(services: Iterable[Service]) -> dict[str, str]:
     return found
 
 
-def _reason_to_spare(balancer: Balancer, guest_uid: str, users: Mapping[str, str]) -> str:
+def _reason_to_keep(balancer: LoadBalancer, guest_uid: str, users: Mapping[str, str]) -> str:
     mark = balancer.annotations.get(names.GUEST_MARK, "")
     if not mark:
         return (
@@ -120,7 +120,7 @@ def _reason_to_spare(balancer: Balancer, guest_uid: str, users: Mapping[str, str
         )
     if mark != guest_uid:
         return "it has the mark of another guest cluster of this name; it may be in use there"
-    for address in {*balancer.given, balancer.address} - names.ASKS_DHCP - {""}:
+    for address in {*balancer.allocated, balancer.address} - names.DHCP_PLACEHOLDERS - {""}:
         if address in users:
             return f"service {users[address]} uses its address {address}"
     return ""
@@ -134,11 +134,11 @@ class Sweep:
         guest: Client,
         host: Client,
         services: Cache[Service],
-        balancers: Cache[Balancer],
+        balancers: Cache[LoadBalancer],
         options: Options,
         clock: Clock,
         say: Callable[[str], None],
-        measures: Measures,
+        metrics: Metrics,
     ) -> None:
         self._guest = guest
         self._host = host
@@ -147,56 +147,56 @@ class Sweep:
         self._options = options
         self._clock = clock
         self._say = say
-        self._measures = measures
+        self._metrics = metrics
         # What was told of each orphan, by uid, and since when it has been one.
-        self._told: dict[str, tuple[str, datetime]] = {}
+        self._reported: dict[str, tuple[str, datetime]] = {}
 
     async def run(self) -> None:
         """Look again and again until cancelled. Returns at once where nothing is to be looked for."""
-        if self._options.orphan_sweep == "off" or not self._options.names_cluster:
+        if self._options.orphan_sweep == "off" or not self._options.has_cluster_name:
             return
         await self._services.synced()
         await self._balancers.synced()
-        await pause(self._clock, FIRST_LOOK)
+        await pause(self._clock, INITIAL_DELAY)
         while True:
-            await self.look()
-            await pause(self._clock, LOOK_EVERY)
+            await self.check()
+            await pause(self._clock, SWEEP_PERIOD)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Tell of new orphans, and delete one that is ripe. Caches that are not current prove nothing."""
         if not self._services.is_synced or not self._balancers.is_synced:
             return
         orphans = plan_sweep(self._services.values(), self._balancers.values(), self._options)
-        self._measures.orphans_are(len(orphans))
-        self._tell(orphans)
+        self._metrics.set_orphans(len(orphans))
+        self._report(orphans)
         if self._options.orphan_sweep != "delete":
             return
-        ripe = next((one for one in orphans if self._is_ripe(one)), None)
-        if ripe is not None:
-            await self._end(ripe)
+        due = next((one for one in orphans if self._is_due(one)), None)
+        if due is not None:
+            await self._delete(due)
 
-    def _tell(self, orphans: tuple[Orphan, ...]) -> None:
-        before, self._told = self._told, {}
+    def _report(self, orphans: tuple[Orphan, ...]) -> None:
+        before, self._reported = self._reported, {}
         for orphan in orphans:
-            sentence = render_orphan(orphan, self._options)
+            sentence = describe_orphan(orphan, self._options)
             told, since = before.get(orphan.balancer.uid, ("", self._clock.now()))
             if told != sentence:
                 self._say(sentence)
-            self._told[orphan.balancer.uid] = (sentence, since)
+            self._reported[orphan.balancer.uid] = (sentence, since)
 
-    def _is_ripe(self, orphan: Orphan) -> bool:
-        _, since = self._told[orphan.balancer.uid]
-        return not orphan.spared and self._clock.now() - since >= TOLD_BEFORE
+    def _is_due(self, orphan: Orphan) -> bool:
+        _, since = self._reported[orphan.balancer.uid]
+        return not orphan.kept_because and self._clock.now() - since >= DELETE_AFTER
 
-    async def _end(self, orphan: Orphan) -> None:
+    async def _delete(self, orphan: Orphan) -> None:
         balancer = orphan.balancer
         title = f"orphan {balancer.namespace}/{balancer.name}"
         # Whatever comes of it, it is the next one's turn; should this one stay, its hour begins anew.
-        del self._told[balancer.uid]
+        del self._reported[balancer.uid]
         try:
-            doubt = await self._doubt(orphan)
-            if doubt:
-                self._say(f"{title} is not deleted: {doubt}")
+            problem = await self._recheck(orphan)
+            if problem:
+                self._say(f"{title} is not deleted: {problem}")
                 return
             await self._host.delete(balancer.ref, uid=balancer.uid)
         except NotFound:
@@ -205,12 +205,15 @@ class Sweep:
             self._say(f"{title} could not be deleted: {error}")
             return
         self._say(f"{title} is deleted: {orphan.because}")
-        self._measures.orphan_deleted()
+        self._metrics.count_deleted_orphan()
 
-    async def _doubt(self, orphan: Orphan) -> str:
+    async def _recheck(self, orphan: Orphan) -> str:
         """What guest and host say against its deletion, both asked now; "" when they say nothing."""
         balancer, owner = orphan.balancer, orphan.balancer.owner
-        asked = [await self._guest.find(ref) for ref in (GUEST, SERVICE.ref(owner.service, owner.namespace))]
+        asked = [
+            await self._guest.find(ref)
+            for ref in (GUEST_SERVICE, SERVICE.ref(owner.service, owner.namespace))
+        ]
         if asked[0] is None:
             return "the guest does not show its own service now"
         now = {(one.namespace, one.name): one for one in self._services.values()}
@@ -219,25 +222,25 @@ class Sweep:
         raw = await self._host.find(balancer.ref)
         if raw is None:
             raise NotFound(f"{balancer.name} is gone already")
-        fresh = balancer_reader(self._options.cluster_name)(raw)
+        fresh = load_balancer_reader(self._options.cluster_name)(raw)
         match plan_sweep(now.values(), [fresh], self._options):
-            case [Orphan(spared="") as found] if found.balancer.uid == balancer.uid:
+            case [Orphan(kept_because="") as found] if found.balancer.uid == balancer.uid:
                 return ""
-            case [Orphan(spared=why)] if why:
+            case [Orphan(kept_because=why)] if why:
                 return why
             case _:
                 return "it is an orphan no longer"
 
 
-def render_orphan(orphan: Orphan, options: Options) -> str:
+def describe_orphan(orphan: Orphan, options: Options) -> str:
     """What is said of it: the fact, and what can be done."""
     balancer = orphan.balancer
-    addresses = ", ".join(balancer.given) or "no address"
+    addresses = ", ".join(balancer.allocated) or "no address"
     by_hand = (
         f"kubectl -n {balancer.namespace} delete loadbalancers.loadbalancer.harvesterhci.io {balancer.name}"
     )
-    if orphan.spared:
-        end = f"it is left alone, because {orphan.spared}; by hand, on Harvester: {by_hand}"
+    if orphan.kept_because:
+        end = f"it is left alone, because {orphan.kept_because}; by hand, on Harvester: {by_hand}"
     elif options.orphan_sweep == "delete":
         end = "it is deleted in an hour; --orphan-sweep=report prevents it"
     else:

@@ -122,7 +122,7 @@ class ForgetSecrets(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo(Action):
+class RemoveFinalizer(Action):
     """Take our finalizer off the Cluster."""
 
 
@@ -225,7 +225,7 @@ _IN_WORDS = {
     "DeleteBalancers": "deleting its load balancers on Harvester",
     "KeepBalancers": "telling which load balancers stay",
     "ForgetSecrets": "removing the cluster's Secrets",
-    "LetGo": "taking Windrow's finalizer off the cluster",
+    "RemoveFinalizer": "taking Windrow's finalizer off the cluster",
     "Order": "ordering the machine",
     "Start": "starting the machine",
     "Label": "labelling the node",

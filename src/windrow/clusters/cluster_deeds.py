@@ -267,7 +267,7 @@ async def forget_secrets(desk: Desk, action: do.ForgetSecrets, seen: Seen) -> No
             await delete_if_there(desk.api, ref, uid_of(found))
 
 
-async def let_go(desk: Desk, action: do.LetGo, seen: Seen) -> None:
+async def let_go(desk: Desk, action: do.RemoveFinalizer, seen: Seen) -> None:
     desk.guests.close(seen.cluster.uid)
     raw = await desk.change_finalizers(cluster_ref(seen), seen.cluster.uid, drop=names.CLUSTER_FINALIZER)
     if raw is not None:
@@ -301,5 +301,5 @@ DEEDS: dict[type[Action], Deed] = {
     do.DeleteBalancers: delete_balancers,
     do.KeepBalancers: keep_balancers,
     do.ForgetSecrets: forget_secrets,
-    do.LetGo: let_go,
+    do.RemoveFinalizer: let_go,
 }

@@ -16,9 +16,9 @@ from windrow.clusters.actions import (
     ForgetNode,
     ForgetSecrets,
     LeaveEtcd,
-    LetGo,
     Release,
     Remove,
+    RemoveFinalizer,
     Retire,
     Wait,
     brief,
@@ -178,7 +178,7 @@ def plan_end(seen: Seen) -> Part:
     sheet.actions += plan_account_end(seen)
     sheet.actions += plan_farewell(seen)  # not before Harvester took the rest, or each attempt would tell it
     sheet.actions.append(ForgetSecrets("the cluster is deleted"))
-    sheet.actions.append(LetGo("nothing is left of it"))
+    sheet.actions.append(RemoveFinalizer("nothing is left of it"))
     return sheet.part()
 
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from windrow.probes.answers import Answer
 from windrow.probes.metrics import Measure
+from windrow.probes.responses import Response
 
 # Why the thing is not well; "" when it is.
-Ask = Callable[[], str]
+Check = Callable[[], str]
 
 
-class Health:
+class HealthChecks:
     """The checks behind one path, such as `healthz`. `ping` is always among them."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._checks: dict[str, Ask] = {"ping": lambda: ""}
+        self._checks: dict[str, Check] = {"ping": lambda: ""}
 
-    def add(self, name: str, ask: Ask) -> None:
+    def add(self, name: str, ask: Check) -> None:
         """Ask this, too. A later check of the same name takes the place of the earlier."""
         self._checks[name] = ask
 
@@ -26,21 +26,21 @@ class Health:
         """What each check says now, "" for those that are well."""
         return {name: ask() for name, ask in self._checks.items()}
 
-    def answer(self, rest: str, verbose: bool = False, excluded: Collection[str] = ()) -> Answer:
+    def respond(self, rest: str, verbose: bool = False, excluded: Collection[str] = ()) -> Response:
         """`rest` is the path below ours: the name of one check, or ""."""
         if rest:
             return self._one(rest)
         problems = {name: why for name, why in self.problems().items() if name not in excluded}
         if any(problems.values()):
-            return Answer(500, "".join(self._lines(problems, "failed")))
-        return Answer(200, "".join(self._lines(problems, "passed")) if verbose else "ok")
+            return Response(500, "".join(self._lines(problems, "failed")))
+        return Response(200, "".join(self._lines(problems, "passed")) if verbose else "ok")
 
-    def _one(self, name: str) -> Answer:
+    def _one(self, name: str) -> Response:
         ask = self._checks.get(name)
         if ask is None:
-            return Answer(404, "404 page not found\n")
+            return Response(404, "404 page not found\n")
         why = ask()
-        return Answer(500, f"internal server error: {why}\n") if why else Answer(200, "ok")
+        return Response(500, f"internal server error: {why}\n") if why else Response(200, "ok")
 
     def _lines(self, problems: dict[str, str], end: str) -> Iterator[str]:
         for name, why in problems.items():
@@ -48,7 +48,7 @@ class Health:
         yield f"{self.name} check {end}\n"
 
 
-def health_measures(*healths: Health) -> list[Measure]:
+def health_metrics(*healths: HealthChecks) -> list[Measure]:
     """What `/metrics/slis` shows: each check as 1 or 0."""
     measure = Measure(
         "kubernetes_healthcheck",

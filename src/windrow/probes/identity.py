@@ -23,29 +23,29 @@ class BadCertificate(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyPair:
+class ServingCertificate:
     """A certificate with its chain, and its key, as PEM text."""
 
     chain: str
     key: str = field(repr=False)
 
 
-class Identity(Protocol):
-    def current(self) -> KeyPair:
+class ServingIdentity(Protocol):
+    def current(self) -> ServingCertificate:
         """What to show now; asked for each connection. Raises BadCertificate the first time only."""
         ...
 
 
-class MadeUp:
+class SelfSignedIdentity:
     """A self-signed identity in memory, made anew a month before it ends."""
 
     def __init__(self, clock: Clock, common_name: str) -> None:
         self._clock = clock
         self._common_name = common_name
-        self._pair: KeyPair | None = None
+        self._pair: ServingCertificate | None = None
         self._until = clock.now()
 
-    def current(self) -> KeyPair:
+    def current(self) -> ServingCertificate:
         now = self._clock.now()
         if self._pair is None or now > self._until:
             days = LIFETIME.days
@@ -60,22 +60,22 @@ class MadeUp:
                 now=now,
                 lifetime=LIFETIME,
             )
-            self._pair = KeyPair(chain + authority[0], key)
+            self._pair = ServingCertificate(chain + authority[0], key)
             self._until = now + LIFETIME - RENEWAL
         return self._pair
 
 
-class FromFiles:
+class FileIdentity:
     """The identity that two files hold. When they cannot be used any more, that is told once and the last one stays."""
 
     def __init__(self, certificate: str, key: str, read_file: ReadFile, say: Callable[[str], None]) -> None:
         self._paths = (certificate, key)
         self._read_file = read_file
         self._say = say
-        self._pair: KeyPair | None = None
+        self._pair: ServingCertificate | None = None
         self._problem = ""
 
-    def current(self) -> KeyPair:
+    def current(self) -> ServingCertificate:
         try:
             self._pair = self._read()
             self._problem = ""
@@ -87,10 +87,10 @@ class FromFiles:
                 self._say(f"warning: {error}; the certificate that was read before is shown on")
         return self._pair
 
-    def _read(self) -> KeyPair:
+    def _read(self) -> ServingCertificate:
         certificate, key = self._paths
         try:
-            pair = KeyPair(self._read_file(certificate), self._read_file(key))
+            pair = ServingCertificate(self._read_file(certificate), self._read_file(key))
         except OSError as error:
             raise BadCertificate(f"unable to load server certificate: {error}; correct the path") from error
         except UnicodeError as error:

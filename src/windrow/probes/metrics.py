@@ -100,14 +100,14 @@ def _render(measure: Measure) -> Iterator[str]:
     yield f"# TYPE {measure.name} {measure.sort}\n"
     for labels, value in sorted(values.items()):
         yield f"{measure.name}{_braced(labels)} {_number(value)}\n"
-    for labels, seen in sorted(measure.distributions.items()):
+    for labels, state in sorted(measure.distributions.items()):
         below = 0
-        for bound, count in zip(measure.bounds, seen.counts, strict=False):
+        for bound, count in zip(measure.bounds, state.counts, strict=False):
             below += count
             yield f"{measure.name}_bucket{_braced((*labels, ('le', _number(bound))))} {below}\n"
-        yield f"{measure.name}_bucket{_braced((*labels, ('le', '+Inf')))} {seen.count}\n"
-        yield f"{measure.name}_sum{_braced(labels)} {_number(seen.total)}\n"
-        yield f"{measure.name}_count{_braced(labels)} {seen.count}\n"
+        yield f"{measure.name}_bucket{_braced((*labels, ('le', '+Inf')))} {state.count}\n"
+        yield f"{measure.name}_sum{_braced(labels)} {_number(state.total)}\n"
+        yield f"{measure.name}_count{_braced(labels)} {state.count}\n"
 
 
 def _braced(labels: Labels) -> str:

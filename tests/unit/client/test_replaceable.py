@@ -18,10 +18,10 @@ class Server:
         self.asked = []
 
     def way(self, token):
-        return Way(self, token)
+        return ClusterConnection(self, token)
 
 
-class Way:
+class ClusterConnection:
     def __init__(self, server, token):
         self.server, self.token = server, token
 

@@ -3,7 +3,7 @@ from datetime import timedelta
 
 import pytest
 
-from windrow.cloudprovider.expiry import Expiry, expiry_of, sentence
+from windrow.cloudprovider.connection.expiry import Expiry, find_expiry, render_warning
 from windrow.formats import x509
 from windrow.formats.json import dumps
 from windrow.kube.kubeconfig import Access, Exec
@@ -26,21 +26,21 @@ def test_a_token_that_is_a_jwt_says_its_end():
     ends = NOON + 3 * DAY
     access = Access("https://h", token=a_token(exp=ends.timestamp(), iat=NOON.timestamp()))
 
-    assert expiry_of(access) == Expiry(ends, NOON)
+    assert find_expiry(access) == Expiry(ends, NOON)
 
 
 def test_a_client_certificate_says_its_end():
     certificate, key = a_certificate(10)
-    expiry = expiry_of(Access("https://h", certificate=certificate, key=key))
+    expiry = find_expiry(Access("https://h", certificate=certificate, key=key))
 
     assert expiry is not None
-    assert expiry.ends == NOON + 10 * DAY
+    assert expiry.expires_at == NOON + 10 * DAY
 
 
 def test_of_two_credentials_the_first_to_end_counts():
     certificate, key = a_certificate(10)
     token = a_token(exp=(NOON + DAY).timestamp())
-    expiry = expiry_of(Access("https://h", token=token, certificate=certificate, key=key))
+    expiry = find_expiry(Access("https://h", token=token, certificate=certificate, key=key))
 
     assert expiry == Expiry(NOON + DAY)
 
@@ -61,7 +61,7 @@ def test_of_two_credentials_the_first_to_end_counts():
     ],
 )
 def test_what_says_no_end_or_renews_itself_has_none(access):
-    assert expiry_of(access) is None
+    assert find_expiry(access) is None
 
 
 def test_a_warning_comes_a_week_ahead_then_daily_then_hourly_and_never_stops():
@@ -69,7 +69,7 @@ def test_a_warning_comes_a_week_ahead_then_daily_then_hourly_and_never_stops():
     told, last = [], None
     while len(told) < 40:
         last = expiry.next_warning(last)
-        told.append((expiry.ends - last) / timedelta(hours=1))
+        told.append((expiry.expires_at - last) / timedelta(hours=1))
 
     assert told[:7] == [168, 144, 120, 96, 72, 48, 24]
     assert told[7:10] == [23, 22, 21]
@@ -92,7 +92,7 @@ def test_a_short_lived_credential_is_not_complained_about_all_its_life():
     ],
 )
 def test_the_sentence_names_credential_server_time_and_cure(left, words):
-    said = sentence(Access("https://h", token="secret", user="me"), Expiry(NOON + left), NOON)
+    said = render_warning(Access("https://h", token="secret", user="me"), Expiry(NOON + left), NOON)
 
     assert words in said
     assert said.startswith("the token of user 'me' for https://h end")
@@ -105,10 +105,10 @@ def test_the_sentence_names_credential_server_time_and_cure(left, words):
 def test_whatever_end_a_token_says_can_be_reckoned_with(ends, began):
     claims = {"exp": ends} if began is None else {"exp": ends, "iat": began}
     access = Access("https://h", token=a_token(**claims))
-    expiry = expiry_of(access)
+    expiry = find_expiry(access)
 
     assert (expiry is None) == (ends < 0)
     if expiry is not None:
         assert expiry.next_warning(None)
         assert expiry.next_warning(NOON) > NOON
-        assert sentence(access, expiry, NOON)
+        assert render_warning(access, expiry, NOON)

@@ -4,9 +4,9 @@ from ipaddress import ip_network
 
 import pytest
 
-from windrow.cloudprovider.flag_table import FLAGS
-from windrow.cloudprovider.flags import BadFlags, parse_flags
-from windrow.cloudprovider.help import render_help
+from windrow.cloudprovider.cmd.flag_table import FLAGS
+from windrow.cloudprovider.cmd.flags import BadFlags, parse_flags
+from windrow.cloudprovider.cmd.help import render_help
 from windrow.cloudprovider.names import CONTROLLERS
 
 
@@ -216,7 +216,7 @@ def test_the_defaults_that_the_help_names_are_those_in_effect():
     said = [
         f"--{flag.name}={flag.default}"
         for flag in FLAGS.values()
-        if flag.works and flag.default and flag.type != "version"
+        if flag.has_effect and flag.default and flag.type != "version"
     ]
 
     assert parse_flags([one for one in said if one != "--help=false"]) == parse_flags([])
@@ -228,9 +228,9 @@ def test_the_help_names_every_flag_once():
     assert {
         name: len(re.findall(rf"--{name}(?![-\w])", text.split("Usage:")[1]))
         for name in FLAGS
-        if FLAGS[name].works
+        if FLAGS[name].has_effect
     } == {
-        **{name: 1 for name in FLAGS if FLAGS[name].works},
+        **{name: 1 for name in FLAGS if FLAGS[name].has_effect},
         "cloud-config": 2,
     }
     assert all(f"--{name}" in text for name in FLAGS)

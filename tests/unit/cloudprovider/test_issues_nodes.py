@@ -10,7 +10,7 @@ import pytest
 from windrow.kube.objects import new_object
 from windrow.kube.refs import NODE, SERVICE
 
-from .world import BALANCER, REGION_BETA, SHUTDOWN, VM, VMI, ZONE, ZONE_BETA, settled, tell
+from .rig import BALANCER, REGION_BETA, SHUTDOWN, VM, VMI, ZONE, ZONE_BETA, settled, tell
 
 A, B = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 

@@ -16,7 +16,7 @@ from windrow.kube.refs import NODE
 from windrow.kube.requests import Reply
 from windrow.values.chance import Chance
 
-from .world import SHUTDOWN, UNINITIALISED, VM, VMI, ZONE, ZONE_BETA, tell
+from .rig import SHUTDOWN, UNINITIALISED, VM, VMI, ZONE, ZONE_BETA, tell
 
 LIVES = int(os.environ.get("WINDROW_SEEDS", "20"))
 MACHINES = ("w1", "w2", "w3", "w4")

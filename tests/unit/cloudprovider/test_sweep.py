@@ -9,11 +9,11 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
 from windrow.client.client import Client
 from windrow.client.watching import WatchedCache
-from windrow.cloudprovider.flags import Options
-from windrow.cloudprovider.measures import Measures
-from windrow.cloudprovider.services.balancer_names import balancer_name
-from windrow.cloudprovider.services.balancer_readings import balancer_reader
-from windrow.cloudprovider.services.service_readings import Service, read_service
+from windrow.cloudprovider.cmd.flags import Options
+from windrow.cloudprovider.metrics import Metrics
+from windrow.cloudprovider.services.load_balancer_names import load_balancer_name
+from windrow.cloudprovider.services.load_balancers import load_balancer_reader
+from windrow.cloudprovider.services.readings import Service, read_service
 from windrow.cloudprovider.sweep import Sweep, plan_sweep
 from windrow.emulator.definitions import crds
 from windrow.formats.json import dumps
@@ -46,7 +46,7 @@ def a_raw_balancer(uid="old-uid", *, name="", labels=None, annotations=None, mar
         annotations[MARK] = mark
     return new_object(
         LOAD_BALANCER,
-        name or balancer_name(CLUSTER, "default", "web", uid),
+        name or load_balancer_name(CLUSTER, "default", "web", uid),
         "default",
         labels=labels,
         annotations=annotations,
@@ -58,10 +58,10 @@ def a_raw_balancer(uid="old-uid", *, name="", labels=None, annotations=None, mar
 def a_balancer(uid="old-uid", **more):
     raw = a_raw_balancer(uid, **more)
     raw["metadata"]["uid"] = f"lb-{raw['metadata']['name']}"
-    return balancer_reader(CLUSTER)(raw)
+    return load_balancer_reader(CLUSTER)(raw)
 
 
-WEB = Service("default", "web", "web-uid", is_balanced=True)
+WEB = Service("default", "web", "web-uid", is_load_balancer=True)
 
 # --- the plan -----------------------------------------------------------------------------------------------------
 
@@ -78,7 +78,7 @@ def test_a_load_balancer_whose_service_is_gone_or_another_is_an_orphan(services,
     (orphan,) = plan_sweep(services, [a_balancer()], DEMO)
 
     assert words in orphan.because
-    assert orphan.spared == ""
+    assert orphan.kept_because == ""
 
 
 @pytest.mark.parametrize(
@@ -144,15 +144,15 @@ def test_what_is_no_orphan_of_ours(case, services, balancer, options):
 def test_orphans_that_are_told_and_left_alone(services, balancer, words):
     (orphan,) = plan_sweep([KUBERNETES, *services], [balancer], DEMO)
 
-    assert words in orphan.spared
+    assert words in orphan.kept_because
 
 
 def test_two_services_by_dhcp_do_not_share_an_address():
-    balancer = replace(a_balancer(), given=("0.0.0.0",))
+    balancer = replace(a_balancer(), allocated=("0.0.0.0",))
 
     (orphan,) = plan_sweep([KUBERNETES, replace(WEB, name="dns", addresses="0.0.0.0")], [balancer], DEMO)
 
-    assert orphan.spared == ""
+    assert orphan.kept_because == ""
 
 
 # --- carried out --------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class Stage:
     def __init__(self, mode="delete"):
         self.clock = LoopClock()
         self.lines = []
-        self.measures = Measures()
+        self.measures = Metrics()
         self.options = Options(cluster_name=CLUSTER, orphan_sweep=mode)
         self.guest, self.host = (
             ApiServer(MemoryStore(), self.clock, Chance(name), name=name) for name in ("guest", "host")
@@ -182,7 +182,7 @@ class Stage:
             return made
 
         services = cache(self.to_guest, SERVICE, "", read_service)
-        balancers = cache(self.to_host, LOAD_BALANCER, "default", balancer_reader(CLUSTER))
+        balancers = cache(self.to_host, LOAD_BALANCER, "default", load_balancer_reader(CLUSTER))
         sweep = Sweep(
             Client(self.to_guest),
             Client(self.to_host),

@@ -20,7 +20,7 @@ from windrow.clusters.actions import (
     DeleteBalancers,
     ForgetSecrets,
     KeepBalancers,
-    LetGo,
+    RemoveFinalizer,
     RevokeAccess,
 )
 from windrow.clusters.leftovers import Balancer, Leftovers, find_home, is_namesake, read_balancer
@@ -41,7 +41,7 @@ MAIL = Balancer(
     "default", "prod-default-mail-0a1b2c3d", "uid-mail", "10.0.0.91", created=FOUNDED + minutes(9)
 )
 HELD = replace(WEB, deleting=NOON, finalizers=("wrangler.cattle.io/harvester-lb-controller",))
-END = [RevokeAccess, ForgetSecrets, LetGo]
+END = [RevokeAccess, ForgetSecrets, RemoveFinalizer]
 
 
 def ended(*balancers, name="prod", standing=BORN, machines=(), founded=FOUNDED, **left):
@@ -135,7 +135,7 @@ def test_a_harvester_that_cannot_be_asked_holds_up_the_end_and_says_why():
 def test_load_balancers_stay_where_machines_of_a_namesake_live():
     plan = ended(WEB, namesakes=("default/prod-pool1-x",))
 
-    assert kinds_of(plan) == [RevokeAccess, KeepBalancers, ForgetSecrets, LetGo]
+    assert kinds_of(plan) == [RevokeAccess, KeepBalancers, ForgetSecrets, RemoveFinalizer]
     assert "default/prod-pool1-x belongs to another cluster called prod" in str(plan.actions[1])
     assert WEB.name in plan.actions[1].because
 
@@ -146,7 +146,7 @@ def test_the_mark_of_another_guest_keeps_only_its_own():
     first, then = ended(theirs, MAIL), ended(theirs)
 
     assert [action.balancers for action in first.actions] == [((MAIL.ref, "uid-mail"),)]
-    assert kinds_of(then) == [RevokeAccess, KeepBalancers, ForgetSecrets, LetGo]
+    assert kinds_of(then) == [RevokeAccess, KeepBalancers, ForgetSecrets, RemoveFinalizer]
 
 
 def test_a_marked_one_stays_where_nobody_knows_whose_mark_is_ours():
@@ -155,7 +155,7 @@ def test_a_marked_one_stays_where_nobody_knows_whose_mark_is_ours():
     first, then = ended(WEB, MAIL, standing=unmet), ended(WEB, standing=unmet)
 
     assert [action.balancers for action in first.actions] == [((MAIL.ref, "uid-mail"),)]
-    assert kinds_of(then) == [RevokeAccess, KeepBalancers, ForgetSecrets, LetGo]
+    assert kinds_of(then) == [RevokeAccess, KeepBalancers, ForgetSecrets, RemoveFinalizer]
     assert "which one this was is not recorded" in then.actions[1].because
 
 
@@ -204,7 +204,7 @@ def test_a_name_that_nameless_clusters_have_proves_nothing(name):
 
 
 def test_one_that_is_kept_and_being_deleted_by_others_is_not_waited_for():
-    assert LetGo in kinds_of(ended(HELD, namesakes=("default/prod-pool1-x",)))
+    assert RemoveFinalizer in kinds_of(ended(HELD, namesakes=("default/prod-pool1-x",)))
 
 
 # -- where to look, and what counts ------------------------------------------------------------------------------

@@ -31,9 +31,9 @@ from windrow.clusters.actions import (
     ForgetNode,
     ForgetSecrets,
     LeaveEtcd,
-    LetGo,
     Release,
     Remove,
+    RemoveFinalizer,
     Retire,
     RevokeAccess,
 )
@@ -261,17 +261,17 @@ def test_a_hanging_vm_does_not_hold_up_the_others():
 
     assert subjects(plan, Release) == ["s2"]
     assert any("in use" in wait.what for wait in plan.waits)
-    assert not of_kind(plan, RevokeAccess, LetGo)
+    assert not of_kind(plan, RevokeAccess, RemoveFinalizer)
 
 
 def test_account_and_secrets_go_last_and_then_the_cluster():
-    assert [type(action) for action in ending([]).actions] == [RevokeAccess, ForgetSecrets, LetGo]
+    assert [type(action) for action in ending([]).actions] == [RevokeAccess, ForgetSecrets, RemoveFinalizer]
 
 
 def test_without_an_account_none_is_revoked():
     plan = planned(a_cluster(deleting=NOON, standing=Standing()), [])
 
-    assert [type(action) for action in plan.actions] == [ForgetSecrets, LetGo]
+    assert [type(action) for action in plan.actions] == [ForgetSecrets, RemoveFinalizer]
 
 
 def test_a_cluster_that_was_never_claimed_is_left_to_its_deletion():

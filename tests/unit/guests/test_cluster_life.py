@@ -391,7 +391,7 @@ async def has_release(kubectl: Kubectl, name: str, release: str) -> bool:
 # -- what the charts run
 
 
-class Provider:
+class Controllers:
     """A cloud provider that remembers how it was started."""
 
     def __init__(self) -> None:
@@ -428,7 +428,7 @@ MANIFEST = "/var/lib/rancher/rke2/server/manifests/rancher/managed-chart-config.
 
 def test_the_cloud_provider_starts_with_what_its_chart_renders():
     async def story() -> None:
-        provider = Provider()
+        provider = Controllers()
         async with a_floor(programs={"harvester-cloud-provider": provider}) as floor:
             cluster = Cluster()
             kubectl = Kubectl(floor, cluster)
@@ -458,7 +458,7 @@ def test_the_cloud_provider_starts_with_what_its_chart_renders():
 
 def test_the_cloud_provider_waits_for_the_secret_its_values_name():
     async def story() -> None:
-        provider = Provider()
+        provider = Controllers()
         config = CHART_CONFIG.replace(
             "    global:", "    cloudConfig:\n      secretName: access\n    global:"
         )
@@ -484,7 +484,7 @@ def test_the_cloud_provider_waits_for_the_secret_its_values_name():
 
 def test_the_cloud_provider_moves_when_its_node_is_deleted():
     async def story() -> None:
-        provider = Provider()
+        provider = Controllers()
         async with a_floor(programs={"harvester-cloud-provider": provider}) as floor:
             cluster = Cluster()
             kubectl = Kubectl(floor, cluster)
@@ -510,7 +510,7 @@ def test_the_cloud_provider_moves_when_its_node_is_deleted():
 
 def test_changed_chart_values_replace_the_pod():
     async def story() -> None:
-        provider = Provider()
+        provider = Controllers()
         async with a_floor(programs={"harvester-cloud-provider": provider}) as floor:
             cluster = Cluster()
             kubectl = Kubectl(floor, cluster)

@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from windrow.formats import x509
-from windrow.probes.identity import BadCertificate, FromFiles, MadeUp
+from windrow.probes.identity import BadCertificate, FileIdentity, SelfSignedIdentity
 from windrow.testing.clock import NOON
 
 
@@ -22,7 +22,7 @@ def a_pair(name):
 
 def test_a_made_up_identity_stays_until_a_month_before_its_end():
     clock = Clock()
-    identity = MadeUp(clock, "localhost")
+    identity = SelfSignedIdentity(clock, "localhost")
     first = identity.current()
     clock.at += timedelta(days=334)
     later = identity.current()
@@ -47,7 +47,7 @@ class Files(dict):
 def test_renewed_files_are_shown_and_broken_ones_are_told_once():
     said = []
     files = Files(zip(("crt", "key"), a_pair("first"), strict=True))
-    identity = FromFiles("crt", "key", files.read, said.append)
+    identity = FileIdentity("crt", "key", files.read, said.append)
     first = identity.current()
     files["crt"], key = a_pair("second")
     halfway = identity.current(), identity.current()
@@ -76,4 +76,4 @@ def test_renewed_files_are_shown_and_broken_ones_are_told_once():
 )
 def test_files_that_cannot_be_used_at_the_start_are_an_error(files, words):
     with pytest.raises(BadCertificate, match=words):
-        FromFiles("crt", "key", Files(files).read, print).current()
+        FileIdentity("crt", "key", Files(files).read, print).current()

@@ -21,17 +21,17 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from windrow.cloudprovider.flags import Options, is_usable
+from windrow.cloudprovider.cmd.flags import Options, is_node_address
 from windrow.cloudprovider.nodes.readings import Address, GuestNode, Instance
 
 Ip = IPv4Address | IPv6Address
 
 
-NONE: Set[str] = frozenset()
+NO_ADDRESSES: Set[str] = frozenset()
 
 
 def node_addresses(
-    instance: Instance, node: GuestNode, options: Options, virtual: Set[str] = NONE
+    instance: Instance, node: GuestNode, options: Options, virtual: Set[str] = NO_ADDRESSES
 ) -> tuple[Address, ...]:
     """The addresses that the host side knows for `node`, the Hostname last. Only the Hostname when none is known.
 
@@ -39,8 +39,8 @@ def node_addresses(
     """
     internal, hidden = _rules(node, options)
     reported = reported_ips(instance, options.management_network)
-    virtual = virtual - _kept(node)
-    chosen = _internal(reported, internal, virtual)
+    virtual = virtual - _own_addresses(node)
+    chosen = _choose_internal(reported, internal, virtual)
     found = [
         Address("InternalIP" if ip in chosen else "ExternalIP", str(ip))
         for ip in reported
@@ -49,14 +49,14 @@ def node_addresses(
     return (*found, Address("Hostname", node.name))
 
 
-def _kept(node: GuestNode) -> Set[str]:
+def _own_addresses(node: GuestNode) -> Set[str]:
     """Addresses that are the node's own whatever a load balancer holds: the kubelet's, and what it has as internal
     now. A user can make a load balancer of mode dhcp record any address."""
     kubelets = {str(ip) for ip in provided_ips(node)}
     return kubelets | {one.address for one in node.addresses if one.type == "InternalIP"}
 
 
-def _internal(reported: list[Ip], may_be: Callable[[Ip], bool], virtual: Set[str]) -> set[Ip]:
+def _choose_internal(reported: list[Ip], may_be: Callable[[Ip], bool], virtual: Set[str]) -> set[Ip]:
     """One of each family. A service's address is chosen only where there is no other: then it is the node's, too."""
     chosen: dict[int, Ip] = {}
     for ip in sorted(reported, key=lambda ip: str(ip) in virtual):
@@ -81,7 +81,7 @@ def _rules(node: GuestNode, options: Options) -> tuple[Callable[[Ip], bool], Cal
 
 def reported_ips(instance: Instance, management_network: str) -> list[Ip]:
     """The usable addresses on the card that counts; none when a single report cannot be understood."""
-    card = _card(instance, management_network)
+    card = _management_nic(instance, management_network)
     interface = next((one for one in instance.interfaces if one.name == card), None)
     if interface is None:
         return []
@@ -89,10 +89,10 @@ def reported_ips(instance: Instance, management_network: str) -> list[Ip]:
         ips = [ip_address(text) for text in interface.addresses]
     except ValueError:
         return []
-    return [ip for ip in dict.fromkeys(ips) if is_usable(ip)]
+    return [ip for ip in dict.fromkeys(ips) if is_node_address(ip)]
 
 
-def _card(instance: Instance, management_network: str) -> str:
+def _management_nic(instance: Instance, management_network: str) -> str:
     """The name of the card on the management network; without one, of the first card that is not the pod network."""
     for card, network in instance.networks:
         if not management_network or network == management_network:
@@ -138,7 +138,7 @@ def missing_provided_ips(node: GuestNode, known: tuple[Address, ...]) -> tuple[s
     return tuple(str(ip) for ip in provided_ips(node) if str(ip) not in have)
 
 
-def preferred(node: GuestNode, known: tuple[Address, ...]) -> tuple[Address, ...]:
+def prefer_provided(node: GuestNode, known: tuple[Address, ...]) -> tuple[Address, ...]:
     """`known` as the node's status shows it: the kubelet's own addresses first, in the kubelet's order, and alone of
     their type."""
     first = tuple(one for ip in provided_ips(node) for one in known if one.address == str(ip))

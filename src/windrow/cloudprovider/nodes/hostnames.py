@@ -20,25 +20,25 @@ from windrow.values.clock import Clock
 FRESH = timedelta(seconds=5)
 
 
-class Hostnames:
+class GuestHostnames:
     def __init__(self, host: Client, namespace: str, clock: Clock) -> None:
         self._host = host
         self._namespace = namespace
         self._clock = clock
-        self._asking = asyncio.Lock()
+        self._lock = asyncio.Lock()
         # Instance uid -> its answer, and when it gave it.
         self._answers: dict[str, tuple[str, datetime]] = {}
 
-    async def ask(self, instances: Iterable[Instance]) -> dict[str, str]:
+    async def fetch(self, instances: Iterable[Instance]) -> dict[str, str]:
         """Host name by VM name, of those whose agent can answer; "" where it did not. Raises no KubeError."""
-        async with self._asking:
+        async with self._lock:
             self._answers = {uid: one for uid, one in self._answers.items() if self._is_fresh(one[1])}
-            return {one.name: await self._answer(one) for one in instances if _can_answer(one)}
+            return {one.name: await self._cached_hostname(one) for one in instances if _can_answer(one)}
 
     def _is_fresh(self, asked: datetime) -> bool:
         return self._clock.now() - asked <= FRESH
 
-    async def _answer(self, instance: Instance) -> str:
+    async def _cached_hostname(self, instance: Instance) -> str:
         if instance.uid not in self._answers:
             self._answers[instance.uid] = (await self._hostname(instance.name), self._clock.now())
         return self._answers[instance.uid][0]

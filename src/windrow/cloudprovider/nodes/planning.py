@@ -16,17 +16,17 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.flags import Options
+from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.nodes.addresses import (
-    NONE,
+    NO_ADDRESSES,
     BadProvidedIp,
     has_ip,
     missing_provided_ips,
     node_addresses,
     parse_provided_ips,
-    preferred,
+    prefer_provided,
 )
-from windrow.cloudprovider.nodes.identities import Foreign, Found, Identity, Missing, Unknown
+from windrow.cloudprovider.nodes.identity import OtherCloud, VmFound, VmMatch, VmMissing, VmUnknown
 from windrow.cloudprovider.nodes.readings import Address, GuestNode, GuestVm, Instance, Taint
 from windrow.cloudprovider.nodes.topology import Labels, missing_successors, plan_topology
 from windrow.harvester.identity import provider_id
@@ -47,7 +47,7 @@ class SetLabels:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordAnnotation:
     """Which topology was written, kept on the node itself so that no restart forgets it; "" for none."""
 
     topology: str
@@ -75,7 +75,7 @@ class SetAddresses:
 
 
 @dataclass(frozen=True, slots=True)
-class Announce:
+class EmitEvent:
     """An event on the node."""
 
     source: str
@@ -89,7 +89,16 @@ class DeleteNode:
     because: str
 
 
-Change = SetProviderId | SetLabels | Record | RemoveTaint | AddTaint | SetAddresses | Announce | DeleteNode
+Change = (
+    SetProviderId
+    | SetLabels
+    | RecordAnnotation
+    | RemoveTaint
+    | AddTaint
+    | SetAddresses
+    | EmitEvent
+    | DeleteNode
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +107,11 @@ class Plan:
 
     changes: tuple[Change, ...] = ()
     waits_for: str = ""
-    look_again: timedelta | None = None
+    requeue_after: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class NodeState:
     """One node and what is known of its VM.
 
     `is_gone` is true only when the host was asked and said so. `known_for` tells for how long we have known the
@@ -110,20 +119,20 @@ class Seen:
     """
 
     node: GuestNode
-    identity: Identity
+    identity: VmMatch
     instance: Instance | None = None
     is_gone: bool = False
     known_for: timedelta = timedelta.max
-    virtual: Set[str] | None = NONE
+    virtual: Set[str] | None = NO_ADDRESSES
 
 
-def plan_node(seen: Seen, options: Options) -> Plan:
-    node = seen.node
-    if node.is_deleting or isinstance(seen.identity, Foreign):
+def plan_node(state: NodeState, options: Options) -> Plan:
+    node = state.node
+    if node.is_deleting or isinstance(state.identity, OtherCloud):
         return Plan()
-    plan = plan_care(seen, options) if names.NODE_CONTROLLER in options.controllers else Plan()
+    plan = plan_sync(state, options) if names.NODE_CONTROLLER in options.controllers else Plan()
     if names.LIFECYCLE_CONTROLLER in options.controllers:
-        plan = replace(plan, changes=(*plan.changes, *plan_lifecycle(seen)))
+        plan = replace(plan, changes=(*plan.changes, *plan_lifecycle(state)))
     return plan
 
 
@@ -131,45 +140,45 @@ def needs_initialisation(node: GuestNode) -> bool:
     return node.has_taint(names.UNINITIALISED)
 
 
-def plan_care(seen: Seen, options: Options) -> Plan:
+def plan_sync(state: NodeState, options: Options) -> Plan:
     """What the node needs of its cloud, be it the first time or later."""
-    match (seen.identity, needs_initialisation(seen.node)):
-        case (Found(vm), True):
-            return plan_initialisation(seen, vm, options)
-        case (Found(), False):
-            return plan_upkeep(seen, options)
-        case (Missing(vm_uid), True):
-            return Plan(waits_for=f"node {seen.node.name!r}: no VM has the uid {vm_uid} of its providerID")
-        case (Unknown(because), True):
-            return Plan(waits_for=f"node {seen.node.name!r}: {because}")
+    match (state.identity, needs_initialisation(state.node)):
+        case (VmFound(vm), True):
+            return plan_initialisation(state, vm, options)
+        case (VmFound(), False):
+            return plan_update(state, options)
+        case (VmMissing(vm_uid), True):
+            return Plan(waits_for=f"node {state.node.name!r}: no VM has the uid {vm_uid} of its providerID")
+        case (VmUnknown(because), True):
+            return Plan(waits_for=f"node {state.node.name!r}: {because}")
         case _:
             return Plan()
 
 
-def plan_initialisation(seen: Seen, vm: GuestVm, options: Options) -> Plan:
+def plan_initialisation(state: NodeState, vm: GuestVm, options: Options) -> Plan:
     """Everything a fresh node needs from its cloud, or what is still missing for it."""
-    node, instance = seen.node, seen.instance
+    node, instance = state.node, state.instance
     if instance is None:
         return Plan(waits_for=f"node {node.name!r}: VM {vm.name!r} has no running instance yet")
-    known = node_addresses(instance, node, options, seen.virtual or NONE)
-    doubt = _doubt(node, instance, known)
-    if doubt:
-        return Plan(waits_for=f'provided node ip for node "{node.name}" is not valid: {doubt}')
+    known = node_addresses(instance, node, options, state.virtual or NO_ADDRESSES)
+    problem = _provided_ip_problem(node, instance, known)
+    if problem:
+        return Plan(waits_for=f'provided node ip for node "{node.name}" is not valid: {problem}')
     because = f"it runs in VM {vm.name}"
     changes: list[Change] = []
     if not node.provider_id:
         changes.append(SetProviderId(provider_id(vm.uid), because))
-    topology, look_again = _topology_changes(seen, instance, f"the host of VM {vm.name} is there")
+    topology, requeue_after = _topology_changes(state, instance, f"the host of VM {vm.name} is there")
     changes += topology
     changes.append(RemoveTaint(names.UNINITIALISED, because))
-    wanted = preferred(node, known)
+    wanted = prefer_provided(node, known)
     if wanted != node.addresses and (has_ip(wanted) or not has_ip(node.addresses)):
         changes.append(SetAddresses(wanted, f"VM {vm.name} reports them"))
-    changes.append(Announce(names.NODE_CONTROLLER, "Synced", "Node synced successfully", because))
-    return Plan(tuple(changes), look_again=look_again)
+    changes.append(EmitEvent(names.NODE_CONTROLLER, "Synced", "Node synced successfully", because))
+    return Plan(tuple(changes), requeue_after=requeue_after)
 
 
-def _doubt(node: GuestNode, instance: Instance, known: tuple[Address, ...]) -> str:
+def _provided_ip_problem(node: GuestNode, instance: Instance, known: tuple[Address, ...]) -> str:
     """Why the kubelet's own address cannot be believed, "" when it can. The words before ";" are the framework's."""
     try:
         parse_provided_ips(node.provided_ip)
@@ -188,52 +197,54 @@ def _doubt(node: GuestNode, instance: Instance, known: tuple[Address, ...]) -> s
     return f"failed to get node address from cloud provider that matches ip: {', '.join(missing)}; {state}"
 
 
-def plan_upkeep(seen: Seen, options: Options) -> Plan:
+def plan_update(state: NodeState, options: Options) -> Plan:
     """What has changed on the host side since. No address is taken away because a report is missing."""
-    node, instance = seen.node, seen.instance
+    node, instance = state.node, state.instance
     changes: list[Change] = []
-    look_again = None
+    requeue_after = None
     is_steady = instance is not None and not instance.is_migrating
     if instance is not None and is_steady and not options.disable_vmi_controller:
-        changes, look_again = _topology_changes(seen, instance, "the VM's host says so")
+        changes, requeue_after = _topology_changes(state, instance, "the VM's host says so")
     if not changes and (labels := missing_successors(node.topology)):
         changes = [SetLabels(labels, "their old keys are there")]
-    if instance is None or not is_steady or seen.virtual is None:
-        return Plan(tuple(changes), look_again=look_again)
-    known = node_addresses(instance, node, options, seen.virtual)
-    wanted = preferred(node, known)
-    if has_ip(wanted) and not _doubt(node, instance, known) and wanted != node.addresses:
+    if instance is None or not is_steady or state.virtual is None:
+        return Plan(tuple(changes), requeue_after=requeue_after)
+    known = node_addresses(instance, node, options, state.virtual)
+    wanted = prefer_provided(node, known)
+    if has_ip(wanted) and not _provided_ip_problem(node, instance, known) and wanted != node.addresses:
         changes.append(SetAddresses(wanted, f"VM {instance.name} reports them"))
-    return Plan(tuple(changes), look_again=look_again)
+    return Plan(tuple(changes), requeue_after=requeue_after)
 
 
-def _topology_changes(seen: Seen, instance: Instance, because: str) -> tuple[list[Change], timedelta | None]:
-    plan = plan_topology(seen.node, instance, seen.known_for)
+def _topology_changes(
+    state: NodeState, instance: Instance, because: str
+) -> tuple[list[Change], timedelta | None]:
+    plan = plan_topology(state.node, instance, state.known_for)
     changes: list[Change] = []
     if plan.labels:
         changes.append(SetLabels(plan.labels, because))
     if plan.record is not None:
-        changes.append(Record(plan.record, because))
-    return changes, plan.look_again
+        changes.append(RecordAnnotation(plan.record, because))
+    return changes, plan.requeue_after
 
 
-def plan_lifecycle(seen: Seen) -> list[Change]:
+def plan_lifecycle(state: NodeState) -> list[Change]:
     """What a VM that is off, or gone, means for its node."""
-    node = seen.node
+    node = state.node
     is_marked = node.has_taint(names.SHUTDOWN)
-    is_off = seen.instance is None or seen.instance.is_over
+    is_off = state.instance is None or state.instance.is_stopped
     if node.is_ready:
         return [RemoveTaint(names.SHUTDOWN, "the node is Ready")] if is_marked else []
-    match seen.identity:
-        case Missing(vm_uid) if seen.is_gone:
+    match state.identity:
+        case VmMissing(vm_uid) if state.is_gone:
             because = f"no VM has the uid {vm_uid} any more"
             message = f"Deleting node {node.name} because it does not exist in the cloud provider"
             return [
-                Announce(names.LIFECYCLE_CONTROLLER, "DeletingNode", message, because),
+                EmitEvent(names.LIFECYCLE_CONTROLLER, "DeletingNode", message, because),
                 DeleteNode(because),
             ]
         # A kubelet that has just registered runs, even where the watch has not brought its instance yet.
-        case Found(vm) if is_off and not is_marked and not needs_initialisation(node):
+        case VmFound(vm) if is_off and not is_marked and not needs_initialisation(node):
             taint = Taint(names.SHUTDOWN, "NoSchedule")
             return [AddTaint(taint, f"VM {vm.name} is off")]
         case _:

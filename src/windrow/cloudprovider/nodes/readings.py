@@ -55,7 +55,7 @@ class GuestNode:
     created: datetime | None = None
     is_ready: bool = False
     # When its kubelet was last heard of, by the kubelet's own clock.
-    last_heard: datetime | None = None
+    last_heartbeat: datetime | None = None
     is_deleting: bool = False
     taints: tuple[Taint, ...] = ()
     # Those of its labels that say where it is, or what, under keys that the cloud provider may write.
@@ -115,7 +115,7 @@ class Instance:
     system_uuid: str = ""
 
     @property
-    def is_over(self) -> bool:
+    def is_stopped(self) -> bool:
         return self.phase in ("Succeeded", "Failed")
 
 
@@ -128,22 +128,22 @@ def read_node(raw: Mapping[str, Any]) -> GuestNode:
         uid=uid_of(raw),
         version=version_of(raw),
         provider_id=dig(raw, "spec", "providerID", default=""),
-        created=_instant(dig(raw, "metadata", "creationTimestamp")),
+        created=_parse_time(dig(raw, "metadata", "creationTimestamp")),
         is_ready=is_true(dig(raw, "status", "conditions"), "Ready"),
-        last_heard=_last_heard(raw),
+        last_heartbeat=_last_heartbeat(raw),
         is_deleting=is_deleting(raw),
         taints=tuple(Taint(one["key"], one.get("effect", ""), one.get("value") or "") for one in taints),
         topology={key: labels[key] for key in _LABELS if key in labels},
-        topology_record=_record(annotations.get(names.TOPOLOGY_RECORD)),
+        topology_record=_parse_record(annotations.get(names.TOPOLOGY_RECORD)),
         provided_ip=annotations.get(names.PROVIDED_NODE_IP, ""),
-        additional_internal_ips=_texts(annotations.get(names.ADDITIONAL_INTERNAL_IPS, "")),
+        additional_internal_ips=_parse_string_list(annotations.get(names.ADDITIONAL_INTERNAL_IPS, "")),
         addresses=tuple(Address(one["type"], one["address"]) for one in addresses),
         system_uuid=dig(raw, "status", "nodeInfo", "systemUUID", default="").lower(),
     )
 
 
 def read_vm(raw: Mapping[str, Any]) -> GuestVm:
-    created = _instant(dig(raw, "metadata", "creationTimestamp"))
+    created = _parse_time(dig(raw, "metadata", "creationTimestamp"))
     return GuestVm(name_of(raw), uid_of(raw), labels_of(raw).get(GUEST_CLUSTER, ""), created)
 
 
@@ -167,12 +167,12 @@ def read_instance(raw: Mapping[str, Any]) -> Instance:
             for one in networks
             if (network := dig(one, "multus", "networkName"))
         ),
-        interfaces=tuple(_interface(one) for one in interfaces if one.get("name")),
+        interfaces=tuple(_read_interface(one) for one in interfaces if one.get("name")),
         system_uuid=dig(raw, "spec", "domain", "firmware", "uuid", default="").lower(),
     )
 
 
-def _interface(raw: Mapping[str, Any]) -> Interface:
+def _read_interface(raw: Mapping[str, Any]) -> Interface:
     many = raw.get("ipAddresses") or []
     single = raw.get("ipAddress")
     return Interface(
@@ -180,21 +180,21 @@ def _interface(raw: Mapping[str, Any]) -> Interface:
     )
 
 
-def _last_heard(raw: Mapping[str, Any]) -> datetime | None:
+def _last_heartbeat(raw: Mapping[str, Any]) -> datetime | None:
     for condition in dig(raw, "status", "conditions", default=[]):
         if condition.get("type") == "Ready":
-            return _instant(condition.get("lastHeartbeatTime"))
+            return _parse_time(condition.get("lastHeartbeatTime"))
     return None
 
 
-def _instant(text: str | None) -> datetime | None:
+def _parse_time(text: str | None) -> datetime | None:
     try:
         return read_stamp(text) if text else None
     except ValueError:
         return None
 
 
-def _record(text: str | None) -> dict[str, str] | None:
+def _parse_record(text: str | None) -> dict[str, str] | None:
     """What was written; nothing known for what is no record, since somebody else's slip must remove no label."""
     if text is None:
         return None
@@ -207,7 +207,7 @@ def _record(text: str | None) -> dict[str, str] | None:
     return {key: value for key, value in found.items() if isinstance(value, str)}
 
 
-def _texts(text: str) -> tuple[str, ...]:
+def _parse_string_list(text: str) -> tuple[str, ...]:
     """The texts of a JSON list; nothing for anything else, since a user's slip must not stop a node."""
     try:
         found = loads(text or "[]")

@@ -23,7 +23,7 @@ from windrow.cloudprovider import names
 from windrow.cloudprovider.nodes.readings import GuestNode, Instance
 from windrow.formats.json import dumps
 
-SETTLING = timedelta(seconds=30)
+TOPOLOGY_GRACE = timedelta(seconds=30)
 
 Labels = tuple[tuple[str, str | None], ...]
 
@@ -36,28 +36,28 @@ class TopologyPlan:
 
     labels: Labels = ()
     record: str | None = None
-    look_again: timedelta | None = None
+    requeue_after: timedelta | None = None
 
 
 def plan_topology(node: GuestNode, instance: Instance, known_for: timedelta) -> TopologyPlan:
-    told = {"zone": instance.zone, "region": instance.region}
+    on_host = {"zone": instance.zone, "region": instance.region}
     before = node.topology_record or {}
     labels: dict[str, str | None] = {}
     record: dict[str, str] = {}
-    look_again = None
+    requeue_after = None
     for what, keys in _KEYS.items():
-        if told[what]:
-            record[what] = told[what]
-            labels |= {key: told[what] for key in keys if node.topology.get(key) != told[what]}
-        elif before.get(what) and known_for < SETTLING:
+        if on_host[what]:
+            record[what] = on_host[what]
+            labels |= {key: on_host[what] for key in keys if node.topology.get(key) != on_host[what]}
+        elif before.get(what) and known_for < TOPOLOGY_GRACE:
             record[what] = before[what]
-            look_again = SETTLING - known_for
+            requeue_after = TOPOLOGY_GRACE - known_for
         elif before.get(what):
             labels |= {key: None for key in keys if node.topology.get(key) == before[what]}
     if labels:
         after = {**node.topology, **labels}
         labels |= dict(missing_successors({key: value for key, value in after.items() if value is not None}))
-    return TopologyPlan(tuple(labels.items()), _changed(node.topology_record, record), look_again)
+    return TopologyPlan(tuple(labels.items()), _changed(node.topology_record, record), requeue_after)
 
 
 def _changed(before: Mapping[str, str] | None, after: Mapping[str, str]) -> str | None:

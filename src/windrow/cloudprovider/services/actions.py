@@ -7,27 +7,27 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from windrow.cloudprovider.services.balancer_readings import Balancer
-from windrow.cloudprovider.services.seeing import Seen, Unseen
+from windrow.cloudprovider.services.load_balancers import LoadBalancer
+from windrow.cloudprovider.services.state import ServiceState, Unavailable
 
 # How long a step of somebody else may take before we say on the service what it waits for.
-PATIENCE = timedelta(seconds=60)
+WAIT_TIMEOUT = timedelta(seconds=60)
 # How long a user may take for what belongs together: services that come or go with one command do so one by one.
 GRACE = timedelta(seconds=3)
 # How long Harvester's no to an address that it gave before may last: some of them it mends at once.
-HICCUP = timedelta(seconds=2)
+REFUSAL_GRACE = timedelta(seconds=2)
 # What a plan waits for while Harvester's load balancers are not known.
 HARVESTER = "Harvester"
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class PatchService:
     """Write on the service, in one patch. None removes."""
 
     because: str
     annotations: Mapping[str, str | None] = field(default_factory=dict)
     labels: Mapping[str, str | None] = field(default_factory=dict)
-    protects: bool = False  # with the finalizer
+    add_finalizer: bool = False  # with the finalizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ClearStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Reserve:
+class CreateLoadBalancer:
     """Create the LoadBalancer on Harvester."""
 
     name: str
@@ -46,10 +46,10 @@ class Reserve:
 
 
 @dataclass(frozen=True, slots=True)
-class Amend:
+class UpdateLoadBalancer:
     """Update the LoadBalancer where it differs. The pool "" leaves the choice to Harvester."""
 
-    balancer: Balancer
+    balancer: LoadBalancer
     because: str
     annotations: Mapping[str, str | None] = field(default_factory=dict)
     pool: str | None = None
@@ -57,32 +57,32 @@ class Amend:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class DeleteLoadBalancer:
     """Delete the LoadBalancer, which gives its address back."""
 
-    balancer: Balancer
+    balancer: LoadBalancer
     because: str
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
+class RemoveFinalizer:
     """Take the finalizer away, once Harvester itself says that the LoadBalancer `unless` is gone."""
 
     because: str
-    unless: str
+    load_balancer: str
     annotations: Mapping[str, str | None] = field(default_factory=dict)
     labels: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Confirm:
+class ConfirmDeleted:
     """Go on only once Harvester itself says that this service's LoadBalancer `name` is gone: a watch may lag."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class EmitEvent:
     """An event on the service."""
 
     reason: str
@@ -90,12 +90,21 @@ class Tell:
     type: Literal["Normal", "Warning"] = "Normal"
 
 
-Action = Mark | ClearStatus | Reserve | Amend | Release | LetGo | Confirm | Tell
+Action = (
+    PatchService
+    | ClearStatus
+    | CreateLoadBalancer
+    | UpdateLoadBalancer
+    | DeleteLoadBalancer
+    | RemoveFinalizer
+    | ConfirmDeleted
+    | EmitEvent
+)
 
-ENSURING = Tell("EnsuringLoadBalancer", "Ensuring load balancer")
-ENSURED = Tell("EnsuredLoadBalancer", "Ensured load balancer")
-DELETING = Tell("DeletingLoadBalancer", "Deleting load balancer")
-DELETED = Tell("DeletedLoadBalancer", "Deleted load balancer")
+ENSURING = EmitEvent("EnsuringLoadBalancer", "Ensuring load balancer")
+ENSURED = EmitEvent("EnsuredLoadBalancer", "Ensured load balancer")
+DELETING = EmitEvent("DeletingLoadBalancer", "Deleting load balancer")
+DELETED = EmitEvent("DeletedLoadBalancer", "Deleted load balancer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,38 +117,40 @@ class Plan:
     until: datetime | None = None
 
 
-NOTHING = Plan()
+NO_ACTION = Plan()
 
 
-def cannot_ensure(text: str) -> str:
+def ensure_failed(text: str) -> str:
     """The problem in the framework's words."""
     return f"failed to ensure load balancer: {text}"
 
 
 def refused(text: str) -> Plan:
-    return Plan(problem=cannot_ensure(text))
+    return Plan(problem=ensure_failed(text))
 
 
 def waiting(
-    seen: Seen,
+    state: ServiceState,
     what: str,
-    complaint: str,
+    problem: str,
     actions: tuple[Action, ...] = (),
-    patience: timedelta = PATIENCE,
+    timeout: timedelta = WAIT_TIMEOUT,
 ) -> Plan:
     """Wait for `what`; after a while with the complaint."""
-    since = seen.pause.since if seen.pause.what == what and seen.pause.since else seen.now
-    if seen.now - since >= patience:
-        return Plan(actions, problem=complaint, waits_for=what)
-    return Plan(actions, waits_for=what, until=since + patience)
+    since = state.wait.since if state.wait.what == what and state.wait.since else state.now
+    if state.now - since >= timeout:
+        return Plan(actions, problem=problem, waits_for=what)
+    return Plan(actions, waits_for=what, until=since + timeout)
 
 
-def waited_in_vain(seen: Seen, what: str) -> bool:
+def wait_timed_out(state: ServiceState, what: str) -> bool:
     return (
-        seen.pause.what == what and seen.pause.since is not None and seen.now - seen.pause.since >= PATIENCE
+        state.wait.what == what
+        and state.wait.since is not None
+        and state.now - state.wait.since >= WAIT_TIMEOUT
     )
 
 
-def without_host(host: Unseen, doing: str) -> Plan:
+def host_unavailable(host: Unavailable, doing: str) -> Plan:
     problem = f"failed to {doing} load balancer: {host.problem}" if host.problem else ""
     return Plan(problem=problem, waits_for=HARVESTER, until=host.until)

@@ -6,83 +6,83 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.services import words
+from windrow.cloudprovider.services import messages
 from windrow.cloudprovider.services.actions import (
     ENSURED,
     ENSURING,
-    HICCUP,
+    REFUSAL_GRACE,
     Action,
-    Amend,
-    Mark,
+    CreateLoadBalancer,
+    EmitEvent,
+    PatchService,
     Plan,
-    Reserve,
-    Tell,
-    cannot_ensure,
+    UpdateLoadBalancer,
+    ensure_failed,
+    host_unavailable,
     refused,
-    waited_in_vain,
+    wait_timed_out,
     waiting,
-    without_host,
 )
 from windrow.cloudprovider.services.announcement import plan_announcement
-from windrow.cloudprovider.services.balancer_readings import Balancer
-from windrow.cloudprovider.services.faults import find_fault
-from windrow.cloudprovider.services.seeing import Policy, Seen, Unseen
-from windrow.cloudprovider.services.service_readings import Interfaces, Service
-from windrow.cloudprovider.services.strays import free_strays, release_strays
+from windrow.cloudprovider.services.load_balancers import LoadBalancer
+from windrow.cloudprovider.services.orphans import deletable_orphans, delete_orphans
+from windrow.cloudprovider.services.readings import Interfaces, Service
+from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable
+from windrow.cloudprovider.services.validate import find_problem
 from windrow.cloudprovider.services.withdrawal import plan_withdrawal, withdraw
 
 # What a plan waits for before it takes an address: that an earlier service's is given back.
-STRAYS = "strays"
+ORPHANS = "orphans"
 # And while it has one that Harvester says no to: whether that lasts.
-HICCUPS = "another look at its address"
+REFUSAL_RECHECK = "another look at its address"
 
 
-def plan_own_address(seen: Seen, policy: Policy) -> Plan:
+def plan_own_address(state: ServiceState, policy: ClusterSettings) -> Plan:
     """The finalizer, the load balancer on Harvester, and its address to the service, each as soon as it can be."""
-    if fault := find_fault(seen, policy):
-        return replace(refused(fault), actions=plan_withdrawal(seen, policy))
-    if seen.host is not None and seen.balancer is None:
-        return without_host(seen.host, "ensure")
-    if isinstance(seen.interfaces, Unseen) and seen.service.network and not seen.service.interface:
-        return Plan(waits_for="the network map", until=seen.interfaces.until)
-    if seen.balancer is None:
-        if free_strays(seen) and not waited_in_vain(seen, STRAYS):
-            return waiting(seen, STRAYS, "", release_strays(seen))  # the pool may have only one address
-        return _plan_reservation(seen, policy)
-    if seen.balancer.is_deleting:
-        complaint = words.stuck(seen.balancer)
-        return waiting(seen, "removal", complaint, plan_withdrawal(seen, policy))
-    plan = _plan_upkeep(seen, seen.balancer, policy)
+    if fault := find_problem(state, policy):
+        return replace(refused(fault), actions=plan_withdrawal(state, policy))
+    if state.host is not None and state.load_balancer is None:
+        return host_unavailable(state.host, "ensure")
+    if isinstance(state.interfaces, Unavailable) and state.service.network and not state.service.interface:
+        return Plan(waits_for="the network map", until=state.interfaces.until)
+    if state.load_balancer is None:
+        if deletable_orphans(state) and not wait_timed_out(state, ORPHANS):
+            return waiting(state, ORPHANS, "", delete_orphans(state))  # the pool may have only one address
+        return _plan_creation(state, policy)
+    if state.load_balancer.is_deleting:
+        complaint = messages.deletion_timeout(state.load_balancer)
+        return waiting(state, "removal", complaint, plan_withdrawal(state, policy))
+    plan = _plan_update(state, state.load_balancer, policy)
     # What a service before it left, last: it is no reason for this one to lack anything.
-    return plan if plan.problem else replace(plan, actions=(*plan.actions, *release_strays(seen)))
+    return plan if plan.problem else replace(plan, actions=(*plan.actions, *delete_orphans(state)))
 
 
-def _plan_reservation(seen: Seen, policy: Policy) -> Plan:
-    service = seen.service
+def _plan_creation(state: ServiceState, policy: ClusterSettings) -> Plan:
+    service = state.service
     actions: list[Action] = []
-    if not service.is_protected:
-        actions.append(Mark("it is about to have a load balancer on Harvester", protects=True))
-    actions.append(Reserve(policy.name_for(service), because="it has none"))
+    if not service.has_finalizer:
+        actions.append(PatchService("it is about to have a load balancer on Harvester", add_finalizer=True))
+    actions.append(CreateLoadBalancer(policy.name_for(service), because="it has none"))
     actions.append(ENSURING)
-    if policy.cluster == names.UNNAMED:
-        actions.append(UNNAMED)
-    if service.old_keys:
-        actions.append(old_keys_ignored(service.old_keys))
-    return waiting(seen, "allocation", words.slow(service), tuple(actions))
+    if policy.cluster == names.DEFAULT_CLUSTER_NAME:
+        actions.append(CLUSTER_NAME_MISSING)
+    if service.removed_keys:
+        actions.append(annotations_ignored(service.removed_keys))
+    return waiting(state, "allocation", messages.allocation_timeout(service), tuple(actions))
 
 
-UNNAMED = Tell(
+CLUSTER_NAME_MISSING = EmitEvent(
     "ClusterNameMissing",
-    f"The cloud provider runs with the cluster name {names.UNNAMED!r}: IP pools for this cluster do not match, and "
+    f"The cloud provider runs with the cluster name {names.DEFAULT_CLUSTER_NAME!r}: IP pools for this cluster do not match, and "
     "clusters in one Harvester namespace may take each other's load balancers. Set --cluster-name (chart value "
     "global.cattle.clusterName) to the guest cluster's name",
     "Warning",
 )
 
 
-def old_keys_ignored(keys: tuple[str, ...]) -> Tell:
+def annotations_ignored(keys: tuple[str, ...]) -> EmitEvent:
     """What is said of annotations that mean nothing any more."""
-    return Tell(
+    return EmitEvent(
         "IgnoredAnnotations",
         f"Without effect since v0.2.0: {', '.join(keys)}; traffic goes to Ready pods only, so use readiness and "
         "liveness probes of the pods instead, and remove the annotations",
@@ -90,117 +90,119 @@ def old_keys_ignored(keys: tuple[str, ...]) -> Tell:
     )
 
 
-def _plan_upkeep(seen: Seen, balancer: Balancer, policy: Policy) -> Plan:
+def _plan_update(state: ServiceState, balancer: LoadBalancer, policy: ClusterSettings) -> Plan:
     """The load balancer is there: what it says is brought to the service, and what the service says to it."""
-    service = seen.service
+    service = state.service
     actions: list[Action] = []
-    amend = _amend(service, balancer, policy)
-    moves = balancer.moves
-    if amend is not None and amend.pool is not None and seen.host is None:
-        moves = replace(balancer, pool=amend.pool).moves
-    addresses = () if moves else balancer.given
-    mark = _mark_for_own(seen, addresses)
-    if mark is not None:
-        actions.append(mark)
-    is_news = mark is not None and bool(mark.annotations.get(names.VIP_ADDRESSES))
+    update = _plan_load_balancer_update(service, balancer, policy)
+    changes_pool = balancer.changes_pool
+    if update is not None and update.pool is not None and state.host is None:
+        changes_pool = replace(balancer, pool=update.pool).changes_pool
+    addresses = () if changes_pool else balancer.allocated
+    patch = _patch_for_own_address(state, addresses)
+    if patch is not None:
+        actions.append(patch)
+    is_news = patch is not None and bool(patch.annotations.get(names.VIP_ADDRESSES))
     if is_news:
         actions.append(ENSURED)
-    if addresses and (is_news or seen.has_new_wish):
-        actions.extend(_other_than_wished(service, balancer))
-    if seen.new_old_keys:
-        actions.append(old_keys_ignored(seen.new_old_keys))
-    if moves and not service.primary_label:
+    if addresses and (is_news or state.has_new_request):
+        actions.extend(_address_warnings(service, balancer))
+    if state.new_removed_keys:
+        actions.append(annotations_ignored(state.new_removed_keys))
+    if changes_pool and not service.primary_label:
         # First the address off the network, then back into the pool.
         actions += withdraw(service, "another pool is asked for, so Harvester takes its address back")
-    if amend is not None and seen.host is not None:
-        return replace(without_host(seen.host, "ensure"), actions=tuple(actions))
-    if amend is not None:
-        actions.append(amend)
+    if update is not None and state.host is not None:
+        return replace(host_unavailable(state.host, "ensure"), actions=tuple(actions))
+    if update is not None:
+        actions.append(update)
     if addresses:
-        return plan_announcement(seen, addresses, tuple(actions))
-    if balancer.refusal and _answer_is_due(seen, balancer, amend):
-        return waiting(seen, _answer_after(balancer), words.slow(service), tuple(actions))
-    if balancer.refusal and _may_be_a_hiccup(seen):
-        return waiting(seen, HICCUPS, "", tuple(actions), HICCUP)
+        return plan_announcement(state, addresses, tuple(actions))
+    if balancer.refusal and _refusal_is_older(state, balancer, update):
+        return waiting(state, _answer_after(balancer), messages.allocation_timeout(service), tuple(actions))
+    if balancer.refusal and _is_new_refusal(state):
+        return waiting(state, REFUSAL_RECHECK, "", tuple(actions), REFUSAL_GRACE)
     if balancer.refusal:
-        actions.extend(plan_withdrawal(seen, policy))
-        problem = cannot_ensure(words.explain_refusal(service, balancer))
-        waits_for = HICCUPS if seen.pause.what == HICCUPS else "allocation"
+        actions.extend(plan_withdrawal(state, policy))
+        problem = ensure_failed(messages.explain_refusal(service, balancer))
+        waits_for = REFUSAL_RECHECK if state.wait.what == REFUSAL_RECHECK else "allocation"
         return Plan(tuple(actions), problem=problem, waits_for=waits_for)
-    return waiting(seen, "allocation", words.slow(service), tuple(actions))
+    return waiting(state, "allocation", messages.allocation_timeout(service), tuple(actions))
 
 
-def _may_be_a_hiccup(seen: Seen) -> bool:
+def _is_new_refusal(state: ServiceState) -> bool:
     """Whether it had an address, and is refused one only just now."""
-    if seen.service.addresses is None or seen.service.primary_label:
+    if state.service.addresses is None or state.service.primary_label:
         return False
-    since = seen.pause.since if seen.pause.what == HICCUPS else None
-    return since is None or seen.now - since < HICCUP
+    since = state.wait.since if state.wait.what == REFUSAL_RECHECK else None
+    return since is None or state.now - since < REFUSAL_GRACE
 
 
-def _answer_is_due(seen: Seen, balancer: Balancer, amend: Amend | None) -> bool:
+def _refusal_is_older(state: ServiceState, balancer: LoadBalancer, update: UpdateLoadBalancer | None) -> bool:
     """Whether the refusal is older than our question. It stands in the load balancer until Harvester has tried again;
     where it does so with the same words, they count after a while."""
-    if amend is not None and amend.pool is not None:
+    if update is not None and update.pool is not None:
         return True
-    asked = seen.pause.what == _answer_after(balancer) and not waited_in_vain(seen, seen.pause.what)
+    asked = state.wait.what == _answer_after(balancer) and not wait_timed_out(state, state.wait.what)
     return asked or balancer.is_refusal_outdated
 
 
-def _answer_after(balancer: Balancer) -> str:
+def _answer_after(balancer: LoadBalancer) -> str:
     return f"another answer than: {balancer.refusal}"
 
 
-def _mark_for_own(seen: Seen, addresses: tuple[str, ...]) -> Mark | None:
-    service = seen.service
+def _patch_for_own_address(state: ServiceState, addresses: tuple[str, ...]) -> PatchService | None:
+    service = state.service
     annotations: dict[str, str | None] = {}
     labels: dict[str, str | None] = {}
     if addresses:
         wanted = ",".join(addresses)
         if service.addresses != wanted:
             annotations[names.VIP_ADDRESSES] = wanted
-        interface = _interface(seen)
+        interface = _interface(state)
         if interface and service.interface != interface:
             annotations[names.VIP_INTERFACE] = interface
         if service.primary_label:  # the Go program leaves an empty label, which says the same as none
             labels[names.PRIMARY_SERVICE] = None
-    if not annotations and not labels and service.is_protected:
+    if not annotations and not labels and service.has_finalizer:
         return None
     because = "Harvester gave its address" if annotations else "it shares no address any more"
     if not annotations and not labels:
         because = "it has a load balancer on Harvester"
-    return Mark(because, annotations, labels, protects=not service.is_protected)
+    return PatchService(because, annotations, labels, add_finalizer=not service.has_finalizer)
 
 
-def _interface(seen: Seen) -> str:
-    if not seen.service.network or not isinstance(seen.interfaces, Interfaces):
+def _interface(state: ServiceState) -> str:
+    if not state.service.network or not isinstance(state.interfaces, Interfaces):
         return ""
-    return seen.interfaces.of.get(seen.service.network, "")
+    return state.interfaces.by_network.get(state.service.network, "")
 
 
-def _other_than_wished(service: Service, balancer: Balancer) -> list[Tell]:
-    return [Tell("AddressNotAsWished", text, "Warning") for text in _unmet_wishes(service, balancer)]
+def _address_warnings(service: Service, balancer: LoadBalancer) -> list[EmitEvent]:
+    return [EmitEvent("AddressNotAsWished", text, "Warning") for text in _unmet_requests(service, balancer)]
 
 
-def _unmet_wishes(service: Service, balancer: Balancer) -> Iterator[str]:
-    wish, pool = service.wishes
-    is_open = not wish or wish in names.ASKS_DHCP or wish in balancer.given
+def _unmet_requests(service: Service, balancer: LoadBalancer) -> Iterator[str]:
+    address, pool = service.requested
+    is_open = not address or address in names.DHCP_PLACEHOLDERS or address in balancer.allocated
     if service.uses_dhcp:
-        asks = ([] if is_open else [f"spec.loadBalancerIP asks for {wish}"]) + (
+        asks = ([] if is_open else [f"spec.loadBalancerIP asks for {address}"]) + (
             [f"the annotation {names.IP_POOL} names the pool {pool}"] if pool else []
         )
         for ask in asks:
             yield f"{ask}, but in mode dhcp the DHCP server chooses the address; use mode pool"
     elif not is_open:
-        found = ", ".join(balancer.given)
+        found = ", ".join(balancer.allocated)
         yield (
-            f"spec.loadBalancerIP asks for {wish}, and Harvester gave {found} from pool "
-            f"{balancer.given_pool or 'none'}; an address is fixed by an IP pool of its own: create one with only "
-            f"{wish} and name it in the annotation {names.IP_POOL}"
+            f"spec.loadBalancerIP asks for {address}, and Harvester gave {found} from pool "
+            f"{balancer.allocated_pool or 'none'}; an address is fixed by an IP pool of its own: create one with only "
+            f"{address} and name it in the annotation {names.IP_POOL}"
         )
 
 
-def _amend(service: Service, balancer: Balancer, policy: Policy) -> Amend | None:
+def _plan_load_balancer_update(
+    service: Service, balancer: LoadBalancer, policy: ClusterSettings
+) -> UpdateLoadBalancer | None:
     annotations: dict[str, str | None] = {}
     said = balancer.annotations
     if said.get(names.LB_CLUSTER) != policy.cluster:
@@ -223,20 +225,20 @@ def _amend(service: Service, balancer: Balancer, policy: Policy) -> Amend | None
         ),
         *([f"{address} is in use"] if address else []),
     ]
-    return Amend(balancer, "; ".join(reasons), annotations, pool, address)
+    return UpdateLoadBalancer(balancer, "; ".join(reasons), annotations, pool, address)
 
 
-def _other_pool(service: Service, balancer: Balancer) -> str | None:
+def _other_pool(service: Service, balancer: LoadBalancer) -> str | None:
     """The pool to ask for instead; "" for any. Who has an address keeps it when the annotation goes, and so does an
     administrator's own choice that Harvester has not refused."""
     if service.uses_dhcp or service.pool == balancer.pool:
         return None
-    gives_up = not balancer.given and balancer.refused_by == balancer.pool
+    gives_up = not balancer.allocated and balancer.refusing_pool == balancer.pool
     return service.pool if service.pool or gives_up else None
 
 
-def _address_in_use(service: Service, balancer: Balancer) -> str:
+def _address_in_use(service: Service, balancer: LoadBalancer) -> str:
     """The first of its addresses that kube-vip announces; "" while there is none, or another one still."""
     if balancer.mode == "dhcp":
         return service.ingress[0] if service.ingress and not service.primary_label else ""
-    return next((one for one in service.ingress if one in balancer.given), "")
+    return next((one for one in service.ingress if one in balancer.allocated), "")

@@ -19,71 +19,71 @@ from dataclasses import replace
 
 from windrow.cloudprovider.services.actions import (
     GRACE,
-    NOTHING,
-    Mark,
+    NO_ACTION,
+    DeleteLoadBalancer,
+    PatchService,
     Plan,
-    Release,
-    cannot_ensure,
+    ensure_failed,
     refused,
     waiting,
 )
+from windrow.cloudprovider.services.orphans import delete_orphans
 from windrow.cloudprovider.services.own_address import plan_own_address
 from windrow.cloudprovider.services.removal import plan_removal
-from windrow.cloudprovider.services.seeing import Policy, Seen
 from windrow.cloudprovider.services.shared_address import plan_shared_address
-from windrow.cloudprovider.services.sharing import CannotShare, Shares
-from windrow.cloudprovider.services.strays import release_strays
+from windrow.cloudprovider.services.sharing import CannotShare, SharedAddress
+from windrow.cloudprovider.services.state import ClusterSettings, ServiceState
 from windrow.cloudprovider.services.withdrawal import plan_withdrawal
 
 
-def plan_service(seen: Seen, policy: Policy) -> Plan:
+def plan_service(state: ServiceState, policy: ClusterSettings) -> Plan:
     """What is to be done for the service now."""
-    if must_go(seen, policy):
-        return plan_removal(seen, policy)
-    service = seen.service
-    if not service.wants_balancer or service.is_deleting or seen.is_over:
-        return NOTHING
+    if needs_removal(state, policy):
+        return plan_removal(state, policy)
+    service = state.service
+    if not service.wants_load_balancer or service.is_deleting or state.is_gone:
+        return NO_ACTION
     if not policy.cluster:
         return refused(
             "the cluster name is empty, so load balancers of clusters in one Harvester namespace would take each "
             "other's names; set --cluster-name (chart value global.cattle.clusterName) to the guest cluster's name"
         )
-    plan = _plan_address(seen, policy)
+    plan = _plan_address(state, policy)
     if plan.problem:
         # What a service before it left behind is no part of its own trouble.
-        going = [one.balancer for one in plan.actions if isinstance(one, Release)]
-        more = tuple(one for one in release_strays(seen) if one.balancer not in going)
-        return replace(plan, actions=(*_protection(seen, plan, policy), *plan.actions, *more))
+        going = [one.balancer for one in plan.actions if isinstance(one, DeleteLoadBalancer)]
+        more = tuple(one for one in delete_orphans(state) if one.balancer not in going)
+        return replace(plan, actions=(*_ensure_finalizer(state, plan, policy), *plan.actions, *more))
     return plan
 
 
-def _protection(seen: Seen, plan: Plan, policy: Policy) -> tuple[Mark, ...]:
+def _ensure_finalizer(state: ServiceState, plan: Plan, policy: ClusterSettings) -> tuple[PatchService, ...]:
     """Whatever is wrong with it: while it has something on Harvester, it stays until that is gone."""
-    is_bare = policy.owns(seen.balancer, seen.service) and not seen.service.is_protected
-    if not is_bare or any(isinstance(one, Mark) for one in plan.actions):
+    is_bare = policy.owns(state.load_balancer, state.service) and not state.service.has_finalizer
+    if not is_bare or any(isinstance(one, PatchService) for one in plan.actions):
         return ()
-    return (Mark("it has a load balancer on Harvester", protects=True),)
+    return (PatchService("it has a load balancer on Harvester", add_finalizer=True),)
 
 
-def _plan_address(seen: Seen, policy: Policy) -> Plan:
-    match seen.sharing:
-        case CannotShare(why=why, may_pass=True):
-            return waiting(seen, "a primary", cannot_ensure(why), plan_withdrawal(seen, policy), GRACE)
+def _plan_address(state: ServiceState, policy: ClusterSettings) -> Plan:
+    match state.sharing:
+        case CannotShare(why=why, is_transient=True):
+            return waiting(state, "a primary", ensure_failed(why), plan_withdrawal(state, policy), GRACE)
         case CannotShare(why=why):
-            return replace(refused(why), actions=plan_withdrawal(seen, policy))
-        case Shares(primary=primary):
-            return plan_shared_address(seen, primary, policy)
+            return replace(refused(why), actions=plan_withdrawal(state, policy))
+        case SharedAddress(primary=primary):
+            return plan_shared_address(state, primary, policy)
         case _:
-            return plan_own_address(seen, policy)
+            return plan_own_address(state, policy)
 
 
-def must_go(seen: Seen, policy: Policy) -> bool:
+def needs_removal(state: ServiceState, policy: ClusterSettings) -> bool:
     """Whether what the service has on Harvester is to be removed, and our traces on the service with it."""
-    service = seen.service
-    has_any = policy.owns(seen.balancer, service) or bool(seen.strays)
-    if seen.is_over:
+    service = state.service
+    has_any = policy.owns(state.load_balancer, service) or bool(state.orphans)
+    if state.is_gone:
         return has_any
-    if service.is_deleting or not service.is_balanced:
-        return service.is_protected or has_any
+    if service.is_deleting or not service.is_load_balancer:
+        return service.has_finalizer or has_any
     # With a class it is another controller's, which uses the same finalizer.
-    return bool(service.balancer_class) and (has_any or bool(service.primary_label))
+    return bool(service.load_balancer_class) and (has_any or bool(service.primary_label))

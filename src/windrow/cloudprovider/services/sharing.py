@@ -11,18 +11,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, 
 from dataclasses import dataclass
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.services.balancer_names import sharing_label
-from windrow.cloudprovider.services.service_readings import Service
+from windrow.cloudprovider.services.load_balancer_names import sharing_label
+from windrow.cloudprovider.services.readings import Service
 from windrow.kube.refs import Ref
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
+class OwnAddress:
     """It has an address of its own."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class SharedAddress:
     """It has the address of `primary`."""
 
     primary: Service
@@ -33,15 +33,15 @@ class CannotShare:
     """It wants to, and cannot: what is wrong, and the cure."""
 
     why: str
-    may_pass: bool = False  # the primary comes or goes just now, and the secondary may with it
+    is_transient: bool = False  # the primary comes or goes just now, and the secondary may with it
 
 
 # What stands for an address that is still to come.
-_NOBODYS = names.ASKS_DHCP | {""}
-Sharing = Alone | Shares | CannotShare
+_PLACEHOLDERS = names.DHCP_PLACEHOLDERS | {""}
+Sharing = OwnAddress | SharedAddress | CannotShare
 Find = Callable[[str, str], Service | None]
 # The titles of load balancer services that have this name, in whatever namespace.
-Namesakes = Callable[[str], Sequence[str]]
+FindSameName = Callable[[str], Sequence[str]]
 
 
 def primary_of(service: Service) -> tuple[str, str] | None:
@@ -52,10 +52,10 @@ def primary_of(service: Service) -> tuple[str, str] | None:
     return (namespace, name) if slash else (service.namespace, name)
 
 
-def find_sharing(service: Service, find: Find, namesakes: Namesakes = lambda name: ()) -> Sharing:
+def find_sharing(service: Service, find: Find, same_name: FindSameName = lambda name: ()) -> Sharing:
     """What its annotation means in this cluster."""
     if not service.primary:
-        return Alone()
+        return OwnAddress()
     named = primary_of(service)
     cure = f"correct the annotation {names.PRIMARY_SERVICE}, or remove it to get an address of its own"
     if named is None:
@@ -68,18 +68,18 @@ def find_sharing(service: Service, find: Find, namesakes: Namesakes = lambda nam
         return CannotShare(f"service {title} names itself as its primary service; {cure}")
     primary = find(*named)
     if primary is None:
-        others = ", ".join(one for one in namesakes(named[1]) if one not in (service.title, title))
+        others = ", ".join(one for one in same_name(named[1]) if one not in (service.title, title))
         hint = f", but {others} does" if others else ""
         return CannotShare(
-            f"primary service {title} does not exist{hint}; create it, or {cure}", may_pass=True
+            f"primary service {title} does not exist{hint}; create it, or {cure}", is_transient=True
         )
     if primary.is_deleting:
-        return CannotShare(f"primary service {title} is being deleted; {cure}", may_pass=True)
-    if not primary.is_balanced:
+        return CannotShare(f"primary service {title} is being deleted; {cure}", is_transient=True)
+    if not primary.is_load_balancer:
         return CannotShare(f"primary service {title} is not of type LoadBalancer; {cure}")
-    if primary.balancer_class:
+    if primary.load_balancer_class:
         return CannotShare(
-            f"primary service {title} has loadBalancerClass {primary.balancer_class!r}, so its address is not ours "
+            f"primary service {title} has loadBalancerClass {primary.load_balancer_class!r}, so its address is not ours "
             f"to share; {cure}"
         )
     if primary.primary:
@@ -87,17 +87,17 @@ def find_sharing(service: Service, find: Find, namesakes: Namesakes = lambda nam
             f"service {title} is not a primary service: it shares the address of {primary.primary}; name that one; "
             f"{cure}"
         )
-    return Shares(primary)
+    return SharedAddress(primary)
 
 
-def find_collision(service: Service, primary: Service, sharers: Iterable[Service]) -> str:
+def find_port_conflict(service: Service, primary: Service, sharers: Iterable[Service]) -> str:
     """The port that somebody has at the shared address already, with the cure; "" when there is none.
 
     Whoever has the address comes before those who want it; these come in the order of their creation, so that two
     that are made at once do not both get the port.
     """
     for other in (primary, *sorted(sharers, key=_rank)):
-        if other.uid == service.uid or (other is not primary and not _comes_first(other, service, primary)):
+        if other.uid == service.uid or (other is not primary and not _precedes(other, service, primary)):
             continue
         taken = sorted(set(service.ports) & set(other.ports))
         if taken:
@@ -110,8 +110,8 @@ def find_collision(service: Service, primary: Service, sharers: Iterable[Service
     return ""
 
 
-def _comes_first(other: Service, service: Service, primary: Service) -> bool:
-    if other.is_deleting or not other.wants_balancer:
+def _precedes(other: Service, service: Service, primary: Service) -> bool:
+    if other.is_deleting or not other.wants_load_balancer:
         return False
     label = sharing_label(primary.namespace, primary.name)
     has, we_have = other.primary_label == label, service.primary_label == label
@@ -129,7 +129,7 @@ def users_of(primary: Service, sharers: Iterable[Service], held: Collection[str]
     left. Neither a label alone nor one with some other address holds anybody: anyone may write them. Who names the
     primary in the annotation may be behind a change of its address."""
     label = sharing_label(primary.namespace, primary.name)
-    addresses = {*primary.shown, *held} - _NOBODYS
+    addresses = {*primary.shown, *held} - _PLACEHOLDERS
     return tuple(
         sorted(
             (
@@ -138,7 +138,7 @@ def users_of(primary: Service, sharers: Iterable[Service], held: Collection[str]
                 if one.primary_label == label
                 and one.uid != primary.uid
                 and _shows(one, primary, addresses)
-                and (one.is_protected or (one.is_balanced and not one.is_deleting))
+                and (one.has_finalizer or (one.is_load_balancer and not one.is_deleting))
             ),
             key=lambda one: one.title,
         )
@@ -160,13 +160,13 @@ def _groups(service: Service) -> Iterator[str]:
         yield sharing_label(*named)
 
 
-class Sharers:
+class SharingIndex:
     """Who has or wants which shared address, kept from the changes of services."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[Ref, None]] = {}
 
-    def take(self, before: Service | None, after: Service | None) -> None:
+    def update(self, before: Service | None, after: Service | None) -> None:
         if before is not None:
             for group in _groups(before):
                 members = self._of.get(group, {})
@@ -177,10 +177,10 @@ class Sharers:
             for group in _groups(after):
                 self._of.setdefault(group, {})[after.ref] = None
 
-    def of(self, namespace: str, name: str) -> tuple[Ref, ...]:
+    def members(self, namespace: str, name: str) -> tuple[Ref, ...]:
         """Those who share the address of this service, or want to."""
         return tuple(self._of.get(sharing_label(namespace, name), ()))
 
-    def beside(self, service: Service) -> tuple[Ref, ...]:
+    def related(self, service: Service) -> tuple[Ref, ...]:
         """Everyone who has or wants an address that this service has or wants."""
         return tuple(ref for group in _groups(service) for ref in self._of.get(group, ()))

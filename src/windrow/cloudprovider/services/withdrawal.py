@@ -9,62 +9,68 @@ address stays: Harvester gives the same one again.
 from __future__ import annotations
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.services.actions import Action, ClearStatus, Confirm, Mark
-from windrow.cloudprovider.services.seeing import Policy, Seen
-from windrow.cloudprovider.services.service_readings import Service
+from windrow.cloudprovider.services.actions import Action, ClearStatus, ConfirmDeleted, PatchService
+from windrow.cloudprovider.services.readings import Service
 from windrow.cloudprovider.services.sharing import primary_of
+from windrow.cloudprovider.services.state import ClusterSettings, ServiceState
 
 
-def plan_withdrawal(seen: Seen, policy: Policy) -> tuple[Action, ...]:
+def plan_withdrawal(state: ServiceState, policy: ClusterSettings) -> tuple[Action, ...]:
     """Off with an address that is known to be reserved for it no more; on with the one that is, also where another was
     taken away from it."""
-    service, balancer = seen.service, seen.balancer
-    if not service.is_protected:
+    service, balancer = state.service, state.load_balancer
+    if not service.has_finalizer:
         return ()
     if service.primary_label:
-        return _follow(seen)
-    if seen.host is not None:
+        return _follow_holder(state)
+    if state.host is not None:
         return ()
     if balancer is None:
         off = withdraw(service, "its load balancer is gone")
-        return (Confirm(policy.name_for(service)), *off) if off else ()
+        return (ConfirmDeleted(policy.name_for(service)), *off) if off else ()
     if not policy.owns(balancer, service):
         return ()
-    if balancer.has_released or balancer.moves:
+    if balancer.has_released_address or balancer.changes_pool:
         return withdraw(service, "Harvester takes its address back")
-    if not balancer.given:
-        is_lost = balancer.refusal and not balancer.is_being_healed
+    if not balancer.allocated:
+        is_lost = balancer.refusal and not balancer.is_reallocating
         return withdraw(service, "Harvester refuses it an address") if is_lost else ()
-    wanted = ",".join(balancer.given)
+    wanted = ",".join(balancer.allocated)
     if service.addresses == wanted or balancer.is_deleting:
         return ()
-    return (Mark("Harvester holds this address for it", {names.VIP_ADDRESSES: wanted}),)
+    return (PatchService("Harvester holds this address for it", {names.VIP_ADDRESSES: wanted}),)
 
 
-def _follow(seen: Seen) -> tuple[Action, ...]:
+def _follow_holder(state: ServiceState) -> tuple[Action, ...]:
     """One that shows somebody else's address shows what that one has now, whatever it wishes itself."""
-    service, holder = seen.service, seen.holder
+    service, holder = state.service, state.holder
     if holder is None:
         return ()
-    is_refused = seen.balancer is not None and not seen.balancer.given and bool(seen.balancer.refusal)
+    is_refused = (
+        state.load_balancer is not None
+        and not state.load_balancer.allocated
+        and bool(state.load_balancer.refusal)
+    )
     if holder.is_deleting and is_refused and not service.primary:
         # Each would wait for the other: the only free address may be the one that the holder cannot give back.
-        return withdraw(service, f"{holder.title} is to go, and may leave its address to it", leaves=True)
+        return withdraw(
+            service, f"{holder.title} is to go, and may leave its address to it", leave_shared=True
+        )
     wanted = ",".join(holder.ingress)
     # The label alone gives nobody an address: anyone may write it.
     shares = service.addresses is not None or primary_of(service) == (holder.namespace, holder.name)
     if wanted and shares and service.addresses != wanted:
-        return (Mark(f"it shows the address of {holder.title}", {names.VIP_ADDRESSES: wanted}),)
-    if not wanted and not seen.is_held:
+        return (PatchService(f"it shows the address of {holder.title}", {names.VIP_ADDRESSES: wanted}),)
+    if not wanted and not state.is_reserved:
         return withdraw(service, f"{holder.title} has no address any more")
     return ()
 
 
-def withdraw(service: Service, because: str, *, leaves: bool = False) -> tuple[Action, ...]:
+def withdraw(service: Service, because: str, *, leave_shared: bool = False) -> tuple[Action, ...]:
     """Off the network with what it shows, and out of the shared address if it `leaves` that."""
-    if service.addresses is None and not leaves:
+    if service.addresses is None and not leave_shared:
         return ()  # done already; what kube-vip may write after that is not fought over
-    labels: dict[str, str | None] = {names.PRIMARY_SERVICE: None} if leaves else {}
+    labels: dict[str, str | None] = {names.PRIMARY_SERVICE: None} if leave_shared else {}
     # The annotation last, for it tells that this is to be done. Without it kube-vip takes the status for a wish.
     clear = (ClearStatus(because),) if service.ingress else ()
-    return (*clear, Mark(because, {names.VIP_ADDRESSES: None}, labels))
+    return (*clear, PatchService(because, {names.VIP_ADDRESSES: None}, labels))

@@ -271,7 +271,10 @@ class KubeVip:
         if not self._vip.per_service or dig(service, "spec", "externalTrafficPolicy") != "Local":
             return True
         key = key_of(service)
-        return any(Way(self.node, key, int(port["port"]), seen).backends() for port in ports_of(service))
+        return any(
+            ClusterConnection(self.node, key, int(port["port"]), seen).backends()
+            for port in ports_of(service)
+        )
 
     async def _announce(self, service: Raw) -> None:
         key, version = key_of(service), version_of(service)
@@ -437,7 +440,7 @@ class KubeVip:
         self._mention_udp(service)
         wanted: dict[Place, Callable[[], ServiceDoor]] = {}
         for port in ports_of(service):
-            way = Way(self.node, key_of(service), int(port["port"]), seen)
+            way = ClusterConnection(self.node, key_of(service), int(port["port"]), seen)
             if way.backends():
                 for vip in announced.vips:
                     if vip.reaches:
@@ -452,7 +455,7 @@ class KubeVip:
             listed = ", ".join(f"{one['port']}/{one['protocol']}" for one in others)
             self._say(f"{'/'.join(key)}: {listed} is announced, but the emulated rack carries TCP only")
 
-    def _door(self, way: Way) -> Callable[[], ServiceDoor]:
+    def _door(self, way: ClusterConnection) -> Callable[[], ServiceDoor]:
         return lambda: ServiceDoor(self.cluster.beats, way.backends, way.is_sticky)
 
 
@@ -473,7 +476,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ClusterConnection:
     """What kube-proxy on `node` does with connections to one port of a Service: looked up for each anew."""
 
     node: str

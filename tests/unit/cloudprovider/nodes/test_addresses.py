@@ -3,13 +3,13 @@ from ipaddress import ip_network
 
 import pytest
 
-from windrow.cloudprovider.flags import Options
+from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.nodes.addresses import (
     BadProvidedIp,
     missing_provided_ips,
     node_addresses,
     parse_provided_ips,
-    preferred,
+    prefer_provided,
 )
 from windrow.cloudprovider.nodes.readings import Address, GuestNode, Instance, Interface, read_instance
 
@@ -332,7 +332,7 @@ def test_which_reports_count(case, networks, interfaces, wanted):
 def test_the_kubelets_own_address_is_alone_of_its_type_and_first():
     known = (Address("InternalIP", "10.0.0.1"), Address("InternalIP", "10.0.0.2"), Address("Hostname", "w1"))
 
-    assert shown(preferred(a_node("10.0.0.2"), known)) == ["InternalIP 10.0.0.2", "Hostname w1"]
+    assert shown(prefer_provided(a_node("10.0.0.2"), known)) == ["InternalIP 10.0.0.2", "Hostname w1"]
 
 
 def test_the_kubelets_addresses_come_in_the_kubelets_order():
@@ -343,7 +343,7 @@ def test_the_kubelets_addresses_come_in_the_kubelets_order():
         Address("Hostname", "w1"),
     )
 
-    assert shown(preferred(a_node("fd00::1,10.0.0.1"), known)) == [
+    assert shown(prefer_provided(a_node("fd00::1,10.0.0.1"), known)) == [
         "InternalIP fd00::1",
         "InternalIP 10.0.0.1",
         "ExternalIP 10.0.0.2",

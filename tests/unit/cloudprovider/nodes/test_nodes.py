@@ -3,7 +3,7 @@ from datetime import timedelta
 
 import pytest
 
-from windrow.cloudprovider.flags import Options
+from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.names import (
     INSTANCE_TYPE,
     INSTANCE_TYPE_BETA,
@@ -16,16 +16,16 @@ from windrow.cloudprovider.names import (
     ZONE,
     ZONE_BETA,
 )
-from windrow.cloudprovider.nodes.carrying import render_node_patch, render_status_patch
-from windrow.cloudprovider.nodes.identities import Foreign, Found, Missing, Unknown
+from windrow.cloudprovider.nodes.execute import render_node_patch, render_status_patch
+from windrow.cloudprovider.nodes.identity import OtherCloud, VmFound, VmMissing, VmUnknown
 from windrow.cloudprovider.nodes.planning import (
     AddTaint,
-    Announce,
     DeleteNode,
+    EmitEvent,
+    NodeState,
     Plan,
-    Record,
+    RecordAnnotation,
     RemoveTaint,
-    Seen,
     SetAddresses,
     SetLabels,
     SetProviderId,
@@ -64,11 +64,11 @@ SETTLED = GuestNode(
 )
 
 
-FOUND = Found(VM)
+FOUND = VmFound(VM)
 
 
 def plan(node, identity=FOUND, instance=RUNNING, is_gone=False, **options):
-    return plan_node(Seen(node, identity, instance, is_gone), Options(**options))
+    return plan_node(NodeState(node, identity, instance, is_gone), Options(**options))
 
 
 def labels_after(node, found):
@@ -86,7 +86,7 @@ def kinds(found):
 def test_a_fresh_node_gets_everything_in_one_write_and_its_addresses_and_an_event():
     found = plan(INITIAL)
 
-    assert kinds(found) == [SetProviderId, SetLabels, Record, RemoveTaint, SetAddresses, Announce]
+    assert kinds(found) == [SetProviderId, SetLabels, RecordAnnotation, RemoveTaint, SetAddresses, EmitEvent]
     assert render_node_patch(INITIAL, found.changes) == {
         "metadata": {
             "resourceVersion": "7",
@@ -185,7 +185,7 @@ def test_the_first_write_does_not_empty_the_addresses_of_a_node_that_shows_some(
 
 @pytest.mark.parametrize(
     ("identity", "words"),
-    [(Unknown("nobody knows"), "nobody knows"), (Missing("old"), "no VM has the uid old")],
+    [(VmUnknown("nobody knows"), "nobody knows"), (VmMissing("old"), "no VM has the uid old")],
 )
 def test_a_fresh_node_without_a_vm_waits(identity, words):
     found = plan(INITIAL, identity, None)
@@ -235,12 +235,12 @@ def test_a_new_address_is_shown():
 
 def test_no_address_is_shown_before_it_is_known_which_are_those_of_services():
     more = replace(RUNNING, zone="z2", interfaces=(Interface("nic-1", "enp1s0", ("10.0.0.1", "10.0.0.2")),))
-    early = Seen(SETTLED, FOUND, more, virtual=None)
+    early = NodeState(SETTLED, FOUND, more, virtual=None)
     late = replace(early, virtual=frozenset())
 
     assert [kinds(plan_node(seen, Options())) for seen in (early, late)] == [
-        [SetLabels, Record],
-        [SetLabels, Record, SetAddresses],
+        [SetLabels, RecordAnnotation],
+        [SetLabels, RecordAnnotation, SetAddresses],
     ]
 
 
@@ -281,7 +281,7 @@ def test_zone_and_region_are_each_others_strangers():
     found = plan(SETTLED, instance=replace(RUNNING, zone=""))
 
     assert labels_after(SETTLED, found) == {REGION: "r1", REGION_BETA: "r1"}
-    assert Record('{"region":"r1"}', "the VM's host says so") in found.changes
+    assert RecordAnnotation('{"region":"r1"}', "the VM's host says so") in found.changes
 
 
 def test_a_label_that_a_user_changed_stays_when_the_host_has_no_zone_any_more():
@@ -295,7 +295,7 @@ def test_a_label_that_a_user_changed_stays_when_the_host_has_no_zone_any_more():
 def test_labels_of_the_go_program_are_adopted_by_a_record_and_not_written_again():
     found = plan(replace(SETTLED, topology_record=None))
 
-    assert kinds(found) == [Record]
+    assert kinds(found) == [RecordAnnotation]
 
 
 def test_a_record_that_nobody_can_read_takes_no_label_away():
@@ -306,11 +306,11 @@ def test_a_record_that_nobody_can_read_takes_no_label_away():
 
 def test_an_instance_that_has_just_started_is_given_time_before_labels_go():
     bare = replace(RUNNING, zone="", region="")
-    early = Seen(SETTLED, FOUND, bare, known_for=timedelta(seconds=10))
+    early = NodeState(SETTLED, FOUND, bare, known_for=timedelta(seconds=10))
     late = replace(early, known_for=timedelta(seconds=30))
 
-    assert plan_node(early, Options()) == Plan(look_again=timedelta(seconds=20))
-    assert kinds(plan_node(late, Options())) == [SetLabels, Record]
+    assert plan_node(early, Options()) == Plan(requeue_after=timedelta(seconds=20))
+    assert kinds(plan_node(late, Options())) == [SetLabels, RecordAnnotation]
 
 
 def test_a_migration_under_way_changes_nothing():
@@ -331,18 +331,18 @@ NOT_READY = replace(SETTLED, is_ready=False)
 @pytest.mark.parametrize(
     ("node", "identity", "instance", "is_gone", "wanted"),
     [
-        (SETTLED, Found(VM), RUNNING, False, []),
-        (replace(SETTLED, taints=(OFF,)), Found(VM), RUNNING, False, [RemoveTaint]),
-        (NOT_READY, Found(VM), RUNNING, False, []),
-        (NOT_READY, Found(VM), None, False, [AddTaint]),
-        (NOT_READY, Found(VM), replace(RUNNING, phase="Succeeded"), False, [AddTaint]),
-        (replace(NOT_READY, taints=(OFF,)), Found(VM), None, False, []),
-        (NOT_READY, Missing("vm-uid"), None, False, []),
-        (NOT_READY, Missing("vm-uid"), None, True, [Announce, DeleteNode]),
-        (SETTLED, Missing("vm-uid"), None, True, []),
-        (NOT_READY, Unknown("?"), None, True, []),
-        (NOT_READY, Foreign("k3s://w1"), None, True, []),
-        (replace(NOT_READY, is_deleting=True), Missing("vm-uid"), None, True, []),
+        (SETTLED, VmFound(VM), RUNNING, False, []),
+        (replace(SETTLED, taints=(OFF,)), VmFound(VM), RUNNING, False, [RemoveTaint]),
+        (NOT_READY, VmFound(VM), RUNNING, False, []),
+        (NOT_READY, VmFound(VM), None, False, [AddTaint]),
+        (NOT_READY, VmFound(VM), replace(RUNNING, phase="Succeeded"), False, [AddTaint]),
+        (replace(NOT_READY, taints=(OFF,)), VmFound(VM), None, False, []),
+        (NOT_READY, VmMissing("vm-uid"), None, False, []),
+        (NOT_READY, VmMissing("vm-uid"), None, True, [EmitEvent, DeleteNode]),
+        (SETTLED, VmMissing("vm-uid"), None, True, []),
+        (NOT_READY, VmUnknown("?"), None, True, []),
+        (NOT_READY, OtherCloud("k3s://w1"), None, True, []),
+        (replace(NOT_READY, is_deleting=True), VmMissing("vm-uid"), None, True, []),
     ],
 )
 def test_what_the_state_of_a_vm_means_for_its_node(node, identity, instance, is_gone, wanted):
@@ -355,6 +355,6 @@ def test_a_booting_vm_is_not_called_shut_down():
 
 def test_controllers_that_are_switched_off_do_nothing():
     only_life = plan(INITIAL, controllers=frozenset({LIFECYCLE_CONTROLLER}))
-    only_nodes = plan(NOT_READY, Missing("x"), None, True, controllers=frozenset({NODE_CONTROLLER}))
+    only_nodes = plan(NOT_READY, VmMissing("x"), None, True, controllers=frozenset({NODE_CONTROLLER}))
 
     assert (only_life.changes, only_nodes.changes) == ((), ())

@@ -17,10 +17,10 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
 from windrow.app.network import verb_and_resource
 from windrow.cloudprovider import names
-from windrow.cloudprovider.flags import Options
-from windrow.cloudprovider.measures import Measures
-from windrow.cloudprovider.services.balancer_names import balancer_name
-from windrow.cloudprovider.services.provider import ServiceController
+from windrow.cloudprovider.cmd.flags import Options
+from windrow.cloudprovider.metrics import Metrics
+from windrow.cloudprovider.services.controller import ServiceController
+from windrow.cloudprovider.services.load_balancer_names import load_balancer_name
 from windrow.emulator import kinds
 from windrow.formats.json import dumps
 from windrow.kube.errors import Denied, NotFound, Unanswered, Unreachable, error_for
@@ -127,7 +127,7 @@ class World:
         self.host_cable = Cable(self.host_api.local("provider"), "host", self.calls)
         self.guest_cable = Cable(self.guest_api.local("provider"), "guest", self.calls)
         self.lines = []
-        self.measures = Measures()
+        self.measures = Metrics()
         self._provider = None
         self.vip = Announcer(self.guest_api)
         self._starts = 0
@@ -188,7 +188,7 @@ class World:
 
     async def balancer(self, service="web", namespace="default", cluster=CLUSTER):
         raw = await self.service(service, namespace)
-        name = balancer_name(cluster, namespace, service, uid_of(raw))
+        name = load_balancer_name(cluster, namespace, service, uid_of(raw))
         return await self.harvester.find(kinds.LOAD_BALANCER.ref(name, "default"))
 
     # --- the guest ----------------------------------------------------------------------------------------------------

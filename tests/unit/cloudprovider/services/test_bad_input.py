@@ -321,13 +321,13 @@ def test_annotations_that_mean_nothing_any_more_are_named_once_with_what_to_use(
     async def story(world):
         await world.pool()
         world.start()
-        await world.serve(**{names.OLD_SERVICE_KEYS[0]: "8080"})
+        await world.serve(**{names.REMOVED_SERVICE_KEYS[0]: "8080"})
         await world.settle()
         first = await world.events(reason="IgnoredAnnotations")
         await world.restart()
         await world.settle()
         again = await world.events(reason="IgnoredAnnotations")
-        await world.annotate(**{names.OLD_SERVICE_KEYS[1]: "2"})
+        await world.annotate(**{names.REMOVED_SERVICE_KEYS[1]: "2"})
         await world.settle()
         return first, again, await world.events(reason="IgnoredAnnotations")
 

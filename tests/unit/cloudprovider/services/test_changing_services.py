@@ -3,7 +3,7 @@
 import pytest
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.services.balancer_names import balancer_name
+from windrow.cloudprovider.services.load_balancer_names import load_balancer_name
 from windrow.emulator import kinds
 from windrow.kube.errors import Denied
 from windrow.kube.objects import annotations_of, labels_of, name_of, new_object, uid_of
@@ -229,7 +229,7 @@ def test_an_address_that_hangs_in_deletion_is_announced_no_longer_than_it_is_res
 def test_without_its_own_mark_a_guest_deletes_nothing_by_labels():
     async def story(world):
         await world.pool()
-        name = balancer_name("demo", "default", "web", "another-uid")
+        name = load_balancer_name("demo", "default", "web", "another-uid")
         labels = {
             names.LB_OF_CLUSTER: "demo",
             names.LB_OF_NAMESPACE: "default",
@@ -382,7 +382,7 @@ def test_a_service_takes_its_name_when_somebody_elses_load_balancer_goes():
     async def story(world):
         await world.pool()
         service = await world.serve()
-        name = balancer_name("demo", "default", "web", uid_of(service))
+        name = load_balancer_name("demo", "default", "web", uid_of(service))
         raw = new_object(
             kinds.LOAD_BALANCER, name, "default", spec={"ipam": "pool", "workloadType": "cluster"}
         )
@@ -401,7 +401,7 @@ def test_a_load_balancer_of_somebody_else_is_neither_used_nor_deleted():
     async def story(world):
         await world.pool()
         service = await world.serve()
-        name = balancer_name("demo", "default", "web", uid_of(service))
+        name = load_balancer_name("demo", "default", "web", uid_of(service))
         raw = new_object(
             kinds.LOAD_BALANCER,
             name,

@@ -11,44 +11,44 @@ from windrow.cloudprovider.services.actions import (
     DELETING,
     ENSURED,
     ENSURING,
-    NOTHING,
-    Amend,
+    NO_ACTION,
     ClearStatus,
-    Confirm,
-    LetGo,
-    Mark,
-    Release,
-    Reserve,
-    Tell,
+    ConfirmDeleted,
+    CreateLoadBalancer,
+    DeleteLoadBalancer,
+    EmitEvent,
+    PatchService,
+    RemoveFinalizer,
+    UpdateLoadBalancer,
 )
-from windrow.cloudprovider.services.balancer_readings import HARVESTERS_FINALIZER, Balancer, Owner
-from windrow.cloudprovider.services.own_address import HICCUPS
+from windrow.cloudprovider.services.load_balancers import HARVESTER_FINALIZER, LoadBalancer, Owner
+from windrow.cloudprovider.services.own_address import REFUSAL_RECHECK
 from windrow.cloudprovider.services.planning import plan_service
-from windrow.cloudprovider.services.seeing import Pause, Policy, Seen, Unseen
-from windrow.cloudprovider.services.service_readings import Interfaces, Service
-from windrow.cloudprovider.services.sharing import Alone, CannotShare, Shares
+from windrow.cloudprovider.services.readings import Interfaces, Service
+from windrow.cloudprovider.services.sharing import CannotShare, OwnAddress, SharedAddress
+from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable, WaitState
 from windrow.testing.clock import NOON
 
-POLICY = Policy("demo", "host-ns")
+POLICY = ClusterSettings("demo", "host-ns")
 WEB = Service(
     "default",
     "web",
     "uid-1",
     version="1",
-    is_balanced=True,
+    is_load_balancer=True,
     finalizers=(names.FINALIZER,),
     ports=(("TCP", 80),),
 )
 NAME = POLICY.name_for(WEB)
-LB = Balancer(
+LB = LoadBalancer(
     "host-ns",
     NAME,
     "lb-uid",
     version="1",
     owner=Owner("demo", "default", "web"),
     ipam="pool",
-    given_pool="pool",
-    given=("10.1.0.10",),
+    allocated_pool="pool",
+    allocated=("10.1.0.10",),
     address="10.1.0.10",
     annotations={names.LB_CLUSTER: "demo", names.FIXED_NETWORK: ""},
 )
@@ -58,196 +58,200 @@ SECOND = replace(TOLD, primary="front", primary_label="default.front", ports=(("
 ENDS = {"is_deleting": True}
 
 
-def plan(service=TOLD, **seen):
-    return plan_service(Seen(service, NOON, sharing=seen.pop("sharing", Alone()), **seen), POLICY)
+def plan(service=TOLD, **state):
+    return plan_service(
+        ServiceState(service, NOON, sharing=state.pop("sharing", OwnAddress()), **state), POLICY
+    )
 
 
 def kinds(found):
-    return [action if isinstance(action, Tell) else type(action) for action in found.actions]
+    return [action if isinstance(action, EmitEvent) else type(action) for action in found.actions]
 
 
 @pytest.mark.parametrize(
-    ("service", "seen", "actions"),
+    ("service", "state", "actions"),
     [
         # An address of its own.
-        (replace(WEB, finalizers=()), {}, [Mark, Reserve, ENSURING]),
-        (WEB, {}, [Reserve, ENSURING]),
-        (WEB, {"balancer": replace(LB, given=(), address="")}, []),
-        (WEB, {"balancer": replace(LB, address="")}, [Mark, ENSURED]),
-        (TOLD, {"balancer": replace(LB, address="")}, [Amend]),
-        (TOLD, {"balancer": LB}, []),
-        (replace(TOLD, primary_label=""), {"balancer": LB}, []),  # as the Go program leaves it
-        (replace(TOLD, finalizers=("other",)), {"balancer": LB}, [Mark]),
-        (replace(TOLD, ingress=("10.9.9.9",)), {"balancer": LB}, []),
-        (replace(TOLD, primary_label="default.old"), {"balancer": LB}, [Mark]),
-        (TOLD, {"balancer": replace(LB, given=("10.1.0.11",))}, [Mark, ENSURED]),
-        (TOLD, {"balancer": replace(LB, is_deleting=True, finalizers=(HARVESTERS_FINALIZER, "other"))}, []),
-        (TOLD, {"balancer": replace(LB, is_deleting=True, finalizers=("other",))}, [ClearStatus, Mark]),
-        (WEB, {"host": Unseen("down")}, []),
-        (WEB, {"host": Unseen()}, []),
-        (TOLD, {"balancer": LB, "host": Unseen("down")}, []),
-        (TOLD, {"balancer": replace(LB, address=""), "host": Unseen("down")}, []),
-        (replace(TOLD, pool="other"), {"balancer": LB}, [ClearStatus, Mark, Amend]),
-        (replace(TOLD, pool="other"), {"balancer": LB, "host": Unseen("down")}, []),
-        (replace(TOLD, pool="pool"), {"balancer": LB}, [Amend]),  # where it is from already
-        (replace(TOLD, pool="other"), {"balancer": replace(LB, pool="other")}, [ClearStatus, Mark]),
-        (replace(TOLD, pool="other", ipam="dhcp"), {"balancer": replace(LB, ipam="dhcp")}, []),
+        (replace(WEB, finalizers=()), {}, [PatchService, CreateLoadBalancer, ENSURING]),
+        (WEB, {}, [CreateLoadBalancer, ENSURING]),
+        (WEB, {"load_balancer": replace(LB, allocated=(), address="")}, []),
+        (WEB, {"load_balancer": replace(LB, address="")}, [PatchService, ENSURED]),
+        (TOLD, {"load_balancer": replace(LB, address="")}, [UpdateLoadBalancer]),
+        (TOLD, {"load_balancer": LB}, []),
+        (replace(TOLD, primary_label=""), {"load_balancer": LB}, []),  # as the Go program leaves it
+        (replace(TOLD, finalizers=("other",)), {"load_balancer": LB}, [PatchService]),
+        (replace(TOLD, ingress=("10.9.9.9",)), {"load_balancer": LB}, []),
+        (replace(TOLD, primary_label="default.old"), {"load_balancer": LB}, [PatchService]),
+        (TOLD, {"load_balancer": replace(LB, allocated=("10.1.0.11",))}, [PatchService, ENSURED]),
+        (TOLD, {"load_balancer": replace(LB, is_deleting=True, finalizers=(HARVESTER_FINALIZER, "other"))}, []),
+        (TOLD, {"load_balancer": replace(LB, is_deleting=True, finalizers=("other",))}, [ClearStatus, PatchService]),
+        (WEB, {"host": Unavailable("down")}, []),
+        (WEB, {"host": Unavailable()}, []),
+        (TOLD, {"load_balancer": LB, "host": Unavailable("down")}, []),
+        (TOLD, {"load_balancer": replace(LB, address=""), "host": Unavailable("down")}, []),
+        (replace(TOLD, pool="other"), {"load_balancer": LB}, [ClearStatus, PatchService, UpdateLoadBalancer]),
+        (replace(TOLD, pool="other"), {"load_balancer": LB, "host": Unavailable("down")}, []),
+        (replace(TOLD, pool="pool"), {"load_balancer": LB}, [UpdateLoadBalancer]),  # where it is from already
+        (replace(TOLD, pool="other"), {"load_balancer": replace(LB, pool="other")}, [ClearStatus, PatchService]),
+        (replace(TOLD, pool="other", ipam="dhcp"), {"load_balancer": replace(LB, ipam="dhcp")}, []),
         # Somebody else's address.
-        (replace(SECOND, finalizers=(), primary_label=None, addresses=None), {"sharing": Shares(FRONT)}, [ENSURING, Mark, ENSURED]),
-        (SECOND, {"sharing": Shares(FRONT)}, []),
-        (SECOND, {"sharing": Shares(FRONT), "balancer": LB}, [Release]),
-        (SECOND, {"sharing": Shares(replace(FRONT, ingress=("10.1.0.20",))), "balancer": LB}, [Mark, ENSURED]),
+        (replace(SECOND, finalizers=(), primary_label=None, addresses=None), {"sharing": SharedAddress(FRONT)}, [ENSURING, PatchService, ENSURED]),
+        (SECOND, {"sharing": SharedAddress(FRONT)}, []),
+        (SECOND, {"sharing": SharedAddress(FRONT), "load_balancer": LB}, [DeleteLoadBalancer]),
+        (SECOND, {"sharing": SharedAddress(replace(FRONT, ingress=("10.1.0.20",))), "load_balancer": LB}, [PatchService, ENSURED]),
         (
             replace(SECOND, addresses="10.1.0.20", ingress=("10.1.0.20",)),
-            {"sharing": Shares(replace(FRONT, ingress=("10.1.0.20",))), "balancer": LB},
-            [Release],
+            {"sharing": SharedAddress(replace(FRONT, ingress=("10.1.0.20",))), "load_balancer": LB},
+            [DeleteLoadBalancer],
         ),
-        (SECOND, {"sharing": Shares(FRONT), "balancer": LB, "host": Unseen("down")}, []),
-        (SECOND, {"sharing": Shares(replace(FRONT, ingress=("10.1.0.20",)))}, [Mark, ENSURED]),
-        (SECOND, {"sharing": Shares(replace(FRONT, ingress=()))}, []),
-        (replace(SECOND, interface="enp1s0"), {"sharing": Shares(FRONT)}, [Mark]),
+        (SECOND, {"sharing": SharedAddress(FRONT), "load_balancer": LB, "host": Unavailable("down")}, []),
+        (SECOND, {"sharing": SharedAddress(replace(FRONT, ingress=("10.1.0.20",)))}, [PatchService, ENSURED]),
+        (SECOND, {"sharing": SharedAddress(replace(FRONT, ingress=()))}, []),
+        (replace(SECOND, interface="enp1s0"), {"sharing": SharedAddress(FRONT)}, [PatchService]),
         # None any more.
-        (replace(TOLD, **ENDS), {"balancer": LB}, [Release, DELETING]),
-        (replace(TOLD, **ENDS), {"balancer": replace(LB, is_deleting=True)}, []),
-        (replace(TOLD, **ENDS), {}, [LetGo, DELETED]),
+        (replace(TOLD, **ENDS), {"load_balancer": LB}, [DeleteLoadBalancer, DELETING]),
+        (replace(TOLD, **ENDS), {"load_balancer": replace(LB, is_deleting=True)}, []),
+        (replace(TOLD, **ENDS), {}, [RemoveFinalizer, DELETED]),
         # Somebody else's finalizer keeps it, and kube-vip with it.
-        (replace(TOLD, finalizers=(*TOLD.finalizers, "other"), **ENDS), {"balancer": LB}, [Mark, ClearStatus, Release, DELETING]),
-        (replace(TOLD, finalizers=(*TOLD.finalizers, "other"), **ENDS), {}, [ClearStatus, LetGo, DELETED]),
-        (replace(TOLD, **ENDS), {"host": Unseen("down")}, []),
-        (replace(TOLD, **ENDS), {"balancer": LB, "host": Unseen("down")}, []),
-        (replace(TOLD, **ENDS), {"balancer": LB, "users": (SECOND,)}, []),
+        (replace(TOLD, finalizers=(*TOLD.finalizers, "other"), **ENDS), {"load_balancer": LB}, [PatchService, ClearStatus, DeleteLoadBalancer, DELETING]),
+        (replace(TOLD, finalizers=(*TOLD.finalizers, "other"), **ENDS), {}, [ClearStatus, RemoveFinalizer, DELETED]),
+        (replace(TOLD, **ENDS), {"host": Unavailable("down")}, []),
+        (replace(TOLD, **ENDS), {"load_balancer": LB, "host": Unavailable("down")}, []),
+        (replace(TOLD, **ENDS), {"load_balancer": LB, "users": (SECOND,)}, []),
         (replace(TOLD, finalizers=(), **ENDS), {}, []),
-        (replace(TOLD, finalizers=(), **ENDS), {"balancer": LB}, [Release, DELETING]),
-        (replace(TOLD, is_balanced=False), {"balancer": LB}, [Mark, Release, DELETING]),
-        (replace(TOLD, is_balanced=False), {}, [ClearStatus, LetGo, DELETED]),
-        (replace(TOLD, is_balanced=False, finalizers=()), {}, []),
-        (replace(TOLD, balancer_class="acme"), {}, []),
-        (replace(TOLD, balancer_class="acme"), {"balancer": LB}, [Mark, Release, DELETING]),
-        (replace(TOLD, balancer_class="acme", **ENDS), {}, [LetGo, DELETED]),
-        (TOLD, {"balancer": LB, "is_over": True}, [Release, DELETING]),
-        (TOLD, {"is_over": True}, []),
+        (replace(TOLD, finalizers=(), **ENDS), {"load_balancer": LB}, [DeleteLoadBalancer, DELETING]),
+        (replace(TOLD, is_load_balancer=False), {"load_balancer": LB}, [PatchService, DeleteLoadBalancer, DELETING]),
+        (replace(TOLD, is_load_balancer=False), {}, [ClearStatus, RemoveFinalizer, DELETED]),
+        (replace(TOLD, is_load_balancer=False, finalizers=()), {}, []),
+        (replace(TOLD, load_balancer_class="acme"), {}, []),
+        (replace(TOLD, load_balancer_class="acme"), {"load_balancer": LB}, [PatchService, DeleteLoadBalancer, DELETING]),
+        (replace(TOLD, load_balancer_class="acme", **ENDS), {}, [RemoveFinalizer, DELETED]),
+        (TOLD, {"load_balancer": LB, "is_gone": True}, [DeleteLoadBalancer, DELETING]),
+        (TOLD, {"is_gone": True}, []),
     ],
 )  # fmt: skip
-def test_a_plan_holds_what_can_be_done_now(service, seen, actions):
-    assert kinds(plan(service, **seen)) == actions
+def test_a_plan_holds_what_can_be_done_now(service, state, actions):
+    assert kinds(plan(service, **state)) == actions
 
 
 @pytest.mark.parametrize(
-    ("service", "seen", "words"),
+    ("service", "state", "words"),
     [
-        (replace(TOLD, ipam="dhcp"), {"balancer": LB}, "cannot be changed from pool to dhcp"),
-        (replace(TOLD, network="a/b"), {"balancer": LB}, "is not same as the load balancer's (none)"),
-        (replace(TOLD, ipam="both"), {"balancer": LB}, "'both'"),
-        (TOLD, {"balancer": replace(LB, owner=Owner("x", "default", "web"))}, "neither used nor deleted"),
-        (TOLD, {"balancer": replace(LB, owner=Owner())}, "is of no service"),
-        (TOLD, {"sharing": CannotShare("no"), "balancer": LB}, "no"),
-        (SECOND, {"sharing": Shares(FRONT), "users": (FRONT,)}, "share its own"),
+        (replace(TOLD, ipam="dhcp"), {"load_balancer": LB}, "cannot be changed from pool to dhcp"),
+        (replace(TOLD, network="a/b"), {"load_balancer": LB}, "is not same as the load balancer's (none)"),
+        (replace(TOLD, ipam="both"), {"load_balancer": LB}, "'both'"),
+        (TOLD, {"load_balancer": replace(LB, owner=Owner("x", "default", "web"))}, "neither used nor deleted"),
+        (TOLD, {"load_balancer": replace(LB, owner=Owner())}, "is of no service"),
+        (TOLD, {"sharing": CannotShare("no"), "load_balancer": LB}, "no"),
+        (SECOND, {"sharing": SharedAddress(FRONT), "users": (FRONT,)}, "share its own"),
         (replace(WEB, network="a/b"), {"interfaces": Interfaces({"a/c": "enp1s0"})}, "not found in NAD mapping"),
         (replace(WEB, network="a/b"), {"interfaces": Interfaces()}, "is empty"),
-        (WEB, {"host": Unseen("down")}, "failed to ensure load balancer: down"),
-        (replace(TOLD, **ENDS), {"host": Unseen("down")}, "failed to delete load balancer: down"),
+        (WEB, {"host": Unavailable("down")}, "failed to ensure load balancer: down"),
+        (replace(TOLD, **ENDS), {"host": Unavailable("down")}, "failed to delete load balancer: down"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_a_problem_and_nothing_is_touched(service, seen, words):
-    found = plan(service, **seen)
+def test_what_cannot_be_is_a_problem_and_nothing_is_touched(service, state, words):
+    found = plan(service, **state)
 
     assert words in found.problem
     assert found.actions == ()
 
 
-NO_LONGER = replace(LB, given=(), refusal="the pool is full")
+NO_LONGER = replace(LB, allocated=(), refusal="the pool is full")
 ITS_OWN = replace(
-    LB, given=(), refusal=f"10.1.0.10 has been allocated to {NAME}, duplicate allocation is not allowed"
+    LB, allocated=(), refusal=f"10.1.0.10 has been allocated to {NAME}, duplicate allocation is not allowed"
 )
 
 
 def refused_for(seconds):
     """It has been looked at whether a refusal lasts."""
-    return Pause(HICCUPS, NOON - timedelta(seconds=seconds))
+    return WaitState(REFUSAL_RECHECK, NOON - timedelta(seconds=seconds))
 
 
 @pytest.mark.parametrize(
-    ("service", "seen", "actions"),
+    ("service", "state", "actions"),
     [
-        (replace(TOLD, ipam="both"), {}, [Confirm, ClearStatus, Mark]),
-        (replace(TOLD, ipam="both", ingress=()), {}, [Confirm, Mark]),
+        (replace(TOLD, ipam="both"), {}, [ConfirmDeleted, ClearStatus, PatchService]),
+        (replace(TOLD, ipam="both", ingress=()), {}, [ConfirmDeleted, PatchService]),
         (replace(TOLD, ipam="both", addresses=None), {}, []),
-        (TOLD, {"sharing": CannotShare("no")}, [Confirm, ClearStatus, Mark]),
-        (TOLD, {"balancer": NO_LONGER, "pause": refused_for(2)}, [ClearStatus, Mark]),
-        (replace(TOLD, ipam="both"), {"balancer": NO_LONGER}, [ClearStatus, Mark]),
+        (TOLD, {"sharing": CannotShare("no")}, [ConfirmDeleted, ClearStatus, PatchService]),
+        (TOLD, {"load_balancer": NO_LONGER, "wait": refused_for(2)}, [ClearStatus, PatchService]),
+        (replace(TOLD, ipam="both"), {"load_balancer": NO_LONGER}, [ClearStatus, PatchService]),
         # Harvester mends it by itself.
-        (TOLD, {"balancer": NO_LONGER}, []),
-        (TOLD, {"balancer": NO_LONGER, "pause": refused_for(1)}, []),
-        (TOLD, {"balancer": ITS_OWN, "pause": refused_for(60)}, []),
-        (replace(TOLD, ipam="both"), {"balancer": ITS_OWN}, []),
+        (TOLD, {"load_balancer": NO_LONGER}, []),
+        (TOLD, {"load_balancer": NO_LONGER, "wait": refused_for(1)}, []),
+        (TOLD, {"load_balancer": ITS_OWN, "wait": refused_for(60)}, []),
+        (replace(TOLD, ipam="both"), {"load_balancer": ITS_OWN}, []),
         # A new one is on its way, or nobody knows, or it was never ours.
-        (TOLD, {}, [Reserve, ENSURING]),
-        (TOLD, {"balancer": replace(LB, given=())}, []),
-        (replace(TOLD, ipam="both"), {"host": Unseen("down")}, []),
+        (TOLD, {}, [CreateLoadBalancer, ENSURING]),
+        (TOLD, {"load_balancer": replace(LB, allocated=())}, []),
+        (replace(TOLD, ipam="both"), {"host": Unavailable("down")}, []),
         (replace(TOLD, ipam="both", finalizers=()), {}, []),
         (replace(TOLD, primary_label="default.front"), {"sharing": CannotShare("no")}, []),
     ],
 )
-def test_an_address_that_is_not_reserved_any_more_is_withdrawn(service, seen, actions):
-    assert kinds(plan(service, **seen)) == actions
+def test_an_address_that_is_not_reserved_any_more_is_withdrawn(service, state, actions):
+    assert kinds(plan(service, **state)) == actions
 
 
 def test_a_refusal_of_an_address_that_it_had_is_told_when_it_lasts():
-    first = plan(TOLD, balancer=ITS_OWN)
-    later = plan(TOLD, balancer=ITS_OWN, pause=refused_for(2))
+    first = plan(TOLD, load_balancer=ITS_OWN)
+    later = plan(TOLD, load_balancer=ITS_OWN, wait=refused_for(2))
 
     assert (first.problem, first.until) == ("", NOON + timedelta(seconds=2))
     assert "duplicate allocation" in later.problem
     assert later.waits_for == first.waits_for  # the clock does not start anew
-    assert plan(WEB, balancer=NO_LONGER).problem  # one that had none is told at once
+    assert plan(WEB, load_balancer=NO_LONGER).problem  # one that had none is told at once
 
 
 @pytest.mark.parametrize(
-    ("balancer", "actions"),
+    ("load_balancer", "actions"),
     [
-        (LB, [Mark]),
-        (replace(LB, is_deleting=True, finalizers=(HARVESTERS_FINALIZER,)), []),
+        (LB, [PatchService]),
+        (replace(LB, is_deleting=True, finalizers=(HARVESTER_FINALIZER,)), []),
         (replace(LB, owner=Owner("demo", "default", "other")), []),
         (NO_LONGER, []),
     ],
 )
-def test_an_address_that_was_taken_away_is_given_back_whatever_is_wrong_with_the_service(balancer, actions):
-    assert kinds(plan(replace(WEB, ipam="both"), balancer=balancer)) == actions
+def test_an_address_that_was_taken_away_is_given_back_whatever_is_wrong_with_the_service(
+    load_balancer, actions
+):
+    assert kinds(plan(replace(WEB, ipam="both"), load_balancer=load_balancer)) == actions
 
 
 SHARER = replace(SECOND, ports=(("TCP", 81),))  # a port that FRONT has
 MOVED = replace(FRONT, addresses="10.1.0.20", ingress=("10.1.0.20",))
 HOMELESS = replace(FRONT, addresses=None, ingress=())
 FULL_UP = replace(
-    LB, given=(), address="", refusal="no IP addresses available in range set: 10.1.0.1-10.1.0.1"
+    LB, allocated=(), address="", refusal="no IP addresses available in range set: 10.1.0.1-10.1.0.1"
 )
 
 
 @pytest.mark.parametrize(
-    ("service", "seen", "actions", "address"),
+    ("service", "state", "actions", "address"),
     [
         # It follows, whatever it wishes.
-        (SHARER, {"sharing": Shares(MOVED), "holder": MOVED}, [Mark], "10.1.0.20"),
-        (replace(SHARER, addresses=None, ingress=()), {"sharing": Shares(MOVED), "holder": MOVED}, [Mark], "10.1.0.20"),
-        (replace(SECOND, primary="no"), {"sharing": CannotShare("no"), "holder": MOVED}, [Mark], "10.1.0.20"),
-        (replace(SECOND, primary=""), {"balancer": FULL_UP, "holder": MOVED}, [Mark], "10.1.0.20"),
-        (SHARER, {"sharing": Shares(FRONT), "holder": FRONT}, [], None),
-        (SHARER, {"sharing": Shares(HOMELESS), "holder": HOMELESS}, [], None),
-        (SHARER, {"sharing": Shares(HOMELESS), "holder": HOMELESS, "is_held": False}, [ClearStatus, Mark], None),
-        (SECOND, {"sharing": Shares(HOMELESS), "holder": HOMELESS, "is_held": False}, [ClearStatus, Mark], None),
+        (SHARER, {"sharing": SharedAddress(MOVED), "holder": MOVED}, [PatchService], "10.1.0.20"),
+        (replace(SHARER, addresses=None, ingress=()), {"sharing": SharedAddress(MOVED), "holder": MOVED}, [PatchService], "10.1.0.20"),
+        (replace(SECOND, primary="no"), {"sharing": CannotShare("no"), "holder": MOVED}, [PatchService], "10.1.0.20"),
+        (replace(SECOND, primary=""), {"load_balancer": FULL_UP, "holder": MOVED}, [PatchService], "10.1.0.20"),
+        (SHARER, {"sharing": SharedAddress(FRONT), "holder": FRONT}, [], None),
+        (SHARER, {"sharing": SharedAddress(HOMELESS), "holder": HOMELESS}, [], None),
+        (SHARER, {"sharing": SharedAddress(HOMELESS), "holder": HOMELESS, "is_reserved": False}, [ClearStatus, PatchService], None),
+        (SECOND, {"sharing": SharedAddress(HOMELESS), "holder": HOMELESS, "is_reserved": False}, [ClearStatus, PatchService], None),
         # Who has only written the label gets nothing by it.
         (replace(SECOND, primary="no", addresses=None, ingress=()), {"sharing": CannotShare("no"), "holder": MOVED}, [], None),
         # It is the one who keeps the address that it waits for.
-        (replace(SECOND, primary=""), {"balancer": FULL_UP, "holder": replace(FRONT, **ENDS)}, [ClearStatus, Mark], None),
-        (replace(SECOND, primary=""), {"balancer": FULL_UP, "holder": FRONT}, [], None),
+        (replace(SECOND, primary=""), {"load_balancer": FULL_UP, "holder": replace(FRONT, **ENDS)}, [ClearStatus, PatchService], None),
+        (replace(SECOND, primary=""), {"load_balancer": FULL_UP, "holder": FRONT}, [], None),
         # Harvester gave another one while it cannot be told why.
-        (replace(TOLD, ipam="both"), {"balancer": replace(LB, given=("10.1.0.30",))}, [Mark], "10.1.0.30"),
-        (replace(TOLD, ipam="both"), {"balancer": replace(LB, pool="other")}, [ClearStatus, Mark], None),
-        (replace(TOLD, ipam="both"), {"balancer": replace(LB, owner=Owner(), given=("10.1.0.30",))}, [], None),
+        (replace(TOLD, ipam="both"), {"load_balancer": replace(LB, allocated=("10.1.0.30",))}, [PatchService], "10.1.0.30"),
+        (replace(TOLD, ipam="both"), {"load_balancer": replace(LB, pool="other")}, [ClearStatus, PatchService], None),
+        (replace(TOLD, ipam="both"), {"load_balancer": replace(LB, owner=Owner(), allocated=("10.1.0.30",))}, [], None),
     ],
 )  # fmt: skip
-def test_what_is_shown_is_what_is_reserved(service, seen, actions, address):
-    found = plan(service, **seen)
+def test_what_is_shown_is_what_is_reserved(service, state, actions, address):
+    found = plan(service, **state)
 
     assert kinds(found) == actions
     if actions:
@@ -257,62 +261,66 @@ def test_what_is_shown_is_what_is_reserved(service, seen, actions, address):
 @pytest.mark.parametrize("service", [replace(TOLD, ipam="both"), replace(SECOND, primary_label=None)])
 def test_what_is_refused_stays_protected_while_it_has_a_load_balancer(service):
     bare = replace(service, finalizers=("other",))
-    seen = {"sharing": CannotShare("no")} if service.primary else {}
+    state = {"sharing": CannotShare("no")} if service.primary else {}
 
-    assert plan(bare, balancer=LB, **seen).actions[0].protects
-    assert plan(bare, balancer=replace(LB, owner=Owner()), **seen).actions == ()
-    assert plan(bare, **seen).actions == ()
+    assert plan(bare, load_balancer=LB, **state).actions[0].add_finalizer
+    assert plan(bare, load_balancer=replace(LB, owner=Owner()), **state).actions == ()
+    assert plan(bare, **state).actions == ()
 
 
 def test_an_address_of_somebody_else_is_not_recorded_as_in_use():
     service = replace(TOLD, ipam="dhcp", addresses="0.0.0.0", ingress=("192.168.0.9",))
-    balancer = replace(LB, ipam="dhcp", given=("0.0.0.0",), address="")
+    load_balancer = replace(LB, ipam="dhcp", allocated=("0.0.0.0",), address="")
 
-    assert [one.address for one in plan(service, balancer=balancer).actions] == ["192.168.0.9"]
-    shares = plan(replace(service, primary_label="default.front"), balancer=balancer).actions
-    assert not [one for one in shares if isinstance(one, Amend)]
+    assert [one.address for one in plan(service, load_balancer=load_balancer).actions] == ["192.168.0.9"]
+    shares = plan(replace(service, primary_label="default.front"), load_balancer=load_balancer).actions
+    assert not [one for one in shares if isinstance(one, UpdateLoadBalancer)]
 
 
 def test_who_has_an_address_waits_for_no_leftover():
-    stray = replace(LB, name="demo-default-web-00000000", given=("10.1.0.11",))
-    pause = Pause("strays", NOON - timedelta(seconds=60))
+    orphan = replace(LB, name="demo-default-web-00000000", allocated=("10.1.0.11",))
+    wait = WaitState("orphans", NOON - timedelta(seconds=60))
 
-    assert plan(WEB, strays=(stray,)).waits_for == "strays"
-    assert kinds(plan(WEB, strays=(stray,), pause=pause)) == [Reserve, ENSURING]
-    assert kinds(plan(WEB, balancer=replace(LB, address=""), strays=(stray,))) == [Mark, ENSURED, Release]
-    assert plan(TOLD, balancer=LB, strays=(replace(stray, is_deleting=True),)) == NOTHING
+    assert plan(WEB, orphans=(orphan,)).waits_for == "orphans"
+    assert kinds(plan(WEB, orphans=(orphan,), wait=wait)) == [CreateLoadBalancer, ENSURING]
+    assert kinds(plan(WEB, load_balancer=replace(LB, address=""), orphans=(orphan,))) == [
+        PatchService,
+        ENSURED,
+        DeleteLoadBalancer,
+    ]
+    assert plan(TOLD, load_balancer=LB, orphans=(replace(orphan, is_deleting=True),)) == NO_ACTION
 
 
 def test_nothing_is_said_while_harvester_is_only_being_listed():
-    assert plan(WEB, host=Unseen()).problem == ""
+    assert plan(WEB, host=Unavailable()).problem == ""
 
 
 def test_a_settled_service_has_nothing_to_wait_for():
-    assert plan(TOLD, balancer=LB) == NOTHING
-    assert plan(SECOND, sharing=Shares(FRONT)) == NOTHING
+    assert plan(TOLD, load_balancer=LB) == NO_ACTION
+    assert plan(SECOND, sharing=SharedAddress(FRONT)) == NO_ACTION
 
 
 @pytest.mark.parametrize(
-    ("what", "service", "seen", "words"),
+    ("what", "service", "state", "words"),
     [
-        ("allocation", WEB, {"balancer": replace(LB, given=())}, "is the load balancer controller"),
-        ("announcement", replace(TOLD, ingress=()), {"balancer": LB}, "kube-vip does not announce"),
+        ("allocation", WEB, {"load_balancer": replace(LB, allocated=())}, "is the load balancer controller"),
+        ("announcement", replace(TOLD, ingress=()), {"load_balancer": LB}, "kube-vip does not announce"),
         (
             "announcement",
             replace(TOLD, ipam="dhcp", addresses="0.0.0.0", ingress=()),
-            {"balancer": replace(LB, ipam="dhcp", given=("0.0.0.0",))},
+            {"load_balancer": replace(LB, ipam="dhcp", allocated=("0.0.0.0",))},
             "macvlan",
         ),
-        ("primary", replace(SECOND, primary_label=None), {"sharing": Shares(replace(FRONT, ingress=()))}, "no ingress IP"),
-        ("removal", replace(TOLD, **ENDS), {"balancer": replace(LB, is_deleting=True)}, "still there"),
+        ("primary", replace(SECOND, primary_label=None), {"sharing": SharedAddress(replace(FRONT, ingress=()))}, "no ingress IP"),
+        ("removal", replace(TOLD, **ENDS), {"load_balancer": replace(LB, is_deleting=True)}, "still there"),
         ("users", replace(TOLD, **ENDS), {"users": (SECOND,)}, "still used by other services [default/web]"),
-        ("a primary", SECOND, {"sharing": CannotShare("it goes", may_pass=True)}, "it goes"),
+        ("a primary", SECOND, {"sharing": CannotShare("it goes", is_transient=True)}, "it goes"),
     ],
 )  # fmt: skip
-def test_what_takes_long_is_complained_about_after_a_minute(what, service, seen, words):
-    first = plan(service, **seen)
-    late = plan(service, pause=Pause(what, NOON - timedelta(seconds=60)), **seen)
-    other = plan(service, pause=Pause("another thing", NOON - timedelta(seconds=60)), **seen)
+def test_what_takes_long_is_complained_about_after_a_minute(what, service, state, words):
+    first = plan(service, **state)
+    late = plan(service, wait=WaitState(what, NOON - timedelta(seconds=60)), **state)
+    other = plan(service, wait=WaitState("another thing", NOON - timedelta(seconds=60)), **state)
 
     patience = 3 if what in ("users", "a primary") else 60
     assert (first.waits_for, first.problem, first.until) == (what, "", NOON + timedelta(seconds=patience))
@@ -322,8 +330,8 @@ def test_what_takes_long_is_complained_about_after_a_minute(what, service, seen,
 
 def test_the_address_is_told_with_the_interface_and_without_an_old_share():
     service = replace(WEB, network="a/b", primary_label="default.old")
-    balancer = replace(LB, annotations={**LB.annotations, names.FIXED_NETWORK: "a/b"})
-    mark = plan(service, balancer=balancer, interfaces=Interfaces({"a/b": "enp2s0"})).actions[0]
+    load_balancer = replace(LB, annotations={**LB.annotations, names.FIXED_NETWORK: "a/b"})
+    mark = plan(service, load_balancer=load_balancer, interfaces=Interfaces({"a/b": "enp2s0"})).actions[0]
 
     assert mark.annotations == {names.VIP_ADDRESSES: "10.1.0.10", names.VIP_INTERFACE: "enp2s0"}
     assert mark.labels == {names.PRIMARY_SERVICE: None}
@@ -334,10 +342,10 @@ def test_a_secondary_is_written_in_one_patch():
         SECOND, finalizers=(), primary_label=None, addresses=None, interface="enp1s0", has_ipam=True
     )
     mark = plan(
-        service, sharing=Shares(replace(FRONT, network="a/b", ingress=("10.1.0.10", "fd00::1")))
+        service, sharing=SharedAddress(replace(FRONT, network="a/b", ingress=("10.1.0.10", "fd00::1")))
     ).actions[1]
 
-    assert mark.protects
+    assert mark.add_finalizer
     assert mark.annotations == {
         names.VIP_ADDRESSES: "10.1.0.10,fd00::1",
         names.NETWORK: "a/b",
@@ -349,15 +357,15 @@ def test_a_secondary_is_written_in_one_patch():
 
 def test_a_secondary_that_shares_already_follows_its_primary_to_another_network():
     service = replace(SECOND, network="a/old")
-    found = plan(service, sharing=Shares(replace(FRONT, network="a/new")), primary_network="a/new")
+    found = plan(service, sharing=SharedAddress(replace(FRONT, network="a/new")), primary_network="a/new")
 
     assert found.actions[0].annotations == {names.NETWORK: "a/new"}
 
 
 def test_what_is_no_load_balancer_any_more_keeps_no_trace_but_of_another_class_those_of_kube_vip():
-    service = replace(TOLD, interface="enp1s0", traces=("kube-vip.io/vipHost",), primary_label="default.x")
-    gone = plan(replace(service, is_balanced=False), balancer=LB).actions[0]
-    handed_over = plan(replace(service, balancer_class="acme"), balancer=LB).actions[0]
+    service = replace(TOLD, interface="enp1s0", vip_keys=("kube-vip.io/vipHost",), primary_label="default.x")
+    gone = plan(replace(service, is_load_balancer=False), load_balancer=LB).actions[0]
+    handed_over = plan(replace(service, load_balancer_class="acme"), load_balancer=LB).actions[0]
 
     ours = {names.VIP_ADDRESSES: None, names.VIP_INTERFACE: None}
     assert gone.annotations == {**ours, "kube-vip.io/vipHost": None}
@@ -368,12 +376,12 @@ def test_what_is_no_load_balancer_any_more_keeps_no_trace_but_of_another_class_t
 def test_the_finalizer_goes_only_when_harvester_says_that_the_load_balancer_is_gone():
     own, shared = (plan(replace(one, **ENDS)).actions[0] for one in (TOLD, SECOND))
 
-    assert own.unless == NAME
-    assert shared.unless == POLICY.name_for(SECOND)
+    assert own.load_balancer == NAME
+    assert shared.load_balancer == POLICY.name_for(SECOND)
 
 
 def test_the_mode_that_a_secondary_loses_is_told_at_the_same_time():
-    mark, tell = plan(replace(SECOND, ipam="dhcp", has_ipam=True), sharing=Shares(FRONT)).actions
+    mark, tell = plan(replace(SECOND, ipam="dhcp", has_ipam=True), sharing=SharedAddress(FRONT)).actions
 
     assert mark.annotations == {names.IPAM: None}
     assert (tell.type, tell.reason) == ("Normal", "IgnoredAnnotations")
@@ -382,7 +390,7 @@ def test_the_mode_that_a_secondary_loses_is_told_at_the_same_time():
     assert "default/front" in tell.message
 
 
-REFUSED = replace(LB, given=(), given_pool="", address="")
+REFUSED = replace(LB, allocated=(), allocated_pool="", address="")
 NO_POOL = "fail to get allocator nowhere"
 FULL = "fail to get ip from pool small, error: no IP addresses available in range set: 10.1.0.1-10.1.0.1"
 
@@ -403,7 +411,7 @@ FULL = "fail to get ip from pool small, error: no IP addresses available in rang
 )
 def test_a_refusal_of_another_pool_than_the_one_asked_for_is_old_news(asked, refusal, is_told):
     service = replace(WEB, pool=asked)
-    found = plan(service, balancer=replace(REFUSED, pool=asked, refusal=refusal))
+    found = plan(service, load_balancer=replace(REFUSED, pool=asked, refusal=refusal))
 
     assert bool(found.problem) == is_told
     assert found.actions == ()
@@ -422,24 +430,30 @@ def test_a_refusal_of_another_pool_than_the_one_asked_for_is_old_news(asked, ref
     ],
 )
 def test_another_pool_is_asked_for_while_there_is_no_address(before, wanted, refusal, amended):
-    balancer = replace(REFUSED, pool=before, refusal=refusal)
-    found = plan(replace(WEB, pool=wanted), balancer=balancer)
-    pools = [one.pool for one in found.actions if isinstance(one, Amend)]
+    load_balancer = replace(REFUSED, pool=before, refusal=refusal)
+    found = plan(replace(WEB, pool=wanted), load_balancer=load_balancer)
+    pools = [one.pool for one in found.actions if isinstance(one, UpdateLoadBalancer)]
 
     assert pools == ([] if amended is None else [amended])
     assert not (pools and found.problem)
 
 
 def test_a_service_with_an_address_keeps_it_when_it_names_no_pool_any_more():
-    assert plan(TOLD, balancer=replace(LB, pool="pool", refusal=NO_POOL)) == NOTHING
+    assert plan(TOLD, load_balancer=replace(LB, pool="pool", refusal=NO_POOL)) == NO_ACTION
 
 
 def test_the_same_answer_counts_again_when_it_stands_for_a_minute():
-    asked = plan(WEB, balancer=replace(REFUSED, pool="nowhere", refusal=NO_POOL))
-    balancer = replace(REFUSED, pool="", refusal=NO_POOL)
-    soon = plan(WEB, balancer=balancer, pause=Pause(asked.waits_for, NOON - timedelta(seconds=59)))
-    late = plan(WEB, balancer=balancer, pause=Pause(asked.waits_for, NOON - timedelta(seconds=60)))
-    other = plan(WEB, balancer=replace(balancer, refusal=FULL), pause=Pause(asked.waits_for, NOON))
+    asked = plan(WEB, load_balancer=replace(REFUSED, pool="nowhere", refusal=NO_POOL))
+    load_balancer = replace(REFUSED, pool="", refusal=NO_POOL)
+    soon = plan(
+        WEB, load_balancer=load_balancer, wait=WaitState(asked.waits_for, NOON - timedelta(seconds=59))
+    )
+    late = plan(
+        WEB, load_balancer=load_balancer, wait=WaitState(asked.waits_for, NOON - timedelta(seconds=60))
+    )
+    other = plan(
+        WEB, load_balancer=replace(load_balancer, refusal=FULL), wait=WaitState(asked.waits_for, NOON)
+    )
 
     assert (asked.problem, soon.problem) == ("", "")
     assert NO_POOL in late.problem
@@ -448,19 +462,19 @@ def test_the_same_answer_counts_again_when_it_stands_for_a_minute():
 
 @pytest.mark.parametrize("service", [replace(TOLD, ipam="dhcp", addresses="0.0.0.0")])
 def test_a_pool_means_nothing_in_mode_dhcp_and_that_is_told_when_it_is_new(service):
-    balancer = replace(LB, ipam="dhcp", given=("0.0.0.0",))
-    seen = {"balancer": balancer, "has_new_wish": True}
-    told = plan(replace(service, pool="special"), **seen).actions
+    load_balancer = replace(LB, ipam="dhcp", allocated=("0.0.0.0",))
+    state = {"load_balancer": load_balancer, "has_new_request": True}
+    told = plan(replace(service, pool="special"), **state).actions
 
     assert [one.reason for one in told] == ["AddressNotAsWished"]
     assert "special" in told[0].message
     assert "dhcp" in told[0].message
-    assert plan(service, **seen).actions == ()
-    assert plan(replace(service, pool="special"), balancer=balancer).actions == ()
+    assert plan(service, **state).actions == ()
+    assert plan(replace(service, pool="special"), load_balancer=load_balancer).actions == ()
 
 
 def test_what_a_user_can_do_about_a_full_pool_comes_before_what_harvester_says():
-    problem = plan(WEB, balancer=replace(REFUSED, refusal=FULL)).problem
+    problem = plan(WEB, load_balancer=replace(REFUSED, refusal=FULL)).problem
 
     assert problem.index("widen its range") < 120
     assert problem.endswith(f"(ip is not allocated, mode: pool, message: {FULL})")
@@ -468,7 +482,7 @@ def test_what_a_user_can_do_about_a_full_pool_comes_before_what_harvester_says()
 
 
 def test_a_network_that_the_service_never_had_is_to_be_removed_again():
-    problem = plan(replace(TOLD, network="a/b"), balancer=LB).problem
+    problem = plan(replace(TOLD, network="a/b"), load_balancer=LB).problem
 
     assert f"remove the annotation {names.NETWORK}" in problem
     assert "''" not in problem
@@ -494,7 +508,7 @@ def test_a_network_without_its_namespace_is_told_which_one(network, known, words
 def test_what_harvester_knows_better_is_not_compared():
     said = {**LB.annotations, names.LB_NETWORK: "x/y", names.LB_PROJECT: "p", names.LB_NAMESPACE: "host-ns"}
 
-    assert plan(TOLD, balancer=replace(LB, annotations=said)) == NOTHING
+    assert plan(TOLD, load_balancer=replace(LB, annotations=said)) == NO_ACTION
 
 
 @pytest.mark.parametrize(
@@ -507,7 +521,7 @@ def test_what_harvester_knows_better_is_not_compared():
     ],
 )
 def test_a_load_balancer_of_an_older_release_is_brought_up_to_date(before, network, wanted):
-    found = plan(replace(TOLD, network=network, interface="x"), balancer=replace(LB, annotations=before))
+    found = plan(replace(TOLD, network=network, interface="x"), load_balancer=replace(LB, annotations=before))
 
     assert [one.annotations for one in found.actions] == ([] if wanted is None else [wanted])
 
@@ -515,22 +529,22 @@ def test_a_load_balancer_of_an_older_release_is_brought_up_to_date(before, netwo
 def test_every_action_says_why():
     tables = [
         plan(WEB),
-        plan(replace(TOLD, pool="x"), balancer=LB),
-        plan(replace(TOLD, is_balanced=False), balancer=LB),
+        plan(replace(TOLD, pool="x"), load_balancer=LB),
+        plan(replace(TOLD, is_load_balancer=False), load_balancer=LB),
     ]
 
-    assert all(one.because for found in tables for one in found.actions if not isinstance(one, Tell))
+    assert all(one.because for found in tables for one in found.actions if not isinstance(one, EmitEvent))
 
 
 def test_what_a_service_before_it_left_behind_goes_also_from_one_that_cannot_be_served():
-    stray = replace(LB, name="demo-default-web-00000000", given=("10.1.0.11",))
-    found = plan(replace(WEB, ipam="both"), strays=(stray,))
+    orphan = replace(LB, name="demo-default-web-00000000", allocated=("10.1.0.11",))
+    found = plan(replace(WEB, ipam="both"), orphans=(orphan,))
     shown = plan(
         replace(WEB, ipam="both"),
-        strays=(stray,),
+        orphans=(orphan,),
         users=(replace(FRONT, addresses="10.1.0.9, 10.1.0.11"),),  # with a space: somebody has edited it
     )
 
     assert "'both'" in found.problem
-    assert [one.balancer for one in found.actions] == [stray]
+    assert [one.balancer for one in found.actions] == [orphan]
     assert shown.actions == ()

@@ -7,16 +7,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.services.actions import Amend, ClearStatus, LetGo, Mark, Release, Reserve, Tell
-from windrow.cloudprovider.services.balancer_readings import Balancer, Owner
+from windrow.cloudprovider.services.actions import (
+    ClearStatus,
+    CreateLoadBalancer,
+    DeleteLoadBalancer,
+    EmitEvent,
+    PatchService,
+    RemoveFinalizer,
+    UpdateLoadBalancer,
+)
+from windrow.cloudprovider.services.load_balancers import LoadBalancer, Owner
 from windrow.cloudprovider.services.planning import plan_service
-from windrow.cloudprovider.services.seeing import Pause, Policy, Seen, Unseen
-from windrow.cloudprovider.services.service_readings import Interfaces, Service
-from windrow.cloudprovider.services.sharing import Alone, CannotShare, Shares
+from windrow.cloudprovider.services.readings import Interfaces, Service
+from windrow.cloudprovider.services.sharing import CannotShare, OwnAddress, SharedAddress
+from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable, WaitState
 from windrow.testing.clock import NOON
 
 POLICIES = [
-    Policy(name, "host-ns", network) for name in ("demo", "kubernetes", "") for network in ("", "a/b")
+    ClusterSettings(name, "host-ns", network)
+    for name in ("demo", "kubernetes", "")
+    for network in ("", "a/b")
 ]
 IPS = st.sampled_from(["10.1.0.10", "10.1.0.11", "0.0.0.0", "fd00::1"])
 SOME_IPS = st.lists(IPS, max_size=2, unique=True).map(tuple)
@@ -29,12 +39,12 @@ def a_service(name="web"):
         name=st.just(name),
         uid=st.just(f"uid-{name}"),
         version=st.just("1"),
-        is_balanced=st.booleans() | st.just(True),
-        balancer_class=st.sampled_from(["", "", "", "acme"]),
+        is_load_balancer=st.booleans() | st.just(True),
+        load_balancer_class=st.sampled_from(["", "", "", "acme"]),
         is_deleting=st.sampled_from([False, False, True]),
         finalizers=st.sampled_from([(), (names.FINALIZER,), ("other", names.FINALIZER), ("other",)]),
         ports=st.sampled_from([(("TCP", 80),), (("TCP", 81),), (("UDP", 80),)]),
-        wanted_address=st.sampled_from(["", "10.1.0.99"]),
+        requested_address=st.sampled_from(["", "10.1.0.99"]),
         ingress=SOME_IPS,
         ipam=st.sampled_from(["", "pool", "dhcp", "static"]),
         network=st.sampled_from(["", "a/b", "a/c"]),
@@ -43,7 +53,7 @@ def a_service(name="web"):
         interface=st.sampled_from([None, "enp1s0"]),
         primary_label=st.sampled_from([None, "", "default.front"]),
         has_ipam=st.booleans(),
-        traces=st.sampled_from([(), names.VIP_TRACES]),
+        vip_keys=st.sampled_from([(), names.VIP_STATUS_KEYS]),
         ignores_vip=st.booleans(),
     )
 
@@ -51,7 +61,7 @@ def a_service(name="web"):
 def a_balancer(policy, service, *, name=""):
     own = policy.owner_for(service)
     return st.builds(
-        Balancer,
+        LoadBalancer,
         namespace=st.just("host-ns"),
         name=st.just(name or policy.name_for(service)),
         uid=st.just(f"lb-{name}"),
@@ -60,7 +70,7 @@ def a_balancer(policy, service, *, name=""):
         is_deleting=st.sampled_from([False, False, True]),
         ipam=st.sampled_from(["pool", "dhcp"]),
         pool=st.sampled_from(["", "special"]),
-        given=SOME_IPS,
+        allocated=SOME_IPS,
         address=st.sampled_from(["", "10.1.0.10"]),
         annotations=st.dictionaries(
             st.sampled_from([names.LB_CLUSTER, names.FIXED_NETWORK, names.MANAGEMENT_NETWORK]),
@@ -77,20 +87,22 @@ def worlds(draw):
         lambda one: replace(one, owner=policy.owner_for(service))
     )
     front = draw(a_service("front"))
-    waits = ("", "allocation", "announcement", "removal", "strays", "primary")
-    return policy, Seen(
+    waits = ("", "allocation", "announcement", "removal", "orphans", "primary")
+    return policy, ServiceState(
         service,
         NOON,
-        balancer=draw(st.none() | a_balancer(policy, service)),
-        strays=tuple(draw(st.lists(stray, max_size=1))),
-        sharing=draw(st.sampled_from([Alone(), Alone(), Shares(front), CannotShare("no")])),
+        load_balancer=draw(st.none() | a_balancer(policy, service)),
+        orphans=tuple(draw(st.lists(stray, max_size=1))),
+        sharing=draw(st.sampled_from([OwnAddress(), OwnAddress(), SharedAddress(front), CannotShare("no")])),
         sharers=draw(st.sampled_from([(), (service,)])),
         users=tuple(draw(st.lists(a_service("user"), max_size=1))),
         primary_network=draw(st.sampled_from(["", "a/b"])),
-        host=draw(st.sampled_from([None, None, None, Unseen(), Unseen("down")])),
-        interfaces=draw(st.sampled_from([None, Interfaces({"a/b": "enp2s0"}), Interfaces(), Unseen()])),
-        pause=Pause(draw(st.sampled_from(waits)), NOON - timedelta(seconds=draw(st.sampled_from([1, 90])))),
-        is_over=draw(st.sampled_from([False, False, False, True])),
+        host=draw(st.sampled_from([None, None, None, Unavailable(), Unavailable("down")])),
+        interfaces=draw(st.sampled_from([None, Interfaces({"a/b": "enp2s0"}), Interfaces(), Unavailable()])),
+        wait=WaitState(
+            draw(st.sampled_from(waits)), NOON - timedelta(seconds=draw(st.sampled_from([1, 90])))
+        ),
+        is_gone=draw(st.sampled_from([False, False, False, True])),
     )
 
 
@@ -100,45 +112,54 @@ def test_no_plan_does_harm(world):
     policy, seen = world
     plan = plan_service(seen, policy)
     service, done = seen.service, {type(one) for one in plan.actions}
-    on_host = done & {Reserve, Amend, Release}
+    on_host = done & {CreateLoadBalancer, UpdateLoadBalancer, DeleteLoadBalancer}
 
-    assert not (on_host or LetGo in done) or seen.host is None, "Harvester is not written to on hearsay"
-    assert not {Reserve, Release} <= done, "nothing is made and deleted at once"
-    assert not {Reserve, LetGo} <= done
-    going = [one.balancer for one in plan.actions if isinstance(one, Release)]
+    assert not (on_host or RemoveFinalizer in done) or seen.host is None, (
+        "Harvester is not written to on hearsay"
+    )
+    assert not {CreateLoadBalancer, DeleteLoadBalancer} <= done, "nothing is made and deleted at once"
+    assert not {CreateLoadBalancer, RemoveFinalizer} <= done
+    going = [one.balancer for one in plan.actions if isinstance(one, DeleteLoadBalancer)]
     assert len(going) == len(set(map(id, going))), "nothing is deleted twice"
     for one in plan.actions:
         match one:
-            case Release(balancer=balancer):
+            case DeleteLoadBalancer(balancer=balancer):
                 assert balancer.owner == policy.owner_for(service), "somebody else's"
                 assert not balancer.is_deleting
-            case Amend(balancer=balancer):
+            case UpdateLoadBalancer(balancer=balancer):
                 assert balancer.owner == policy.owner_for(service), "somebody else's"
                 assert one.annotations or one.pool or one.address
-            case Reserve():
-                assert seen.balancer is None
-                assert service.wants_balancer
+            case CreateLoadBalancer():
+                assert seen.load_balancer is None
+                assert service.wants_load_balancer
                 assert policy.cluster
-                assert service.is_protected or plan.actions[0] == Mark(plan.actions[0].because, protects=True)
-            case LetGo():
-                assert seen.balancer is None or seen.balancer.owner != policy.owner_for(service)
-                assert not seen.strays
+                assert service.has_finalizer or plan.actions[0] == PatchService(
+                    plan.actions[0].because, add_finalizer=True
+                )
+            case RemoveFinalizer():
+                assert seen.load_balancer is None or seen.load_balancer.owner != policy.owner_for(service)
+                assert not seen.orphans
                 assert not seen.users
-                assert service.is_protected
-            case Mark():
-                assert one.annotations or one.labels or one.protects
-                assert not one.protects or (service.wants_balancer and not service.is_protected)
-                assert not seen.is_over
+                assert service.has_finalizer
+            case PatchService():
+                assert one.annotations or one.labels or one.add_finalizer
+                assert not one.add_finalizer or (service.wants_load_balancer and not service.has_finalizer)
+                assert not seen.is_gone
             case ClearStatus():
                 assert service.ingress
                 # A living balanced service loses its address only where Harvester reserves none for it.
-                own = seen.balancer if seen.balancer is not None and seen.balancer.given else None
-                moved = [one for one in plan.actions if isinstance(one, Amend) and one.pool]
-                reserved = not (own is None or own.has_released or own.moves or moved)
-                assert service.is_deleting or not service.is_balanced or service.primary_label or not reserved
-            case Tell():
+                own = seen.load_balancer if seen.load_balancer is not None and seen.load_balancer.allocated else None
+                moved = [one for one in plan.actions if isinstance(one, UpdateLoadBalancer) and one.pool]
+                reserved = not (own is None or own.has_released_address or own.changes_pool or moved)
+                assert (
+                    service.is_deleting
+                    or not service.is_load_balancer
+                    or service.primary_label
+                    or not reserved
+                )
+            case EmitEvent():
                 pass
-    if service.is_deleting and not seen.is_over:
-        assert not done & {Reserve, Amend}, "what ends gets nothing new"
-    if seen.users and not service.wants_balancer:
-        assert not done - {Tell, Mark}, "others have this address"
+    if service.is_deleting and not seen.is_gone:
+        assert not done & {CreateLoadBalancer, UpdateLoadBalancer}, "what ends gets nothing new"
+    if seen.users and not service.wants_load_balancer:
+        assert not done - {EmitEvent, PatchService}, "others have this address"

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from windrow.cloudprovider import names
-from windrow.cloudprovider.services.service_readings import Service
+from windrow.cloudprovider.services.readings import Service
 from windrow.cloudprovider.services.sharing import (
     CannotShare,
-    Sharers,
-    Shares,
-    find_collision,
+    SharedAddress,
+    SharingIndex,
+    find_port_conflict,
     find_sharing,
     primary_of,
     users_of,
@@ -19,7 +19,7 @@ from windrow.kube.refs import SERVICE
 
 MINE = (names.FINALIZER,)
 WEB = Service(
-    "default", "web", "uid-web", created="1", is_balanced=True, finalizers=MINE, ports=(("TCP", 80),)
+    "default", "web", "uid-web", created="1", is_load_balancer=True, finalizers=MINE, ports=(("TCP", 80),)
 )
 
 
@@ -29,7 +29,7 @@ def a_secondary(name, created, port=81, *, shares=False, **rest):
         name,
         f"uid-{name}",
         created=created,
-        is_balanced=True,
+        is_load_balancer=True,
         finalizers=MINE if shares else (),
         ports=(("TCP", port),),
         primary="web",
@@ -65,14 +65,14 @@ def test_a_primary_is_named_with_or_without_its_namespace(text, named):
         (a_secondary("z", "2"), False),
         (a_secondary("elder", "1", port=82, shares=True), False),
         (a_secondary("elder", "1", shares=True, is_deleting=True), False),
-        (replace(a_secondary("elder", "1", shares=True), is_balanced=False), False),
+        (replace(a_secondary("elder", "1", shares=True), is_load_balancer=False), False),
         (replace(a_secondary("elder", "1", shares=True), ports=(("UDP", 81),)), False),
     ],
 )
 def test_of_two_who_want_a_port_one_has_it(other, has_the_port):
     one = a_secondary("one", "2")
 
-    assert bool(find_collision(one, WEB, [one, other])) == has_the_port
+    assert bool(find_port_conflict(one, WEB, [one, other])) == has_the_port
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -81,7 +81,7 @@ def test_nobody_joins_a_primary_that_is_to_go(ends):
     found = find_sharing(a_secondary("one", "1"), lambda *_: primary)
 
     assert isinstance(found, CannotShare) == ends
-    assert isinstance(found, Shares) != ends
+    assert isinstance(found, SharedAddress) != ends
 
 
 def test_a_primary_that_is_not_there_is_no_hint_to_itself():
@@ -97,8 +97,10 @@ def test_a_primary_that_is_not_there_is_no_hint_to_itself():
 def test_who_has_the_port_never_loses_it_to_who_wants_it():
     one = a_secondary("one", "2", shares=True)
 
-    assert find_collision(one, WEB, [one, a_secondary("elder", "1")]) == ""
-    assert find_collision(a_secondary("one", "2", port=80), WEB, []) != ""  # but never against the primary
+    assert find_port_conflict(one, WEB, [one, a_secondary("elder", "1")]) == ""
+    assert (
+        find_port_conflict(a_secondary("one", "2", port=80), WEB, []) != ""
+    )  # but never against the primary
 
 
 @pytest.mark.parametrize(
@@ -108,7 +110,7 @@ def test_who_has_the_port_never_loses_it_to_who_wants_it():
         (a_secondary("one", "2", shares=True, is_deleting=True), True),
         (replace(a_secondary("one", "2", shares=True), finalizers=(), is_deleting=True), False),
         # The Go program leaves the label on a service that is no load balancer any more.
-        (replace(a_secondary("one", "2", shares=True), finalizers=(), is_balanced=False), False),
+        (replace(a_secondary("one", "2", shares=True), finalizers=(), is_load_balancer=False), False),
         (a_secondary("one", "2"), False),
         # Anybody may write the label.
         (replace(a_secondary("one", "2", shares=True), addresses=None), False),
@@ -124,35 +126,39 @@ def test_an_address_is_used_by_whoever_shows_it(one, uses):
     [
         ({"addresses": "9.9.9.9"}, (), False),
         ({"ingress": ("9.9.9.9",)}, (), False),
-        ({"addresses": names.ASK_DHCP}, (), False),
+        ({"addresses": names.DHCP_PLACEHOLDER}, (), False),
         ({"addresses": "10.1.0.10"}, (), True),
         ({"ingress": ("10.1.0.11",)}, (), True),  # what the primary showed before
         ({"addresses": "10.1.0.12"}, (), False),
         ({"addresses": "10.1.0.12"}, ("10.1.0.12",), True),
-        ({"addresses": names.ASK_DHCP}, (names.ASK_DHCP,), False),
+        ({"addresses": names.DHCP_PLACEHOLDER}, (names.DHCP_PLACEHOLDER,), False),
         ({"addresses": "9.9.9.9", "primary": "web"}, (), True),
     ],
 )
 def test_who_does_not_name_the_primary_uses_its_address_only_by_showing_it(shown, held, uses):
-    primary = replace(WEB, addresses=f"10.1.0.10,{names.ASK_DHCP}", ingress=("10.1.0.11",))
+    primary = replace(WEB, addresses=f"10.1.0.10,{names.DHCP_PLACEHOLDER}", ingress=("10.1.0.11",))
     one = replace(a_secondary("one", "2", shares=True), **{"primary": "", "addresses": None, **shown})
 
     assert users_of(primary, [one], held) == ((one,) if uses else ())
 
 
 def test_sharers_are_known_by_label_and_by_wish_until_they_have_neither():
-    sharers = Sharers()
+    sharers = SharingIndex()
     wants, has = a_secondary("one", "2"), replace(a_secondary("one", "2", shares=True), primary="")
     found = []
     for before, after in [(None, wants), (wants, has), (has, replace(has, primary_label=None))]:
-        sharers.take(before, after)
-        found.append(sharers.of("default", "web"))
+        sharers.update(before, after)
+        found.append(sharers.members("default", "web"))
 
     assert found == [(SERVICE.ref("one", "default"),)] * 2 + [()]
 
 
 def test_who_moves_to_another_primary_counts_at_both_meanwhile():
-    sharers = Sharers()
-    sharers.take(None, replace(a_secondary("one", "2", shares=True), primary="other"))
+    sharers = SharingIndex()
+    sharers.update(None, replace(a_secondary("one", "2", shares=True), primary="other"))
 
-    assert sharers.of("default", "web") == sharers.of("default", "other") == (SERVICE.ref("one", "default"),)
+    assert (
+        sharers.members("default", "web")
+        == sharers.members("default", "other")
+        == (SERVICE.ref("one", "default"),)
+    )

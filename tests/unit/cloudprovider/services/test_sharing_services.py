@@ -424,5 +424,5 @@ def test_secondaries_keep_a_dhcp_address_while_kube_vip_starts_anew():
 
     before, after, shown = tell(story)
 
-    assert before not in (None, names.ASK_DHCP)
+    assert before not in (None, names.DHCP_PLACEHOLDER)
     assert (after, shown) == (before, [before])

@@ -1,0 +1,401 @@
+"""The command line, as the Go program has it: the same names, the same defaults, the same complaints.
+
+`windrow.cloudprovider.cmd.flag_table` lists them. Flags that steer what this program does not do are checked for their
+type and named in `Options.ignored`; they have no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Any, Literal, TypeVar
+
+from windrow.cloudprovider.cmd.durations import explain_duration
+from windrow.cloudprovider.cmd.flag_table import FLAGS, SHORT, Type, shown
+from windrow.cloudprovider.names import CONTROLLERS, DEFAULT_CLUSTER_NAME, LEASE_NAME, LEASE_NAMESPACE
+from windrow.kube.dns import is_dns_label
+from windrow.values.duration import NotDuration, parse_duration
+
+N = TypeVar("N", int, float)
+Network = IPv4Network | IPv6Network
+TLS_VERSIONS = ("VersionTLS12", "VersionTLS13")
+LOCK = "leases"
+UNLIMITED = 1_000_000
+# client-go asks for so much room between two tries and the end.
+JITTER = 1.2
+
+OrphanSweep = Literal["off", "report", "delete"]
+ORPHAN_SWEEPS: tuple[OrphanSweep, ...] = ("off", "report", "delete")
+# One service or node that waits for an answer must not hold up the others, also where the flags' default of 1 stands.
+MIN_SERVICE_WORKERS = 8
+MIN_NODE_WORKERS = 4
+
+
+class BadFlags(ValueError):
+    """The command line cannot be used; the message is what the Go program says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line, understood."""
+
+    cloud_config: str = ""
+    kubeconfig: str = ""
+    master: str = ""
+    cluster_name: str = DEFAULT_CLUSTER_NAME
+    management_network: str = ""
+    node_ip_cidr: tuple[Network, ...] = ()
+    node_exclude_ip_ranges: tuple[Network, ...] = ()
+    disable_vmi_controller: bool = False
+    ignore_provided_ip: bool = False
+    disable_hostname_lookup: bool = False
+    controllers: frozenset[str] = frozenset(CONTROLLERS)
+    leader_elect: bool = True
+    lease_name: str = LEASE_NAME
+    lease_namespace: str = LEASE_NAMESPACE
+    lease_duration: timedelta = timedelta(seconds=15)
+    renew_deadline: timedelta = timedelta(seconds=10)
+    retry_period: timedelta = timedelta(seconds=2)
+    node_workers: int = MIN_NODE_WORKERS
+    # Workers of the services' queue. The Go program's 1 makes a hundred services wait for one another.
+    service_workers: int = MIN_SERVICE_WORKERS
+    # What is done with load balancers on the host whose service is gone. Ours; `delete` tells first.
+    orphan_sweep: OrphanSweep = "report"
+    # How fast and how many requests at once; the servers' own fairness does the rest.
+    qps: float = 100.0
+    burst: int = 200
+    host_qps: float = 50.0
+    host_burst: int = 100
+    # Where probes and metrics are served; port 0 is nowhere.
+    secure_port: int = 10258
+    bind_address: str = "0.0.0.0"
+    tls_cert_file: str = ""
+    tls_key_file: str = ""
+    tls_min_version: str = TLS_VERSIONS[0]
+    share_port: bool = False
+    always_allow_paths: tuple[str, ...] = ("/healthz", "/readyz", "/livez")
+    verbosity: int = 0
+    help: bool = False
+    version: bool = False
+    # Flags that were given and have no effect, and what is wrong without being an error.
+    ignored: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def has_cluster_name(self) -> bool:
+        """Whether labels can tell this cluster from others in the namespace."""
+        return self.cluster_name not in ("", DEFAULT_CLUSTER_NAME)
+
+
+_TRUE = ("1", "t", "T", "true", "TRUE", "True")
+_FALSE = ("0", "f", "F", "false", "FALSE", "False")
+_WRAPPING = " \t\r\n\"'`"
+
+
+def parse_flags(argv: Sequence[str]) -> Options:
+    """The options that `argv` (without the program's name) asks for. Raises BadFlags."""
+    values, said = _split(argv)
+    return _build_options(values, said)
+
+
+def wants_full_help(argv: Sequence[str]) -> bool:
+    """Whether `--show-full-help-on-error` is among the words, understood or not."""
+    return any(word in ("--show-full-help-on-error", "--show-full-help-on-error=true") for word in argv)
+
+
+def _split(argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Flag name -> value, and -> how that was written; lists gather over repeated flags, of others the last one wins."""
+    values: dict[str, Any] = {}
+    written: dict[str, str] = {}
+    words: list[str] = []
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            words += rest
+            break
+        if not word.startswith("-") or word == "-":
+            words.append(word)
+            continue
+        name, said, value = _split_name(word)
+        type = FLAGS[name].type
+        if value is None:
+            if type in ("bool", "version"):
+                value = "true"
+            elif rest:
+                value = rest.pop(0)
+            else:
+                raise BadFlags(f"flag needs an argument: {said}")
+        parsed = _parse(type, shown(name), value)
+        values[name] = [*values.get(name, []), *parsed] if type == "list" else parsed
+        written[name] = value
+    if any(words):  # empty ones pass, as in Go: templates leave them behind
+        raise BadFlags(f"cloud-controller-manager does not take any arguments, got [{' '.join(words)}]")
+    return values, written
+
+
+def _split_name(word: str) -> tuple[str, str, str | None]:
+    """(name, how the word said it, value or None)"""
+    if word.startswith("--"):
+        name, sign, value = word[2:].partition("=")
+        name = name.replace("_", "-")
+        if not name or name.startswith("-") or word[2:].startswith("="):
+            raise BadFlags(f"bad flag syntax: {word}")
+        if name not in FLAGS:
+            raise BadFlags(f"unknown flag: --{name}")
+        return name, f"--{name}", value if sign else None
+    short = word[1]
+    if short not in SHORT:
+        raise BadFlags(f"unknown shorthand flag: {short!r} in {word}")
+    return SHORT[short], f"{short!r} in {word}", word[2:].removeprefix("=") or None
+
+
+def _parse(type: Type, flag: str, value: str) -> Any:
+    parse: dict[Type, Callable[[str], Any]] = {
+        "bool": _parse_bool,
+        "string": str,
+        "version": str,
+        "int": int,
+        "float": float,
+        "duration": parse_duration,
+        "list": lambda text: [part for part in text.split(",") if part],
+    }
+    try:
+        return parse[type](value)
+    except NotDuration as error:
+        raise BadFlags(f'invalid argument "{value}" for "{flag}" flag: {explain_duration(value)}') from error
+    except ValueError as error:
+        function = {"bool": "ParseBool", "int": "ParseInt", "float": "ParseFloat"}[type]
+        raise BadFlags(
+            f'invalid argument "{value}" for "{flag}" flag: strconv.{function}: parsing "{value}": invalid syntax'
+        ) from error
+
+
+def _parse_bool(text: str) -> bool:
+    if text not in (*_TRUE, *_FALSE):
+        raise ValueError(text)
+    return text in _TRUE
+
+
+def _build_options(values: dict[str, Any], written: dict[str, str]) -> Options:
+    warnings: list[str] = []
+    name = _parse_cluster_name(values.get("cluster-name", DEFAULT_CLUSTER_NAME), warnings)
+    network = _parse_management_network(values.get("management-network", ""), warnings)
+    if not network:
+        warnings.append("--management-network is not set; the first network of each VM counts as its own")
+    default = Options()
+    lease, renew, retry = _parse_lease_timing(values, written)
+    if bool(values.get("tls-cert-file")) != bool(values.get("tls-private-key-file")):
+        raise BadFlags("--tls-cert-file and --tls-private-key-file belong together: give both, or neither")
+    return Options(
+        cloud_config=values.get("cloud-config", ""),
+        kubeconfig=values.get("kubeconfig", ""),
+        master=values.get("master", "").rstrip("/"),
+        cluster_name=name,
+        management_network=network,
+        node_ip_cidr=_parse_node_ip_cidr(values.get("node-ip-cidr", ""), warnings),
+        node_exclude_ip_ranges=_parse_networks(
+            "node-exclude-ip-ranges", values.get("node-exclude-ip-ranges", []), warnings
+        ),
+        disable_vmi_controller=values.get("disable-vmi-controller", False),
+        ignore_provided_ip=values.get("disable-annotation-alpha-provided-ip-addr", False),
+        disable_hostname_lookup=values.get("disable-hostname-lookup", False),
+        controllers=_parse_controllers(values.get("controllers", ["*"])),
+        leader_elect=values.get("leader-elect", True),
+        lease_name=values.get("leader-elect-resource-name", LEASE_NAME),
+        lease_namespace=values.get("leader-elect-resource-namespace", LEASE_NAMESPACE),
+        lease_duration=lease,
+        renew_deadline=renew,
+        retry_period=retry,
+        node_workers=_parse_workers("concurrent-node-syncs", values, MIN_NODE_WORKERS),
+        service_workers=_parse_workers("concurrent-service-syncs", values, MIN_SERVICE_WORKERS),
+        orphan_sweep=_parse_orphan_sweep(values.get("orphan-sweep", default.orphan_sweep)),
+        qps=_parse_rate("kube-api-qps", values, default.qps),
+        burst=_parse_rate("kube-api-burst", values, default.burst),
+        host_qps=_parse_rate("host-api-qps", values, default.host_qps),
+        host_burst=_parse_rate("host-api-burst", values, default.host_burst),
+        secure_port=_parse_port("secure-port", values.get("secure-port", default.secure_port)),
+        bind_address=_parse_bind_address(values.get("bind-address", default.bind_address)),
+        tls_cert_file=values.get("tls-cert-file", ""),
+        tls_key_file=values.get("tls-private-key-file", ""),
+        always_allow_paths=tuple(values.get("authorization-always-allow-paths", default.always_allow_paths)),
+        tls_min_version=_parse_tls_version(values.get("tls-min-version", default.tls_min_version)),
+        share_port=values.get("permit-port-sharing", False),
+        verbosity=values.get("v", 0),
+        help=values.get("help", False),
+        version=values.get("version", "false") != "false",
+        ignored=tuple(f"--{name}" for name in FLAGS if name in values and not FLAGS[name].has_effect),
+        warnings=tuple(warnings),
+    )
+
+
+def _parse_workers(flag: str, values: dict[str, Any], least: int) -> int:
+    number: int = values.get(flag, 1)
+    if number < 1:
+        raise BadFlags(f"{flag} must be greater than 0, but got {number}")
+    return max(number, least)
+
+
+def _parse_rate(flag: str, values: dict[str, Any], default: N) -> N:
+    """As in client-go, 0 is the default, and less is no limit."""
+    number: N = values.get(flag) or default
+    return number if number > 0 else type(default)(UNLIMITED)
+
+
+def _parse_lease_timing(
+    values: dict[str, Any], written: dict[str, str]
+) -> tuple[timedelta, timedelta, timedelta]:
+    """How long the Lease lasts, when its holder gives up, how often it is tried; as client-go insists."""
+    default = Options()
+    lease = values.get("leader-elect-lease-duration", default.lease_duration)
+    renew = values.get("leader-elect-renew-deadline", default.renew_deadline)
+    retry = values.get("leader-elect-retry-period", default.retry_period)
+    if not values.get("leader-elect", True):
+        return lease, renew, retry
+
+    def said(name: str) -> str:
+        flag = f"leader-elect-{name}"
+        return f"--{flag} is {written.get(flag, FLAGS[flag].default)}"
+
+    lock = values.get("leader-elect-resource-lock", LOCK)
+    if lock in ("endpoints", "configmaps", "endpointsleases", "configmapsleases"):
+        raise BadFlags(f"error creating lock: {lock} lock is removed, migrate to {LOCK}")
+    if lock != LOCK:
+        raise BadFlags(
+            f"error creating lock: Invalid lock-type {lock}; write --leader-elect-resource-lock={LOCK}"
+        )
+    if lease <= renew:
+        raise BadFlags(
+            "leaseDuration must be greater than renewDeadline: "
+            f"{said('lease-duration')}, {said('renew-deadline')}; make the first longer"
+        )
+    if renew <= retry * JITTER:
+        raise BadFlags(
+            f"renewDeadline must be greater than retryPeriod*JitterFactor ({JITTER}): "
+            f"{said('renew-deadline')}, {said('retry-period')}; make the first longer"
+        )
+    if retry <= timedelta(0):
+        raise BadFlags("retryPeriod must be greater than zero: correct --leader-elect-retry-period")
+    if lease < timedelta(seconds=1):
+        raise BadFlags("--leader-elect-lease-duration must be 1s at least: Leases count whole seconds")
+    return lease, renew, retry
+
+
+def _parse_tls_version(text: str) -> str:
+    if text in ("VersionTLS10", "VersionTLS11"):
+        return TLS_VERSIONS[0]  # what older clients would need is not offered
+    if text not in TLS_VERSIONS:
+        raise BadFlags(
+            f"unknown tls version {text!r}: write --tls-min-version as one of {', '.join(TLS_VERSIONS)}"
+        )
+    return text
+
+
+def _parse_orphan_sweep(text: str) -> OrphanSweep:
+    for known in ORPHAN_SWEEPS:
+        if text == known:
+            return known
+    raise BadFlags(f"invalid --orphan-sweep {text!r}: write one of {', '.join(ORPHAN_SWEEPS)}")
+
+
+def _parse_port(flag: str, number: int) -> int:
+    if not 0 <= number <= 65535:
+        raise BadFlags(
+            f"--{flag} {number} must be between 0 and 65535, inclusive. 0 for turning off secure port"
+        )
+    return number
+
+
+def _parse_bind_address(text: str) -> str:
+    try:
+        ip_address(text)
+    except ValueError as error:
+        raise BadFlags(
+            f'invalid argument "{text}" for "--bind-address" flag: failed to parse IP: "{text}"'
+        ) from error
+    return text
+
+
+def _strip_wrapping(flag: str, raw: str, warnings: list[str]) -> str:
+    """The value without what shells and YAML leave around it."""
+    value = raw.strip(_WRAPPING)
+    if value != raw:
+        warnings.append(f"--{flag} is {raw!r}; white space and quotes around it are dropped")
+    return value
+
+
+def _parse_cluster_name(raw: str, warnings: list[str]) -> str:
+    name = _strip_wrapping("cluster-name", raw, warnings)
+    if name in ("", DEFAULT_CLUSTER_NAME):
+        warnings.append(
+            f"--cluster-name is {name or 'empty'}; set it to the guest cluster's name, or clusters that share "
+            "a Harvester namespace cannot be told apart"
+        )
+    elif not is_dns_label(name):
+        warnings.append(f"--cluster-name {name!r} is not a DNS-1123 label")
+    return name
+
+
+def _parse_management_network(raw: str, warnings: list[str]) -> str:
+    """`namespace/name`; a bare name is in `default`."""
+    network = _strip_wrapping("management-network", raw, warnings)
+    if not network:
+        return ""
+    namespace, slash, name = network.rpartition("/")
+    if not slash:
+        return f"default/{network}"
+    if not namespace or not name or "/" in namespace:
+        raise BadFlags(f"invalid --management-network {raw!r}: write it as NAMESPACE/NAME")
+    return network
+
+
+def _parse_node_ip_cidr(raw: str, warnings: list[str]) -> tuple[Network, ...]:
+    found = _parse_networks("node-ip-cidr", raw.split(","), warnings)
+    for version in (4, 6):
+        if sum(network.version == version for network in found) > 1:
+            raise BadFlags(f"invalid --node-ip-cidr {raw!r}: at most one IPv{version} entry is allowed")
+    for network in found:
+        if not is_node_address(network.network_address) and network.prefixlen:
+            raise BadFlags(f"invalid --node-ip-cidr {raw!r}: {network} is no range for node addresses")
+    return found
+
+
+def _parse_networks(flag: str, entries: Sequence[str], warnings: list[str]) -> tuple[Network, ...]:
+    # White space between the entries is nobody's mistake; quotes may stand around each, or around them all.
+    texts = [_strip_wrapping(flag, text.strip(), warnings) for text in entries]
+    return tuple(_parse_network(flag, text) for text in texts if text)
+
+
+def _parse_network(flag: str, text: str) -> Network:
+    try:
+        return ip_network(text, strict=False)
+    except ValueError as error:
+        raise BadFlags(f"invalid --{flag} entry {text!r}: neither an IP address nor a CIDR") from error
+
+
+def is_node_address(address: Any) -> bool:
+    """Whether a node can be reached at `address`: no loopback, link-local, multicast, unspecified or broadcast."""
+    return not (
+        address.is_loopback
+        or address.is_link_local
+        or address.is_multicast
+        or address.is_unspecified
+        or address == ip_address("255.255.255.255")
+    )
+
+
+def _parse_controllers(wanted: Sequence[str]) -> frozenset[str]:
+    chosen: set[str] = set(CONTROLLERS) if "*" in wanted else set()
+    for entry in wanted:
+        name = entry.removeprefix("-")
+        if name == "*":
+            continue
+        if name not in CONTROLLERS:
+            raise BadFlags(f'"{name}" is not in the list of known controllers')
+        if entry.startswith("-"):
+            chosen.discard(name)
+        else:
+            chosen.add(name)
+    return frozenset(chosen)

@@ -1,0 +1,97 @@
+"""The work of the leader: nodes, services, the map of networks, and the sweep, side by side.
+
+What each asks of the two clusters stands at its top; the map asks the guest for configmaps get, create, update.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from windrow.client.client import Client
+from windrow.client.transport import Transport
+from windrow.client.watching import WatchedCache
+from windrow.cloudprovider.cmd.flags import Options
+from windrow.cloudprovider.connection.namespace_check import NamespaceCheck
+from windrow.cloudprovider.metrics import Metrics
+from windrow.cloudprovider.names import SERVICE_CONTROLLER
+from windrow.cloudprovider.nodes.controller import NodeController
+from windrow.cloudprovider.nodes.network_map import NetworkMap
+from windrow.cloudprovider.nodes.virtual_addresses import VirtualAddresses
+from windrow.cloudprovider.services.controller import ServiceController
+from windrow.cloudprovider.sweep import Sweep
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock
+
+
+class Controllers:
+    """Keeps one guest cluster in step with its Harvester, while it runs."""
+
+    def __init__(
+        self,
+        guest: Transport,
+        host: Transport,
+        namespace: str,
+        options: Options,
+        clock: Clock,
+        rng: Chance,
+        say: Callable[[str], None],
+        metrics: Metrics | None = None,
+    ) -> None:
+        counted_metrics = metrics or Metrics()
+        # Nobody looks at services where they are not ours to handle: then no address is known to be one of theirs.
+        handles_none = SERVICE_CONTROLLER not in options.controllers
+        self._virtual = VirtualAddresses(options.cluster_name, is_known=handles_none)
+        self._nodes = NodeController(
+            guest, host, namespace, options, self._virtual, clock, rng, say, counted_metrics
+        )
+        self._services: ServiceController | None = None
+        self._sweep: Sweep | None = None
+        self._namespace_check: NamespaceCheck | None = None
+        if SERVICE_CONTROLLER in options.controllers:
+            services = ServiceController(guest, host, namespace, options, clock, rng, say, counted_metrics)
+            caches = (services.services, services.load_balancers)
+            self._sweep = Sweep(Client(guest), Client(host), *caches, options, clock, say, counted_metrics)
+            self._services = services
+            caches_checked = (self._nodes.nodes, self._nodes.vms, *caches)
+            self._namespace_check = NamespaceCheck(
+                *caches_checked, services.settings, clock, services.enqueue_all
+            )
+            services.find_namespace_problem = self._namespace_check.find_problem
+        self._networks: NetworkMap | None = None
+        if options.has_cluster_name and not options.disable_vmi_controller:
+            shown = self._services.interfaces if self._services is not None else None
+            self._networks = NetworkMap(Client(guest), self._nodes.instances, shown, options, clock, rng, say)
+
+    def pending_caches(self) -> str:
+        """Which lists were not read yet; "" once all were. For the probe of readiness."""
+        caches: list[WatchedCache[Any]] = [self._nodes.nodes, self._nodes.vms, self._nodes.instances]
+        if self._services is not None:
+            caches += [self._services.services, self._services.load_balancers]
+        unknown = [cache.kind.plural for cache in caches if not cache.was_listed]
+        return f"not listed yet: {', '.join(unknown)}" if unknown else ""
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            if self._services is not None and self._sweep is not None and self._namespace_check is not None:
+                group.create_task(self._namespace_check.run())
+                group.create_task(self._services.run())
+                group.create_task(self._sweep.run())
+                group.create_task(self._follow_load_balancers(self._services))
+            if self._networks is not None:
+                group.create_task(self._networks.run())
+            group.create_task(self._nodes.run())
+
+    async def _follow_load_balancers(self, services: ServiceController) -> None:
+        """Tell the nodes which addresses are those of services."""
+        await services.load_balancers.synced()
+        for known in services.load_balancers.values():
+            self._virtual.update(known.name, known)
+        self._virtual.is_known = True
+        self._nodes.enqueue_all()
+        async for before, after in services.load_balancers.changes():
+            balancer = after or before
+            assert balancer is not None
+            fresh = self._virtual.update(balancer.name, after)
+            self._nodes.enqueue_with_addresses(fresh)

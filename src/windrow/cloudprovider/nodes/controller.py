@@ -1,0 +1,343 @@
+"""The nodes: three watches, and one queue of nodes, each of which is looked at as a whole.
+
+What it asks of the guest: nodes list, watch, patch, delete; nodes/status patch; events create, patch. Of Harvester, in
+one namespace: virtualmachines and virtualmachineinstances list, watch; virtualmachines list when a node's VM seems to
+be gone; guestosinfo get when nobody knows whose a node is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from windrow.client.client import Client
+from windrow.client.recording import Recorder
+from windrow.client.transport import Transport
+from windrow.client.watching import WatchedCache
+from windrow.cloudprovider import names
+from windrow.cloudprovider.cmd.flags import Options
+from windrow.cloudprovider.metrics import Metrics
+from windrow.cloudprovider.nodes.describe import describe_change
+from windrow.cloudprovider.nodes.execute import execute
+from windrow.cloudprovider.nodes.hostnames import GuestHostnames
+from windrow.cloudprovider.nodes.identity import (
+    Candidates,
+    OtherCloud,
+    VmFound,
+    VmMatch,
+    VmMissing,
+    VmUnknown,
+    can_belong_to_cluster,
+    match_vm,
+)
+from windrow.cloudprovider.nodes.planning import NodeState, Plan, RemoveTaint, needs_initialisation, plan_node
+from windrow.cloudprovider.nodes.readings import (
+    GuestNode,
+    GuestVm,
+    Instance,
+    read_instance,
+    read_node,
+    read_vm,
+)
+from windrow.cloudprovider.nodes.virtual_addresses import VirtualAddresses
+from windrow.cloudprovider.nodes.vm_index import NodeVmIndex
+from windrow.cloudprovider.nodes.vm_inventory import VmInventory
+from windrow.harvester.kinds import VM, VMI
+from windrow.kube.errors import Conflict, Forbidden, KubeError
+from windrow.kube.refs import NODE
+from windrow.reconcile.controller import Controller
+from windrow.reconcile.outcomes import SETTLED, Failed, Outcome, Waiting
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock
+
+# A guest that calls itself otherwise than its VM can only be asked; nothing tells when its answer changes.
+HOSTNAME_RETRY = timedelta(seconds=10)
+# How soon a node whose VM is nowhere to be found is looked into, should no watch bring news of it.
+MISSING_VM_RETRY = timedelta(seconds=30)
+# Both are asked more and more rarely the longer it lasts, but not more rarely than this.
+MAX_RETRY = timedelta(minutes=5)
+# Soon after a conflict: by then the watch has brought the newer node.
+CONFLICT_RETRY = timedelta(milliseconds=200)
+# After a refusal: somebody has to grant the right first.
+FORBIDDEN_RETRY = timedelta(minutes=5)
+
+QUEUE = "Nodes"
+# A namespace may hold a thousand VMs, of 10 KB each, and ten times that while they are read.
+PAGE = 100
+
+Say = Callable[[str], None]
+
+
+class NodeController:
+    """Keeps the nodes of one guest cluster in step with their VMs, while it runs.
+
+    `nodes`, `vms` and `instances` are its caches; others may read them. `virtual` is told by others which addresses are
+    those of services.
+    """
+
+    def __init__(
+        self,
+        guest: Transport,
+        host: Transport,
+        namespace: str,
+        options: Options,
+        virtual: VirtualAddresses,
+        clock: Clock,
+        rng: Chance,
+        say: Say,
+        metrics: Metrics,
+    ) -> None:
+        self._guest = Client(guest)
+        self._namespace = namespace
+        self._options = options
+        self._virtual = virtual
+        self._clock = clock
+        self._say = say
+        self._metrics = metrics
+        self.nodes = WatchedCache(
+            guest, NODE, "", read_node, clock, rng, heard=self._watch_error_handler("nodes"), page=PAGE
+        )
+        self.vms = WatchedCache(
+            host, VM, namespace, read_vm, clock, rng, heard=self._watch_error_handler("VMs"), page=PAGE
+        )
+        self.instances = WatchedCache(
+            host,
+            VMI,
+            namespace,
+            read_instance,
+            clock,
+            rng,
+            heard=self._watch_error_handler("VM instances"),
+            page=PAGE,
+        )
+        sources = (names.NODE_CONTROLLER, names.LIFECYCLE_CONTROLLER)
+        self._recorders = {source: Recorder(self._guest, source, clock, rng) for source in sources}
+        self._controller: Controller[str] = Controller(
+            "nodes",
+            self._reconcile,
+            clock,
+            rng,
+            workers=options.node_workers,
+            heard=self._on_outcome,
+            added=lambda name: metrics.count_queue_add(QUEUE),
+        )
+        queue = self._controller.queue
+        metrics.register_queue(QUEUE, lambda: len(queue))
+        self._vm_inventory = VmInventory(Client(host), namespace, clock)
+        self._hostnames = GuestHostnames(Client(host), namespace, clock)
+        self._vm_index = NodeVmIndex()
+        # Nodes whose VM is not known: any news of a VM may be news of theirs.
+        self._unmatched: set[str] = set()
+        # What each node waits for, and since when.
+        self._waiting: dict[str, tuple[str, datetime]] = {}
+        # Fresh nodes that were looked at.
+        self._synced_once: set[str] = set()
+        # The instance that each node runs in, and since when we know it.
+        self._instance_since: dict[str, tuple[str, datetime]] = {}
+
+    async def run(self) -> None:
+        caches = (self.nodes, self.vms, self.instances)
+        async with asyncio.TaskGroup() as group:
+            for cache in caches:
+                group.create_task(cache.run())
+            # Who a node is cannot be said before all three lists are known.
+            for cache in caches:
+                await cache.synced()
+            group.create_task(self._follow_nodes())
+            group.create_task(self._follow_vms())
+            group.create_task(self._follow_instances())
+            group.create_task(self._controller.run())
+
+    def enqueue_all(self) -> None:
+        for node in self.nodes.values():
+            self._enqueue(node.name)
+
+    def enqueue_with_addresses(self, addresses: Collection[str]) -> None:
+        """At the nodes that show one of these addresses as theirs."""
+        if not addresses:
+            return
+        for node in self.nodes.values():
+            if any(one.address in addresses for one in node.addresses):
+                self._enqueue(node.name)
+
+    def _watch_error_handler(self, what: str) -> Callable[[KubeError | None], None]:
+        def on_error(problem: KubeError | None) -> None:
+            self._say(
+                f"{what} are watched again" if problem is None else f"{what} cannot be watched: {problem}"
+            )
+
+        return on_error
+
+    # --- who is looked at, and when -------------------------------------------------------------------------------
+
+    async def _follow_nodes(self) -> None:
+        async for before, after in self.nodes.changes():
+            node = after or before
+            assert node is not None
+            self._enqueue(node.name)
+            if after is None:
+                self._forget(node.name)
+
+    async def _follow_vms(self) -> None:
+        async for before, after in self.vms.changes():
+            vm = after or before
+            assert vm is not None
+            self._enqueue_for_vm(vm.name)
+
+    async def _follow_instances(self) -> None:
+        async for before, after in self.instances.changes():
+            instance = after or before
+            assert instance is not None
+            self._enqueue_for_vm(instance.name)
+
+    def _enqueue_for_vm(self, vm_name: str) -> None:
+        """Something happened to a VM: look at its nodes, and at every node whose VM is not known."""
+        for name in (*self._vm_index.nodes_of(vm_name), *sorted(self._unmatched)):
+            self._enqueue(name)
+
+    def _enqueue(self, node_name: str) -> None:
+        self._controller.queue.add(node_name)
+
+    def _on_outcome(self, node_name: str, outcome: Outcome) -> None:
+        if isinstance(outcome, Failed):
+            self._metrics.count_queue_retry(QUEUE)
+
+    def _forget(self, node_name: str) -> None:
+        self._vm_index.remove(node_name)
+        self._unmatched.discard(node_name)
+        self._synced_once.discard(node_name)
+        self._waiting.pop(node_name, None)
+        self._instance_since.pop(node_name, None)
+
+    # --- one node -------------------------------------------------------------------------------------------------
+
+    async def _reconcile(self, name: str) -> Outcome:
+        node = self.nodes.get(NODE.ref(name))
+        if node is None:
+            self._forget(name)  # it may have gone while it was looked at
+            return SETTLED
+        if needs_initialisation(node) and node.created and name not in self._synced_once:
+            self._synced_once.add(name)
+            self._metrics.observe_first_node_sync((self._clock.now() - node.created).total_seconds())
+        state = await self._observe(node)
+        plan = plan_node(state, self._options)
+        try:
+            await execute(self._guest, self._recorders, node, plan.changes)
+        except Conflict:
+            return Waiting(
+                "the newer node", self._clock.now(), "look again", self._clock.now() + CONFLICT_RETRY
+            )
+        except Forbidden as error:
+            # The original chart's role lacks `delete` on nodes. A missing right is not worth a tight loop.
+            return self._waiting_outcome(name, f"node {name!r}: {error}", FORBIDDEN_RETRY)
+        self._log_changes(node, plan)
+        if not self._host_is_synced():
+            # That it cannot be watched was said once, and not for each node.
+            return self._waiting_outcome(name, "Harvester", MISSING_VM_RETRY, log=False)
+        if not plan.waits_for and isinstance(state.identity, VmMissing) and not node.is_ready:
+            # Its deletion would be told; that its VM may be of elsewhere is not worth a word each time.
+            return self._waiting_outcome(name, "its VM", self._retry_after(state, plan), log=False)
+        return self._waiting_outcome(name, plan.waits_for, self._retry_after(state, plan))
+
+    def _log_changes(self, node: GuestNode, plan: Plan) -> None:
+        for change in plan.changes:
+            if told := describe_change(change):
+                self._say(f"node {node.name!r}: {told}")
+            if isinstance(change, RemoveTaint) and change.key == names.UNINITIALISED and node.created:
+                self._metrics.observe_taint_removal((self._clock.now() - node.created).total_seconds())
+
+    def _retry_after(self, state: NodeState, plan: Plan) -> timedelta | None:
+        _, since = self._waiting.get(state.node.name, ("", self._clock.now()))
+        waited = self._clock.now() - since
+        match state.identity:
+            case VmUnknown() if needs_initialisation(state.node):
+                return min(max(HOSTNAME_RETRY, waited / 2), MAX_RETRY)
+            case VmMissing() if not state.node.is_ready:
+                return min(max(MISSING_VM_RETRY, waited / 2), MAX_RETRY)
+            case _:
+                return plan.requeue_after
+
+    def _waiting_outcome(
+        self, name: str, waits_for: str, retry_after: timedelta | None, *, log: bool = True
+    ) -> Outcome:
+        """Remember what the node waits for, and since when; the sentence is said once."""
+        now = self._clock.now()
+        if not waits_for:
+            self._waiting.pop(name, None)
+            return SETTLED if retry_after is None else Waiting("its VM", now, "look again", now + retry_after)
+        sentence, since = self._waiting.get(name, ("", now))
+        if sentence != waits_for:
+            since = now
+            if log:
+                self._say(waits_for)
+        self._waiting[name] = (waits_for, since)
+        return Waiting(waits_for, since, "it goes on", now + retry_after if retry_after else None)
+
+    def _host_is_synced(self) -> bool:
+        return self.vms.is_synced and self.instances.is_synced
+
+    async def _observe(self, node: GuestNode) -> NodeState:
+        if not self._host_is_synced():
+            return NodeState(node, VmUnknown("Harvester cannot be watched now"))
+        identity = await self._match_vm(node)
+        if not isinstance(identity, VmFound):
+            self._vm_index.remove(node.name)
+            if not isinstance(identity, OtherCloud):
+                self._unmatched.add(node.name)
+            return NodeState(node, identity, is_gone=await self._is_gone(node, identity))
+        self._vm_index.set(node.name, identity.vm.name)
+        self._unmatched.discard(node.name)
+        instance = self.instances.get(VMI.ref(identity.vm.name, self._namespace))
+        known_for = self._known_for(node, instance)
+        return NodeState(node, identity, instance, known_for=known_for, virtual=self._virtual.all)
+
+    def _known_for(self, node: GuestNode, instance: Instance | None) -> timedelta:
+        uid, since = self._instance_since.get(node.name, ("", self._clock.now()))
+        if instance is not None and instance.uid != uid:
+            since = self._clock.now()
+            self._instance_since[node.name] = (instance.uid, since)
+        return self._clock.now() - since
+
+    async def _is_gone(self, node: GuestNode, identity: VmMatch) -> bool:
+        if not isinstance(identity, VmMissing) or node.is_ready:
+            return False
+        if names.LIFECYCLE_CONTROLLER not in self._options.controllers:
+            return False
+        return await self._vm_inventory.is_missing(
+            identity.vm_uid, (one.vm_uid for one in self.nodes.values())
+        )
+
+    # --- who it is ------------------------------------------------------------------------------------------------
+
+    async def _match_vm(self, node: GuestNode) -> VmMatch:
+        vm = self._find_vm_by_uid(node)
+        if vm is not None:
+            return VmFound(vm)
+        claimed = {one.vm_uid for one in self.nodes.values() if one.is_ready and one.name != node.name}
+        candidates = Candidates(list(self.vms.values()), list(self.instances.values()), claimed=claimed)
+        identity = match_vm(node, candidates, self._options)
+        if not isinstance(identity, VmUnknown) or not needs_initialisation(node):
+            return identity
+        never = self._options.disable_vmi_controller or self._options.disable_hostname_lookup
+        may_ask = names.NODE_CONTROLLER in self._options.controllers and not never
+        hostnames = await self._fetch_hostnames(candidates) if may_ask else {}
+        return match_vm(node, replace(candidates, hostnames=hostnames), self._options)
+
+    def _find_vm_by_uid(self, node: GuestNode) -> GuestVm | None:
+        """The VM that the providerID names, where no search is needed to find it: nearly always."""
+        for name in (self._vm_index.vm_of(node.name), node.name):
+            vm = self.vms.get(VM.ref(name, self._namespace))
+            if vm is not None and node.vm_uid and vm.uid == node.vm_uid:
+                return vm
+        return None
+
+    async def _fetch_hostnames(self, candidates: Candidates) -> dict[str, str]:
+        """How those guests call themselves that could be a node nobody has found yet."""
+        free = {
+            vm.name
+            for vm in candidates.vms
+            if vm.uid not in candidates.claimed and can_belong_to_cluster(vm.guest_cluster, self._options)
+        }
+        return await self._hostnames.fetch([one for one in candidates.instances if one.name in free])

@@ -1,0 +1,118 @@
+"""Which host network is which interface inside the guests, where all guests of the cluster agree.
+
+Written to a ConfigMap that Rancher's screens read, and from which the load balancer part takes the interface of a
+virtual address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from windrow.client.cache import Cache
+from windrow.client.client import Client
+from windrow.cloudprovider import names
+from windrow.cloudprovider.cmd.flags import Options
+from windrow.cloudprovider.nodes.readings import Instance
+from windrow.cloudprovider.services.readings import Interfaces
+from windrow.formats.json import dumps
+from windrow.kube.objects import dig, new_object
+from windrow.kube.refs import CONFIG_MAP
+from windrow.reconcile.controller import Controller
+from windrow.reconcile.outcomes import SETTLED, Outcome
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock
+
+REF = CONFIG_MAP.ref(names.NETWORK_MAP_NAME, names.NETWORK_MAP_NAMESPACE)
+
+
+def network_map(instances: Iterable[Instance], options: Options) -> dict[str, str]:
+    """Network -> interface, for networks that are on the same interface in every running guest of the cluster."""
+    maps = [_interfaces(one) for one in instances if _is_counted(one, options)]
+    if not maps:
+        return {}
+    first, *others = maps
+    agreed = (network for network in first if all(one.get(network) == first[network] for one in others))
+    return {network: first[network] for network in sorted(agreed)}
+
+
+def _is_counted(instance: Instance, options: Options) -> bool:
+    is_ours = instance.guest_cluster == options.cluster_name
+    is_up = instance.phase == "Running" and not instance.is_migrating and not instance.is_deleting
+    return is_ours and is_up and bool(instance.interfaces)
+
+
+def _interfaces(instance: Instance) -> dict[str, str]:
+    devices = {interface.name: interface.device for interface in instance.interfaces}
+    return {network: devices[card] for card, network in instance.networks if devices.get(card)}
+
+
+def render_network_map(mapping: dict[str, str]) -> dict[str, Any]:
+    return {"data": {names.NETWORK_MAP_KEY: dumps(mapping).decode() if mapping else ""}}
+
+
+async def ensure_network_map(client: Client, mapping: dict[str, str]) -> bool:
+    """Make the ConfigMap say `mapping`; whether something was written. Leaves its other keys alone."""
+    wanted = render_network_map(mapping)
+    found = await client.find(REF)
+    if found is None:
+        await client.create(CONFIG_MAP, new_object(CONFIG_MAP, REF.name, REF.namespace, **wanted))
+        return True
+    if dig(found, "data", names.NETWORK_MAP_KEY) == wanted["data"][names.NETWORK_MAP_KEY]:
+        return False
+    await client.update(CONFIG_MAP, {**found, "data": {**(found.get("data") or {}), **wanted["data"]}})
+    return True
+
+
+class NetworkMap:
+    """Keeps the map, while it runs. Written when what the guests say has changed; asked for only then.
+
+    `shown` is the map as it is watched, where somebody does: then it is also mended when another edits or deletes it.
+    """
+
+    def __init__(
+        self,
+        guest: Client,
+        instances: Cache[Instance],
+        watched: Cache[Interfaces] | None,
+        options: Options,
+        clock: Clock,
+        rng: Chance,
+        say: Callable[[str], None],
+    ) -> None:
+        self._guest = guest
+        self._instances = instances
+        self._watched = watched
+        self._options = options
+        self._say = say
+        self._written: dict[str, str] | None = None
+        self._controller: Controller[str] = Controller("network map", self._reconcile, clock, rng)
+
+    async def run(self) -> None:
+        await self._instances.synced()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._controller.run())
+            group.create_task(self._follow(self._instances))
+            if self._watched is not None:
+                group.create_task(self._follow(self._watched))
+
+    async def _follow(self, cache: Cache[Any]) -> None:
+        await cache.synced()
+        async for _ in cache.changes():
+            self._controller.queue.add(REF.name)
+
+    async def _reconcile(self, key: str) -> Outcome:
+        wanted = network_map(self._instances.values(), self._options)
+        if wanted != self._written or self._is_overwritten(wanted):
+            if await ensure_network_map(self._guest, wanted):
+                self._say(f"ConfigMap {REF.name} written")
+            self._written = wanted
+        return SETTLED
+
+    def _is_overwritten(self, wanted: dict[str, str]) -> bool:
+        """Whether it is known to say something else. A watch that lags behind our own write costs one look, no write."""
+        if self._watched is None or not self._watched.is_synced:
+            return False
+        reading = self._watched.get(REF)
+        return reading is None or reading.by_network != wanted

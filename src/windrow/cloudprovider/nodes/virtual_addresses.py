@@ -1,0 +1,55 @@
+"""The addresses that belong to services: kube-vip binds them to a node's card, where the guest agent finds them.
+
+They are no addresses of the node. Only what Harvester's load balancers of this cluster hold counts: reserved from a
+pool, or got by DHCP and recorded there. What services say of themselves is no proof: whoever may create a service
+could write the address of a node into its annotation, and the node would lose it. K3s' own load balancer even writes
+the addresses of nodes into their status.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Set
+
+from windrow.cloudprovider import names
+from windrow.cloudprovider.services.load_balancers import LoadBalancer
+
+_PLACEHOLDERS = names.DHCP_PLACEHOLDERS | {""}
+
+
+def virtual_addresses(balancer: LoadBalancer | None, cluster: str) -> Set[str]:
+    """The addresses that the load balancer holds, if it is one of `cluster`."""
+    if balancer is None or balancer.owner.cluster != cluster:
+        return frozenset()
+    recorded = {balancer.address} if balancer.mode == "dhcp" else set()
+    return frozenset({*balancer.allocated, *recorded} - _PLACEHOLDERS)
+
+
+class VirtualAddresses:
+    """Those of all load balancers of `cluster`, kept current by whoever tells it of changes; `is_known` once it was
+    told of all."""
+
+    def __init__(self, cluster: str, *, is_known: bool = False) -> None:
+        self.is_known = is_known
+        self._cluster = cluster
+        self._of: dict[str, Set[str]] = {}
+        self._uses: Counter[str] = Counter()
+
+    @property
+    def all(self) -> Set[str] | None:
+        """None while they are not known."""
+        return self._uses.keys() if self.is_known else None
+
+    def update(self, name: str, balancer: LoadBalancer | None) -> Collection[str]:
+        """How that load balancer is now, None when it is gone; tells which addresses nobody had before. May be
+        repeated."""
+        old, new = self._of.pop(name, frozenset()), virtual_addresses(balancer, self._cluster)
+        fresh = [one for one in new if one not in self._uses]
+        if new:
+            self._of[name] = new
+        self._uses.update(new)
+        self._uses.subtract(old)
+        for one in old:
+            if not self._uses[one]:
+                del self._uses[one]
+        return fresh

@@ -1,0 +1,97 @@
+"""What is wrong with a service that wants an address of its own, as far as one can see without asking. Pure."""
+
+from __future__ import annotations
+
+from windrow.cloudprovider import names
+from windrow.cloudprovider.services.load_balancer_names import is_dns_subdomain
+from windrow.cloudprovider.services.load_balancers import LoadBalancer
+from windrow.cloudprovider.services.readings import Service
+from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable
+from windrow.harvester.names import is_label_value
+
+MODES = ("pool", "dhcp")
+
+
+def find_problem(state: ServiceState, policy: ClusterSettings) -> str:
+    """What Harvester need not be asked about; "" when nothing is wrong."""
+    service = state.service
+    if service.mode not in MODES:
+        return (
+            f"annotation {names.IPAM} is {service.ipam!r}, which is not known; write 'pool' (an address from an IP "
+            "pool of Harvester) or 'dhcp'"
+        )
+    name = policy.name_for(service)
+    if not is_dns_subdomain(name) or not is_label_value(policy.cluster):
+        return (
+            f"the cluster name {policy.cluster!r} cannot be part of an object's name on Harvester ({name}), or not its "
+            "label; set --cluster-name to the guest cluster's name: lower-case letters, digits and dashes, 63 at most"
+        )
+    return (
+        _find_other_owner(state, policy)
+        or _find_immutable_change(service, state.load_balancer)
+        or _find_missing_interface(state)
+    )
+
+
+def _find_other_owner(state: ServiceState, policy: ClusterSettings) -> str:
+    """Why the load balancer of this name is not ours; "" when it is, or is not there."""
+    balancer = state.load_balancer
+    if balancer is None or policy.owns(balancer, state.service):
+        return ""
+    return (
+        f"LoadBalancer {balancer.namespace}/{balancer.name} on Harvester is of {balancer.owner}, not of service "
+        f"{state.service.title} of cluster {policy.cluster!r}; it is neither used nor deleted: delete or rename it there"
+    )
+
+
+def _find_immutable_change(service: Service, balancer: LoadBalancer | None) -> str:
+    """What a living load balancer cannot become."""
+    if balancer is None or balancer.is_deleting:
+        return ""
+    if balancer.mode != service.mode:
+        return (
+            f"the IPAM mode cannot be changed from {balancer.mode} to {service.mode} while the load balancer exists; "
+            f"set the annotation {names.IPAM} back to {balancer.mode!r}, or delete the service and create it with "
+            f"{service.mode!r}"
+        )
+    # Load balancers of before v0.2.7 do not say what they were made for.
+    made_for = balancer.annotations.get(names.FIXED_NETWORK)
+    if made_for is not None and made_for != service.network:
+        back = f"set the annotation {names.NETWORK} back to {made_for!r}"
+        if not made_for:
+            back = f"remove the annotation {names.NETWORK}"
+        return (
+            f"network annotation of service {service.title} ({service.network or 'none'}) is not same as the load "
+            f"balancer's ({made_for or 'none'}), and cannot be changed while that exists; {back}, or delete the service "
+            "and create it anew"
+        )
+    return ""
+
+
+def _find_missing_interface(state: ServiceState) -> str:
+    """Why kube-vip cannot be told an interface. A service that works is left alone: networks come to and go from
+    the map as nodes start and stop."""
+    service, interfaces = state.service, state.interfaces
+    works = service.interface or (service.addresses and state.load_balancer is not None)
+    if not service.network or interfaces is None or works:
+        return ""
+    where = f"{names.NETWORK_MAP_NAMESPACE}/{names.NETWORK_MAP_NAME}"
+    if isinstance(interfaces, Unavailable):
+        return interfaces.problem
+    if not interfaces.by_network:
+        return (
+            f"there is no common NAD mapping: {where} is empty; every VM of the cluster needs a running guest agent and "
+            f"the network {service.network} on the same interface"
+        )
+    if service.network not in interfaces.by_network:
+        missing = f"network {service.network} not found in NAD mapping for service {service.title}"
+        known = sorted(interfaces.by_network)
+        meant = [one for one in known if one.partition("/")[2] == service.network]
+        if meant:
+            return f"{missing}: its namespace is missing; write {' or '.join(meant)} into the annotation {names.NETWORK}"
+        return (
+            f"{missing}, the table of networks and their interfaces in {where}: not every VM of the cluster has it on "
+            f"the same interface; write NAMESPACE/NAME of one that is there ({', '.join(known)}) into the annotation "
+            f"{names.NETWORK}, or attach it to all VMs"
+        )
+    return ""
