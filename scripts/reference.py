@@ -19,7 +19,7 @@ from windrow.cli import exit_codes, main
 from windrow.cli.context import CliContext
 from windrow.cloudprovider.cmd.flag_table import SECTIONS, shown
 from windrow.cloudprovider.metrics import Metrics
-from windrow.clusters.kinds import crds
+from windrow.clusters.api.kinds import crds
 from windrow.emulator.delays import Delays
 from windrow.emulator.guests.delays import GuestDelays
 from windrow.nodedriver.options import OPTIONS

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.plugin_commands import Desk
+from tests.e2e.plugin_commands import ReconcileContext
 
 from windrow.formats.json import dumps
 
@@ -24,7 +24,7 @@ class Afar:
 
 def main(folder: Path) -> None:
     site: Any = Afar((folder / "kubeconfig").read_text())
-    desk = Desk(site, folder)
+    desk = ReconcileContext(site, folder)
     with desk.plugin(desk.first_config(), new=True) as plugin:
         (folder / "plugin.pid").write_text(str(plugin.process.pid))
         desk.prepare(plugin)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.e2e.plugin_commands import Desk
+from tests.e2e.plugin_commands import ReconcileContext
 from tests.e2e.plugin_host import ELF, a_plugin
 from tests.e2e.plugin_site import a_site
 
@@ -93,7 +93,7 @@ def test_a_whole_life_loads_the_standard_library_and_pyyaml_only(tmp_path: Path)
     out = tmp_path / "modules"
     program = (*BARE, "-c", PROBE, str(out))
     with a_site() as site:
-        desk = Desk(
+        desk = ReconcileContext(
             site, tmp_path, program=program, env={"PYTHONPATH": os.pathsep.join((str(SRC), str(PYYAML)))}
         )
         desk.create()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.plugin_commands import NAME, Desk
+from tests.e2e.plugin_commands import NAME, ReconcileContext
 from tests.e2e.plugin_host import Gone, Plugin, Said, a_plugin, read_address, start
 from tests.e2e.plugin_site import Site, a_site
 
@@ -56,14 +56,14 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture
-def desk(site: Site, tmp_path: Path) -> Desk:
-    return Desk(site, tmp_path)
+def desk(site: Site, tmp_path: Path) -> ReconcileContext:
+    return ReconcileContext(site, tmp_path)
 
 
 # --- whole lives -------------------------------------------------------------------------------------------------------
 
 
-def test_a_machine_lives_its_life_under_rancher_machine(desk: Desk, site: Site):
+def test_a_machine_lives_its_life_under_rancher_machine(desk: ReconcileContext, site: Site):
     before = site.inventory()
 
     desk.create()
@@ -108,7 +108,7 @@ def test_a_machine_lives_its_life_under_rancher_machine(desk: Desk, site: Site):
     desk.remove()  # a second rm finds nothing, and is content
 
 
-def test_a_machine_lives_its_life_under_docker_machine(desk: Desk, site: Site):
+def test_a_machine_lives_its_life_under_docker_machine(desk: ReconcileContext, site: Site):
     desk.argv = ()
     before = site.inventory()
 
@@ -155,7 +155,7 @@ def test_rancher_s_check_runs_the_plugin_without_a_token():
 # --- budgets -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_creation_takes_six_calls_and_a_removal_three(desk: Desk, site: Site):
+def test_a_creation_takes_six_calls_and_a_removal_three(desk: ReconcileContext, site: Site):
     with desk.plugin(desk.first_config(), new=True) as plugin:
         desk.prepare(plugin)
         plugin.call("Create")
@@ -178,7 +178,7 @@ def test_a_creation_takes_six_calls_and_a_removal_three(desk: Desk, site: Site):
 # --- what is kept and made -----------------------------------------------------------------------------------------------
 
 
-def test_the_machine_s_uid_is_saved_before_anything_is_made_and_kept(desk: Desk, site: Site):
+def test_the_machine_s_uid_is_saved_before_anything_is_made_and_kept(desk: ReconcileContext, site: Site):
     desk.create()
 
     before, after, last = desk.saves
@@ -191,7 +191,7 @@ def test_the_machine_s_uid_is_saved_before_anything_is_made_and_kept(desk: Desk,
 
 
 def test_key_files_are_made_and_are_for_their_owner_alone(site: Site, tmp_path: Path):
-    desk = Desk(site, tmp_path, has_key=False)
+    desk = ReconcileContext(site, tmp_path, has_key=False)
     desk.create()
 
     place = desk.folder / "machines" / NAME
@@ -207,7 +207,7 @@ def test_key_files_are_made_and_are_for_their_owner_alone(site: Site, tmp_path: 
         assert plugin.call("GetSSHHostname") == desk.saved["IPAddress"]
 
 
-def test_a_kubeconfig_on_the_command_line_renews_the_stored_one(desk: Desk, site: Site):
+def test_a_kubeconfig_on_the_command_line_renews_the_stored_one(desk: ReconcileContext, site: Site):
     desk.create()
     token = site.harvester.new_token()
     fresh = site.harvester.token_kubeconfig(token, *addresses(site))
@@ -228,7 +228,7 @@ def test_a_kubeconfig_on_the_command_line_renews_the_stored_one(desk: Desk, site
     assert not site.has_vm(NAME)
 
 
-def test_a_kubeconfig_in_the_environment_renews_the_stored_one(desk: Desk, site: Site):
+def test_a_kubeconfig_in_the_environment_renews_the_stored_one(desk: ReconcileContext, site: Site):
     desk.create()
     desk.saved["KubeConfigContent"] = "broken"
     desk.env = {"HARVESTER_KUBECONFIG_CONTENT": site.kubeconfig}
@@ -236,7 +236,7 @@ def test_a_kubeconfig_in_the_environment_renews_the_stored_one(desk: Desk, site:
     assert desk.status() == "Running"
 
 
-def test_a_document_is_replaced_where_the_machine_reads_it(desk: Desk, site: Site):
+def test_a_document_is_replaced_where_the_machine_reads_it(desk: ReconcileContext, site: Site):
     desk.create()
     with desk.plugin() as plugin:
         assert wire.REWRITE in plugin.call(wire.EXTENSIONS).split()
@@ -251,7 +251,7 @@ def test_a_document_is_replaced_where_the_machine_reads_it(desk: Desk, site: Sit
 # --- what goes wrong -----------------------------------------------------------------------------------------------------
 
 
-def test_heartbeats_and_questions_are_answered_while_a_creation_goes_on(desk: Desk, site: Site):
+def test_heartbeats_and_questions_are_answered_while_a_creation_goes_on(desk: ReconcileContext, site: Site):
     with desk.plugin(desk.first_config(), new=True) as plugin:
         desk.prepare(plugin)
         slow = site.fault(Slow(150), verbs=frozenset({"create"}), plurals=frozenset({"virtualmachines"}))
@@ -271,7 +271,7 @@ def test_heartbeats_and_questions_are_answered_while_a_creation_goes_on(desk: De
         assert plugin.call("GetState") == wire.RUNNING
 
 
-def test_what_is_made_is_on_record_while_a_creation_still_waits(desk: Desk, site: Site):
+def test_what_is_made_is_on_record_while_a_creation_still_waits(desk: ReconcileContext, site: Site):
     site.harvester.faults.agents.append(AgentFault())
     with desk.plugin(desk.first_config(), new=True) as plugin:
         desk.prepare(plugin)
@@ -282,7 +282,7 @@ def test_what_is_made_is_on_record_while_a_creation_still_waits(desk: Desk, site
     assert uid == site.find(kinds.VM.ref(NAME, "default"))["metadata"]["uid"]
 
 
-def test_two_orders_do_not_race(desk: Desk, site: Site):
+def test_two_orders_do_not_race(desk: ReconcileContext, site: Site):
     with desk.plugin(desk.first_config(), new=True) as plugin:
         desk.prepare(plugin)
         slow = site.fault(Slow(60), verbs=frozenset({"create"}))
@@ -301,7 +301,7 @@ def test_two_orders_do_not_race(desk: Desk, site: Site):
 )
 @pytest.mark.parametrize("plural", ["virtualmachines", "secrets"])
 def test_a_harvester_that_stumbles_once_at_a_write_leaves_one_machine(
-    desk: Desk, site: Site, plural: str, fault: LoseAnswer | Refuse
+    desk: ReconcileContext, site: Site, plural: str, fault: LoseAnswer | Refuse
 ):
     before = site.inventory()
     with desk.plugin(desk.first_config(), new=True) as plugin:
@@ -341,7 +341,7 @@ def create_in_two(plugin: Plugin) -> None:
     ids=["ends", "breaks", "forgets", "throttled", "500", "forbidden"],
 )
 def test_a_watch_that_fails_costs_a_creation_some_time_and_nothing_else(
-    desk: Desk, site: Site, effect: Effect
+    desk: ReconcileContext, site: Site, effect: Effect
 ):
     before = site.inventory()
     site.fault(effect, verbs=frozenset({"watch"}), times=1)
@@ -352,7 +352,7 @@ def test_a_watch_that_fails_costs_a_creation_some_time_and_nothing_else(
     site.settles_to(before)
 
 
-def test_a_refused_machine_leaves_nothing_and_says_why(desk: Desk, site: Site):
+def test_a_refused_machine_leaves_nothing_and_says_why(desk: ReconcileContext, site: Site):
     before = site.inventory()
     site.fault(
         denied("no more machines here"), verbs=frozenset({"create"}), plurals=frozenset({"virtualmachines"})
@@ -365,7 +365,7 @@ def test_a_refused_machine_leaves_nothing_and_says_why(desk: Desk, site: Site):
     assert site.inventory() == before
 
 
-def test_a_harvester_that_cannot_be_reached_is_no_machine_that_is_gone(desk: Desk, site: Site):
+def test_a_harvester_that_cannot_be_reached_is_no_machine_that_is_gone(desk: ReconcileContext, site: Site):
     desk.create()
     desk.saved["KubeConfigContent"] = site.harvester.admin_kubeconfig("https://127.0.0.1:1", "")
 
@@ -377,7 +377,9 @@ def test_a_harvester_that_cannot_be_reached_is_no_machine_that_is_gone(desk: Des
     assert site.has_vm(NAME)
 
 
-def test_a_kubeconfig_that_leads_to_another_harvester_does_not_end_the_machine(desk: Desk, site: Site):
+def test_a_kubeconfig_that_leads_to_another_harvester_does_not_end_the_machine(
+    desk: ReconcileContext, site: Site
+):
     desk.create()
     with a_site() as other:
         desk.saved["KubeConfigContent"] = other.kubeconfig
@@ -391,7 +393,7 @@ def test_a_kubeconfig_that_leads_to_another_harvester_does_not_end_the_machine(d
         desk.remove()  # the way on for those who know better
 
 
-def test_without_a_kubeconfig_nothing_is_guessed(desk: Desk, site: Site, tmp_path: Path):
+def test_without_a_kubeconfig_nothing_is_guessed(desk: ReconcileContext, site: Site, tmp_path: Path):
     desk.create()
     desk.saved["KubeConfigContent"] = ""
     file = tmp_path / "config"
@@ -404,8 +406,8 @@ def test_without_a_kubeconfig_nothing_is_guessed(desk: Desk, site: Site, tmp_pat
     assert desk.status() == "Running"
 
 
-def test_somebody_elses_machine_of_that_name_is_left_alone(desk: Desk, site: Site):
-    other = Desk(site, desk.folder / "other")
+def test_somebody_elses_machine_of_that_name_is_left_alone(desk: ReconcileContext, site: Site):
+    other = ReconcileContext(site, desk.folder / "other")
     other.create()
     vm = site.find(kinds.VM.ref(NAME, "default"))
 
@@ -422,7 +424,7 @@ def test_somebody_elses_machine_of_that_name_is_left_alone(desk: Desk, site: Sit
     assert other.status() == "Running"
 
 
-def test_a_server_that_is_not_verified_is_told_of(desk: Desk, site: Site):
+def test_a_server_that_is_not_verified_is_told_of(desk: ReconcileContext, site: Site):
     desk.create()
     access = parse_kubeconfig(site.kubeconfig)
     desk.saved["KubeConfigContent"] = render_kubeconfig(replace(access, ca="", insecure=True), "x")
@@ -433,7 +435,7 @@ def test_a_server_that_is_not_verified_is_told_of(desk: Desk, site: Site):
         assert [line for line in plugin.out if "is NOT verified" in line] == plugin.out[:1]
 
 
-def test_no_secret_is_told(desk: Desk, site: Site):
+def test_no_secret_is_told(desk: ReconcileContext, site: Site):
     token = site.harvester.new_token()
     desk.flags = {
         "harvester-kubeconfig-content": site.harvester.token_kubeconfig(token, *addresses(site)),
@@ -458,7 +460,7 @@ def test_no_secret_is_told(desk: Desk, site: Site):
 # --- hosts that end --------------------------------------------------------------------------------------------------------
 
 
-def test_a_silent_host_is_outlived_by_ten_seconds_at_most(desk: Desk, site: Site):
+def test_a_silent_host_is_outlived_by_ten_seconds_at_most(desk: ReconcileContext, site: Site):
     """Never dialled, dialled and silent, silent in the middle of Create; a beating one lives on."""
     began = time.monotonic()
     never = start()
@@ -479,7 +481,7 @@ def test_a_silent_host_is_outlived_by_ten_seconds_at_most(desk: Desk, site: Site
     never.communicate()
 
 
-def test_an_end_by_signal_is_at_once(desk: Desk):
+def test_an_end_by_signal_is_at_once(desk: ReconcileContext):
     with a_plugin() as plugin:
         plugin.process.terminate()
         assert plugin.process.wait(2) == -15
@@ -488,7 +490,7 @@ def test_an_end_by_signal_is_at_once(desk: Desk):
         assert plugin.process.wait(2) == -2
 
 
-def test_close_ends_at_once_and_well(desk: Desk, site: Site):
+def test_close_ends_at_once_and_well(desk: ReconcileContext, site: Site):
     with desk.plugin(desk.first_config(), new=True) as plugin:
         desk.prepare(plugin)
         slow = site.fault(Slow(300), verbs=frozenset({"create"}))
@@ -499,7 +501,7 @@ def test_close_ends_at_once_and_well(desk: Desk, site: Site):
         site.end(slow)
 
 
-def test_a_host_that_reads_nothing_more_does_not_end_a_creation(desk: Desk, site: Site):
+def test_a_host_that_reads_nothing_more_does_not_end_a_creation(desk: ReconcileContext, site: Site):
     """Its pipes are closed, and a line is to be said."""
     with desk.plugin(desk.first_config(), new=True) as plugin:
         desk.prepare(plugin)
@@ -525,7 +527,7 @@ def addresses(site: Site) -> tuple[str, str]:
 STEPS = ["opened", "flags set", "checked", "saved", *(f"request {number}" for number in range(6)), "created"]
 
 
-def die_in_creation(desk: Desk, step: str) -> Plugin:
+def die_in_creation(desk: ReconcileContext, step: str) -> Plugin:
     """A host that creates a machine and is killed at `step`; its plugin has ended."""
     with desk.plugin(desk.first_config(), new=True) as plugin:
         requests = step.partition("request ")[2]
@@ -560,7 +562,7 @@ def die_in_creation(desk: Desk, step: str) -> Plugin:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_host_that_dies_while_creating_leaves_nothing_that_rm_does_not_find(
-    desk: Desk, site: Site, step: str
+    desk: ReconcileContext, site: Site, step: str
 ):
     before = site.inventory()
 
@@ -585,7 +587,7 @@ def test_a_host_that_is_killed_leaves_no_process(site: Site, tmp_path: Path):
         wait_until(lambda: is_gone(pid), within=3)
 
     assert site.has_vm(NAME)
-    desk = Desk(site, tmp_path, saves=[loads((folder / "config.json").read_bytes())])
+    desk = ReconcileContext(site, tmp_path, saves=[loads((folder / "config.json").read_bytes())])
     desk.remove()
     site.settles_to(before)
 
@@ -599,7 +601,7 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("step", STEPS[3:])
-def test_what_a_dead_host_had_begun_is_finished_by_the_next(desk: Desk, site: Site, step: str):
+def test_what_a_dead_host_had_begun_is_finished_by_the_next(desk: ReconcileContext, site: Site, step: str):
     before = site.inventory()
     die_in_creation(desk, step)
     if not desk.saves:
@@ -634,7 +636,7 @@ def test_what_a_dead_host_had_begun_is_finished_by_the_next(desk: Desk, site: Si
     ],
 )
 def test_a_harvester_that_dies_during_a_creation_is_cleared_up_after(
-    desk: Desk, site: Site, number: int, effect: Effect, next_: str
+    desk: ReconcileContext, site: Site, number: int, effect: Effect, next_: str
 ):
     """From request `number` on nothing is answered, and what was sent was carried out or not."""
     before = site.inventory()
@@ -656,14 +658,16 @@ def test_a_harvester_that_dies_during_a_creation_is_cleared_up_after(
     site.settles_to(before)
 
 
-def check_and_create(desk: Desk, plugin: Plugin) -> None:
+def check_and_create(desk: ReconcileContext, plugin: Plugin) -> None:
     plugin.call("PreCreateCheck")
     desk.save(plugin)
     plugin.call("Create")
 
 
 @pytest.mark.parametrize("request_", range(3))
-def test_a_host_that_dies_while_removing_is_helped_by_the_next(desk: Desk, site: Site, request_: int):
+def test_a_host_that_dies_while_removing_is_helped_by_the_next(
+    desk: ReconcileContext, site: Site, request_: int
+):
     before = site.inventory()
     desk.create()
 
@@ -680,7 +684,7 @@ def test_a_host_that_dies_while_removing_is_helped_by_the_next(desk: Desk, site:
 # --- bad input -------------------------------------------------------------------------------------------------------------
 
 
-def test_nonsense_ends_its_connection_and_no_other(desk: Desk, site: Site):
+def test_nonsense_ends_its_connection_and_no_other(desk: ReconcileContext, site: Site):
     nonsense = [
         b"GET / HTTP/1.0\r\n\r\n",
         b"\x16\x03\x01" + b"\0" * 100,
@@ -745,7 +749,7 @@ def test_a_wrong_call_is_answered_and_the_connection_stays(method: str, kind: Ty
         assert plugin.close() == 0
 
 
-def test_a_message_beyond_the_limit_ends_the_connection(desk: Desk):
+def test_a_message_beyond_the_limit_ends_the_connection(desk: ReconcileContext):
     with a_plugin() as plugin:
         plugin.call("GetVersion")
         with pytest.raises(Gone):
@@ -753,7 +757,7 @@ def test_a_message_beyond_the_limit_ends_the_connection(desk: Desk):
         assert plugin.process.wait(3) == 0
 
 
-def test_a_vm_that_the_go_driver_made_is_known_by_its_labels(desk: Desk, site: Site):
+def test_a_vm_that_the_go_driver_made_is_known_by_its_labels(desk: ReconcileContext, site: Site):
     """A configuration that the Go driver wrote: no keys of ours."""
     desk.create()
     vm = site.find(kinds.VM.ref(NAME, "default"))
@@ -770,7 +774,7 @@ def test_a_vm_that_the_go_driver_made_is_known_by_its_labels(desk: Desk, site: S
     assert not site.has_vm(NAME)
 
 
-def test_a_secret_of_somebody_elses_is_not_taken(desk: Desk, site: Site):
+def test_a_secret_of_somebody_elses_is_not_taken(desk: ReconcileContext, site: Site):
     foreign = new_object(SECRET, f"{NAME}-cloudinit", "default", data={})
     site.do(site.harvester.api.local().create(SECRET, foreign))
     before = site.inventory()

@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from .cluster_phases import Life, Tale, tell
 from .crashes import Fate, Moment
-from .phases import Life, Tale, tell
 
 LONGEST_S = 300  # of real time; a child that needs more is stuck, and is ended
 

@@ -13,7 +13,7 @@ from windrow.app.guest_programs import guest_programs
 from windrow.app.machines import running
 from windrow.app.network import in_process_connector
 from windrow.client.transport import Transport
-from windrow.clusters.kinds import CLUSTER, MACHINE
+from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.demo.cluster import NODE_MACHINE, DemoCluster
 from windrow.emulator.faults import CONFLICT, Fault, Refuse
 from windrow.emulator.guests.machine import machine_factory
@@ -29,7 +29,7 @@ from windrow.testing.clock import run_driven
 from windrow.testing.simulation import Simulation, simulation
 from windrow.values.chance import Chance
 
-from .phases import delete, manifest
+from .cluster_phases import delete, manifest
 
 SECRETS = SECRET.ref("orchard-windrow-secrets", "fleet-default")
 
@@ -93,9 +93,10 @@ def test_two_members_that_joined_unseen_leave_etcd_one_after_the_other() -> None
             told = [
                 (event["reason"], event["involvedObject"]["name"])
                 for event in sorted(await room.management_client.list(EVENT), key=_age)
-                if event["involvedObject"]["name"] in others and event["reason"] in ("LeaveEtcd", "Remove")
+                if event["involvedObject"]["name"] in others
+                and event["reason"] in ("RemoveEtcdMember", "DeleteVM")
             ]
-            assert [reason for reason, _ in told] == ["LeaveEtcd", "Remove"] * len(others)
+            assert [reason for reason, _ in told] == ["RemoveEtcdMember", "DeleteVM"] * len(others)
 
     run_driven(story())
 

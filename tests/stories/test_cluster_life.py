@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tests.stories.telling import (
+from tests.stories.cluster_rig import (
     ALL,
     SERVERS,
     Teller,
@@ -23,8 +23,8 @@ from tests.stories.telling import (
 )
 
 from windrow.client.client import Client
-from windrow.clusters.admission import LAST_MEMBER
-from windrow.clusters.kinds import MACHINE
+from windrow.clusters.api.kinds import MACHINE
+from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER
 from windrow.demo.cluster import DemoCluster
 from windrow.emulator.guests.cluster import Beat
 from windrow.emulator.inventory import inventory
@@ -124,7 +124,7 @@ def test_a_stopped_last_member_is_started_and_its_replacement_is_skipped_aloud()
             machine = (await machines_of(it.room, it.ref))[0]
             it.teller.say(f"somebody stops the VM of {name_of(machine)}")
             await it.room.harvester_client.call(call(VM_ACTIONS.ref(name_of(machine), "default"), "stop"))
-            await until(it.stage, LAST_MEMBER)
+            await until(it.stage, LAST_ETCD_MEMBER)
             await it.stage.wait_for_settled()
             return it.teller
 

@@ -24,8 +24,8 @@ import pytest
 from windrow.values.chance import Chance
 
 from .branches import Branch, tell_branches
+from .cluster_phases import Life, Tale, tell
 from .crashes import AtInstants, EveryWrite, EveryWriteFrom, Fate, SomeWrites
-from .phases import Life, Tale, tell
 
 SEED = 20260101
 # A dead manager costs its absence, and an order that nobody remembers is given again after two minutes.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from tests.stories.telling import SERVERS, a_cluster, a_pool, machines_of, post, stock, until
+from tests.stories.cluster_rig import SERVERS, a_cluster, a_pool, machines_of, post, stock, until
 
 from windrow.kube.conditions import find_condition
 from windrow.kube.objects import dig, name_of

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.stories.telling import ALL, a_cluster, a_pool, stock
+from tests.stories.cluster_rig import ALL, a_cluster, a_pool, stock
 
 from windrow.app.embedded import read_credential
 from windrow.app.machines import running
-from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE, machine_config
-from windrow.clusters.manager import Manager
-from windrow.clusters.reading import JudgeKind
+from windrow.clusters.api.cluster import ResolveDriver
+from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE, machine_config
+from windrow.clusters.controller import ClusterController
 from windrow.emulator.inventory import inventory
 from windrow.kube.conditions import find_condition
 from windrow.kube.errors import NotFound
@@ -68,10 +68,10 @@ class Hands:
 
 
 @asynccontextmanager
-async def managed(room: Simulation, judge_kind: JudgeKind) -> AsyncIterator[Hands]:
+async def managed(room: Simulation, judge_kind: ResolveDriver) -> AsyncIterator[Hands]:
     hands = Hands(room)
-    manager = Manager(
-        room.management_client, hands.machines, room.connect, room.clock, room.rng, judge_kind=judge_kind
+    manager = ClusterController(
+        room.management_client, hands.machines, room.connect, room.clock, room.rng, resolve_driver=judge_kind
     )
     async with running(manager.run):
         yield hands
@@ -133,7 +133,7 @@ def test_a_machine_whose_driver_cannot_scrub_it_says_so_and_never_that_it_is_scr
                 return await read_credential(client, name)
 
             machines = CannotScrub(credential, room.connect, room.clock, room.rng)
-            manager = Manager(client, machines, room.connect, room.clock, room.rng)
+            manager = ClusterController(client, machines, room.connect, room.clock, room.rng)
             async with running(machines.run, manager.run):
                 await apply(room, documents)
                 await room.cluster("orchard").wait_for_settled()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
-from tests.stories.telling import SERVERS, a_cluster, a_pool, machines_of, post, scale, stock
+from tests.stories.cluster_rig import SERVERS, a_cluster, a_pool, machines_of, post, scale, stock
 
 from windrow.client.transport import Transport
 from windrow.formats.fastjson import loads

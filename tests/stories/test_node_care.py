@@ -11,9 +11,9 @@ from windrow.kube.refs import NODE, SERVICE
 from windrow.testing.clock import run_driven
 from windrow.testing.simulation import simulation
 
-from .invariants import Founded
+from .cluster_invariants import Founded
+from .cluster_rig import a_cluster, a_pool, post, stock
 from .service_rig import CLUSTER, NETWORK_OF, PROVIDER
-from .telling import a_cluster, a_pool, post, stock
 
 ZONE, ZONE_BETA = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"

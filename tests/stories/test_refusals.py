@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.stories.telling import ALL, a_cluster, a_pool, post, stock
+from tests.stories.cluster_rig import ALL, a_cluster, a_pool, post, stock
 
-from windrow.clusters.kinds import HARVESTER_CONFIG, MACHINE
+from windrow.clusters.api.kinds import HARVESTER_CONFIG, MACHINE
 from windrow.emulator.inventory import inventory
 from windrow.kube.conditions import find_condition
 from windrow.kube.objects import Raw, dig

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from windrow.app.waiting import wait_for
-from windrow.clusters.kinds import CLUSTER, MACHINE
+from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.demo.cluster import DemoCluster
 from windrow.emulator.guests.cluster import Beat
 from windrow.emulator.inventory import Item, inventory
@@ -21,9 +21,9 @@ from windrow.kube.requests import call
 from windrow.testing.clock import run_driven
 from windrow.testing.simulation import Simulation, simulation
 
+from .cluster_invariants import Founded, find_faults
+from .cluster_phases import PATIENCE, REST_S, WORKERS, manifest
 from .crashes import Lives, Write, told
-from .invariants import Founded, find_faults
-from .phases import PATIENCE, REST_S, WORKERS, manifest
 
 
 @dataclass(slots=True)

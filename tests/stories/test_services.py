@@ -24,7 +24,9 @@ from windrow.kube.requests import Request
 from windrow.testing.clock import run_driven
 from windrow.testing.simulation import simulation
 
-from .invariants import Founded
+from .cluster_invariants import Founded
+from .cluster_rig import a_cluster, compare, post, stock
+from .cluster_rig import a_pool as a_machine_pool
 from .rackside import boot, eventually, order, vmi_ref
 from .service_invariants import Witness, find_faults, look
 from .service_rig import (
@@ -39,8 +41,6 @@ from .service_rig import (
     an_account,
 )
 from .service_telling import ZONE, Narrator
-from .telling import a_cluster, compare, post, stock
-from .telling import a_pool as a_machine_pool
 
 Story = Callable[[Room, Narrator], Awaitable[None]]
 OF_OUR_CLUSTER = {"guestcluster.harvesterhci.io/name": CLUSTER}

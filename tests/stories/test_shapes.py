@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from windrow.clusters.kinds import CLUSTER
+from windrow.clusters.api.kinds import CLUSTER
 from windrow.demo.cluster import DemoCluster
 from windrow.demo.report import CheckRecord
 from windrow.demo.scenarios import plan_scenarios, run_scenario

@@ -18,16 +18,9 @@ from windrow.app.network import HttpConnector
 from windrow.catalogue.kinds import NODE_DRIVER
 from windrow.catalogue.reading import read_driver, read_named_kinds
 from windrow.client.client import Client
-from windrow.clusters.intents import sample_spec
-from windrow.clusters.kinds import HARVESTER_CONFIG, machine_config
-from windrow.clusters.reading import (
-    Cluster,
-    JudgeKind,
-    Pool,
-    kind_of,
-    read_cluster,
-    read_options,
-)
+from windrow.clusters.api.cluster import Cluster, Pool, ResolveDriver, kind_of, read_cluster, read_options
+from windrow.clusters.api.kinds import HARVESTER_CONFIG, machine_config
+from windrow.clusters.bootstrap_data import sample_machine_spec
 from windrow.kube.errors import KubeError, NotFound, Unreachable
 from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import Raw, name_of, namespace_of
@@ -81,7 +74,7 @@ async def run(documents: Sequence[Raw], manager: Access | None, harvester: str =
     async with HttpConnector(clock) as sockets:
         api = Client(sockets.connect(manager)) if manager is not None else None
         configs: list[Raw] = []
-        driver_for_kind: JudgeKind = assume_driver
+        driver_for_kind: ResolveDriver = assume_driver
         try:
             if api is not None:
                 configs, driver_for_kind = await read_existing(api, documents)
@@ -109,7 +102,7 @@ async def run(documents: Sequence[Raw], manager: Access | None, harvester: str =
         )
 
 
-async def read_existing(api: Client, documents: Sequence[Raw]) -> tuple[list[Raw], JudgeKind]:
+async def read_existing(api: Client, documents: Sequence[Raw]) -> tuple[list[Raw], ResolveDriver]:
     """The machine configs that exist already, of every kind that the Clusters name, and who gives these kinds."""
     kinds = {HARVESTER_CONFIG.kind}.union(*map(read_named_kinds, _clusters(documents)))
     configs: list[Raw] = []
@@ -145,7 +138,7 @@ async def check(
     not_asked: str = "no Harvester was named",
     *,
     single_credential: bool = False,
-    driver_for_kind: JudgeKind = assume_driver,
+    driver_for_kind: ResolveDriver = assume_driver,
     fields_of: ReadFields | None = None,
 ) -> list[CheckResult]:
     """A verdict for each Cluster in `documents`. `configs` are machine configs that exist already; those in the
@@ -158,7 +151,7 @@ async def check(
     results, named = [], set()
     for raw in _clusters(documents):
         reading = read_cluster(raw, [*own, *others], driver_for_kind)
-        named |= {(pool.kind, reading.cluster.namespace, pool.config) for pool in reading.cluster.pools}
+        named |= {(pool.kind, reading.cluster.namespace, pool.config_name) for pool in reading.cluster.pools}
         result = CheckResult(reading.cluster.namespace, reading.cluster.name, reading.problems, not_asked)
         result = await _check_machines(result, reading.cluster, [*own, *others], machines, single_credential)
         results.append(await _check_credentials(result, reading.cluster, documents, fields_of))
@@ -195,7 +188,7 @@ async def _check_machines(
     for spec, pools in plan_specs(cluster):
         label = _label(pools)
         own = _check_options(spec.options, spec.name)
-        raw = raws[HARVESTER_CONFIG.kind, cluster.namespace, pools[0].config]
+        raw = raws[HARVESTER_CONFIG.kind, cluster.namespace, pools[0].config_name]
         problems += _labelled([*_unknown_fields(raw), *own], label)
         if machines is None or not has_credential:
             continue
@@ -248,7 +241,7 @@ async def _check_credentials(
 
 
 def _label(pools: Sequence[Pool]) -> str:
-    return f"HarvesterConfig {pools[0].config} ({_pools_text(pools)})"
+    return f"HarvesterConfig {pools[0].config_name} ({_pools_text(pools)})"
 
 
 def _pools_text(pools: Sequence[Pool]) -> str:
@@ -288,5 +281,5 @@ def plan_specs(cluster: Cluster) -> list[tuple[MachineSpec, list[Pool]]]:
     groups: dict[tuple[str, str], list[Pool]] = {}
     for pool in cluster.pools:
         if pool.options is not None and pool.kind == HARVESTER_CONFIG.kind:
-            groups.setdefault((pool.config, pool.credential), []).append(pool)
-    return [(sample_spec(cluster, pools[0]), pools) for pools in groups.values()]
+            groups.setdefault((pool.config_name, pool.credential), []).append(pool)
+    return [(sample_machine_spec(cluster, pools[0]), pools) for pools in groups.values()]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from windrow.catalogue.finding import find_driver, find_refusal
 from windrow.catalogue.reading import NodeDriver
-from windrow.clusters.reading import only_harvester
+from windrow.clusters.api.cluster import harvester_only
 from windrow.machines.port import Problem
 
 
@@ -19,5 +19,5 @@ def driver_for_kind(kind: str, drivers: Iterable[NodeDriver]) -> str | Problem:
     known = tuple(drivers)
     driver, fault = find_driver(kind, known), find_refusal(kind, known)
     if driver is None:
-        return only_harvester(kind)
+        return harvester_only(kind)
     return driver.driver_name if fault is None else Problem(fault.fact, fault.cure)

@@ -31,9 +31,9 @@ from windrow.client.client import Client
 from windrow.client.limited import LimitedTransport
 from windrow.client.retrying import RetryingTransport
 from windrow.client.transport import Transport
-from windrow.clusters import kinds
-from windrow.clusters.manager import Manager
-from windrow.clusters.names import CREDENTIAL_KEY
+from windrow.clusters.api import kinds
+from windrow.clusters.api.names import CREDENTIAL_KEY
+from windrow.clusters.controller import ClusterController
 from windrow.emulator.guests.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import serve
@@ -162,7 +162,7 @@ def make_manager(
     request_counts: Counter[str] | None = None,
     proxy: str = "",
     plugins: PluginSettings | None = None,
-) -> tuple[Manager, MachineBackend]:
+) -> tuple[ClusterController, MachineBackend]:
     """The manager on the management API behind `transport`, and its machinery; both want to be run.
 
     Without `plugins` Harvester's machines are made directly, and there are no others.
@@ -184,15 +184,21 @@ def make_manager(
         return RetryingTransport(connect_counted(access), clock, rng)
 
     def on_kind_changed(kind: str) -> None:
-        manager.hear_kind(kind)
+        manager.on_kind(kind)
 
     backend = (
         full_backend(api, read_kubeconfig, connect_retrying, clock, rng, plugins, on_kind_changed)
         if plugins is not None
         else direct_backend(read_kubeconfig, connect_retrying, clock, rng)
     )
-    manager = Manager(
-        api, backend.machines, connect_counted, clock, rng, proxy=proxy, judge_kind=backend.driver_for_kind
+    manager = ClusterController(
+        api,
+        backend.machines,
+        connect_counted,
+        clock,
+        rng,
+        proxy=proxy,
+        resolve_driver=backend.driver_for_kind,
     )
     return manager, backend
 

@@ -18,7 +18,7 @@ from windrow.catalogue.platforms import Platform
 from windrow.catalogue.store import Store
 from windrow.client.client import Client
 from windrow.client.downloads import Downloads
-from windrow.clusters.reading import JudgeKind, only_harvester
+from windrow.clusters.api.cluster import ResolveDriver, harvester_only
 from windrow.kube.errors import NotFound
 from windrow.kube.proxies import find_proxy
 from windrow.kube.refs import SECRET
@@ -89,7 +89,7 @@ class MachineBackend:
 
     machines: Machines
     services: tuple[Service, ...]
-    driver_for_kind: JudgeKind = only_harvester
+    driver_for_kind: ResolveDriver = harvester_only
     drivers: Catalogue | None = None
 
     @asynccontextmanager

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from windrow.clusters.names import CREDENTIAL_KEY
+from windrow.clusters.api.names import CREDENTIAL_KEY
 from windrow.formats.json import NotJson, loads
 from windrow.kube.objects import dig
 

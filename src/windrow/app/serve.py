@@ -14,7 +14,7 @@ from windrow.app.network import HttpConnector
 from windrow.app.options import Output, ServeOptions
 from windrow.client.client import Client
 from windrow.client.lease import Candidate
-from windrow.clusters.tenancy import refuse_beside_rancher
+from windrow.clusters.conflicts import refuse_if_rancher_present
 from windrow.kube.kubeconfig import parse_kubeconfig
 from windrow.values.chance import Chance
 
@@ -68,7 +68,7 @@ async def _serve_external(options: ServeOptions, out: Output) -> int:
     clock, rng = SystemClock(), Chance()
     async with HttpConnector(clock, options.env) as sockets:
         transport = sockets.connect(access)
-        await refuse_beside_rancher(Client(transport))
+        await refuse_if_rancher_present(Client(transport))
         await install_crds(Client(transport))
         manager, backend = make_manager(
             transport, sockets.connect, clock, rng, proxy=options.proxy, plugins=_plugin_settings(options)

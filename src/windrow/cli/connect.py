@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from windrow.cli import exit_codes
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, not_utf8, one_line
-from windrow.clusters.kinds import CLUSTER, MACHINE
+from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.kube.errors import Forbidden
 from windrow.kube.objects import Raw
 

@@ -11,7 +11,7 @@ from windrow.cli import exit_codes
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, combine, not_utf8, one_line, to_cli_error
 from windrow.cli.output.lines import wrap
-from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, machine_config
+from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, machine_config
 from windrow.kube.objects import Raw, unpacked
 from windrow.kube.refs import CONFIG_MAP, NAMESPACE, SECRET, Kind
 

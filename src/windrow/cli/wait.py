@@ -13,8 +13,7 @@ from windrow.cli.errors import CliError, combine
 from windrow.cli.output.lines import wrap
 from windrow.cli.output.views import ClusterView, read_views
 from windrow.cli.watch import Condition, watch_until
-from windrow.clusters.actions import KeepBalancers
-from windrow.clusters.kinds import MACHINE
+from windrow.clusters.api.kinds import MACHINE
 from windrow.kube.errors import KubeError, NotFound
 from windrow.kube.objects import dig
 from windrow.kube.refs import EVENT, Ref
@@ -125,7 +124,7 @@ async def _find_kept_objects(manager: Connection, ref: Ref, uid: str) -> list[st
         events = await manager.client.list(EVENT, ref.namespace)
     except KubeError:
         return []  # whoever may delete a cluster may be forbidden to read events
-    told = [raw for raw in events if raw.get("reason") == KeepBalancers.__name__]
+    told = [raw for raw in events if raw.get("reason") == "KeepLoadBalancers"]
     return sorted({str(raw["message"]) for raw in told if dig(raw, "involvedObject", "uid") == uid})
 
 

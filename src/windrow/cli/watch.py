@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from windrow.cli.connect import Connection
-from windrow.clusters.kinds import CLUSTER, MACHINE
+from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.kube import requests
 from windrow.kube.errors import Expired, Unanswered, Unreachable, error_from_status
 from windrow.kube.refs import Kind

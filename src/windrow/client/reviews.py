@@ -31,7 +31,7 @@ REMEMBERED = 256
 KNOWN, STRANGERS = 64, 20
 ANONYMOUS = {"username": "system:anonymous", "groups": ["system:unauthenticated"]}
 
-Verdict = tuple[int, str]
+HealthCheckResult = tuple[int, str]
 Key = tuple[str, str, str]  # (hash of the token, verb, path)
 
 
@@ -44,11 +44,11 @@ class Reviews:
         self._strangers = strangers or client
         self._clock = clock
         self._waiting = 0
-        self._kept: OrderedDict[Key, tuple[datetime, Verdict]] = OrderedDict()
+        self._kept: OrderedDict[Key, tuple[datetime, HealthCheckResult]] = OrderedDict()
         # Apart, so that no crowd of strangers drives them out.
         self._known: OrderedDict[Key, datetime] = OrderedDict()
 
-    async def allow(self, token: str, verb: str, path: str) -> Verdict:
+    async def allow(self, token: str, verb: str, path: str) -> HealthCheckResult:
         """(200, ""), or 401, 403 or 429 with the reason, for whoever shows `token` ("": nobody in particular)."""
         now = self._clock.now()
         key = (hashlib.sha256(token.encode()).hexdigest(), verb, path)
@@ -66,7 +66,7 @@ class Reviews:
         self._remember(key, now, verdict)
         return verdict
 
-    def _remember(self, key: Key, now: datetime, verdict: Verdict) -> None:
+    def _remember(self, key: Key, now: datetime, verdict: HealthCheckResult) -> None:
         self._known.pop(key, None)
         self._kept.pop(key, None)
         if verdict[0] == 200:
@@ -78,14 +78,14 @@ class Reviews:
         while len(self._kept) > REMEMBERED:
             self._kept.popitem(last=False)
 
-    async def _judge_stranger(self, token: str, verb: str, path: str) -> Verdict:
+    async def _judge_stranger(self, token: str, verb: str, path: str) -> HealthCheckResult:
         self._waiting += 1
         try:
             return await self._judge(self._strangers, token, verb, path)
         finally:
             self._waiting -= 1
 
-    async def _judge(self, client: Client, token: str, verb: str, path: str) -> Verdict:
+    async def _judge(self, client: Client, token: str, verb: str, path: str) -> HealthCheckResult:
         user = await _user(client, token) if token else ANONYMOUS
         if user is None:
             return 401, "Unauthorized"

@@ -15,10 +15,10 @@ from windrow.machines.port import Problem
 
 _AUTH_KEYS = ("username", "password", "auth", "identityToken")
 _DOCKER = ".dockerconfigjson"
-_WHERE = "spec.rkeConfig.registries.configs"
+_FIELD = "spec.rkeConfig.registries.configs"
 
 
-class RegistrySecretMissing(Exception):
+class RegistrySecretError(Exception):
     """A Secret that a registry needs is absent or holds nothing of use."""
 
     def __init__(self, fact: str, cure: str) -> None:
@@ -29,7 +29,7 @@ class RegistrySecretMissing(Exception):
 async def resolve_registries(api: Client, namespace: str, registries: Mapping[str, Any]) -> dict[str, Any]:
     """`registries` with the contents of the Secrets beside their names, as the bootstrap takes it.
 
-    Raises RegistrySecretMissing.
+    Raises RegistrySecretError.
     """
     configs = {}
     for host, config in (registries.get("configs") or {}).items():
@@ -46,22 +46,22 @@ async def check_registries(api: Client, namespace: str, registries: Mapping[str,
     """What is wrong with the Secrets that registries name."""
     try:
         await resolve_registries(api, namespace, registries)
-    except RegistrySecretMissing as error:
-        return [Problem(error.fact, error.cure, _WHERE)]
+    except RegistrySecretError as error:
+        return [Problem(error.fact, error.cure, _FIELD)]
     return []
 
 
 async def _secret(api: Client, namespace: str, name: str, host: str) -> dict[str, str]:
     raw: Raw | None = await api.find(SECRET.ref(name, namespace))
     if raw is None:
-        raise RegistrySecretMissing(
+        raise RegistrySecretError(
             f"registry {host} takes its credentials from Secret {namespace}/{name}, which does not exist",
             "create it beside the Cluster",
         )
-    return {key: _decoded(value) for key, value in dig(raw, "data", default={}).items()}
+    return {key: _decode(value) for key, value in dig(raw, "data", default={}).items()}
 
 
-def _decoded(text: str) -> str:
+def _decode(text: str) -> str:
     try:
         return base64.b64decode(text, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
@@ -73,7 +73,7 @@ def _read_auth(data: Mapping[str, str], name: str, host: str) -> dict[str, str]:
     if not found and data.get(_DOCKER):
         found = _read_docker(data[_DOCKER], host)
     if not found:
-        raise RegistrySecretMissing(
+        raise RegistrySecretError(
             f"Secret {name} holds no credentials for registry {host}",
             f"give it username and password, auth, identityToken, or {_DOCKER}",
         )
@@ -91,7 +91,7 @@ def _read_docker(text: str, host: str) -> dict[str, str]:
 
 def _read_tls(data: Mapping[str, str], name: str, host: str) -> dict[str, str]:
     if not (data.get("tls.crt") and data.get("tls.key")):
-        raise RegistrySecretMissing(
+        raise RegistrySecretError(
             f"Secret {name} holds no client certificate for registry {host}", "give it tls.crt and tls.key"
         )
     return {"cert": data["tls.crt"], "key": data["tls.key"]}

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from windrow.app.network import Connect
 from windrow.app.waiting import Objects, wait_for
 from windrow.client.client import Client
-from windrow.clusters.kinds import CLUSTER, MACHINE
-from windrow.clusters.names import NODE_MACHINE
+from windrow.clusters.api.kinds import CLUSTER, MACHINE
+from windrow.clusters.api.names import NODE_MACHINE
 from windrow.demo.report import Report
 from windrow.harvester.kinds import VM
 from windrow.kube.conditions import is_true

@@ -24,8 +24,8 @@ from windrow.app.pki import write_private
 from windrow.app.preload import Preload, credential_secrets, read_preload
 from windrow.app.waiting import WaitTimedOut, wait_for
 from windrow.client.client import Client
-from windrow.clusters.dumps import clean
-from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
+from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
+from windrow.clusters.api.rancher_import import strip_server_fields
 from windrow.demo.cluster import DemoCluster
 from windrow.demo.manifests import read_documents, shipped
 from windrow.demo.options import DemoOptions
@@ -85,7 +85,7 @@ async def run(options: DemoOptions, out: Output) -> int:
 
 
 def _documents(options: DemoOptions, out: Output) -> list[Raw]:
-    documents, notes = clean(options.documents or read_documents(shipped()))
+    documents, notes = strip_server_fields(options.documents or read_documents(shipped()))
     for note in notes:
         _print_wrapped(out, note, indent=2)
     return documents

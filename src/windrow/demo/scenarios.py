@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from windrow.app.waiting import Objects, WaitTimedOut, wait_for
-from windrow.clusters.kinds import CLUSTER
-from windrow.clusters.names import NODE_MACHINE
+from windrow.clusters.api.kinds import CLUSTER
+from windrow.clusters.api.names import NODE_MACHINE
 from windrow.demo.cluster import DemoCluster, PoolSpec, nodes_by_machine
 from windrow.demo.service_scenarios import (
     check_service_survives,

@@ -14,17 +14,17 @@ from windrow.kube.objects import dig
 
 # By reason. `{name}` is the machine or cluster, `{why}` the manager's own words.
 PHRASES = {
-    "MakeSecrets": "{name}: certificate authorities and join tokens are made",
-    "Elect": "{name} is elected to start the cluster",
-    "Order": "{name} is ordered from Harvester: {why}",
-    "Initialize": "{name}: {why}",
-    "Publish": "{name}: the kubeconfig for people is ready",
-    "Start": "{name} is started: {why}",
-    "Retire": "{name} is given up: {why}",
-    "LeaveEtcd": "{name} leaves etcd: {why}",
-    "Remove": "{name} is removed from Harvester: {why}",
-    "Release": "{name} is gone: {why}",
-    "RevokeAccess": "{name}: its account on Harvester is removed",
+    "CreateSecrets": "{name}: certificate authorities and join tokens are made",
+    "ElectInitServer": "{name} is elected to start the cluster",
+    "ProvisionVM": "{name} is ordered from Harvester: {why}",
+    "MarkInitialized": "{name}: {why}",
+    "PublishKubeconfig": "{name}: the kubeconfig for people is ready",
+    "StartVM": "{name} is started: {why}",
+    "DeleteMachine": "{name} is given up: {why}",
+    "RemoveEtcdMember": "{name} leaves etcd: {why}",
+    "DeleteVM": "{name} is removed from Harvester: {why}",
+    "RemoveMachineFinalizer": "{name} is gone: {why}",
+    "DeleteServiceAccount": "{name}: its account on Harvester is removed",
     "RepairHeld": "{name} is not repaired now: {why}",
 }
 

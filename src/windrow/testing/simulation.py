@@ -23,7 +23,7 @@ from windrow.app.network import Connect, in_process_connector
 from windrow.app.preload import credential_secrets, read_preload
 from windrow.client.client import Client
 from windrow.client.transport import Transport
-from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG
+from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG
 from windrow.demo.cluster import DemoCluster
 from windrow.demo.report import CheckRecord, Report, TimelineEntry
 from windrow.emulator.guests.machine import machine_factory

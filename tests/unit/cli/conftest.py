@@ -19,7 +19,7 @@ from windrow.app.clock import SystemClock
 from windrow.app.pki import new_ca
 from windrow.cli import main
 from windrow.cli.context import CliContext
-from windrow.clusters.kinds import crds
+from windrow.clusters.api.kinds import crds
 from windrow.kube.kubeconfig import Access, render_kubeconfig
 from windrow.nodedriver.schema import harvester_config_crd
 from windrow.values.chance import Chance

@@ -17,7 +17,7 @@ from tests.unit.cli.conftest import MANIFEST
 from windrow.apiserver.local import Local
 from windrow.cli import exit_codes, main
 from windrow.cli.context import CliContext
-from windrow.clusters.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
+from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.kube.objects import new_object, uid_of
 from windrow.kube.refs import EVENT, SECRET
 
@@ -370,7 +370,7 @@ def test_delete_says_what_was_left_because_it_may_be_another_s(windrow: Windrow,
     about = {"kind": "Cluster", "namespace": "fleet-default", "name": "orchard", "uid": uid_of(cluster)}
     told = "load balancer default/orchard-web stays on Harvester: it may be another's"
     raw = new_object(EVENT, "orchard.1", "fleet-default", involvedObject=about, message=told)
-    orchard.do(lambda api: api.create(EVENT, raw | {"reason": "KeepBalancers", "type": "Warning"}))
+    orchard.do(lambda api: api.create(EVENT, raw | {"reason": "KeepLoadBalancers", "type": "Warning"}))
 
     answer = windrow("delete", "orchard")
 

@@ -7,7 +7,7 @@ from windrow.apiserver.stores.memory import MemoryStore
 from windrow.cli.connect import Connection
 from windrow.cli.watch import watch_until
 from windrow.client.client import Client
-from windrow.clusters.kinds import CLUSTER, crds
+from windrow.clusters.api.kinds import CLUSTER, crds
 from windrow.kube.errors import Unreachable
 from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import new_object

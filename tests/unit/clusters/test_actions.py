@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.clusters.carry_out import DEEDS
+from windrow.clusters.execute.executor import HANDLERS
 
 
-@pytest.mark.parametrize("kind", DEEDS)
+@pytest.mark.parametrize("kind", HANDLERS)
 def test_every_deed_is_told_in_words(kind):
     words = kind.__new__(kind).in_words
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.clusters.worlds import (
+from tests.unit.clusters.builders import (
     NOON,
     SERVER,
     a_cluster,
@@ -26,9 +26,9 @@ from tests.unit.clusters.worlds import (
     unready,
 )
 
-from windrow.clusters.actions import Enlist, Retire
-from windrow.clusters.pools import choose_surplus
-from windrow.clusters.seen import Guest
+from windrow.clusters.plan.actions import CreateMachine, DeleteMachine
+from windrow.clusters.plan.pools import choose_machines_to_delete
+from windrow.clusters.state import GuestState
 
 SERVERS = a_pool("servers", 3, SERVER)
 WORKERS = a_pool("workers", 2)
@@ -42,7 +42,8 @@ def test_a_pool_that_lacks_machines_gets_them():
     plan = with_servers(a_pool("workers", 3), some("w", 1, WORKERS))
 
     assert (
-        plan.actions == (Enlist("pool workers asks for 3, 1 there", "workers", "https://10.0.0.1:9345"),) * 2
+        plan.actions
+        == (CreateMachine("pool workers asks for 3, 1 there", "workers", "https://10.0.0.1:9345"),) * 2
     )
 
 
@@ -51,7 +52,7 @@ def test_a_newcomer_joins_through_a_server_that_is_ready():
 
     plan = planned(a_cluster(SERVERS, a_pool("workers", 1)), sick)
 
-    assert of_kind(plan, Enlist)[0].server == "https://10.0.0.2:9345"
+    assert of_kind(plan, CreateMachine)[0].join_server == "https://10.0.0.2:9345"
 
 
 def test_without_a_ready_server_a_born_cluster_waits_instead_of_growing():
@@ -59,30 +60,30 @@ def test_without_a_ready_server_a_born_cluster_waits_instead_of_growing():
 
     plan = planned(a_cluster(SERVERS, a_pool("workers", 1)), sick, guest=silent())
 
-    assert not of_kind(plan, Enlist)
+    assert not of_kind(plan, CreateMachine)
     assert "a server to be Ready" in [wait.what for wait in plan.waits]
 
 
 def test_a_lost_worker_is_replaced_while_it_is_still_being_removed():
     plan = with_servers(WORKERS, [leaving(missing(a_machine("w1", WORKERS))), a_machine("w2", WORKERS)])
 
-    assert len(of_kind(plan, Enlist)) == 1
+    assert len(of_kind(plan, CreateMachine)) == 1
 
 
 def test_a_lost_etcd_member_is_replaced_only_once_it_has_left_etcd():
     rest = [a_machine("s2", SERVERS), a_machine("s3", SERVERS)]
     member = leaving(missing(a_machine("s1", SERVERS)))
     assert member.node is not None
-    left = replace(member, node=replace(member.node, left_etcd=True))
+    left = replace(member, node=replace(member.node, etcd_removed=True))
 
-    assert not of_kind(planned(a_cluster(SERVERS), [member, *rest]), Enlist)
-    assert len(of_kind(planned(a_cluster(SERVERS), [left, *rest]), Enlist)) == 1
+    assert not of_kind(planned(a_cluster(SERVERS), [member, *rest]), CreateMachine)
+    assert len(of_kind(planned(a_cluster(SERVERS), [left, *rest]), CreateMachine)) == 1
 
 
 def test_a_pool_without_its_config_waits_for_it():
     plan = with_servers(a_pool("workers", 2, options=None), [])
 
-    assert not of_kind(plan, Enlist)
+    assert not of_kind(plan, CreateMachine)
     assert "HarvesterConfig nc-workers" in [wait.what for wait in plan.waits]
 
 
@@ -91,7 +92,7 @@ def test_the_oldest_surplus_machine_goes():
 
     plan = with_servers(a_pool("workers", 1), [young, a_machine("w2", WORKERS)])
 
-    assert subjects(plan, Retire) == ["w2"]
+    assert subjects(plan, DeleteMachine) == ["w2"]
 
 
 def test_an_unhealthy_surplus_machine_goes_before_an_older_one():
@@ -99,7 +100,7 @@ def test_an_unhealthy_surplus_machine_goes_before_an_older_one():
 
     plan = with_servers(a_pool("workers", 1), [sick, a_machine("w2", WORKERS)])
 
-    assert subjects(plan, Retire) == ["w1"]
+    assert subjects(plan, DeleteMachine) == ["w1"]
 
 
 def test_a_marked_surplus_machine_goes_before_an_unhealthy_one():
@@ -107,29 +108,29 @@ def test_a_marked_surplus_machine_goes_before_an_unhealthy_one():
 
     plan = with_servers(a_pool("workers", 1), [marked, unready(a_machine("w2", WORKERS))])
 
-    assert subjects(plan, Retire) == ["w1"]
+    assert subjects(plan, DeleteMachine) == ["w1"]
 
 
 def test_machines_already_leaving_are_not_counted_twice():
     plan = with_servers(a_pool("workers", 1), [leaving(a_machine("w1", WORKERS)), a_machine("w2", WORKERS)])
 
-    assert not of_kind(plan, Retire)
+    assert not of_kind(plan, DeleteMachine)
 
 
 def test_a_pool_may_shrink_to_nothing():
-    assert subjects(with_servers(a_pool("workers", 0), some("w", 2, WORKERS)), Retire) == ["w1", "w2"]
+    assert subjects(with_servers(a_pool("workers", 0), some("w", 2, WORKERS)), DeleteMachine) == ["w1", "w2"]
 
 
 def test_machines_of_a_pool_that_is_no_longer_asked_for_go():
     plan = planned(a_cluster(SERVERS), [*some("s", 3, SERVERS), a_machine("w1", WORKERS)])
 
-    assert subjects(plan, Retire) == ["w1"]
+    assert subjects(plan, DeleteMachine) == ["w1"]
 
 
 def test_etcd_shrinks_one_member_at_a_time():
     plan = planned(a_cluster(a_pool("servers", 1, SERVER)), some("s", 3, SERVERS))
 
-    assert subjects(plan, Retire) == ["s1"]
+    assert subjects(plan, DeleteMachine) == ["s1"]
     assert held(plan) == {"s2": "one etcd member at a time; s1 is leaving"}
 
 
@@ -138,7 +139,7 @@ def test_etcd_never_shrinks_below_quorum():
 
     plan = planned(a_cluster(a_pool("servers", 1, SERVER)), sick)
 
-    assert not of_kind(plan, Retire)
+    assert not of_kind(plan, DeleteMachine)
 
 
 def test_etcd_shrinks_by_its_sick_member_first():
@@ -146,7 +147,7 @@ def test_etcd_shrinks_by_its_sick_member_first():
 
     plan = planned(a_cluster(a_pool("servers", 1, SERVER)), sick)
 
-    assert subjects(plan, Retire) == ["s3"]
+    assert subjects(plan, DeleteMachine) == ["s3"]
 
 
 def test_a_newcomer_that_is_not_wanted_any_more_goes_first():
@@ -154,14 +155,14 @@ def test_a_newcomer_that_is_not_wanted_any_more_goes_first():
 
     plan = with_servers(a_pool("workers", 1), [new, a_machine("w2", WORKERS)])
 
-    assert subjects(plan, Retire) == ["w1"]
+    assert subjects(plan, DeleteMachine) == ["w1"]
 
 
 TEN = minutes(10)
 
 
 def unlabelled(machine):
-    return replace(machine, node=replace(machine.node, is_worker=False))
+    return replace(machine, node=replace(machine.node, has_worker_label=False))
 
 
 # Each pair: the one that goes, the one that stays; the one that stays is the older where age must not decide.
@@ -184,10 +185,10 @@ def test_what_is_furthest_from_being_whole_goes_even_when_it_is_the_younger(why)
     going = record_of(worse(a_machine("w1", WORKERS)), created=NOON - TEN)
     staying = record_of(better(a_machine("w2", WORKERS)), created=NOON - 2 * TEN)
 
-    guest = silent() if "silent" in why else Guest("answers")
+    guest = silent() if "silent" in why else GuestState("answers")
     seen = look(a_cluster(SERVERS, WORKERS), guest=guest)
 
-    assert choose_surplus([staying, going], 1, seen) == [going]
+    assert choose_machines_to_delete([staying, going], 1, seen) == [going]
 
 
 def test_a_silent_guest_does_not_cost_the_only_worker_that_was_ready():
@@ -198,5 +199,5 @@ def test_a_silent_guest_does_not_cost_the_only_worker_that_was_ready():
 
     plan = with_servers(a_pool("workers", 1), workers, guest=silent())
 
-    assert subjects(plan, Retire) == ["w2", "w3", "w4", "w5"]
-    assert all("has not joined yet" in action.because for action in of_kind(plan, Retire))
+    assert subjects(plan, DeleteMachine) == ["w2", "w3", "w4", "w5"]
+    assert all("has not joined yet" in action.because for action in of_kind(plan, DeleteMachine))

@@ -8,7 +8,7 @@ import pytest
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores.memory import MemoryStore
 from windrow.client.client import Client
-from windrow.clusters.registries import RegistrySecretMissing, check_registries, resolve_registries
+from windrow.clusters.registries import RegistrySecretError, check_registries, resolve_registries
 from windrow.formats.json import dumps
 from windrow.kube.objects import new_object
 from windrow.kube.refs import SECRET
@@ -67,5 +67,5 @@ def test_without_secrets_nothing_is_asked():
     ],
 )
 def test_a_secret_that_is_absent_or_empty_is_named(config, secrets, words):
-    with pytest.raises(RegistrySecretMissing, match=words):
+    with pytest.raises(RegistrySecretError, match=words):
         resolved({**config, "_broken": True}, **secrets)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.unit.clusters.worlds import (
+from tests.unit.clusters.builders import (
     ALL_ROLES,
     NOON,
     SERVER,
@@ -25,8 +25,8 @@ from tests.unit.clusters.worlds import (
     unready,
 )
 
-from windrow.clusters.plan import plan_cluster
-from windrow.clusters.seen import MachineSeen, Seen, Trouble
+from windrow.clusters.plan.planner import plan_cluster
+from windrow.clusters.state import ActionFailure, ClusterState, MachineState
 from windrow.clusters.status import derive_cluster, derive_machine
 from windrow.kube.conditions import find_condition
 from windrow.machines.port import Problem
@@ -36,16 +36,16 @@ SERVERS = a_pool("servers", 3, SERVER)
 WORKERS = a_pool("workers", 2)
 
 
-def seen_with(*workers: MachineSeen, **rest: Any) -> Seen:
+def seen_with(*workers: MachineState, **rest: Any) -> ClusterState:
     machines = [*workers, *some("w", 2, WORKERS)[len(workers) :]]
     return look(a_cluster(SERVERS, WORKERS), [*some("s", 3, SERVERS), *machines], **rest)
 
 
-def status(seen: Seen, **troubles: Trouble) -> dict[str, Any]:
+def status(seen: ClusterState, **troubles: ActionFailure) -> dict[str, Any]:
     return derive_cluster(seen, plan_cluster(seen), troubles)
 
 
-def machine_status(machine: MachineSeen, **rest: Any) -> dict[str, Any]:
+def machine_status(machine: MachineState, **rest: Any) -> dict[str, Any]:
     seen = seen_with(machine, **rest)
     return derive_machine(machine, seen, plan_cluster(seen), {})
 
@@ -111,14 +111,14 @@ def test_the_date_of_a_wait_stays_while_the_same_thing_is_waited_for():
     seen = seen_with(unready(W1, NOON - minutes(1)))
     first = status(seen)
     again = replace(
-        seen, now=NOON + minutes(1), cluster=replace(seen.cluster, standing=replace(seen.standing, raw=first))
+        seen, now=NOON + minutes(1), cluster=replace(seen.cluster, recorded=replace(seen.recorded, raw=first))
     )
 
     assert status(again)["waiting"] == first["waiting"]
 
 
 def test_trouble_is_what_a_cluster_waits_for():
-    trouble = Trouble("401 from Harvester", "renew the token", NOON)
+    trouble = ActionFailure("401 from Harvester", "renew the token", NOON)
 
     assert (
         status(seen_with(), **{"": trouble})["waiting"]["for"]
@@ -166,17 +166,17 @@ def test_a_tripped_breaker_is_recorded_and_its_release_dated():
     pool = a_pool("workers", 2, max_unhealthy=replace(WORKERS.max_unhealthy, percent=None, count=0))
     seen = look(a_cluster(pool), [unready(a_machine("w1", pool)), a_machine("w2", pool)])
     tripped = status(seen)["pools"][0]["breaker"]
-    standing = replace(seen.standing, breakers=replace_breakers(tripped))
-    released = status(look(a_cluster(pool, standing=standing), some("w", 2, pool)))["pools"][0]["breaker"]
+    recorded = replace(seen.recorded, breakers=replace_breakers(tripped))
+    released = status(look(a_cluster(pool, recorded=recorded), some("w", 2, pool)))["pools"][0]["breaker"]
 
     assert tripped == {"tripped": True}
     assert released == {"tripped": False, "released": stamp(NOON)}
 
 
 def replace_breakers(raw: dict[str, Any]) -> Any:
-    from windrow.clusters.standing import read_standing
+    from windrow.clusters.api.status import read_recorded_status
 
-    return read_standing({"pools": [{"name": "workers", "breaker": raw}]}).breakers
+    return read_recorded_status({"pools": [{"name": "workers", "breaker": raw}]}).breakers
 
 
 # -- machines
@@ -190,7 +190,7 @@ def test_a_machine_that_is_well_is_ready_and_waits_for_nothing():
     assert (found["nodeRef"], found["providerID"]) == ({"name": "w1", "uid": "node-w1"}, "harvester://vm-w1")
 
 
-def phase(machine: MachineSeen, **rest: Any) -> tuple[str, str]:
+def phase(machine: MachineState, **rest: Any) -> tuple[str, str]:
     found = machine_status(machine, **rest)
     return found["phase"], found["waiting"]["for"]
 
@@ -232,7 +232,7 @@ def test_a_node_still_shown_as_ready_does_not_hide_that_its_vm_is_gone():
 
 
 def test_the_first_ready_is_remembered_and_earlier_starts_forgiven():
-    found = machine_status(record_of(W1, conditions=(), starts=2))
+    found = machine_status(record_of(W1, conditions=(), restart_count=2))
 
     assert condition(found, "Joined")[0] == "True"
     assert found["starts"] == 0
@@ -247,7 +247,7 @@ def test_the_last_known_address_stays_while_the_agent_is_silent():
 def test_a_trouble_with_the_order_is_part_of_the_sentence():
     raw = unordered(W1)
     seen = seen_with(raw)
-    trouble = Trouble("the quota is used up", "raise it", NOON)
+    trouble = ActionFailure("the quota is used up", "raise it", NOON)
 
     found = derive_machine(raw, seen, plan_cluster(seen), {"w1": trouble})
 
@@ -259,7 +259,7 @@ def test_long_words_of_others_are_cut():
     assert W1.node is not None
     sick = unready(W1)
     assert sick.node is not None
-    sick = replace(sick, node=replace(sick.node, because=words))
+    sick = replace(sick, node=replace(sick.node, ready_message=words))
 
     assert (
         machine_status(sick)["waiting"]["for"]

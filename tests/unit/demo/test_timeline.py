@@ -3,7 +3,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from windrow.clusters import actions
+from windrow.clusters.plan import actions
 from windrow.demo.timeline import PHRASES, describe_event
 
 
@@ -12,22 +12,28 @@ def an_event(kind: str, name: str, reason: str, message: str) -> dict[str, Any]:
 
 
 def test_an_event_is_told_with_the_machine_the_deed_and_the_reason():
-    event = an_event("Machine", "orchard-w-a-b", "Retire", "its VM is gone from Harvester")
+    event = an_event("Machine", "orchard-w-a-b", "DeleteMachine", "its VM is gone from Harvester")
 
     assert describe_event(event) == "orchard-w-a-b is given up: its VM is gone from Harvester"
 
 
 def test_what_a_cluster_repeats_of_its_machine_is_told_once():
-    assert describe_event(an_event("Cluster", "orchard", "Retire", "orchard-w-a-b: its VM is gone")) is None
+    assert (
+        describe_event(an_event("Cluster", "orchard", "DeleteMachine", "orchard-w-a-b: its VM is gone"))
+        is None
+    )
 
 
 def test_a_whole_cluster_s_end_is_not_told_machine_by_machine():
-    assert describe_event(an_event("Machine", "orchard-w-a-b", "Retire", "the cluster is deleted")) is None
+    assert (
+        describe_event(an_event("Machine", "orchard-w-a-b", "DeleteMachine", "the cluster is deleted"))
+        is None
+    )
 
 
 def test_small_steps_and_strangers_are_left_out():
-    assert describe_event(an_event("Machine", "orchard-w-a-b", "Label", "kubelet may not")) is None
-    assert describe_event(an_event("Pod", "x", "Start", "y")) is None
+    assert describe_event(an_event("Machine", "orchard-w-a-b", "LabelNode", "kubelet may not")) is None
+    assert describe_event(an_event("Pod", "x", "StartVM", "y")) is None
 
 
 def test_every_phrase_is_about_an_action_that_exists():

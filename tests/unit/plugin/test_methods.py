@@ -18,7 +18,7 @@ from windrow.wire import dockermachine as wire
 from windrow.wire.gob import Encoder
 
 
-class Desk:
+class ReconcileContext:
     def __init__(self, *argv: str, **env: str) -> None:
         self.confessed: list[str] = []
         self.driver = Driver(
@@ -53,7 +53,7 @@ def test_every_method_of_the_protocol_is_there_and_no_other():
 
 @pytest.mark.parametrize("service", [wire.SERVICE, wire.OLD_SERVICE])
 def test_both_names_of_the_service_are_served(service: str):
-    assert Desk().call("GetVersion", service=service) == 1
+    assert ReconcileContext().call("GetVersion", service=service) == 1
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,12 @@ def test_both_names_of_the_service_are_served(service: str):
 )
 def test_what_is_not_there_is_refused_in_go_s_words(called: str, said: str):
     with pytest.raises(CallFailed) as failed:
-        Methods(Desk().driver, print)(called, {})
+        Methods(ReconcileContext().driver, print)(called, {})
     assert str(failed.value) == said
 
 
 def test_getters_answer_before_anything_is_set():
-    desk = Desk()
+    desk = ReconcileContext()
 
     assert desk.call("DriverName") == "harvester"
     assert desk.call("GetMachineName") == "machine"
@@ -86,7 +86,7 @@ def test_getters_answer_before_anything_is_set():
 
 
 def test_what_getters_fill_in_is_part_of_the_saved_configuration():
-    desk = Desk()
+    desk = ReconcileContext()
     desk.call("SetConfigRaw", dumps({"MachineName": "m", "StorePath": "/store"}))
     assert loads(desk.call("GetConfigRaw"))["SSHKeyPath"] == ""
 
@@ -95,7 +95,7 @@ def test_what_getters_fill_in_is_part_of_the_saved_configuration():
 
 
 def test_a_configuration_that_cannot_be_read_changes_nothing():
-    desk = Desk()
+    desk = ReconcileContext()
     desk.call("SetConfigRaw", dumps({"MachineName": "m"}))
     before = desk.call("GetConfigRaw")
 
@@ -122,14 +122,14 @@ def test_a_configuration_that_cannot_be_read_changes_nothing():
 def test_a_renewed_kubeconfig_takes_the_place_of_the_stored_one(
     argv: tuple[str, ...], env: dict[str, str], kubeconfig: str
 ):
-    desk = Desk(*argv, **env)
+    desk = ReconcileContext(*argv, **env)
     desk.call("SetConfigRaw", dumps({"KubeConfigContent": "stored"}))
 
     assert loads(desk.call("GetConfigRaw"))["KubeConfigContent"] == kubeconfig
 
 
 def test_a_machine_gets_its_uid_with_its_flags_and_keeps_it():
-    desk = Desk()
+    desk = ReconcileContext()
     options = wire.write_options(
         {
             "harvester-image-name": "jammy",
@@ -157,7 +157,7 @@ def test_a_machine_gets_its_uid_with_its_flags_and_keeps_it():
     "method", ["GetState", "GetIP", "GetURL", "PreCreateCheck", "Create", "Remove", "Start"]
 )
 def test_without_a_kubeconfig_nothing_is_done_and_no_machine_is_gone(method: str):
-    desk = Desk(KUBECONFIG="/etc/kubeconfig")
+    desk = ReconcileContext(KUBECONFIG="/etc/kubeconfig")
     said = desk.refusal(method)
 
     assert "WINDROW_DRIVER_KUBECONFIG" in said
@@ -166,7 +166,7 @@ def test_without_a_kubeconfig_nothing_is_done_and_no_machine_is_gone(method: str
 
 
 def test_a_fault_of_ours_is_told_shortly_and_confessed(monkeypatch: pytest.MonkeyPatch):
-    desk = Desk()
+    desk = ReconcileContext()
     monkeypatch.setattr(Driver, "_at_harvester", lambda driver: 1 / 0)
 
     said = desk.refusal("GetState")

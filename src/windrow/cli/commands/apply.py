@@ -20,8 +20,8 @@ from windrow.cli.errors import CliError, combine, to_cli_error
 from windrow.cli.manifests import apply_order, find_kind, print_notes, read_documents, unknown_kind_errors
 from windrow.cli.output.check_results import render_problems
 from windrow.cli.output.lines import to_text
-from windrow.clusters.dumps import clean
-from windrow.clusters.kinds import CLUSTER
+from windrow.clusters.api.kinds import CLUSTER
+from windrow.clusters.api.rancher_import import strip_server_fields
 from windrow.kube.errors import KubeError, NotFound
 from windrow.kube.objects import Raw
 from windrow.kube.refs import Kind, Ref, ref_of
@@ -102,7 +102,7 @@ async def _send(placed: list[tuple[Kind, Raw]], manager: Connection, context: Cl
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
     options.normalize_wait(args)
-    documents, notes = clean(read_documents(args.files, context))
+    documents, notes = strip_server_fields(read_documents(args.files, context))
     placed = _sorted_by_kind(documents)
     print_notes(notes, context)
 

@@ -23,7 +23,7 @@ from windrow.cli.manifests import find_kind, print_notes, read_documents, unknow
 from windrow.cli.output.check_results import render_check_result
 from windrow.cli.output.data import render_data
 from windrow.cli.output.terminal import print_lines
-from windrow.clusters.dumps import clean
+from windrow.clusters.api.rancher_import import strip_server_fields
 from windrow.kube.objects import Raw
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, context: CliContext) -> int:
     import asyncio
 
-    documents, notes = clean(read_documents(args.files, context))
+    documents, notes = strip_server_fields(read_documents(args.files, context))
     print_notes(notes, context)
     unknown_kinds = unknown_kind_errors(documents)
     documents = [raw for raw in documents if find_kind(raw) is not None]

@@ -17,7 +17,7 @@ from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError
 from windrow.cli.output.views import read_machine
-from windrow.clusters.kinds import CLUSTER
+from windrow.clusters.api.kinds import CLUSTER
 from windrow.kube.objects import Raw, uid_of
 from windrow.kube.refs import ref_of
 

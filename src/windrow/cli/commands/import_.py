@@ -17,7 +17,7 @@ from windrow.cli import exit_codes, options
 from windrow.cli.context import CliContext
 from windrow.cli.manifests import print_notes, read_documents
 from windrow.cli.output.data import render_data
-from windrow.clusters.dumps import clean
+from windrow.clusters.api.rancher_import import strip_server_fields
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, context: CliContext) -> int:
     from windrow.formats.yaml import dump_all
 
-    documents, notes = clean(read_documents(args.files, context))
+    documents, notes = strip_server_fields(read_documents(args.files, context))
     print_notes(notes, context)
     if args.output == "json":
         context.print(render_data({"apiVersion": "v1", "kind": "List", "items": documents}, "json"))

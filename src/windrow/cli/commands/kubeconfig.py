@@ -16,7 +16,7 @@ from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError
 from windrow.cli.output.tree import format_wait
 from windrow.cli.output.views import read_cluster
-from windrow.clusters.names import KUBECONFIG_KEY, kubeconfig_name
+from windrow.clusters.api.names import KUBECONFIG_KEY, kubeconfig_name
 from windrow.kube.objects import Raw, dig
 from windrow.kube.refs import SECRET
 

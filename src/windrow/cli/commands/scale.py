@@ -17,7 +17,7 @@ from windrow.cli import connect, exit_codes, options
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError
-from windrow.clusters.kinds import CLUSTER
+from windrow.clusters.api.kinds import CLUSTER
 from windrow.kube.objects import Raw, dig
 from windrow.kube.refs import ref_of
 

@@ -148,7 +148,11 @@ def test_no_plan_does_harm(world):
             case ClearStatus():
                 assert service.ingress
                 # A living balanced service loses its address only where Harvester reserves none for it.
-                own = seen.load_balancer if seen.load_balancer is not None and seen.load_balancer.allocated else None
+                own = (
+                    seen.load_balancer
+                    if seen.load_balancer is not None and seen.load_balancer.allocated
+                    else None
+                )
                 moved = [one for one in plan.actions if isinstance(one, UpdateLoadBalancer) and one.pool]
                 reserved = not (own is None or own.has_released_address or own.changes_pool or moved)
                 assert (

@@ -1,0 +1,555 @@
+"""What the user asks for: a Cluster and its HarvesterConfigs as frozen views, with all faults at once.
+
+A reading always succeeds: what cannot be understood is named in `problems` and read as unset, because a faulty
+Cluster must still be shown, and must still be deletable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from windrow.bootstrap.intent import Role
+from windrow.catalogue.finding import no_driver
+from windrow.clusters.api import names
+from windrow.clusters.api.fields import Fields, ProblemCollector
+from windrow.clusters.api.kinds import HARVESTER_CONFIG
+from windrow.clusters.api.status import RecordedStatus, read_recorded_status
+from windrow.kube.dns import is_dns_label
+from windrow.kube.objects import annotations_of, dig, finalizers_of, name_of, namespace_of, uid_of
+from windrow.machines.port import HARVESTER, NOT_OPTIONS, Problem
+from windrow.values.clock import read_stamp
+from windrow.values.version import NotVersion, Version
+
+DEFAULT_VM_NAMESPACE = "default"
+UNHEALTHY_TIMEOUT = timedelta(minutes=5)
+STARTUP_TIMEOUT = timedelta(minutes=10)
+DRAIN_TIMEOUT = timedelta(minutes=5)
+# `<cluster>-<pool>-<5>-<5>` is a VM name, a host name and a label value: 63 at most (reference/04 §7.12).
+MAX_NAMES_LENGTH = 50
+DISTRIBUTIONS = ("rke2",)
+
+
+@dataclass(frozen=True, slots=True)
+class IntOrPercent:
+    """How many of a pool: a number, or a percentage of it. `least` is for ranges."""
+
+    percent: int | None = 40
+    count: int = 0
+    minimum: int = 0
+
+    def resolve(self, total: int) -> int:
+        """The number it means for `total` machines, rounded down, but at least one for a percentage."""
+        if self.percent is None:
+            return self.count
+        return max(1, total * self.percent // 100)
+
+    def __str__(self) -> str:
+        return f"{self.percent} %" if self.percent is not None else str(self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One machine pool as asked for. `options` is None while its machine config is absent."""
+
+    name: str
+    quantity: int = 1
+    roles: frozenset[Role] = frozenset({Role.WORKER})
+    config_name: str = ""
+    options: Mapping[str, Any] | None = None
+    credential: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[str, ...] = ()
+    machine_labels: Mapping[str, str] = field(default_factory=dict)
+    drain: bool = False
+    drain_timeout: timedelta = DRAIN_TIMEOUT
+    unhealthy_timeout: timedelta = UNHEALTHY_TIMEOUT
+    startup_timeout: timedelta | None = STARTUP_TIMEOUT
+    max_unhealthy: IntOrPercent = field(default_factory=IntOrPercent)
+    paused: bool = False
+    kind: str = HARVESTER_CONFIG.kind  # of its machine config
+    driver: str = HARVESTER  # that makes its machines
+
+    @property
+    def is_etcd(self) -> bool:
+        return Role.ETCD in self.roles
+
+    @property
+    def is_server(self) -> bool:
+        return bool(self.roles & {Role.ETCD, Role.CONTROL_PLANE})
+
+    @property
+    def is_on_harvester(self) -> bool:
+        """Whether its machines are known to be VMs on Harvester."""
+        return self.options is not None and self.driver == HARVESTER
+
+    @property
+    def vm_namespace(self) -> str:
+        return str((self.options or {}).get("vmNamespace") or DEFAULT_VM_NAMESPACE)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A Cluster as asked for, and where it stands."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    generation: int = 0
+    created: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    has_finalizer: bool = False  # our finalizer stands on it
+    version: str = ""
+    credential: str = ""
+    pools: tuple[Pool, ...] = ()
+    remediation: bool = True
+    global_config: Mapping[str, Any] = field(default_factory=dict)
+    selector_config: tuple[Mapping[str, Any], ...] = ()
+    chart_values: Mapping[str, Any] = field(default_factory=dict)
+    additional_manifest: str = ""
+    registries: Mapping[str, Any] = field(default_factory=dict)
+    etcd: Mapping[str, Any] = field(default_factory=dict)
+    data_directory: str = ""
+    cloud_provider: str = ""
+    cloud_config_secret: str = ""  # "namespace:name" of a secret:// reference
+    recorded: RecordedStatus = field(default_factory=RecordedStatus)
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def find_pool(self, name: str) -> Pool | None:
+        return next((pool for pool in self.pools if pool.name == name), None)
+
+    @property
+    def vm_namespace(self) -> str:
+        """All machines of a cluster share one, because CCM and CSI look in one only."""
+        return next((pool.vm_namespace for pool in self.pools if pool.is_on_harvester), DEFAULT_VM_NAMESPACE)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReading:
+    cluster: Cluster
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.problems if problem.severity == "error")
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.problems if problem.severity == "warning")
+
+
+# -- HarvesterConfig ---------------------------------------------------------------------------------------------
+
+# Filled in by whoever creates the machine, never by the user (reference/04 §1.6).
+_NOT_USER_FIELDS = (
+    frozenset({"cloudConfig", "clusterId", "clusterName", "clusterType", "kubeconfigContent"}) | NOT_OPTIONS
+)
+
+
+def read_options(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The user's own fields of a machine config. Rancher writes every field it knows, so empty ones are unset."""
+    left_out = _NOT_USER_FIELDS if kind_of(raw) == HARVESTER_CONFIG.kind else NOT_OPTIONS
+    return {
+        key: value
+        for key, value in sorted(raw.items())
+        if key not in left_out and value is not None and value != ""
+    }
+
+
+def kind_of(config: Mapping[str, Any]) -> str:
+    """The kind of a machine config; objects out of a list may lack it, and then are HarvesterConfigs."""
+    return str(config.get("kind") or HARVESTER_CONFIG.kind)
+
+
+# The name of the node driver that gives a machine config kind, or why no machine can be made by it.
+ResolveDriver = Callable[[str], str | Problem]
+
+
+def harvester_only(kind: str) -> str | Problem:
+    """For where no catalogue of node drivers is at hand."""
+    if kind == HARVESTER_CONFIG.kind:
+        return HARVESTER
+    unknown = no_driver()
+    return Problem(unknown.fact, unknown.cure)
+
+
+# -- Cluster -----------------------------------------------------------------------------------------------------
+
+_RANCHER_ONLY = "it is for Rancher's own agents"
+_NOT_YET = "this release does not act on it yet"
+
+_SPEC = frozenset({"cloudCredentialSecretName", "kubernetesVersion", "rkeConfig"})
+_SPEC_IGNORED = {
+    "localClusterAuthEndpoint": "it is about Rancher's authentication",
+    "agentEnvVars": _RANCHER_ONLY,
+    "clusterAgentDeploymentCustomization": _RANCHER_ONLY,
+    "fleetAgentDeploymentCustomization": _RANCHER_ONLY,
+    "webhookDeploymentCustomization": _RANCHER_ONLY,
+    "redeploySystemAgentGeneration": _RANCHER_ONLY,
+    "clusterAPIConfig": "there is no Cluster API here",
+    "defaultClusterRoleForProjectMembers": "projects are Rancher's",
+    "enableNetworkPolicy": "projects are Rancher's",
+    "defaultPodSecurityAdmissionConfigurationTemplateName": _NOT_YET,
+}
+_RKE = frozenset(
+    {
+        "additionalManifest",
+        "chartValues",
+        "dataDirectories",
+        "etcd",
+        "machineGlobalConfig",
+        "machineSelectorConfig",
+    }
+    | {"machinePools", "machinePoolDefaults", "networking", "registries", "upgradeStrategy"}
+)
+_RKE_IGNORED = {
+    "machineSelectorFiles": _NOT_YET,
+    "etcdSnapshotCreate": _NOT_YET,
+    "etcdSnapshotRestore": _NOT_YET,
+    "rotateCertificates": _NOT_YET,
+    "rotateEncryptionKeys": _NOT_YET,
+    "provisionGeneration": _NOT_YET,
+    "infrastructureRef": "machines come from Harvester only",
+}
+_POOL = frozenset(
+    {
+        "name",
+        "displayName",
+        "quantity",
+        "etcdRole",
+        "controlPlaneRole",
+        "workerRole",
+        "machineConfigRef",
+        "paused",
+    }
+    | {
+        "cloudCredentialSecretName",
+        "labels",
+        "taints",
+        "machineDeploymentLabels",
+        "machineDeploymentAnnotations",
+    }
+    | {"machineOS", "rollingUpdate", "drainBeforeDelete", "drainBeforeDeleteTimeout", "nodeStartupTimeout"}
+    | {"unhealthyNodeTimeout", "maxUnhealthy", "unhealthyRange", "dynamicSchemaSpec"}
+)
+_POOL_IGNORED = {
+    "autoscalingMinSize": _NOT_YET,
+    "autoscalingMaxSize": _NOT_YET,
+    "hostnameLengthLimit": _NOT_YET,
+    "userdata": "it is for foreign infrastructure; HarvesterConfig has userData",
+}
+
+
+def read_cluster(
+    raw: Mapping[str, Any],
+    configs: Iterable[Mapping[str, Any]],
+    resolve_driver: ResolveDriver = harvester_only,
+) -> ClusterReading:
+    """What `raw` asks for, with `configs` the machine configs of its namespace (others are ignored)."""
+    problems = ProblemCollector()
+    options = {
+        (kind_of(config), name_of(config)): read_options(config)
+        for config in configs
+        if namespace_of(config) == namespace_of(raw)
+    }
+    spec = Fields(raw, "", problems).child("spec")
+    spec.warn_unknown(_SPEC, _SPEC_IGNORED)
+    rke = spec.child("rkeConfig")
+    rke.warn_unknown(_RKE, _RKE_IGNORED)
+    if not rke.raw:
+        problems.add(
+            "spec.rkeConfig",
+            "spec.rkeConfig is absent, so there is nothing to build",
+            "describe machinePools in it",
+        )
+    credential = spec.text("cloudCredentialSecretName")
+    pools = tuple(
+        _read_pool(fields, credential, options, resolve_driver) for fields in rke.items("machinePools")
+    )
+    selectors = tuple(
+        entry.raw
+        for entry in rke.items("machineSelectorConfig")
+        if entry.mapping("config") or not entry.raw.get("config")
+    )
+    merged = _merge_cluster_wide(rke.mapping("machineGlobalConfig"), selectors)
+    created = dig(raw, "metadata", "creationTimestamp")
+    deleted = dig(raw, "metadata", "deletionTimestamp")
+    cluster = Cluster(
+        namespace=namespace_of(raw),
+        name=name_of(raw),
+        uid=uid_of(raw),
+        generation=int(dig(raw, "metadata", "generation", default=0)),
+        created=read_stamp(created) if created else None,
+        deletion_timestamp=read_stamp(deleted) if deleted else None,
+        has_finalizer=names.CLUSTER_FINALIZER in finalizers_of(raw),
+        version=spec.text("kubernetesVersion"),
+        credential=credential,
+        pools=pools,
+        remediation=str(annotations_of(raw).get(names.REPAIR, "")).lower() not in ("off", "false"),
+        global_config=rke.mapping("machineGlobalConfig"),
+        selector_config=selectors,
+        chart_values=rke.mapping("chartValues"),
+        additional_manifest=rke.text("additionalManifest"),
+        registries=rke.mapping("registries"),
+        etcd=rke.mapping("etcd"),
+        data_directory=rke.child("dataDirectories").text("k8sDistro"),
+        cloud_provider=str(merged.get("cloud-provider-name") or ""),
+        cloud_config_secret=_secret_reference(merged.get("cloud-provider-config"), problems),
+        recorded=read_recorded_status(raw.get("status") or {}),
+        raw=raw,
+    )
+    _check_all(cluster, problems)
+    return ClusterReading(cluster, tuple(problems.found))
+
+
+def _merge_cluster_wide(
+    global_config: Mapping[str, Any], selectors: Iterable[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The keys that hold for every machine, in Rancher's merge order."""
+    merged = dict(global_config)
+    for entry in selectors:
+        if not entry.get("machineLabelSelector"):
+            merged.update(entry.get("config") or {})
+    return merged
+
+
+def _secret_reference(value: Any, problems: ProblemCollector) -> str:
+    """The `namespace:name` of `secret://namespace:name`, "" for configuration text."""
+    if not isinstance(value, str) or not value.startswith("secret://"):
+        return ""
+    namespace, colon, name = value.removeprefix("secret://").partition(":")
+    if not (namespace and colon and name):
+        problems.add(
+            "spec.rkeConfig.machineSelectorConfig",
+            f"cloud-provider-config is {value!r}, which names no Secret",
+            "write secret://namespace:name",
+        )
+        return ""
+    return f"{namespace}:{name}"
+
+
+_ROLES = (("etcdRole", Role.ETCD), ("controlPlaneRole", Role.CONTROL_PLANE), ("workerRole", Role.WORKER))
+
+
+def _check_reference(fields: Fields, kind: str, config: str, driver: str | Problem, exists: bool) -> None:
+    reference = fields.child("machineConfigRef")
+    if isinstance(driver, Problem):
+        where = reference.at("kind")
+        fields.problems.add(where, f"{where} is {kind}, and {driver.fact}", driver.cure)
+    elif not config:
+        fields.problems.add(
+            reference.path, f"{fields.path} names no machine config", f"write the name of a {kind}"
+        )
+    elif not exists:
+        fields.problems.add(
+            reference.path,
+            f"{fields.path} names {kind} {config!r}, which does not exist in the cluster's namespace",
+            "create it, or correct the name",
+        )
+
+
+def _read_pool(
+    fields: Fields,
+    credential: str,
+    configs: Mapping[tuple[str, str], Mapping[str, Any]],
+    resolve_driver: ResolveDriver,
+) -> Pool:
+    fields.warn_unknown(_POOL, _POOL_IGNORED)
+    config = fields.child("machineConfigRef").text("name")
+    kind = fields.child("machineConfigRef").text("kind") or HARVESTER_CONFIG.kind
+    driver = resolve_driver(kind)
+    options = configs.get((kind, config)) if isinstance(driver, str) else None
+    _check_reference(fields, kind, config, driver, options is not None)
+    if (system := fields.text("machineOS") or "linux") != "linux":
+        where = fields.at("machineOS")
+        fields.problems.add(where, f"{where} is {system}", "only linux machines are made here")
+    startup = (
+        fields.duration("nodeStartupTimeout", None)
+        if fields.raw.get("nodeStartupTimeout")
+        else STARTUP_TIMEOUT
+    )
+    return Pool(
+        name=fields.text("name"),
+        quantity=fields.count("quantity", 1),
+        roles=frozenset(role for key, role in _ROLES if fields.flag(key)),
+        config_name=config,
+        options=options,
+        kind=kind,
+        driver=driver if isinstance(driver, str) else "",
+        credential=fields.text("cloudCredentialSecretName") or credential,
+        labels=fields.strings("labels"),
+        taints=tuple(_taint(taint) for taint in fields.items("taints")),
+        machine_labels=fields.strings("machineDeploymentLabels"),
+        drain=fields.flag("drainBeforeDelete"),
+        drain_timeout=fields.duration("drainBeforeDeleteTimeout", DRAIN_TIMEOUT) or DRAIN_TIMEOUT,
+        unhealthy_timeout=fields.duration("unhealthyNodeTimeout", UNHEALTHY_TIMEOUT) or UNHEALTHY_TIMEOUT,
+        startup_timeout=startup,
+        max_unhealthy=_read_max_unhealthy(fields),
+        paused=fields.flag("paused"),
+    )
+
+
+def _taint(fields: Fields) -> str:
+    key, value, effect = fields.text("key"), fields.text("value"), fields.text("effect") or "NoSchedule"
+    if not key:
+        fields.problems.add(fields.path, f"{fields.path} has no key", "write the taint's key")
+    return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
+
+
+_INT_OR_PERCENT = re.compile(r"(\d{1,3})\s*%|(\d+)")
+_RANGE = re.compile(r"\[(\d+)-(\d+)\]")
+
+
+def _read_max_unhealthy(fields: Fields) -> IntOrPercent:
+    if text := fields.text("unhealthyRange"):
+        if found := _RANGE.fullmatch(text):
+            return IntOrPercent(None, int(found[2]), int(found[1]))
+        fields.problems.add(
+            fields.at("unhealthyRange"), f"{fields.at('unhealthyRange')} is {text!r}", "write it as [1-3]"
+        )
+    text = fields.text("maxUnhealthy")
+    if not text:
+        return IntOrPercent()
+    found = _INT_OR_PERCENT.fullmatch(text)
+    if found is None:
+        fields.problems.add(
+            fields.at("maxUnhealthy"),
+            f"{fields.at('maxUnhealthy')} is {text!r}",
+            "write a number or a percentage, such as 40%",
+        )
+        return IntOrPercent()
+    return IntOrPercent(int(found[1])) if found[1] else IntOrPercent(None, int(found[2]))
+
+
+# -- What is wrong with the whole --------------------------------------------------------------------------------
+
+
+def _check_all(cluster: Cluster, problems: ProblemCollector) -> None:
+    for check in (_check_names, _check_credentials, _check_version, _check_roles, _check_namespaces):
+        check(cluster, problems)
+
+
+def _check_names(cluster: Cluster, problems: ProblemCollector) -> None:
+    if not is_dns_label(cluster.name, longest=None):
+        problems.add(
+            "metadata.name",
+            f"the name {cluster.name!r} cannot be part of a host name",
+            "use small letters, digits and inner dashes",
+        )
+    elif not cluster.name[0].isalpha():
+        problems.add(
+            "metadata.name",
+            f"the name {cluster.name!r} does not begin with a letter",
+            "it works, but names of load balancers will begin with an added letter",
+            "warning",
+        )
+    names: set[str] = set()
+    for place, pool in enumerate(cluster.pools):
+        where = f"spec.rkeConfig.machinePools[{place}].name"
+        if not is_dns_label(pool.name, longest=None):
+            problems.add(
+                where,
+                f"the pool name {pool.name!r} cannot be part of a host name",
+                "use small letters, digits and inner dashes",
+            )
+        if pool.name in names:
+            problems.add(where, f"two pools are called {pool.name!r}", "give every pool its own name")
+        names.add(pool.name)
+        length = len(cluster.name) + len(pool.name)
+        if length > MAX_NAMES_LENGTH:
+            problems.add(
+                where,
+                f"the names {cluster.name!r} and {pool.name!r} have {length} characters together",
+                f"shorten them to {MAX_NAMES_LENGTH}, so that machine names fit into 63",
+            )
+
+
+def _check_credentials(cluster: Cluster, problems: ProblemCollector) -> None:
+    wanted = {"spec.cloudCredentialSecretName": cluster.credential}
+    for place, pool in enumerate(cluster.pools):
+        if pool.credential != cluster.credential:
+            wanted[f"spec.rkeConfig.machinePools[{place}].cloudCredentialSecretName"] = pool.credential
+    for where, credential in wanted.items():
+        namespace, colon, name = credential.partition(":")
+        if not credential and any(not pool.credential for pool in cluster.pools):
+            problems.add(where, f"{where} is not set", "set it to namespace:name of the credential Secret")
+        elif credential and not (namespace and colon and name):
+            problems.add(where, f"{where} is {credential!r}", "write namespace:name of the credential Secret")
+
+
+def _check_version(cluster: Cluster, problems: ProblemCollector) -> None:
+    where = "spec.kubernetesVersion"
+    example = "write for example v1.35.1+rke2r1"
+    try:
+        wanted = Version.parse(cluster.version)
+    except NotVersion:
+        problems.add(
+            where, f"{where} is {cluster.version!r}, which is not a version in Rancher's form", example
+        )
+        return
+    if not cluster.version.startswith("v") or not wanted.distribution:
+        problems.add(
+            where, f"{where} is {cluster.version!r}, which is not a version in Rancher's form", example
+        )
+        return
+    if wanted.distribution not in DISTRIBUTIONS:
+        problems.add(
+            where,
+            f"{where} asks for {wanted.distribution}, which this release cannot build",
+            "use an RKE2 version",
+        )
+        return
+    if not cluster.recorded.version:
+        return
+    if wanted < Version.parse(cluster.recorded.version):
+        problems.add(
+            where,
+            f"{where} is {cluster.version}, lower than {cluster.recorded.version}, which the cluster runs",
+            "Kubernetes cannot go back; set it to what the cluster runs, or to a later version",
+        )
+
+
+def _check_roles(cluster: Cluster, problems: ProblemCollector) -> None:
+    where = "spec.rkeConfig.machinePools"
+    if not cluster.pools:
+        problems.add(where, "there are no machine pools", "describe at least one, with all three roles")
+        return
+    for place, pool in enumerate(cluster.pools):
+        if not pool.roles:
+            problems.add(
+                f"{where}[{place}]",
+                f"pool {pool.name!r} has no role",
+                "set etcdRole, controlPlaneRole or workerRole to true",
+            )
+    etcd = _count_machines(cluster, Role.ETCD)
+    if etcd == 0:
+        problems.add(where, "no machine has the etcd role", "give it to one pool of 1, 3 or 5 machines")
+    elif etcd % 2 == 0:
+        problems.add(
+            where,
+            f"{etcd} machines have the etcd role; an even number survives no more losses than {etcd - 1}",
+            f"use {etcd - 1} or {etcd + 1}",
+            "warning",
+        )
+    if _count_machines(cluster, Role.CONTROL_PLANE) == 0:
+        problems.add(
+            where, "no machine has the control plane role", "set controlPlaneRole on a pool with machines"
+        )
+
+
+def _count_machines(cluster: Cluster, role: Role) -> int:
+    return sum(pool.quantity for pool in cluster.pools if role in pool.roles)
+
+
+def _check_namespaces(cluster: Cluster, problems: ProblemCollector) -> None:
+    spaces = {pool.vm_namespace: pool.name for pool in cluster.pools if pool.is_on_harvester}
+    if len(spaces) > 1:
+        listed = ", ".join(f"{space!r} (pool {name!r})" for space, name in sorted(spaces.items()))
+        problems.add(
+            "spec.rkeConfig.machinePools",
+            f"the machine configs name different VM namespaces: {listed}",
+            "use one vmNamespace for all pools; the cloud provider looks in one only",
+        )

@@ -1,0 +1,122 @@
+"""Reading what users wrote, field by field, collecting every fault on the way instead of stopping at the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+
+from windrow.machines.port import Problem
+from windrow.values.duration import NotDuration, parse_duration
+
+
+@dataclass(slots=True)
+class ProblemCollector:
+    """The problems found so far."""
+
+    found: list[Problem] = field(default_factory=list)
+
+    def add(self, field: str, fact: str, cure: str, severity: Literal["error", "warning"] = "error") -> None:
+        self.found.append(Problem(fact, cure, field, severity))
+
+
+_TYPE_NAMES: dict[type, str] = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number",
+    dict: "a mapping",
+    list: "a list",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """One mapping in a manifest. A field of the wrong shape is a fault and then counts as unset."""
+
+    raw: Mapping[str, Any]
+    path: str
+    problems: ProblemCollector
+
+    def _read(self, key: str, wanted: type) -> Any:
+        value = self.raw.get(key)
+        # bool is an int to Python, but not to people.
+        if value is None or (isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))):
+            return value
+        self.problems.add(
+            self.at(key),
+            f"{self.at(key)} is {value!r}, which is not {_TYPE_NAMES[wanted]}",
+            f"write {_TYPE_NAMES[wanted]} there",
+        )
+        return None
+
+    def at(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path else key
+
+    def text(self, key: str) -> str:
+        return self._read(key, str) or ""
+
+    def flag(self, key: str) -> bool:
+        return bool(self._read(key, bool))
+
+    def count(self, key: str, default: int) -> int:
+        """A whole number that is not negative."""
+        value = self._read(key, int)
+        if value is None:
+            return default
+        if value < 0:
+            self.problems.add(self.at(key), f"{self.at(key)} is {value}", "write 0 or more")
+            return default
+        return int(value)
+
+    def duration(self, key: str, default: timedelta | None) -> timedelta | None:
+        """A span of time as Go writes it; `default` where it is unset or of no length."""
+        text = self.text(key)
+        if not text:
+            return default
+        try:
+            duration = parse_duration(text)
+        except NotDuration:
+            duration = timedelta(seconds=-1)
+        if duration < timedelta():
+            self.problems.add(
+                self.at(key),
+                f"{self.at(key)} is {text!r}, which is not a span of time",
+                "write for example 300s or 5m",
+            )
+            return default
+        return duration or default
+
+    def mapping(self, key: str) -> dict[str, Any]:
+        return self._read(key, dict) or {}
+
+    def child(self, key: str) -> Fields:
+        return Fields(self.mapping(key), self.at(key), self.problems)
+
+    def items(self, key: str) -> Iterator[Fields]:
+        for place, value in enumerate(self._read(key, list) or ()):
+            where = f"{self.at(key)}[{place}]"
+            if isinstance(value, dict):
+                yield Fields(value, where, self.problems)
+            else:
+                self.problems.add(
+                    where, f"{where} is {value!r}, which is not a mapping", "write a mapping there"
+                )
+
+    def strings(self, key: str) -> dict[str, str]:
+        """A mapping from text to text, as labels are."""
+        return {str(name): "" if value is None else str(value) for name, value in self.mapping(key).items()}
+
+    def warn_unknown(self, known: frozenset[str], ignored: Mapping[str, str]) -> None:
+        """Warn of set fields that are not `known`; `ignored` says why a field that has a meaning has none here."""
+        for key, value in self.raw.items():
+            if key in known or value in (None, "", 0, False, {}, []):
+                continue
+            if key in ignored:
+                fact, cure = f"{self.at(key)} has no effect: {ignored[key]}", "leave it or remove it"
+            else:
+                fact, cure = (
+                    f"{self.at(key)} is not a field we know",
+                    "check its spelling; it is kept as it is",
+                )
+            self.problems.add(self.at(key), fact, cure, "warning")

@@ -1,0 +1,25 @@
+"""The kinds of the management API, and the CustomResourceDefinitions of those that are ours to define."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windrow.catalogue.kinds import CLUSTER as CLUSTER
+from windrow.catalogue.kinds import machine_config as machine_config
+from windrow.kube.refs import Kind
+
+MACHINE = Kind("windrow.io", "v1alpha1", "Machine", "machines")
+
+# Its definition comes from the option table of the node driver, not from here.
+HARVESTER_CONFIG = machine_config("HarvesterConfig")
+
+
+def crds() -> list[dict[str, Any]]:
+    """The definitions of Cluster and Machine, as an API server takes them."""
+    # Imported here, because the command line needs the kinds above and must start fast.
+    from importlib.resources import files
+
+    from windrow.formats import yaml
+
+    folder = files("windrow.clusters.api") / "crds"
+    return [yaml.load((folder / name).read_text("utf-8")) for name in ("cluster.yaml", "machine.yaml")]

@@ -1,0 +1,197 @@
+"""The Machine record: the ledger of one machine, read and rendered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from windrow.bootstrap.intent import Role
+from windrow.clusters.api import names
+from windrow.clusters.api.cluster import Cluster, Pool
+from windrow.clusters.api.kinds import CLUSTER, MACHINE
+from windrow.harvester.names import CLUSTER_UID
+from windrow.kube.conditions import Condition, find_condition, is_true
+from windrow.kube.objects import (
+    Raw,
+    annotations_of,
+    dig,
+    finalizers_of,
+    name_of,
+    namespace_of,
+    new_object,
+    owner_reference,
+    uid_of,
+)
+from windrow.kube.refs import Ref
+from windrow.machines.port import HARVESTER
+from windrow.values.clock import read_stamp
+
+# Raised when our builders would shape an equal request differently. Recorded, never compared: an upgrade of
+# Windrow does not roll machines.
+BUILDER_REVISION = "1"
+
+_ROLE_ORDER = (Role.ETCD, Role.CONTROL_PLANE, Role.WORKER)
+_ROLE_LABELS = (
+    (Role.ETCD, names.ETCD_ROLE),
+    (Role.CONTROL_PLANE, names.CONTROL_PLANE_ROLE),
+    (Role.WORKER, names.WORKER_ROLE),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One machine's record."""
+
+    namespace: str
+    name: str
+    uid: str
+    cluster: str
+    cluster_uid: str
+    pool: str
+    roles: frozenset[Role]
+    created: datetime
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    deletion_timestamp: datetime | None = None
+    has_finalizer: bool = True  # our finalizer stands on it
+    options: Mapping[str, Any] = field(default_factory=dict)
+    credential: str = ""
+    driver: str = HARVESTER
+    version: str = ""
+    config_hash: str = ""
+    join_server: str = ""
+    is_init_server: bool = False
+    driver_config: Mapping[str, Any] | None = None
+    node: str = ""
+    provider_id: str = ""
+    restart_count: int = 0
+    last_restart: datetime | None = None
+    delete_first: bool = False
+    replace_now: bool = False
+    conditions: tuple[Mapping[str, Any], ...] = ()
+    status: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    resource_version: str = field(default="", compare=False)  # resourceVersion
+
+    @property
+    def ref(self) -> Ref:
+        return MACHINE.ref(self.name, self.namespace)
+
+    @property
+    def is_etcd(self) -> bool:
+        return Role.ETCD in self.roles
+
+    @property
+    def is_server(self) -> bool:
+        return bool(self.roles & {Role.ETCD, Role.CONTROL_PLANE})
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether it was ever seen as a node of its cluster."""
+        return bool(self.node)
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether its node was ever Ready: before that it is a newcomer, and late rather than ill."""
+        return is_true(self.conditions, "Joined")
+
+    @property
+    def was_requested(self) -> bool:
+        """Whether anything may have been made for it outside: its planned memory is written down before that."""
+        return self.driver_config is not None
+
+    @property
+    def was_created(self) -> bool:
+        """Whether its VM once stood at Harvester."""
+        return bool((self.driver_config or {}).get("WindrowVMUID"))
+
+    def find_condition(self, type: str) -> Condition | None:
+        return find_condition(self.conditions, type)
+
+
+def read_machine(raw: Mapping[str, Any]) -> Machine:
+    spec, status = raw["spec"], raw.get("status") or {}
+    annotations = annotations_of(raw)
+    deletion_timestamp = dig(raw, "metadata", "deletionTimestamp")
+    last_restart = status.get("lastStart")
+    return Machine(
+        namespace=namespace_of(raw),
+        name=name_of(raw),
+        uid=uid_of(raw),
+        cluster=spec["clusterName"],
+        cluster_uid=spec["clusterUID"],
+        pool=spec["pool"],
+        roles=frozenset(Role(role) for role in spec.get("roles") or ()),
+        created=read_stamp(raw["metadata"]["creationTimestamp"]),
+        raw={"metadata": raw["metadata"]},
+        deletion_timestamp=read_stamp(deletion_timestamp) if deletion_timestamp else None,
+        has_finalizer=names.MACHINE_FINALIZER in finalizers_of(raw),
+        options=spec.get("options") or {},
+        credential=spec.get("credential") or "",
+        driver=spec.get("driver") or HARVESTER,
+        version=spec.get("version") or "",
+        config_hash=spec.get("revision") or "",
+        join_server=spec.get("server") or "",
+        is_init_server=spec.get("first") is True,
+        driver_config=status.get("memory"),
+        node=dig(status, "nodeRef", "name", default=""),
+        provider_id=status.get("providerID") or "",
+        restart_count=int(status.get("starts") or 0),
+        last_restart=read_stamp(last_restart) if last_restart else None,
+        delete_first=names.DELETE_FIRST in annotations,
+        replace_now=names.REPLACE_NOW in annotations,
+        conditions=tuple(status.get("conditions") or ()),
+        status=status,
+        resource_version=raw["metadata"].get("resourceVersion", ""),
+    )
+
+
+def machine_labels(cluster: str, pool: Pool) -> dict[str, str]:
+    """What selectors of machines (`machineSelectorConfig`) select on, as Rancher labels its machines."""
+    labels = dict(pool.machine_labels)
+    labels |= {names.CLUSTER_NAME: cluster, names.RKE_CLUSTER_NAME: cluster, names.POOL_NAME: pool.name}
+    labels |= {label: "true" for role, label in _ROLE_LABELS if role in pool.roles}
+    labels[names.NODE_OS] = "linux"
+    return labels
+
+
+def render_machine(
+    cluster: Cluster,
+    pool: Pool,
+    name: str,
+    *,
+    version: str,
+    config_hash: str,
+    join_server: str,
+    is_init_server: bool,
+) -> Raw:
+    """The record of a machine that is going to be made."""
+    spec: Raw = {
+        "clusterName": cluster.name,
+        "clusterUID": cluster.uid,
+        "pool": pool.name,
+        "roles": [role.value for role in _ROLE_ORDER if role in pool.roles],
+        "options": dict(pool.options or {}),
+        "credential": pool.credential,
+        "driver": pool.driver,
+        "version": version,
+        "revision": config_hash,
+        "builder": BUILDER_REVISION,
+        "server": join_server,
+        "first": is_init_server,
+    }
+    return new_object(
+        MACHINE,
+        name,
+        cluster.namespace,
+        labels=machine_labels(cluster.name, pool),
+        annotations={CLUSTER_UID: cluster.uid},
+        owners=[owner_reference(CLUSTER, cluster.raw, controller=True, block=True)],
+        finalizers=[names.MACHINE_FINALIZER],
+        spec=spec,
+    )
+
+
+def format_roles(roles: frozenset[Role]) -> str:
+    """`etcd,control-plane,worker`, in that order, for tables."""
+    return ",".join(role.value for role in _ROLE_ORDER if role in roles)

@@ -1,0 +1,97 @@
+"""What people paste: objects as `kubectl get -o yaml` prints them, with another server's bookkeeping inside.
+
+Left in, it does harm. An owner reference to a uid that is not here lets garbage collection eat the object; a finalizer
+of a controller that does not run here never clears; a resource version makes the server refuse the object.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+from windrow.kube.objects import Raw, unpacked
+
+# Written by the server, or by whoever stored the object there; none of it is asked for by the user.
+_SERVER_FIELDS = (
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+    "selfLink",
+)
+_FOREIGN_FINALIZERS = (
+    "wrangler.cattle.io/",
+    "controller.cattle.io/",
+    "management.cattle.io/",
+    "rke.cattle.io/",
+)
+_FOREIGN_ANNOTATIONS = ("field.cattle.io/", "objectset.rio.cattle.io/", "lifecycle.cattle.io/")
+_FOREIGN_KEYS = frozenset({"ownerBindingsCreated", "kubectl.kubernetes.io/last-applied-configuration"})
+
+
+def strip_server_fields(documents: Iterable[Raw]) -> tuple[list[Raw], list[str]]:
+    """The objects without what belongs to another server, and one line for each thing that was left out.
+
+    A List is taken apart. Owner references among the given objects are dropped too: the uids will be new.
+    """
+    cleaned: list[Raw] = []
+    notes: list[str] = []
+    for document in documents:
+        for raw in unpacked(document):
+            kept, dropped = _strip_one(raw)
+            cleaned.append(kept)
+            if dropped:
+                notes.append(f"{_describe(raw)}: left out {', '.join(dropped)}")
+    return cleaned, notes
+
+
+def _describe(raw: Raw) -> str:
+    metadata = raw.get("metadata") or {}
+    where = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
+    return f"{raw.get('kind', 'object')} {where}{metadata.get('name', '')}"
+
+
+def _strip_one(raw: Raw) -> tuple[Raw, list[str]]:
+    kept = copy.deepcopy(raw)
+    dropped: list[str] = []
+    metadata: dict[str, Any] = kept.setdefault("metadata", {})
+    dropped += [key for key in _SERVER_FIELDS if metadata.pop(key, None) is not None]
+    if metadata.get("name") and metadata.pop("generateName", None):
+        dropped.append("generateName")
+    if owners := metadata.pop("ownerReferences", None):
+        dropped += [
+            f"the owner {owner.get('kind')} {owner.get('name')}, whose uid is not here" for owner in owners
+        ]
+    dropped += _drop_finalizers(metadata)
+    dropped += _drop_annotations(metadata)
+    if kept.pop("status", None) is not None:
+        dropped.append("status")
+    return kept, dropped
+
+
+def _drop_finalizers(metadata: dict[str, Any]) -> list[str]:
+    finalizers = metadata.get("finalizers") or []
+    foreign = [name for name in finalizers if name.startswith(_FOREIGN_FINALIZERS)]
+    own = [name for name in finalizers if name not in foreign and not name.startswith("windrow.io/")]
+    # Ours go too: they would be set again, and until then they would only be in the way of a deletion.
+    gone = [name for name in finalizers if name not in own]
+    if own:
+        metadata["finalizers"] = own
+    else:
+        metadata.pop("finalizers", None)
+    return [f"finalizer {name}" for name in gone]
+
+
+def _drop_annotations(metadata: dict[str, Any]) -> list[str]:
+    annotations = metadata.get("annotations") or {}
+    gone = [name for name in annotations if name.startswith(_FOREIGN_ANNOTATIONS) or name in _FOREIGN_KEYS]
+    kept = {name: value for name, value in annotations.items() if name not in gone}
+    if kept:
+        metadata["annotations"] = kept
+    else:
+        metadata.pop("annotations", None)
+    return [f"annotation {name}" for name in gone]

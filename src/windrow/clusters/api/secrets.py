@@ -1,0 +1,171 @@
+"""The Secrets of the management API that the manager reads and writes: credentials, and what a cluster is born with."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from windrow.bootstrap.intent import ClusterSecrets, GuestCredential, Signer
+from windrow.clusters.api import names
+from windrow.clusters.api.cluster import Cluster
+from windrow.clusters.api.kinds import CLUSTER
+from windrow.harvester.names import CLUSTER_UID
+from windrow.kube.kubeconfig import Access, BadKubeconfig, parse_kubeconfig
+from windrow.kube.objects import Raw, annotations_of, new_object, owner_reference
+from windrow.kube.refs import SECRET
+from windrow.values.clock import read_stamp, stamp
+
+_KEPT_KEYS = frozenset({names.CREDENTIAL_KEY, names.GUEST_CREDENTIAL_KEY})
+
+
+@dataclass(frozen=True, slots=True)
+class SecretData:
+    """What a Secret holds, decoded. Only Secrets that matter here are kept in memory."""
+
+    namespace: str
+    name: str
+    cluster_uid: str = ""
+    resource_version: str = field(default="", compare=False)
+    data: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def read_secret_data(raw: Raw) -> SecretData | None:
+    """The reading of a Secret; None for Secrets that are none of our business."""
+    data = raw.get("data") or {}
+    cluster_uid = annotations_of(raw).get(CLUSTER_UID, "")
+    if not cluster_uid and not _KEPT_KEYS & data.keys():
+        return None
+    metadata = raw["metadata"]
+    return SecretData(
+        metadata.get("namespace", ""),
+        metadata["name"],
+        cluster_uid,
+        metadata.get("resourceVersion", ""),
+        {key: _decode(text) for key, text in data.items()},
+    )
+
+
+def read_any_secret_data(raw: Raw) -> SecretData:
+    return read_secret_data(raw) or SecretData(raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
+
+
+def _decode(text: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+class CredentialError(Exception):
+    """A credential Secret is absent or empty. `fact` and `cure` as ever."""
+
+    def __init__(self, fact: str, cure: str) -> None:
+        super().__init__(f"{fact}; {cure}")
+        self.fact, self.cure = fact, cure
+
+
+def read_credential(name: str, secret: SecretData | None) -> Access:
+    """The access to Harvester in credential Secret `namespace:name`. Raises CredentialError, BadKubeconfig."""
+    if secret is None:
+        raise CredentialError(
+            f"the credential Secret {name.replace(':', '/')} does not exist",
+            f"create it with the Harvester's kubeconfig under the key {names.CREDENTIAL_KEY}",
+        )
+    text = secret.data.get(names.CREDENTIAL_KEY, "")
+    if not text.strip():
+        raise CredentialError(
+            f"the credential Secret {name.replace(':', '/')} has no key {names.CREDENTIAL_KEY}",
+            "put the Harvester's kubeconfig there",
+        )
+    try:
+        return parse_kubeconfig(text)
+    except BadKubeconfig as error:
+        raise CredentialError(
+            f"the credential Secret {name.replace(':', '/')}: {error.fact}", error.cure
+        ) from error
+
+
+# -- what a cluster is born with ---------------------------------------------------------------------------------
+
+_CERTIFICATES = ("server_ca", "client_ca", "request_header_ca", "etcd_peer_ca", "etcd_server_ca")
+_TEXTS = ("service_key", "server_password", "agent_password")
+GUEST_KUBECONFIG = "guest-kubeconfig"
+
+
+def render_secrets(cluster: Cluster, secrets: ClusterSecrets) -> Raw:
+    """The Secret that holds them. Its owner is the Cluster, as a net below the finalizer."""
+    data: dict[str, str] = {}
+    for name in _CERTIFICATES:
+        signer: Signer = getattr(secrets, name)
+        data[f"{_key(name)}.crt"] = signer.certificate
+        data[f"{_key(name)}.key"] = signer.key
+    data |= {_key(name): getattr(secrets, name) for name in _TEXTS}
+    return _owned(cluster, names.secrets_name(cluster.name), data)
+
+
+def render_kubeconfig_secret(cluster: Cluster, text: str, server: str, renew: datetime) -> Raw:
+    """The Secret with the kubeconfig for people; what must be known to keep it right stands beside it."""
+    data = {names.KUBECONFIG_KEY: text, "server": server, "renew-after": stamp(renew)}
+    return _owned(cluster, names.kubeconfig_name(cluster.name), data)
+
+
+def read_published_server(secret: SecretData | None, cluster: Cluster, now: datetime) -> str:
+    """The server in the kubeconfig for people; "" where there is none of this cluster, or it is to be renewed."""
+    if secret is None or secret.cluster_uid != cluster.uid:
+        return ""
+    renew = secret.data.get("renew-after", "")
+    return secret.data.get("server", "") if renew and now < read_stamp(renew) else ""
+
+
+def _owned(cluster: Cluster, name: str, data: Mapping[str, str]) -> Raw:
+    return new_object(
+        SECRET,
+        name,
+        cluster.namespace,
+        labels={names.CLUSTER_NAME: cluster.name},
+        annotations={CLUSTER_UID: cluster.uid},
+        owners=[owner_reference(CLUSTER, cluster.raw)],
+        type="Opaque",
+        data={key: base64.b64encode(text.encode()).decode() for key, text in data.items()},
+    )
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def read_secrets(secret: SecretData | None, cluster_uid: str) -> ClusterSecrets | None:
+    """The secrets of this very cluster; None when there are none yet, or when they belong to a namesake before it."""
+    if secret is None or secret.cluster_uid != cluster_uid:
+        return None
+    data = secret.data
+    try:
+        parts: dict[str, Any] = {
+            name: Signer(data[f"{_key(name)}.crt"], data[f"{_key(name)}.key"]) for name in _CERTIFICATES
+        }
+        parts |= {name: data[_key(name)] for name in _TEXTS}
+        return ClusterSecrets(**parts)
+    except KeyError:
+        return None
+
+
+def read_guest_credential(secret: SecretData | None, cluster: Cluster) -> GuestCredential | None:
+    """The credential of the guest that we made and kept."""
+    if secret is None or secret.cluster_uid != cluster.uid or not secret.data.get(GUEST_KUBECONFIG):
+        return None
+    return GuestCredential(secret.data[GUEST_KUBECONFIG], cluster.vm_namespace)
+
+
+def read_given_credential(secret: SecretData | None, cluster: Cluster) -> GuestCredential | None:
+    """The credential of the guest in the Secret that the user's `secret://` names."""
+    if secret is None or not secret.data.get(names.GUEST_CREDENTIAL_KEY, "").strip():
+        return None
+    return GuestCredential(secret.data[names.GUEST_CREDENTIAL_KEY], cluster.vm_namespace)
+
+
+def encode(text: str) -> Any:
+    return base64.b64encode(text.encode()).decode()

@@ -1,0 +1,84 @@
+"""Where a cluster stands: what the manager itself recorded in the status of a Cluster, read back.
+
+The ledger fields (`firstServer`, `initialized`, `guestAccess`, `guestUID`, `version`) have one writer each: the action that
+records them. (`guestUID` has a second one, should it not be known when the cluster starts.) The rest of the status is
+derived anew after every look (`status.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from windrow.kube.conditions import is_true
+from windrow.kube.objects import dig
+from windrow.values.clock import read_stamp
+
+
+@dataclass(frozen=True, slots=True)
+class GuestServiceAccount:
+    """The account on Harvester made for the guest: where it is, and which credential may remove it again."""
+
+    namespace: str
+    name: str
+    credential: str
+    harvester: str = ""  # identity of the Harvester it is on, "" where nobody may read it
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """A pool's breaker that has tripped: `released` is when it let go again, None while it holds."""
+
+    released: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedStatus:
+    init_server_name: str = ""
+    init_server_uid: str = ""
+    initialized: bool = False
+    service_account: GuestServiceAccount | None = None
+    version: str = ""
+    preflight_passed: bool = False
+    provisioned: bool = False
+    guest_uid: str = ""  # of the guest's service default/kubernetes, "" where it was not seen
+    breakers: Mapping[str, Breaker] = field(default_factory=dict)  # by pool, of those that have ever tripped
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def find_breaker(self, pool: str) -> Breaker | None:
+        return self.breakers.get(pool)
+
+
+def read_recorded_status(status: Mapping[str, Any]) -> RecordedStatus:
+    """The ledger in a Cluster's status. A status pasted from Rancher reads as that of a new cluster."""
+    account = status.get("guestAccess")
+    return RecordedStatus(
+        init_server_name=dig(status, "firstServer", "name", default=""),
+        init_server_uid=dig(status, "firstServer", "uid", default=""),
+        initialized=status.get("initialized") is True,
+        service_account=GuestServiceAccount(
+            account["namespace"],
+            account["serviceAccount"],
+            account["credential"],
+            account.get("harvester", ""),
+        )
+        if account
+        else None,
+        version=str(status.get("version") or ""),
+        preflight_passed=is_true(status.get("conditions"), "Checked"),
+        provisioned=is_true(status.get("conditions"), "Provisioned"),
+        guest_uid=str(status.get("guestUID") or ""),
+        breakers=_read_breakers(status),
+        raw=status,
+    )
+
+
+def _read_breakers(status: Mapping[str, Any]) -> dict[str, Breaker]:
+    found: dict[str, Breaker] = {}
+    for pool in status.get("pools") or ():
+        if breaker := pool.get("breaker"):
+            released = breaker.get("released")
+            found[str(pool.get("name"))] = Breaker(read_stamp(released) if released else None)
+    return found

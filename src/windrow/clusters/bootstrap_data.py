@@ -1,0 +1,113 @@
+"""From a record to what the bootstrap and the node driver need to know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from windrow.bootstrap import DISTRIBUTIONS, Distribution
+from windrow.bootstrap.intent import BadIntent, ClusterSecrets, GuestCredential, NodeIntent, Role, Signer
+from windrow.clusters.api.cluster import Cluster, Pool
+from windrow.clusters.api.machine import Machine, machine_labels
+from windrow.machines.port import MachineSpec
+from windrow.values.version import NotVersion, Version
+
+_EMPTY_PAIR = Signer("", "")
+# For questions about the configuration, which secrets have no part in.
+EMPTY_SECRETS = ClusterSecrets(_EMPTY_PAIR, _EMPTY_PAIR, _EMPTY_PAIR, _EMPTY_PAIR, _EMPTY_PAIR, "", "", "")
+
+
+def find_distribution(version: str) -> Distribution:
+    """The module that knows the distribution of `version`. Raises BadIntent."""
+    try:
+        return DISTRIBUTIONS[Version.parse(version).distribution]
+    except (KeyError, NotVersion) as error:
+        raise BadIntent(f"{version} is no release that can be built here", "use an RKE2 version") from error
+
+
+def build_bootstrap_spec(
+    cluster: Cluster,
+    pool: Pool,
+    machine: Machine,
+    secrets: ClusterSecrets,
+    credential: GuestCredential | None,
+) -> NodeIntent:
+    """What this machine shall become."""
+    return replace(
+        sample_bootstrap_spec(cluster, pool, machine.version),
+        hostname=machine.name,
+        machine_uid=machine.uid,
+        roles=machine.roles,
+        secrets=secrets,
+        first=machine.is_init_server,
+        server=machine.join_server,
+        labels=pool.labels,
+        taints=pool.taints,
+        guest_credential=credential,
+    )
+
+
+def build_machine_spec(cluster: Cluster, machine: Machine, cloud_config: str) -> MachineSpec:
+    return MachineSpec(
+        name=machine.name,
+        machine_uid=machine.uid,
+        cluster_name=cluster.name,
+        cluster_uid=cluster.uid,
+        credential=machine.credential,
+        options=machine.options,
+        cloud_config=cloud_config,
+        driver=machine.driver,
+    )
+
+
+def sample_bootstrap_spec(cluster: Cluster, pool: Pool, version: str) -> NodeIntent:
+    """A machine of the pool as it might be, for questions that concern all of them."""
+    return NodeIntent(
+        cluster=cluster.name,
+        hostname=sample_name(cluster, pool),
+        machine_uid="",
+        version=version,
+        roles=pool.roles,
+        secrets=EMPTY_SECRETS,
+        first=Role.ETCD in pool.roles,
+        server="" if Role.ETCD in pool.roles else "https://192.0.2.1:9345",
+        machine_labels=machine_labels(cluster.name, pool),
+        global_config=cluster.global_config,
+        selector_config=cluster.selector_config,
+        chart_values=cluster.chart_values,
+        additional_manifest=cluster.additional_manifest,
+        registries=cluster.registries,
+        etcd=cluster.etcd,
+        data_directory=cluster.data_directory,
+    )
+
+
+def sample_name(cluster: Cluster, pool: Pool, number: int = 0) -> str:
+    """A name as long as those that the pool's machines get."""
+    return f"{cluster.name}-{pool.name}-xxxxx-{number:05d}"
+
+
+def sample_machine_specs(cluster: Cluster, pool: Pool) -> list[MachineSpec]:
+    """One for each machine the pool asks for, so that an adapter may judge their sum."""
+    return [sample_machine_spec(cluster, pool, number) for number in range(pool.quantity)]
+
+
+def sample_machine_spec(cluster: Cluster, pool: Pool, number: int = 0) -> MachineSpec:
+    """A machine of the pool as it might be ordered, for questions to Harvester."""
+    return MachineSpec(
+        name=sample_name(cluster, pool, number),
+        machine_uid="",
+        cluster_name=cluster.name,
+        cluster_uid=cluster.uid,
+        credential=pool.credential,
+        options=pool.options or {},
+        cloud_config="",
+        driver=pool.driver,
+    )
+
+
+def find_config_hash(cluster: Cluster, pool: Pool, version: str) -> str:
+    """A digest of the configuration that the pool's machines would be born with now; "" where there is none."""
+    try:
+        return find_distribution(version).revision(sample_bootstrap_spec(cluster, pool, version))
+    except BadIntent:
+        return ""

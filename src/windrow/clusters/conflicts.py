@@ -1,0 +1,43 @@
+"""Whether somebody else manages the same kinds: two managers of one Cluster would make its machines twice."""
+
+from __future__ import annotations
+
+from windrow.client.client import Client
+from windrow.kube.errors import NotFound
+from windrow.kube.objects import dig
+from windrow.kube.refs import DEPLOYMENT, LEASE
+
+_RANCHER = DEPLOYMENT.ref("rancher", "cattle-system")
+# The lease by which Rancher's controllers elect the one that works.
+_RANCHER_LEASE = LEASE.ref("cattle-controllers", "kube-system")
+
+
+class RancherPresent(Exception):
+    """The Kubernetes that was to hold our management API is a Rancher's."""
+
+    def __init__(self, found: str) -> None:
+        self.fact = f"a Rancher manages clusters here: {found}"
+        self.cure = (
+            "keep the management API elsewhere (windrow serve --state DIR brings its own), "
+            "and bring single clusters over with windrow import"
+        )
+        super().__init__(f"{self.fact}; {self.cure}")
+
+
+async def refuse_if_rancher_present(api: Client) -> None:
+    """Raise RancherPresent where a Rancher works on the kinds that we would work on."""
+    for ref, is_active in ((_RANCHER, _has_replicas), (_RANCHER_LEASE, _is_held)):
+        try:
+            raw = await api.find(ref)
+        except NotFound:  # not even the kind is known there
+            continue
+        if raw is not None and is_active(raw):
+            raise RancherPresent(str(ref))
+
+
+def _has_replicas(raw: object) -> bool:
+    return bool(dig(raw, "spec", "replicas", default=1))
+
+
+def _is_held(raw: object) -> bool:
+    return bool(dig(raw, "spec", "holderIdentity"))

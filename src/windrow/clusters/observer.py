@@ -1,0 +1,356 @@
+"""One look at one Cluster: everything the plan needs, read once, before anything is decided.
+
+What changes often comes from caches that watches keep. Asked for each time are only: the preflight, until it has
+passed; whether the account that is to be made for the guest is free; the pods of a node that is being emptied; and
+what a deleted cluster's services have on Harvester, once its machines are gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+from windrow.bootstrap.access import GuestAccount
+from windrow.bootstrap.intent import BadIntent
+from windrow.catalogue.reading import read_named_kinds
+from windrow.client.client import Client
+from windrow.clusters.api import names
+from windrow.clusters.api.cluster import Cluster, read_cluster
+from windrow.clusters.api.kinds import CLUSTER
+from windrow.clusters.api.machine import Machine
+from windrow.clusters.api.secrets import (
+    CredentialError,
+    SecretData,
+    read_given_credential,
+    read_guest_credential,
+    read_published_server,
+    read_secrets,
+)
+from windrow.clusters.api.status import GuestServiceAccount
+from windrow.clusters.bootstrap_data import (
+    find_config_hash,
+    find_distribution,
+    sample_bootstrap_spec,
+    sample_machine_specs,
+)
+from windrow.clusters.context import ReconcileContext
+from windrow.clusters.orphans import (
+    Orphans,
+    belongs_to_same_name_cluster,
+    guest_account_of,
+    load_balancer_selector,
+    read_orphan_load_balancer,
+    same_name_selectors,
+)
+from windrow.clusters.plan.deletion import needs_pods
+from windrow.clusters.plan.endpoint import list_api_servers
+from windrow.clusters.registries import check_registries
+from windrow.clusters.state import (
+    ClusterState,
+    CredentialProblem,
+    GuestCredentialState,
+    GuestState,
+    MachineState,
+    Pod,
+)
+from windrow.harvester.kinds import LOAD_BALANCER, VM
+from windrow.kube.errors import Forbidden, KubeError, NotFound
+from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, name_of, namespace_of
+from windrow.kube.refs import POD, SECRET, Kind, Ref
+from windrow.machines.port import HARVESTER, InfrastructureUnknown, Problem, Sighting
+
+# A guest that answers and does not tell its uid is asked again, with the next look that comes after this.
+GUEST_UID_RETRY = timedelta(minutes=10)
+
+
+class Observer:
+    """Reads. `look` is the only place where a plan's facts come from."""
+
+    def __init__(self, context: ReconcileContext) -> None:
+        self._context = context
+
+    async def observe(self, key: Ref) -> ClusterState | None:
+        """The Cluster `key` as it is now; None when there is none."""
+        raw = self._context.clusters.get(key)
+        if raw is None:
+            return None
+        configs = await self._context.configs.list_all(key.namespace, read_named_kinds(raw))
+        reading = read_cluster(raw, configs, self._context.configs.resolve_driver)
+        cluster = reading.cluster
+        kept = self._context.secrets.get(SECRET.ref(names.secrets_name(cluster.name), cluster.namespace))
+        state = ClusterState(
+            now=self._context.clock.now(),
+            cluster=cluster,
+            problems=reading.problems,
+            machines=self._machines_of(cluster),
+            secrets=read_secrets(kept, cluster.uid),
+            guest_credential=self._guest_credential(cluster, kept),
+            config_hashes=_config_hashes(cluster),
+            credential_problems=self._credential_problems(cluster),
+        )
+        state = self._with_guest(state)
+        if cluster.has_finalizer and cluster.deletion_timestamp is not None and not state.machines:
+            return replace(state, orphans=await self._find_orphans(cluster))
+        if _needs_preflight(state, self._context.process_state.preflight_passed.get(cluster.uid)):
+            state = replace(state, preflight=await self._preflight(state))
+            if not state.has_failed_preflight:
+                self._context.process_state.preflight_passed[cluster.uid] = cluster.generation
+        return await self._with_pods(state)
+
+    # -- machines --------------------------------------------------------------------------------------------------
+
+    def _machines_of(self, cluster: Cluster) -> tuple[MachineState, ...]:
+        records = [
+            record
+            for record in self._context.machines.values()
+            if record.namespace == cluster.namespace and record.cluster_uid == cluster.uid
+        ]
+        records.sort(key=lambda record: (record.created, record.name))
+        return tuple(self._machine(record) for record in records)
+
+    def _machine(self, record: Machine) -> MachineState:
+        statuses = self._context.infrastructure.sightings()
+        vm: Sighting | None = statuses.get(record.uid)
+        if vm is not None and not statuses.is_synced:
+            vm = Sighting(record.uid, record.name, "unknown", because="Harvester cannot be watched right now")
+        return MachineState(
+            record, vm, deletion_requested=self._context.process_state.deletion_requested.get(record.uid)
+        )
+
+    # -- what the guest had made -----------------------------------------------------------------------------------
+
+    async def _find_orphans(self, cluster: Cluster) -> Orphans | None:
+        """One list, as long as nothing is left; what is not certain is unknown, and then nothing is deleted."""
+        account = guest_account_of(cluster)
+        if account is None:
+            return None
+        try:
+            return await self._list_orphans(account, cluster)
+        except CredentialError as error:
+            return Orphans(unknown=f"{error.fact}; {error.cure}")
+        except Forbidden as error:
+            what = "list and delete load balancers, and list virtual machines"
+            return Orphans(
+                unknown=f"{error}; let {account.credential} {what} in namespace {account.namespace}"
+            )
+        except KubeError as error:
+            return Orphans(unknown=str(error))
+
+    async def _list_orphans(self, account: GuestServiceAccount, cluster: Cluster) -> Orphans:
+        client = self._context.harvesters.get_client(account.credential)
+        labelled = await _list_if_served(
+            client, LOAD_BALANCER, account.namespace, load_balancer_selector(cluster.name)
+        )
+        read = (read_orphan_load_balancer(raw, cluster.name, account.namespace) for raw in labelled)
+        balancers = tuple(sorted(filter(None, read), key=lambda one: one.name))
+        if not balancers:
+            return Orphans()  # whether it is the right Harvester is asked before the account goes
+        await self._context.harvesters.get_verified_client(account)
+        vms = [
+            vm
+            for labels in same_name_selectors(cluster.name)
+            for vm in await client.list(VM, account.namespace, labels)
+        ]
+        namesakes = sorted(
+            f"{namespace_of(vm)}/{name_of(vm)}" for vm in vms if belongs_to_same_name_cluster(vm, cluster)
+        )
+        return Orphans(balancers, tuple(namesakes))
+
+    # -- guest -----------------------------------------------------------------------------------------------------
+
+    def _with_guest(self, state: ClusterState) -> ClusterState:
+        connection = self._context.guest_clusters.find(state.cluster.uid)
+        if connection is None:
+            return replace(state, guest=GuestState(published_server=self._published_server(state.cluster)))
+        guest = replace(connection.observe(), published_server=self._published_server(state.cluster))
+        nodes = {node.machine_uid: node for node in guest.nodes if node.machine_uid}
+        # A node that lost its label is still the one that was recorded; taken for deleted, it would be replaced.
+        unlabelled = {node.uid: node for node in guest.nodes if not node.machine_uid}
+        for machine in state.machines:
+            known = unlabelled.get(dig(machine.record.status, "nodeRef", "uid", default=""))
+            if known is not None:
+                nodes.setdefault(machine.record.uid, known)
+        if not guest.is_reachable:
+            # What the guest said last tells which nodes there are, but not how they are now.
+            nodes = {
+                uid: replace(node, ready=False, ready_message=guest.because) for uid, node in nodes.items()
+            }
+        machines = tuple(replace(machine, node=nodes.get(machine.record.uid)) for machine in state.machines)
+        return replace(
+            state,
+            guest=guest,
+            machines=machines,
+            needs_guest_uid=guest.is_reachable and self._needs_guest_uid(state),
+        )
+
+    def _needs_guest_uid(self, state: ClusterState) -> bool:
+        if not state.recorded.initialized or state.recorded.guest_uid:
+            return False
+        asked = self._context.process_state.guest_uid_requested.get(state.cluster.uid)
+        return asked is None or state.now >= asked + GUEST_UID_RETRY
+
+    def _published_server(self, cluster: Cluster) -> str:
+        secret = self._context.secrets.get(SECRET.ref(names.kubeconfig_name(cluster.name), cluster.namespace))
+        return read_published_server(secret, cluster, self._context.clock.now())
+
+    async def _with_pods(self, state: ClusterState) -> ClusterState:
+        connection = self._context.guest_clusters.find(state.cluster.uid)
+        draining = [machine for machine in state.deleting if needs_pods(machine, state)]
+        if connection is None or not draining:
+            return state
+        pods = await asyncio.gather(*(_pods_on(connection.client, machine) for machine in draining))
+        found = {machine.name: tuple(some) for machine, some in zip(draining, pods, strict=True)}
+        machines = tuple(replace(machine, pods=found.get(machine.name, ())) for machine in state.machines)
+        return replace(state, machines=machines)
+
+    # -- the guest's credential --------------------------------------------------------------------------------------
+
+    def _guest_credential(self, cluster: Cluster, kept: SecretData | None) -> GuestCredentialState:
+        if cluster.cloud_config_secret:
+            namespace, _, name = cluster.cloud_config_secret.partition(":")
+            given = read_given_credential(self._context.secrets.get(SECRET.ref(name, namespace)), cluster)
+            if given is not None:
+                return GuestCredentialState("ready", given)
+        if cluster.cloud_provider != "harvester" and not cluster.cloud_config_secret:
+            return GuestCredentialState("unneeded")
+        made = read_guest_credential(kept, cluster)
+        if made is not None:
+            return GuestCredentialState("ready", made)
+        return GuestCredentialState("missing" if cluster.recorded.service_account is None else "ordered")
+
+    def _credential_problems(self, cluster: Cluster) -> tuple[CredentialProblem, ...] | None:
+        trials, credentials = self._context.prober, credentials_of(cluster)
+        if not all(trials.was_probed(credential) for credential in credentials):
+            return None
+        return tuple(problem for credential in credentials if (problem := trials.find_problem(credential)))
+
+    # -- preflight -------------------------------------------------------------------------------------------------
+
+    async def _preflight(self, state: ClusterState) -> tuple[Problem, ...]:
+        """Everything that is wrong, all at once, before anything is made."""
+        cluster = state.cluster
+        problems = _check_configuration(cluster, state.problems)
+        problems += await check_registries(self._context.api, cluster.namespace, cluster.registries)
+        usable = set()
+        on_harvester = [pool for pool in cluster.pools if pool.driver == HARVESTER]
+        for credential in sorted({pool.credential for pool in on_harvester if ":" in pool.credential}):
+            try:
+                self._context.harvesters.get_access(credential)
+                usable.add(credential)
+            except CredentialError as error:
+                problems.append(Problem(error.fact, error.cure, "spec.cloudCredentialSecretName"))
+        pools = [
+            pool
+            for pool in cluster.pools
+            if pool.options is not None and (pool.credential in usable or pool not in on_harvester)
+        ]
+        specs = [spec for pool in pools for spec in sample_machine_specs(cluster, pool)]
+        try:
+            problems += await self._context.infrastructure.check(specs)
+            if state.guest_credential.state == "missing" and cluster.credential in usable:
+                problems += await self._check_service_account(cluster)
+        except InfrastructureUnknown as error:
+            problems.append(Problem(error.fact, error.cure, "spec.cloudCredentialSecretName"))
+        except KubeError as error:
+            cure = "make Harvester reachable, with a credential that may read there"
+            problems.append(Problem(str(error), cure, "spec.cloudCredentialSecretName"))
+        return tuple(dict.fromkeys(problems))
+
+    async def _check_service_account(self, cluster: Cluster) -> list[Problem]:
+        """Whether the name of the guest's account is free, or its objects ours from an earlier attempt."""
+        account = GuestAccount(cluster.name, cluster.vm_namespace, cluster.uid)
+        client = self._context.harvesters.get_client(cluster.credential)
+        found = await asyncio.gather(*(client.find(ref) for ref in account.refs))
+        taken = [
+            ref for ref, raw in zip(account.refs, found, strict=True) if raw and not account.is_mine(raw)
+        ]
+        if not taken:
+            return []
+        fact = f"{taken[0]} on Harvester belongs to somebody else, perhaps to another cluster called {cluster.name}"
+        cure = (
+            "rename the cluster, choose another vmNamespace, or name a Secret with the guest's credential in "
+            "cloud-provider-config"
+        )
+        return [Problem(fact, cure, "metadata.name")]
+
+
+def credentials_of(cluster: Cluster) -> list[str]:
+    """Every credential for a Harvester that it names, `namespace:name` each."""
+    named = {pool.credential for pool in cluster.pools if pool.driver == HARVESTER}
+    if named or not cluster.pools or cluster.cloud_provider == "harvester":
+        named.add(cluster.credential)
+    return sorted(credential for credential in named if ":" in credential)
+
+
+def _needs_preflight(state: ClusterState, passed_generation: int | None) -> bool:
+    if state.cluster.deletion_timestamp is not None or state.recorded.initialized:
+        return False
+    generation = state.cluster.generation
+    return passed_generation != generation and not (
+        state.recorded.preflight_passed and state.recorded.raw.get("observedGeneration") == generation
+    )
+
+
+def _check_configuration(cluster: Cluster, existing: tuple[Problem, ...]) -> list[Problem]:
+    found: list[Problem] = []
+    if any(problem.field == "spec.kubernetesVersion" for problem in existing):
+        return found  # without a version there is no distribution to ask
+    for pool in cluster.pools:
+        try:
+            distribution = find_distribution(cluster.version)
+            warnings = distribution.check(sample_bootstrap_spec(cluster, pool, cluster.version))
+            found += [_warning(text) for text in warnings]
+        except BadIntent as error:
+            found.append(Problem(error.fact, error.cure, "spec.rkeConfig"))
+    return found
+
+
+def _warning(text: str) -> Problem:
+    fact, _, cure = text.rpartition("; ")
+    return Problem(fact or cure, cure if fact else "", "spec.rkeConfig", "warning")
+
+
+def _config_hashes(cluster: Cluster) -> Mapping[str, str]:
+    version = cluster.recorded.version or cluster.version
+    return {pool.name: find_config_hash(cluster, pool, version) for pool in cluster.pools}
+
+
+async def _list_if_served(client: Client, kind: Kind, namespace: str, labels: str) -> list[Raw]:
+    """Nothing where the kind itself is not known there."""
+    try:
+        return await client.list(kind, namespace, labels)
+    except NotFound:
+        return []
+
+
+async def _pods_on(client: Client, machine: MachineState) -> list[Pod]:
+    """The pods that must leave the node: not those that belong to it (DaemonSets, mirrors) or have ended."""
+    if machine.node is None:
+        return []
+    pods = await client.list(POD, fields=f"spec.nodeName={machine.node.name}")
+    return [Pod(namespace_of(raw), name_of(raw), is_deleting(raw)) for raw in pods if _must_leave(raw)]
+
+
+def _must_leave(raw: Raw) -> bool:
+    owners = dig(raw, "metadata", "ownerReferences", default=())
+    if any(owner.get("kind") == "DaemonSet" for owner in owners) or names.MIRROR_POD in annotations_of(raw):
+        return False
+    return dig(raw, "status", "phase") not in ("Succeeded", "Failed")
+
+
+def guest_endpoints(state: ClusterState) -> tuple[str, ...]:
+    """Where the link to the guest shall lead."""
+    return list_api_servers(state)
+
+
+def clusters_using_config(kind: str, config: Raw, clusters: list[Raw]) -> list[Ref]:
+    """The Clusters that name this machine config."""
+    found = []
+    for raw in clusters:
+        pools = dig(raw, "spec", "rkeConfig", "machinePools", default=())
+        named = any(dig(pool, "machineConfigRef", "name") == name_of(config) for pool in pools)
+        if named and kind in read_named_kinds(raw) and namespace_of(raw) == namespace_of(config):
+            found.append(CLUSTER.ref(name_of(raw), namespace_of(raw)))
+    return found

@@ -1,0 +1,131 @@
+"""What the guest itself had made on Harvester: the load balancers of its services, as they are found there.
+
+A guest that is deleted as a whole deletes no service, so nobody tells Harvester to give their addresses back. What
+its cloud provider made bears the cluster's name as a label, in the namespace of the guest's account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from windrow.clusters.api.cluster import Cluster
+from windrow.clusters.api.status import GuestServiceAccount
+from windrow.harvester.kinds import LOAD_BALANCER
+from windrow.harvester.names import (
+    CLUSTER_UID,
+    CREATOR,
+    CREATOR_NODE_DRIVER,
+    GUEST_CLUSTER,
+    GUEST_MARK,
+    LB_OF_CLUSTER,
+    fitted_label,
+    is_label_value,
+)
+from windrow.kube.objects import (
+    annotations_of,
+    dig,
+    finalizers_of,
+    labels_of,
+    name_of,
+    namespace_of,
+    uid_of,
+)
+from windrow.kube.refs import Ref
+from windrow.values.clock import read_stamp
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanLoadBalancer:
+    """A LoadBalancer on Harvester with the cluster's name in its label. Empty texts stand for what is absent."""
+
+    namespace: str
+    name: str
+    uid: str
+    address: str = ""
+    guest_uid: str = ""  # uid of the guest that had it made, where its cloud provider says so
+    created: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    finalizers: tuple[str, ...] = ()
+
+    @property
+    def ref(self) -> Ref:
+        return LOAD_BALANCER.ref(self.name, self.namespace)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}{f' ({self.address})' if self.address else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """What Harvester shows; with `unknown`, why it shows nothing. `namesakes` are VMs of others of the same name."""
+
+    load_balancers: tuple[OrphanLoadBalancer, ...] = ()
+    same_name_vms: tuple[str, ...] = ()
+    unknown: str = ""
+
+
+def guest_account_of(cluster: Cluster) -> GuestServiceAccount | None:
+    """Where the guest's cloud provider makes load balancers, and who may look there; None where there can be none.
+
+    The record says it for an account that we made. With a credential of the user's it is the VM namespace, as long as
+    a machine config tells which.
+    """
+    recorded = cluster.recorded
+    if not (recorded.init_server_uid or recorded.initialized) or not is_label_value(cluster.name):
+        return None  # no machine was ever made that could have asked for one
+    if recorded.service_account is not None:
+        return recorded.service_account
+    if not cluster.cloud_config_secret or not any(pool.is_on_harvester for pool in cluster.pools):
+        return None
+    return GuestServiceAccount(cluster.vm_namespace, cluster.name, cluster.credential)
+
+
+def load_balancer_selector(cluster: str) -> str:
+    """The selector that asks for all load balancers of a guest cluster of this name."""
+    return f"{LB_OF_CLUSTER}={cluster}"
+
+
+def read_orphan_load_balancer(
+    raw: Mapping[str, Any], cluster: str, namespace: str
+) -> OrphanLoadBalancer | None:
+    """The reading; None for what is not a guest service's, of a cluster of exactly this name, in this namespace."""
+    if labels_of(raw).get(LB_OF_CLUSTER, "") != cluster or namespace_of(raw) != namespace:
+        return None
+    if dig(raw, "spec", "workloadType", default="") != "cluster":
+        return None
+    created = raw["metadata"].get("creationTimestamp")
+    since = raw["metadata"].get("deletionTimestamp")
+    return OrphanLoadBalancer(
+        namespace,
+        name_of(raw),
+        uid_of(raw),
+        dig(raw, "status", "allocatedAddress", "ip", default="") or dig(raw, "status", "address", default=""),
+        annotations_of(raw).get(GUEST_MARK, ""),
+        read_stamp(created) if created else None,
+        read_stamp(since) if since else None,
+        tuple(finalizers_of(raw)),
+    )
+
+
+def same_name_selectors(cluster: str) -> tuple[str, str]:
+    """The selectors of VMs that may be of a cluster of this name: those that say so, and those too old to say."""
+    return (
+        f"{GUEST_CLUSTER}={fitted_label(cluster)}",
+        f"{CREATOR}={CREATOR_NODE_DRIVER},!{GUEST_CLUSTER}",
+    )
+
+
+def belongs_to_same_name_cluster(vm: Mapping[str, Any], cluster: Cluster) -> bool:
+    """Whether the VM belongs to another cluster of the same name.
+
+    It is called `<cluster>-…` also where its driver was too old to label it with its cluster.
+    """
+    if annotations_of(vm).get(CLUSTER_UID, "") == cluster.uid:
+        return False
+    labelled = labels_of(vm).get(GUEST_CLUSTER)
+    if labelled is None:
+        return name_of(vm).startswith(f"{cluster.name}-")
+    return labelled == fitted_label(cluster.name)

@@ -1,0 +1,209 @@
+"""Who may be taken away, and when: the only place that knows of quorum, breaker and budgets.
+
+Rooms ask for disruptions without regard to each other; `admit` lets through what the cluster can bear now and says of
+the rest why it is held. Nothing remembers: the next look asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from windrow.bootstrap.intent import Role
+from windrow.clusters.api.cluster import Pool
+from windrow.clusters.plan.partial_plan import Disruption, HeldDisruption
+from windrow.clusters.plan.remediation import is_unhealthy
+from windrow.clusters.state import ClusterState, MachineState, unreachable_reason
+
+LAST_ETCD_MEMBER = "replacement skipped: last etcd member"
+
+# Why not, "" for no objection; with an instant at which to ask again, where only time helps.
+Reason = str | tuple[str, datetime]
+Gate = Callable[[Disruption, MachineState, ClusterState, Sequence[Disruption]], Reason]
+
+
+def admit(
+    disruptions: Sequence[Disruption], state: ClusterState
+) -> tuple[list[Disruption], list[HeldDisruption]]:
+    """Those that may happen now, and those that may not with the reason. What is under way is considered first."""
+    by_name = {machine.name: machine for machine in state.machines}
+    admitted: list[Disruption] = []
+    held: list[HeldDisruption] = []
+    for disruption in sorted(disruptions, key=lambda disruption: _ORDER.index(disruption.kind)):
+        machine = by_name[disruption.machine]
+        reasons = (gate(disruption, machine, state, admitted) for gate in _GATES)
+        reason: Reason = next((reason for reason in reasons if reason), "")
+        if reason:
+            held.append(HeldDisruption(disruption, *((reason,) if isinstance(reason, str) else reason)))
+        else:
+            admitted.append(disruption)
+    return admitted, held
+
+
+# A removal that has begun goes on before another begins; what is broken goes before what is merely too many.
+_ORDER = ("leave", "replace", "shrink")
+
+
+def _last_etcd_member(
+    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
+) -> str:
+    """The last member is the data. It may only go where another pool takes over, and then it is not the last."""
+    if not machine.is_etcd or not state.recorded.initialized:
+        return ""
+    others = [member for member in state.etcd_members if member.name != machine.name]
+    if others:
+        return ""
+    if state.is_etcd_member(machine) or disruption.kind == "replace":
+        return LAST_ETCD_MEMBER if disruption.kind == "replace" else "it is the last etcd member"
+    return ""
+
+
+def _etcd_state_unknown(
+    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
+) -> str:
+    if machine.is_etcd and state.recorded.initialized and not state.guest.is_reachable:
+        return f"etcd members are not removed while {unreachable_reason(state.guest)}"
+    return ""
+
+
+def _one_etcd_member_at_a_time(
+    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
+) -> str:
+    if not machine.is_etcd or not state.recorded.initialized:
+        return ""
+    busy = {other.machine for other in admitted} | {
+        other.name for other in state.deleting if state.is_etcd_member(other)
+    }
+    others = sorted(
+        other.name
+        for other in state.machines
+        if other.name in busy and other.is_etcd and other.name != machine.name
+    )
+    if others:
+        # Of several that are leaving, the eldest order goes first, else each would wait for the other.
+        if disruption.kind == "leave" and not _waits_for_another(machine, others, state, admitted):
+            return ""
+        return f"one etcd member at a time; {others[0]} is leaving"
+    joining = sorted(
+        other.name
+        for other in state.active
+        if other.is_etcd
+        and other.name != machine.name
+        and not other.record.has_joined
+        and other.presence != "missing"
+    )
+    if joining and disruption.kind != "leave":
+        return f"one etcd member at a time; {joining[0]} is joining"
+    return ""
+
+
+def _waits_for_another(
+    machine: MachineState, others: list[str], state: ClusterState, admitted: Sequence[Disruption]
+) -> bool:
+    if any(other.machine in others for other in admitted):
+        return True
+    leaving = [m for m in state.deleting if m.name in others or m.name == machine.name]
+    # One whose Node is already marked is in the middle of it.
+    first = min(
+        leaving,
+        key=lambda m: (not (m.node and m.node.etcd_removal_requested), m.record.deletion_timestamp, m.name),
+    )
+    return first.name != machine.name
+
+
+def _quorum(
+    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
+) -> str:
+    """Removing needs a majority now and must leave one: of 3 with one dead, 2 healthy suffice for both."""
+    if not state.is_etcd_member(machine):
+        return ""
+    members = len(state.etcd_members)
+    healthy = [member for member in state.etcd_members if state.is_healthy_etcd_member(member)]
+    remaining = [member for member in healthy if member.name != machine.name]
+    if len(healthy) <= members // 2:
+        return f"only {len(healthy)} of {members} etcd members are healthy, so etcd has no quorum"
+    if len(remaining) <= (members - 1) // 2:
+        return f"etcd would keep {len(remaining)} healthy of {members - 1} members, which is no quorum"
+    return ""
+
+
+def _one_control_plane_at_a_time(
+    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
+) -> str:
+    """The API must stay: never the last healthy control plane, and one after the other."""
+    if (
+        disruption.kind == "leave"
+        or Role.CONTROL_PLANE not in machine.record.roles
+        or not state.recorded.initialized
+    ):
+        return ""
+    others = [m for m in state.active if Role.CONTROL_PLANE in m.record.roles and m.name != machine.name]
+    if not any(other.is_ready for other in others):
+        return "no other control plane is Ready"
+    by_name = {m.name: m for m in state.machines}
+    busy = [
+        d.machine
+        for d in admitted
+        if Role.CONTROL_PLANE in by_name[d.machine].record.roles and d.kind != "leave"
+    ]
+    return f"one server at a time; {busy[0]} is leaving" if busy else ""
+
+
+def _breaker(
+    disruption: Disruption, machine: MachineState, state: ClusterState, admitted: Sequence[Disruption]
+) -> Reason:
+    """When much of a pool is unhealthy at once, the cause is elsewhere, and replacing makes it worse."""
+    pool = state.cluster.find_pool(machine.pool)
+    if disruption.kind != "replace" or pool is None or not state.recorded.initialized:
+        return ""
+    most = pool.max_unhealthy.resolve(pool.quantity)
+    if is_tripped(pool, state):
+        return (
+            f"{count_unhealthy(pool, state)} of {pool.quantity} machines of pool {pool.name} are unhealthy, more than "
+            f"the {most} that maxUnhealthy {pool.max_unhealthy} allows; look for a common cause"
+        )
+    if count_unhealthy(pool, state) < pool.max_unhealthy.minimum:
+        return f"unhealthyRange begins at {pool.max_unhealthy.minimum}"
+    under_way = sum(1 for m in state.deleting if m.pool == pool.name and not m.is_ready)
+    under_way += sum(1 for d in admitted if d.kind == "replace" and d.machine in _names(pool, state))
+    if under_way >= most:
+        return f"{under_way} of pool {pool.name} are being replaced already, and maxUnhealthy allows {most}"
+    return _cooling_down(pool, state)
+
+
+def _cooling_down(pool: Pool, state: ClusterState) -> Reason:
+    """When the common cause ends, machines come back one by one; the last ones must not be replaced for being last."""
+    breaker = state.recorded.find_breaker(pool.name)
+    if breaker is None:
+        return ""
+    until = (breaker.released or state.now) + pool.unhealthy_timeout
+    if state.now >= until:
+        return ""
+    return (
+        f"many machines of pool {pool.name} were unhealthy until just now; the rest are given new time",
+        until,
+    )
+
+
+def is_tripped(pool: Pool, state: ClusterState) -> bool:
+    """Whether more machines of the pool are unhealthy than may be replaced."""
+    return count_unhealthy(pool, state) > pool.max_unhealthy.resolve(pool.quantity)
+
+
+def _names(pool: Pool, state: ClusterState) -> set[str]:
+    return {machine.name for machine in state.machines if machine.pool == pool.name}
+
+
+def count_unhealthy(pool: Pool, state: ClusterState) -> int:
+    """Machines of the pool that are not well, those that are being replaced included."""
+    return sum(1 for machine in state.machines if machine.pool == pool.name and is_unhealthy(machine, state))
+
+
+_GATES: tuple[Gate, ...] = (
+    _last_etcd_member,
+    _etcd_state_unknown,
+    _one_etcd_member_at_a_time,
+    _quorum,
+    _one_control_plane_at_a_time,
+    _breaker,
+)

@@ -1,0 +1,121 @@
+"""The end of a cluster's load balancers on Harvester, and of the addresses that they hold.
+
+It comes after the last machine is gone, since no cloud provider can write any more then, and before the guest's
+account goes. A label is all that says whose a load balancer is, and two clusters may have one name. So those are left
+alone, and told, of which there is a doubt: VMs of another cluster of that name stand in the same namespace; it was
+made before our Cluster was; the mark is not our guest's, as far as we know; or the name is the one that nameless
+clusters have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from windrow.clusters.api.cluster import Cluster
+from windrow.clusters.orphans import OrphanLoadBalancer
+from windrow.clusters.plan.actions import DeleteLoadBalancers, KeepLoadBalancers, Wait
+from windrow.clusters.plan.partial_plan import PartialPlan, PlanBuilder
+from windrow.clusters.state import ClusterState
+
+# Harvester gives an address back within moments. What has hung for longer may hang for hours.
+RECHECK_SOON = timedelta(seconds=1)
+RECHECK_LATER = timedelta(seconds=10)
+MAX_PER_RECONCILE = 64
+MAX_NAMED = 3
+# Harvester dates the load balancer and the management API the Cluster, each by its own clock. What seems to be younger
+# than the Cluster by less than this may be older. The mark of our own guest makes up for so small a doubt.
+MAX_CLOCK_SKEW = timedelta(minutes=1)
+# The framework's word for a cluster that was given no name; the labels of all such clusters are the same.
+DEFAULT_NAMES = frozenset({"", "kubernetes"})
+NEXT_STEP = "the account on Harvester and the Secrets go"
+
+
+def plan_deletion(state: ClusterState) -> PartialPlan:
+    """Delete those that are ours, and wait for each that goes. Waits for nothing once none is left but those kept."""
+    builder = PlanBuilder()
+    orphans = state.orphans
+    if orphans is None:
+        return builder.build()
+    if orphans.unknown:
+        what = f"Harvester to show the load balancers of the cluster ({orphans.unknown})"
+        builder.waits.append(Wait(what, "they are deleted", until=state.now + RECHECK_LATER))
+        return builder.build()
+    going = [one for one in orphans.load_balancers if not reason_to_keep(one, state)]
+    to_delete = tuple(one for one in going if one.deletion_timestamp is None)[:MAX_PER_RECONCILE]
+    if to_delete:
+        why = f"the cluster is deleted; no service needs {_listed(to_delete)} any more"
+        builder.actions.append(DeleteLoadBalancers(why, tuple((one.ref, one.uid) for one in to_delete)))
+    if going:
+        builder.waits.append(
+            Wait(_remaining(going), NEXT_STEP, until=state.now + _recheck_interval(going, state))
+        )
+    return builder.build()
+
+
+def plan_kept(state: ClusterState) -> list[KeepLoadBalancers]:
+    """Say what stays on Harvester although the cluster goes, and why."""
+    found = state.orphans.load_balancers if state.orphans else ()
+    by_reason: dict[str, list[OrphanLoadBalancer]] = {}
+    for one in found:
+        if why := reason_to_keep(one, state):
+            by_reason.setdefault(why, []).append(one)
+    return [KeepLoadBalancers(_kept_sentence(some, why)) for why, some in by_reason.items()]
+
+
+def reason_to_keep(load_balancer: OrphanLoadBalancer, state: ClusterState) -> str:
+    """Why it is left alone; "" where it is this cluster's for all that is known."""
+    name, orphans = state.cluster.name, state.orphans
+    if name in DEFAULT_NAMES:
+        return f"clusters without a name of their own are called {name!r}, so it may be another's"
+    if orphans is not None and orphans.same_name_vms:
+        more = f" (and {len(orphans.same_name_vms) - 1} more)" if len(orphans.same_name_vms) > 1 else ""
+        return (
+            f"VM {orphans.same_name_vms[0]}{more} belongs to another cluster called {name}, whose it may be"
+        )
+    known = state.recorded.guest_uid
+    if load_balancer.guest_uid and not known:
+        return f"one guest cluster called {name} had it made, and which one this was is not recorded"
+    if load_balancer.guest_uid and load_balancer.guest_uid != known:
+        return f"another guest cluster called {name} had it made"
+    if not _is_created_after(load_balancer, state.cluster):
+        return f"it was there before this cluster was, so another one called {name} may have had it made"
+    return ""
+
+
+def _is_created_after(load_balancer: OrphanLoadBalancer, cluster: Cluster) -> bool:
+    """Whether it was surely made after the Cluster was. A mark that it bears is our guest's."""
+    if load_balancer.created is None or cluster.created is None:
+        return False
+    tolerance = timedelta() if load_balancer.guest_uid else MAX_CLOCK_SKEW
+    return load_balancer.created > cluster.created + tolerance
+
+
+def _remaining(going: Sequence[OrphanLoadBalancer]) -> str:
+    slowest = min(going, key=lambda one: (one.deletion_timestamp is None, one.deletion_timestamp, one.name))
+    held = (
+        f"; it waits for {', '.join(slowest.finalizers)}"
+        if slowest.deletion_timestamp and slowest.finalizers
+        else ""
+    )
+    if len(going) == 1:
+        return f"load balancer {slowest} to be gone from Harvester{held}"
+    return f"{len(going)} load balancers to be gone from Harvester, {slowest} among them{held}"
+
+
+def _recheck_interval(going: Sequence[OrphanLoadBalancer], state: ClusterState) -> timedelta:
+    oldest = min((one.deletion_timestamp for one in going if one.deletion_timestamp), default=state.now)
+    return RECHECK_SOON if state.now - oldest < RECHECK_LATER else RECHECK_LATER
+
+
+def _listed(some: Sequence[OrphanLoadBalancer]) -> str:
+    kind = "load balancer" if len(some) == 1 else "load balancers"
+    more = f" and {len(some) - MAX_NAMED} more" if len(some) > MAX_NAMED else ""
+    return f"{kind} {', '.join(str(one) for one in some[:MAX_NAMED])}{more}"
+
+
+def _kept_sentence(some: Sequence[OrphanLoadBalancer], why: str) -> str:
+    names = " ".join(one.name for one in some[:MAX_NAMED])
+    by_hand = f"kubectl -n {some[0].namespace} delete loadbalancers.loadbalancer.harvesterhci.io {names}"
+    verb = "stays" if len(some) == 1 else "stay"
+    return f"{_listed(some)} {verb} on Harvester: {why}; if not, delete by hand, there: {by_hand}"

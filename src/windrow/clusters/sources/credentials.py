@@ -1,0 +1,92 @@
+"""Credentials are tried when they are new, not only when they are needed: a wrong one is told while all is well.
+
+One cheap read for each credential: at the start, when its Secret holds something else, when a machine can no longer
+be seen, and again and again while it opens nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+from windrow.client.client import Client
+from windrow.clusters.api.secrets import CredentialError
+from windrow.clusters.sources.guest_api import Connect
+from windrow.clusters.state import CredentialProblem
+from windrow.harvester.access import explain
+from windrow.kube.errors import Forbidden, KubeError, NotTrusted, Unauthorized
+from windrow.kube.kubeconfig import Access
+from windrow.kube.refs import NAMESPACE
+from windrow.reconcile.alarm import either
+from windrow.values.clock import Clock
+
+RETRY_INTERVAL = timedelta(seconds=10)
+
+# Whom it lets read this, and whom it says no, it knows.
+_PROBED = NAMESPACE.ref("kube-system")
+
+
+class CredentialProber:
+    """What came of trying each credential. `tell` is called with the credential whenever that has changed."""
+
+    def __init__(
+        self,
+        get_access: Callable[[str], Access],
+        connect: Connect,
+        clock: Clock,
+        on_change: Callable[[str], None],
+    ) -> None:
+        self._get_access, self._connect, self._clock, self._on_change = get_access, connect, clock, on_change
+        self._results: dict[str, CredentialProblem | None] = {}
+        self._requests: dict[str, asyncio.Event] = {}
+
+    def was_probed(self, credential: str) -> bool:
+        return credential in self._results
+
+    def find_problem(self, credential: str) -> CredentialProblem | None:
+        """Why it opens nothing, as of the last try; None when it opens Harvester, or was not tried yet."""
+        return self._results.get(credential)
+
+    def open(self, group: asyncio.TaskGroup, credential: str) -> None:
+        """Try it from now on. May be repeated."""
+        if credential not in self._requests:
+            self._requests[credential] = asyncio.Event()
+            group.create_task(self._run(credential), name=f"try {credential}")
+
+    def probe_again(self, credential: str) -> None:
+        """Something speaks for trying it anew, if it is tried at all."""
+        if request := self._requests.get(credential):
+            request.set()
+
+    async def _run(self, credential: str) -> None:
+        request = self._requests[credential]
+        while True:
+            request.clear()
+            result = await self._probe(credential)
+            if credential not in self._results or self._results[credential] != result:
+                self._results[credential] = result
+                self._on_change(credential)
+            if result is None:
+                await request.wait()
+            else:
+                await either(self._clock, RETRY_INTERVAL, request)
+
+    async def _probe(self, credential: str) -> CredentialProblem | None:
+        try:
+            access = self._get_access(credential)
+        except CredentialError as missing:
+            return CredentialProblem(missing.fact, missing.cure, is_rejected=True)
+        try:
+            transport = self._connect(access)
+            try:
+                await Client(transport).find(_PROBED)
+            finally:
+                if (aclose := getattr(transport, "aclose", None)) is not None:
+                    await aclose()
+        except Forbidden:
+            return None  # it knows who asks
+        except KubeError as error:
+            certain = isinstance(error, Unauthorized | NotTrusted)
+            return CredentialProblem(*explain(error, access.server, credential), is_rejected=certain)
+        return None

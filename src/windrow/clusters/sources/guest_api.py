@@ -1,0 +1,331 @@
+"""The manager's way into its guest clusters: one link per cluster, kept open, with the Nodes it shows.
+
+A link asks the API once a second until it answers, then follows the Nodes by a watch. When no server answers any more
+it asks again; what it knew until then is kept, but called silent after a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime, timedelta
+
+from windrow.bootstrap.intent import ClusterSecrets
+from windrow.bootstrap.minting import mint_access
+from windrow.client.client import Client
+from windrow.client.transport import Transport
+from windrow.client.watching import WatchedCache
+from windrow.clusters.mutation_cache import MutationCache
+from windrow.clusters.state import GuestState, Node, read_node
+from windrow.kube.errors import KubeError, Unanswered, Unreachable, error_for
+from windrow.kube.kubeconfig import Access
+from windrow.kube.refs import NODE
+from windrow.kube.requests import Event, Reply, Request
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock, pause
+
+log = logging.getLogger(__name__)
+
+CERTIFICATE_LIFETIME = timedelta(hours=24)
+CERTIFICATE_RENEWAL = timedelta(hours=12)
+PROBE_INTERVAL = timedelta(seconds=1)
+SLOW_PROBE_INTERVAL = timedelta(seconds=10)
+FAST_PROBE_PERIOD = timedelta(minutes=10)  # how long it is asked each second before it is asked seldom
+PROBE_TIMEOUT_S = 5.0
+# A watch that breaks is usually back at once. Only after this long the guest counts as silent.
+UNREACHABLE_GRACE = timedelta(seconds=4)
+
+Connect = Callable[[Access], Transport]
+
+
+class FailoverTransport:
+    """A Transport to one guest API through whichever of its servers answers; the last that did is asked first."""
+
+    def __init__(self, client_config: Callable[[str], Access], connect: Connect, clock: Clock) -> None:
+        self.urls: tuple[str, ...] = ()
+        self.last_used = ""
+        self.is_watching = False  # a watch stands
+        self.problem = ""  # why the last watch or request broke
+        self.changed = asyncio.Event()  # rings when any of this changes
+        self._client_config = client_config
+        self._connect = connect
+        self._clock = clock
+        self._transports: dict[str, tuple[datetime, Transport]] = {}
+
+    def set_endpoints(self, urls: Sequence[str]) -> None:
+        self.urls = tuple(urls)
+        self._transports = {url: entry for url, entry in self._transports.items() if url in urls}
+
+    def _ordered_urls(self) -> list[str]:
+        return sorted(self.urls, key=lambda url: url != self.last_used)
+
+    def _transport_for(self, url: str) -> Transport:
+        now = self._clock.now()
+        since, transport = self._transports.get(url, (now, None))
+        if transport is None or now - since > CERTIFICATE_RENEWAL:
+            transport = self._connect(self._client_config(url))
+            self._transports[url] = (now, transport)
+        return transport
+
+    async def send(self, request: Request) -> Reply:
+        problem: KubeError = Unreachable("no server has an address yet")
+        for url in self._ordered_urls():
+            try:
+                reply = await self._transport_for(url).send(request)
+            except Unreachable as error:
+                problem = error
+            except Unanswered as error:
+                problem = error
+                if not request.is_read:
+                    break
+            else:
+                self.last_used = url
+                self._on_reply(request, reply)
+                return reply
+        self._on_error(problem)
+        raise problem
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[Event]]:
+        async with AsyncExitStack() as stack:
+            events = await self._enter(stack, request)
+            self.is_watching, self.problem = True, ""
+            self.changed.set()
+            try:
+                yield events
+            except KubeError as error:
+                self._on_error(error)
+                raise
+            finally:
+                self.is_watching = False
+                self.changed.set()
+
+    async def _enter(self, stack: AsyncExitStack, request: Request) -> AsyncIterator[Event]:
+        problem: KubeError = Unreachable("no server has an address yet")
+        for url in self._ordered_urls():
+            try:
+                events = await stack.enter_async_context(self._transport_for(url).stream(request))
+            except KubeError as error:
+                problem = error
+            else:
+                self.last_used = url
+                return events
+        self._on_error(problem)
+        raise problem
+
+    def _on_reply(self, request: Request, reply: Reply) -> None:
+        """A server that cannot even be read from (etcd without quorum) is as good as silent."""
+        refusal = error_for(reply) if request.is_read and reply.status >= 500 else None
+        if refusal is None:
+            self.problem = ""
+        else:
+            self._on_error(refusal)
+
+    def _on_error(self, problem: KubeError) -> None:
+        self.problem = str(problem)
+        self.changed.set()
+
+
+class GuestConnection:
+    """One guest cluster, as far as it can be reached. `run` is its owner's task; `changed` is told of news."""
+
+    def __init__(
+        self,
+        secrets: ClusterSecrets,
+        connect: Connect,
+        clock: Clock,
+        rng: Chance,
+        changed: Callable[[], None],
+        proxy: str,
+    ) -> None:
+        self._secrets = secrets
+        self._clock = clock
+        self._changed = changed
+        self._proxy = proxy
+        self._transport = FailoverTransport(self._client_config, connect, clock)
+        self._reason = "it has not been asked yet"
+        # None while it answers. The grace is for those that did answer, never for one that has yet to begin.
+        self._unreachable_since: datetime | None = clock.now() - UNREACHABLE_GRACE
+        self._probed = False
+        self._opened_at = clock.now()
+        self._probe_now = asyncio.Event()
+        self._disconnected = False
+        self._cache: WatchedCache[Node] = WatchedCache(self._transport, NODE, "", read_node, clock, rng)
+        self.nodes: MutationCache[Node] = MutationCache(
+            self._cache, read_node, lambda node: node.resource_version
+        )
+        self.client = Client(self._transport)
+
+    def _client_config(self, url: str) -> Access:
+        return mint_access(self._secrets, url, self._clock.now(), CERTIFICATE_LIFETIME, self._proxy)
+
+    def set_endpoints(self, urls: Sequence[str]) -> None:
+        """The addresses have changed: ask at once."""
+        if tuple(urls) == self._transport.urls:
+            return
+        in_use = self._transport.last_used
+        self._transport.set_endpoints(urls)
+        if in_use and in_use not in urls:
+            # Its watch may hang for minutes without saying so.
+            self._disconnect()
+        self._probe_now.set()
+
+    def _disconnect(self) -> None:
+        self._disconnected = True
+        self._transport.changed.set()
+
+    def observe(self) -> GuestState:
+        if not self._probed:
+            return GuestState("unasked", self._reason)
+        since = self._unreachable_since
+        if since is not None and self._clock.now() - since >= UNREACHABLE_GRACE:
+            return GuestState(
+                "silent", self._reason, tuple(self.nodes.values()), probed_since=self._opened_at
+            )
+        return GuestState("answers", "", tuple(self.nodes.values()))
+
+    @property
+    def grace_deadline(self) -> datetime | None:
+        """When a short silence becomes a real one."""
+        since = self._unreachable_since
+        if since is None or not self._probed or self._clock.now() >= since + UNREACHABLE_GRACE:
+            return None
+        return since + UNREACHABLE_GRACE
+
+    # -- the work ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep the link open until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._forward_changes())
+            while True:
+                await self._probe_until_ready()
+                await self._watch_nodes()
+
+    async def _forward_changes(self) -> None:
+        async for before, after in self._cache.changes():
+            node = after or before
+            if node is not None:
+                self.nodes.on_watch_event(NODE.ref(node.name), after)
+            self._changed()
+
+    async def _probe_until_ready(self) -> None:
+        started_at = self._clock.now()
+        while True:
+            self._probe_now.clear()
+            problem = await self._probe()
+            if problem is None:
+                return
+            self._mark_unreachable(problem)
+            if self._clock.now() - started_at < FAST_PROBE_PERIOD:
+                await pause(self._clock, PROBE_INTERVAL)
+                continue
+            await self._wait_slowly()
+
+    async def _wait_slowly(self) -> None:
+        try:
+            async with asyncio.timeout(SLOW_PROBE_INTERVAL.total_seconds()):
+                await self._probe_now.wait()
+        except TimeoutError:
+            pass
+
+    async def _probe(self) -> str | None:
+        """None when the API is ready, else why not."""
+        if not self._transport.urls:
+            return "no server has an address yet"
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                reply = await self._transport.send(Request("GET", "/readyz"))
+        except KubeError as error:
+            return str(error)
+        except TimeoutError:
+            return f"{', '.join(self._transport.urls)} did not answer within {PROBE_TIMEOUT_S:.0f} s"
+        refusal = error_for(reply)
+        return None if refusal is None else f"{self._transport.last_used} is not ready: {refusal}"
+
+    def _mark_unreachable(self, problem: str) -> None:
+        news = problem != self._reason
+        self._reason = problem
+        if self._unreachable_since is None:
+            self._unreachable_since, news = self._clock.now(), True
+        if self._transport.urls and not self._probed:
+            self._probed, news = True, True
+        if news:
+            self._changed()
+
+    async def _watch_nodes(self) -> None:
+        """Follow the nodes until no server answers any more."""
+        self._disconnected = False
+        watch = asyncio.ensure_future(self._cache.run())
+        watch.add_done_callback(lambda _: self._transport.changed.set())
+        try:
+            while True:
+                await self._transport.changed.wait()
+                self._transport.changed.clear()
+                if watch.done():
+                    return watch.result()  # it only ends by a defect, which is raised here
+                if self._disconnected:
+                    return self._mark_unreachable("the connection to its API was lost")
+                if self._transport.is_watching:
+                    self._mark_reachable()
+                elif self._transport.problem:
+                    return self._mark_unreachable(self._transport.problem)
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+
+    def _mark_reachable(self) -> None:
+        if self._unreachable_since is not None or not self._probed:
+            self._unreachable_since, self._probed, self._reason = None, True, ""
+            self._changed()
+
+
+class GuestClusterCache:
+    """All links. They live in the task group of whoever runs the manager."""
+
+    def __init__(self, connect: Connect, clock: Clock, rng: Chance) -> None:
+        self._connect = connect
+        self._clock = clock
+        self._rng = rng
+        self._connections: dict[str, tuple[GuestConnection, asyncio.Task[None]]] = {}
+
+    def find(self, cluster_uid: str) -> GuestConnection | None:
+        entry = self._connections.get(cluster_uid)
+        return entry[0] if entry else None
+
+    def open(
+        self,
+        group: asyncio.TaskGroup,
+        cluster_uid: str,
+        secrets: ClusterSecrets,
+        proxy: str,
+        changed: Callable[[], None],
+    ) -> GuestConnection:
+        """The link of this cluster, opened where there is none."""
+        if connection := self.find(cluster_uid):
+            return connection
+        connection = GuestConnection(secrets, self._connect, self._clock, self._rng, changed, proxy)
+        keeping = self._keep_alive(connection)
+        try:
+            task = group.create_task(keeping, name=f"guest {cluster_uid}")
+        except RuntimeError:
+            # A group that ends takes no more tasks, and whoever asks is about to be cancelled with it.
+            keeping.close()
+            raise asyncio.CancelledError("the manager is ending") from None
+        self._connections[cluster_uid] = (connection, task)
+        return connection
+
+    def close(self, cluster_uid: str) -> None:
+        if entry := self._connections.pop(cluster_uid, None):
+            entry[1].cancel()
+
+    async def _keep_alive(self, connection: GuestConnection) -> None:
+        """A defect in one link must not end the manager."""
+        while True:
+            try:
+                await connection.run()
+            except Exception:
+                log.exception("a link to a guest broke; it is opened anew")
+            await pause(self._clock, SLOW_PROBE_INTERVAL)

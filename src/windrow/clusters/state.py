@@ -1,0 +1,271 @@
+"""Everything the manager looked at before it decides: one frozen snapshot per Cluster, with its own `now`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Literal
+
+from windrow.bootstrap.intent import ClusterSecrets, GuestCredential, Role
+from windrow.clusters.api import names
+from windrow.clusters.api.cluster import Cluster, Pool
+from windrow.clusters.api.machine import Machine
+from windrow.clusters.api.status import RecordedStatus
+from windrow.clusters.orphans import Orphans
+from windrow.kube.conditions import find_condition
+from windrow.kube.objects import annotations_of, dig, labels_of, name_of, uid_of, version_of
+from windrow.machines.port import Problem, Sighting
+from windrow.values.clock import read_stamp
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A guest Node as the guest API shows it."""
+
+    name: str
+    uid: str = ""
+    machine_uid: str = ""
+    ready: bool = False
+    ready_message: str = ""  # kubelet's words, or the node controller's
+    since: datetime | None = None
+    provider_id: str = ""
+    addresses: tuple[str, ...] = ()
+    uninitialized: bool = False
+    etcd_voter: bool | None = None  # None: not said (not an etcd node, or too early)
+    unschedulable: bool = False
+    has_worker_label: bool = False  # carries the worker role label
+    applied_revision: str = ""
+    etcd_removal_requested: bool = False
+    etcd_removed: bool = False
+    resource_version: str = field(default="", compare=False)  # resourceVersion
+
+
+def read_node(raw: Mapping[str, Any]) -> Node:
+    status = raw.get("status") or {}
+    ready = find_condition(status.get("conditions"), "Ready")
+    voter = find_condition(status.get("conditions"), names.ETCD_VOTER)
+    annotations, labels = annotations_of(raw), labels_of(raw)
+    taints = dig(raw, "spec", "taints", default=())
+    return Node(
+        name=name_of(raw),
+        uid=uid_of(raw),
+        machine_uid=labels.get(names.NODE_MACHINE, ""),
+        ready=ready is not None and ready.status == "True",
+        ready_message=(ready.message or ready.reason) if ready else "kubelet has not reported yet",
+        since=read_stamp(ready.since) if ready and ready.since else None,
+        provider_id=dig(raw, "spec", "providerID", default=""),
+        addresses=tuple(
+            entry["address"] for entry in status.get("addresses") or () if entry.get("type") == "InternalIP"
+        ),
+        uninitialized=any(taint.get("key") == names.UNINITIALIZED for taint in taints),
+        etcd_voter=None if voter is None else voter.status == "True",
+        unschedulable=dig(raw, "spec", "unschedulable", default=False),
+        has_worker_label=names.NODE_ROLE_WORKER in labels,
+        applied_revision=annotations.get(names.APPLIED_REVISION, ""),
+        etcd_removal_requested=annotations.get(names.ETCD_REMOVE) == "true",
+        etcd_removed=bool(annotations.get(names.ETCD_REMOVED)),
+        resource_version=version_of(raw),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GuestState:
+    """What the guest API says. `silent` is not gone: it only means that nothing is known."""
+
+    state: Literal["unasked", "silent", "answers"] = "unasked"
+    because: str = ""
+    nodes: tuple[Node, ...] = ()
+    published_server: str = ""  # the server in the kubeconfig for people, "" when there is none yet
+    probed_since: datetime | None = None  # by this process; what happened before it began, nobody saw
+
+    @property
+    def is_reachable(self) -> bool:
+        return self.state == "answers"
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod that stands in the way of emptying a node."""
+
+    namespace: str
+    name: str
+    is_deleting: bool = False
+
+
+# States of a VM that does not run and will not by itself.
+STOPPED_STATES = frozenset({"stopped", "failed"})
+
+# The phase of a machine whose node is Ready, but not yet whole.
+INITIALIZING = "Initializing"
+
+
+@dataclass(frozen=True, slots=True)
+class ActionFailure:
+    """Why the last attempt for a machine, or for the cluster, broke."""
+
+    message: str
+    hint: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialProblem:
+    """Why a credential opens no Harvester now. `certain`: the credential is wrong, not only the way to Harvester."""
+
+    message: str
+    hint: str
+    is_rejected: bool
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineState:
+    """One machine from all sides: its record, what Harvester shows, what the guest shows."""
+
+    record: Machine
+    vm: Sighting | None = None
+    node: Node | None = None
+    pods: tuple[Pod, ...] = ()
+    deletion_requested: datetime | None = None
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def pool(self) -> str:
+        return self.record.pool
+
+    @property
+    def is_etcd(self) -> bool:
+        return self.record.is_etcd
+
+    @property
+    def is_deleting(self) -> bool:
+        return self.record.deletion_timestamp is not None
+
+    @property
+    def presence(self) -> Literal["present", "missing", "unknown"]:
+        return self.vm.presence if self.vm else "unknown"
+
+    @property
+    def is_ready(self) -> bool:
+        return self.node is not None and self.node.ready
+
+    @property
+    def is_down(self) -> bool:
+        """Whether Harvester shows for certain that it does not run."""
+        vm = self.vm
+        return vm is not None and (vm.presence == "missing" or vm.state in STOPPED_STATES)
+
+    @property
+    def address(self) -> str:
+        """The address under which others reach it: what Harvester shows, IPv4 first, else what the node says."""
+        shown = self.vm.addresses if self.vm else ()
+        known = (*shown, *(self.node.addresses if self.node else ()))
+        return next((text for text in known if ":" not in text), known[0] if known else "")
+
+
+@dataclass(frozen=True, slots=True)
+class GuestCredentialState:
+    """Whether the guest has a credential for Harvester."""
+
+    state: Literal["unneeded", "missing", "ordered", "ready"] = "unneeded"
+    credential: GuestCredential | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """One look at one Cluster."""
+
+    now: datetime
+    cluster: Cluster
+    problems: tuple[Problem, ...] = ()
+    machines: tuple[MachineState, ...] = ()
+    guest: GuestState = field(default_factory=GuestState)
+    secrets: ClusterSecrets | None = field(default=None, repr=False)
+    guest_credential: GuestCredentialState = field(default_factory=GuestCredentialState)
+    # None: not asked, because it passed before. Empty: all well.
+    preflight: tuple[Problem, ...] | None = None
+    config_hashes: Mapping[str, str] = field(default_factory=dict)  # of the configuration, by pool
+    # Of its credentials that open nothing. None: not all of them were tried yet.
+    credential_problems: tuple[CredentialProblem, ...] | None = None
+    # Whether the uid of the guest is not recorded, and it is time to ask for it.
+    needs_guest_uid: bool = False
+    # On Harvester, of a cluster whose machines are all gone. None: there can be none, or it is too early to ask.
+    orphans: Orphans | None = None
+
+    @property
+    def recorded(self) -> RecordedStatus:
+        return self.cluster.recorded
+
+    @property
+    def has_failed_preflight(self) -> bool:
+        return any(problem.severity == "error" for problem in self.preflight or ())
+
+    @property
+    def has_lost_secrets(self) -> bool:
+        """Whether the Secret is gone by which its machines were made."""
+        return self.secrets is None and bool(self.recorded.init_server_uid or self.recorded.initialized)
+
+    @cached_property
+    def active(self) -> tuple[MachineState, ...]:
+        return tuple(machine for machine in self.machines if not machine.is_deleting)
+
+    @cached_property
+    def deleting(self) -> tuple[MachineState, ...]:
+        return tuple(machine for machine in self.machines if machine.is_deleting)
+
+    @cached_property
+    def init_server(self) -> MachineState | None:
+        """The machine elected to start the cluster, while its record is there."""
+        uid = self.cluster.recorded.init_server_uid
+        return next((machine for machine in self.machines if uid and machine.record.uid == uid), None)
+
+    @cached_property
+    def etcd_members(self) -> tuple[MachineState, ...]:
+        """The machines that are, as far as is known, members of etcd, leaving ones included until they have left."""
+        return tuple(machine for machine in self.machines if self.is_etcd_member(machine))
+
+    def is_etcd_member(self, machine: MachineState) -> bool:
+        if not machine.is_etcd or (not machine.record.has_joined and machine.node is None):
+            return False
+        if machine.node is None:
+            # RKE2 drops the member of a Node that is deleted; silence proves nothing.
+            return not self.guest.is_reachable
+        return not machine.node.etcd_removed
+
+    def is_healthy_etcd_member(self, machine: MachineState) -> bool:
+        """Ready, and a voter as far as the node says."""
+        return (
+            self.is_etcd_member(machine)
+            and machine.is_ready
+            and machine.node is not None
+            and machine.node.etcd_voter is not False
+        )
+
+    def of_pool(self, pool: Pool) -> tuple[MachineState, ...]:
+        return tuple(machine for machine in self.active if machine.pool == pool.name)
+
+    def needs_cloud_provider(self) -> bool:
+        return self.cluster.cloud_provider == "harvester"
+
+    def is_initialized(self, machine: MachineState) -> bool:
+        """Ready, and everything that makes a node whole has been done.
+
+        A node is shown as Ready for a while after its VM is gone or stands still; Harvester knows at once.
+        """
+        node = machine.node
+        if node is None or not node.ready or machine.is_down:
+            return False
+        if self.needs_cloud_provider() and (not node.provider_id or node.uninitialized):
+            return False
+        return Role.WORKER not in machine.record.roles or node.has_worker_label
+
+
+def unreachable_reason(guest: GuestState) -> str:
+    return guest.because or "the guest API does not answer"

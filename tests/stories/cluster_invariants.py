@@ -1,0 +1,215 @@
+"""What must be true of the world around a cluster whenever it has come to rest, whatever happened before.
+
+Each function looks at Harvester, the guest and the management API as their administrator does, never through the
+manager, and returns what is wrong as sentences; an empty list is a clean bill.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Iterable
+
+from windrow.apiserver.local import Local
+from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
+from windrow.demo.cluster import NODE_MACHINE, DemoCluster
+from windrow.emulator import kinds
+from windrow.emulator.guests.cluster import GuestCluster
+from windrow.emulator.guests.supervisor import ApiDoor
+from windrow.emulator.inventory import Item, inventory
+from windrow.kube.conditions import is_true
+from windrow.kube.objects import Raw, annotations_of, dig, labels_of, name_of, namespace_of, uid_of
+from windrow.kube.refs import EVENT, NODE, SECRET
+from windrow.testing.simulation import Simulation
+
+CLUSTER_UID = "windrow.io/cluster-uid"
+MACHINE_UID = "windrow.io/machine-uid"
+
+
+class Founded:
+    """Every guest cluster that ever answered in the rack: a second one is a second, empty cluster."""
+
+    def __init__(self, room: Simulation) -> None:
+        self._rack = room.harvester.rack
+        self._seen: dict[str, GuestCluster] = {}
+        self._rack.listen(self._note)
+
+    def _note(self, address: str, port: int) -> None:
+        door = self._rack.find(address, port)
+        if isinstance(door, ApiDoor):
+            self._seen[door.cluster.uid] = door.cluster
+
+    def all(self) -> list[GuestCluster]:
+        return list(self._seen.values())
+
+
+async def find_faults(
+    room: Simulation, stage: DemoCluster, before: Iterable[Item], founded: Founded
+) -> list[str]:
+    """Everything that is wrong with a cluster that lives and is at rest."""
+    machines = await stage.list_machines()
+    clusters = founded.all()
+    faults = [] if len(clusters) == 1 else [f"{len(clusters)} guest clusters were founded"]
+    faults += _wrong_counts(await stage.get_cluster(), machines)
+    faults += await _strays_on_harvester(room, stage, machines, frozenset(before))
+    faults += await _doubled_vms(room, machines)
+    faults += await _secrets_left(room, machines)
+    for guest in clusters:
+        faults += await _guest_faults(guest.local(), guest, machines)
+    faults += await _strays_at_manager(room, {stage.name}, machines)
+    return faults
+
+
+async def find_remains(room: Simulation, before: Iterable[Item], kept: frozenset[str]) -> list[str]:
+    """Everything that a deleted cluster left behind. `kept` are the Secrets that its user brought."""
+    after = await inventory(room.harvester.api)
+    faults = [f"left on Harvester: {item}" for item in sorted(after - frozenset(before))]
+    faults += [f"taken from Harvester: {item}" for item in sorted(frozenset(before) - after)]
+    for kind in (CLUSTER, MACHINE, SECRET):
+        left = [f"{namespace_of(raw)}/{name_of(raw)}" for raw in await room.management_client.list(kind)]
+        faults += [f"left at the manager: {kind.kind} {name}" for name in left if name not in kept]
+    doors = [address for address in room.harvester.rack.doors() if address[0] != room.harvester.vip]
+    return faults + [f"still answers in the rack: {door}" for door in doors]
+
+
+# -- records -------------------------------------------------------------------------------------------------------
+
+
+def _wrong_counts(cluster: Raw, machines: list[Raw]) -> list[str]:
+    wanted = {
+        pool["name"]: pool["quantity"]
+        for pool in dig(cluster, "spec", "rkeConfig", "machinePools", default=[])
+    }
+    found = Counter(machine["spec"]["pool"] for machine in machines)
+    faults = [
+        f"pool {pool} has {found[pool]} machines instead of {quantity}"
+        for pool, quantity in wanted.items()
+        if found[pool] != quantity
+    ]
+    unready = [name_of(raw) for raw in machines if not is_true(dig(raw, "status", "conditions"), "Ready")]
+    return faults + [f"machine {name} is not Ready" for name in unready]
+
+
+async def _strays_at_manager(room: Simulation, clusters: set[str], machines: list[Raw]) -> list[str]:
+    """Secrets that no cluster explains, and Machines that no cluster owns."""
+    faults = []
+    for raw in await room.management_client.list(MACHINE):
+        if dig(raw, "spec", "clusterName") not in clusters:
+            faults.append(f"Machine {name_of(raw)} belongs to no cluster")
+    for raw in await room.management_client.list(SECRET):
+        if annotations_of(raw).get(CLUSTER_UID) and name_of(raw) not in {
+            f"{cluster}-{suffix}" for cluster in clusters for suffix in ("windrow-secrets", "kubeconfig")
+        }:
+            faults.append(f"Secret {name_of(raw)} belongs to no cluster")
+    return faults
+
+
+# -- Harvester -----------------------------------------------------------------------------------------------------
+
+
+async def _strays_on_harvester(
+    room: Simulation, stage: DemoCluster, machines: list[Raw], before: frozenset[Item]
+) -> list[str]:
+    """Objects that no record names, and objects that a record names and that are not there."""
+    named: set[Item] = set()
+    for machine in machines:
+        named |= _named_by(machine)
+    account = dig(await stage.get_cluster(), "status", "guestAccess")
+    if account:
+        namespace, name = account["namespace"], account["serviceAccount"]
+        binding = f"{namespace}-{name}"
+        named |= {
+            ("ServiceAccount", namespace, name),
+            ("Secret", namespace, f"{name}-token"),
+            ("RoleBinding", namespace, binding),
+            ("ClusterRoleBinding", "", binding),
+        }
+    balancers = await room.harvester_client.list(kinds.LOAD_BALANCER)
+    # Those of the guest's services, which only the guest knows.
+    named |= {
+        ("LoadBalancer", namespace_of(raw), name_of(raw))
+        for raw in balancers
+        if labels_of(raw).get("cloudprovider.harvesterhci.io/cluster") == stage.name
+    }
+    found = await inventory(room.harvester.api) - before
+    return [f"no record names {item}" for item in sorted(found - named)] + [
+        f"{item} is named by a record and not there" for item in sorted(named - found)
+    ]
+
+
+def _named_by(machine: Raw) -> set[Item]:
+    memory = dig(machine, "status", "memory", default={})
+    namespace, name = memory.get("VMNamespace", "default"), name_of(machine)
+    items = {
+        ("VirtualMachine", namespace, name),
+        ("VirtualMachineInstance", namespace, name),
+        ("Secret", namespace, f"{name}-cloudinit"),
+    }
+    return items | {("PersistentVolumeClaim", namespace, claim) for claim in memory.get("WindrowClaims", ())}
+
+
+async def _doubled_vms(room: Simulation, machines: list[Raw]) -> list[str]:
+    vms = await room.harvester_client.list(kinds.VM)
+    count = Counter(annotations_of(vm).get(MACHINE_UID, "") for vm in vms)
+    return [
+        f"machine {name_of(raw)} has {count[uid_of(raw)]} VMs" for raw in machines if count[uid_of(raw)] != 1
+    ]
+
+
+async def _secrets_left(room: Simulation, machines: list[Raw]) -> list[str]:
+    """What a machine reads at its next start holds no token and no key."""
+    faults = []
+    for machine in machines:
+        namespace = dig(machine, "status", "memory", "VMNamespace", default="default")
+        raw = await room.harvester_client.find(SECRET.ref(f"{name_of(machine)}-cloudinit", namespace))
+        text = b64decode(dig(raw, "data", "userdata", default="")).decode() if raw else ""
+        for secret in ("PRIVATE KEY", "token:"):
+            if secret in text:
+                faults.append(f"the user data of {name_of(machine)} still holds a {secret}")
+    return faults
+
+
+# -- the guest -----------------------------------------------------------------------------------------------------
+
+
+async def _guest_faults(line: Local, guest: GuestCluster, machines: list[Raw]) -> list[str]:
+    nodes = await line.list(NODE)
+    faults = []
+    by_machine = Counter(labels_of(node).get(NODE_MACHINE, "") for node in nodes)
+    if by_machine != Counter(uid_of(machine) for machine in machines):
+        faults.append(
+            f"nodes {sorted(map(name_of, nodes))} do not match machines {sorted(map(name_of, machines))}"
+        )
+    for node in nodes:
+        if not is_true(dig(node, "status", "conditions"), "Ready"):
+            faults.append(f"node {name_of(node)} is not Ready")
+        if dig(node, "spec", "unschedulable"):
+            faults.append(f"node {name_of(node)} is cordoned")
+        if not dig(node, "spec", "providerID"):
+            faults.append(f"node {name_of(node)} has no providerID")
+    servers = sorted(name_of(raw) for raw in machines if "etcd" in raw["spec"]["roles"])
+    voters = sorted(member.node for member in guest.members.voters())
+    if voters != servers or len(guest.members.by_name) != len(servers):
+        faults.append(f"etcd members {sorted(guest.members.by_name)} are not the servers {servers}")
+    passwords = {
+        name_of(raw).removesuffix(".node-password.rke2")
+        for raw in await line.list(SECRET, "kube-system")
+        if name_of(raw).endswith(".node-password.rke2")
+    }
+    if strangers := sorted(passwords - {name_of(node) for node in nodes}):
+        faults.append(f"passwords of nodes that are gone: {strangers}")
+    return faults
+
+
+# -- events --------------------------------------------------------------------------------------------------------
+
+
+async def count_events(room: Simulation) -> Counter[tuple[str, str, str]]:
+    """How often each thing was told: (object, reason, message)."""
+    return Counter(
+        (dig(raw, "involvedObject", "name"), raw["reason"], raw["message"])
+        for raw in await room.management_client.list(EVENT)
+    )
+
+
+__all__ = ["HARVESTER_CONFIG", "Founded", "count_events", "find_faults", "find_remains"]

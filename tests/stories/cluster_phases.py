@@ -1,0 +1,278 @@
+"""A cluster's whole life in phases, under a manager that may die at any moment; each phase ends at rest and is judged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from windrow.app.waiting import Objects, WaitTimedOut, wait_for
+from windrow.clusters.api.kinds import CLUSTER
+from windrow.demo.cluster import DemoCluster
+from windrow.demo.manifests import read_documents, shipped
+from windrow.emulator.inventory import Item, inventory
+from windrow.harvester.kinds import LOAD_BALANCER, VM
+from windrow.kube.objects import Raw, dig, name_of, namespace_of, new_object
+from windrow.kube.refs import SECRET, SERVICE
+from windrow.testing.clock import run_driven
+from windrow.testing.simulation import Simulation, simulation
+
+from .cluster_invariants import Founded, count_events, find_faults, find_remains
+from .crashes import Fate, Lives, Write, told
+
+PATIENCE = timedelta(minutes=10)
+REST_S = 20.0  # after a phase is done: what is still on its way may arrive
+SERVERS, WORKERS = 0, 1  # places of the pools in our manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """One phase as it was lived: which writes were made in it, and what was wrong at its end."""
+
+    phase: str
+    first: int
+    last: int  # numbers of its writes, both included
+    seconds: float
+    made: Counter[str]  # what was made in it, events left out
+    faults: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A life that was lived to its end."""
+
+    chapters: tuple[Chapter, ...]
+    writes: tuple[Write, ...]
+    deaths: tuple[float, ...]
+    calls: Counter[str]
+    most_told: int  # how often the most frequent event was told
+    complaints: tuple[str, ...]  # errors that were logged
+
+    @property
+    def faults(self) -> list[str]:
+        found = [f"{chapter.phase}: {fault}" for chapter in self.chapters for fault in chapter.faults]
+        return found + [f"logged: {complaint}" for complaint in self.complaints]
+
+    @property
+    def seconds(self) -> float:
+        return sum(chapter.seconds for chapter in self.chapters)
+
+    def print_writes(self) -> str:
+        """All writes, a line each."""
+        return "\n".join(
+            "\n".join((chapter.phase, *told(self.writes[chapter.first - 1 : chapter.last])))
+            for chapter in self.chapters
+        )
+
+
+Phase = Callable[[DemoCluster], Awaitable[None]]
+
+
+def manifest(servers: int, workers: int) -> list[Raw]:
+    """Our own manifest with other counts."""
+    documents = read_documents(shipped())
+    pools = next(raw for raw in documents if raw["kind"] == "Cluster")["spec"]["rkeConfig"]["machinePools"]
+    pools[SERVERS]["quantity"], pools[WORKERS]["quantity"] = servers, workers
+    return documents
+
+
+# -- phases --------------------------------------------------------------------------------------------------------
+
+
+async def birth(stage: DemoCluster) -> None:
+    await stage.wait_for_settled()
+
+
+def scale(pool: int, count: int) -> Phase:
+    async def scale_to(stage: DemoCluster) -> None:
+        path = f"/spec/rkeConfig/machinePools/{pool}/quantity"
+        await stage.manager.json_patch(
+            CLUSTER.ref(stage.name, stage.namespace), [{"op": "replace", "path": path, "value": count}]
+        )
+        await stage.wait_for_settled()
+
+    return scale_to
+
+
+def lose(role: str) -> Phase:
+    """Somebody deletes the VM of the eldest machine of that role, behind the manager's back."""
+
+    async def lose_one(stage: DemoCluster) -> None:
+        machine = next(raw for raw in await stage.list_machines() if role in raw["spec"]["roles"])
+        vm = await stage.get_vm(machine)
+        await stage.harvester.delete(VM.ref(name_of(vm), namespace_of(vm)), "Foreground")
+        await stage.wait_for_settled(without=name_of(machine))
+
+    return lose_one
+
+
+async def serve(stage: DemoCluster) -> None:
+    """Somebody asks the guest for a service of type LoadBalancer, with an address from DHCP, and gets it."""
+    spec = {"type": "LoadBalancer", "ports": [{"port": 80}], "selector": {"app": "web"}}
+    annotations = {"cloudprovider.harvesterhci.io/ipam": "dhcp"}
+    raw = new_object(SERVICE, "web", "default", annotations=annotations, spec=spec)
+    await (await stage.guest_client()).create(SERVICE, raw)
+
+    def judge(world: Objects) -> bool | None:
+        return any(dig(raw, "status", "address", default="") for raw in world.values()) or None
+
+    await wait_for(
+        stage.harvester.transport,
+        LOAD_BALANCER,
+        judge,
+        what="the service's load balancer to have its address",
+        clock=stage.clock,
+        within=stage.timeout,
+    )
+
+
+async def delete(stage: DemoCluster) -> None:
+    await stage.manager.delete(CLUSTER.ref(stage.name, stage.namespace))
+
+    def judge(world: Objects) -> bool | None:
+        return None if (stage.namespace, stage.name) in world else True
+
+    await wait_for(
+        stage.manager.transport,
+        CLUSTER,
+        judge,
+        what=f"cluster {stage.name} to be gone",
+        clock=stage.clock,
+        within=stage.timeout,
+    )
+
+
+PHASES: dict[str, Phase] = {
+    "birth": birth,
+    "grow": scale(WORKERS, 2),
+    "shrink": scale(WORKERS, 1),
+    "lose a worker": lose("worker"),
+    "lose a server": lose("etcd"),
+    "serve": serve,
+    "delete": delete,
+}
+
+
+# -- a life --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tale:
+    """What is told: a cluster of so many machines, and its phases. Plain data, so that another process can tell it."""
+
+    phases: tuple[str, ...]
+    fates: tuple[Fate, ...] = ()
+    servers: int = 1
+    workers: int = 1
+    seed: int = 1
+    down_s: float = 1.0  # how long it takes until somebody starts the manager again
+    short: bool = False  # after the phase with the first death, only the last one is told
+    hasty: bool = False  # at the first death nobody waits for anything: the last phase comes at once
+
+
+def tell(tale: Tale) -> Life:
+    """Live it on a driven clock, in this process."""
+    complaints = _Complaints()
+    logging.getLogger().addHandler(complaints)
+    try:
+        life = run_driven(_live(tale))
+    finally:
+        logging.getLogger().removeHandler(complaints)
+    return replace(life, complaints=tuple(complaints.lines))
+
+
+class _Complaints(logging.Handler):
+    """Errors in the log are faults, too: nobody is there to read them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        why = f" ({record.exc_info[1]!r})" if record.exc_info else ""
+        self.lines.append(f"{record.name}: {record.getMessage()}{why}")
+
+
+async def _live(tale: Tale) -> Life:
+    documents = manifest(tale.servers, tale.workers)
+    async with simulation(seed=tale.seed, with_manager=False) as room:
+        founded = Founded(room)
+        await room.apply(documents)
+        lives = Lives(room, tale.fates, tale.down_s)
+        # No task of the manager has run yet.
+        brought = {f"{namespace_of(raw)}/{name_of(raw)}" for raw in await room.management_client.list(SECRET)}
+        before = await inventory(room.harvester.api)
+        stage = room.cluster("orchard", timeout=PATIENCE)
+        told = _Telling(tale, room, stage, founded, lives, before, frozenset(brought))
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(lives.run())
+            await told.run()
+            running.cancel()
+        events = await count_events(room)
+        return Life(
+            tuple(told.chapters),
+            tuple(sorted(lives.writes, key=lambda write: write.number)),
+            tuple(lives.deaths),
+            room.request_counts.copy(),
+            max(events.values(), default=0),
+            (),
+        )
+
+
+@dataclass(slots=True)
+class _Telling:
+    """The chapters of one life, up to the first with a fault. A phase that never comes to its end has one."""
+
+    tale: Tale
+    room: Simulation
+    stage: DemoCluster
+    founded: Founded
+    lives: Lives
+    before: frozenset[Item]
+    brought: frozenset[str]
+    chapters: list[Chapter] = field(default_factory=list)
+
+    async def run(self) -> None:
+        *phases, last = self.tale.phases
+        for phase in phases:
+            if self.tale.short and self.lives.deaths:
+                break
+            if self.tale.hasty and await self._play_until_death(phase):
+                break
+            if not self.tale.hasty and await self._tell(phase):
+                return
+        await self._tell(last)
+
+    async def _play_until_death(self, phase: str) -> bool:
+        """Play it; return whether the manager died, at which nobody waits for the end."""
+        playing = asyncio.ensure_future(PHASES[phase](self.stage))
+        dying = asyncio.ensure_future(self.lives.died.wait())
+        await asyncio.wait({playing, dying}, return_when=asyncio.FIRST_COMPLETED)
+        if not self.lives.died.is_set():
+            playing.result()
+            await asyncio.wait({dying}, timeout=REST_S)
+        for task in (playing, dying):
+            task.cancel()
+        await asyncio.gather(playing, dying, return_exceptions=True)
+        return self.lives.died.is_set()
+
+    async def _tell(self, phase: str) -> bool:
+        """Play it to its end, judge what is there, and return whether anything is wrong."""
+        begun, first, made = self.room.clock.now(), self.lives.sent + 1, self.lives.made()
+        faults: list[str] = []
+        try:
+            await PHASES[phase](self.stage)
+        except WaitTimedOut as error:
+            faults.append(f"{error}; {[dig(raw, 'status', 'waiting') for raw in error.last.values()]}")
+        seconds = (self.room.clock.now() - begun) / timedelta(seconds=1)
+        await self.room.advance(seconds=REST_S)
+        if not faults and phase == "delete":
+            faults = await find_remains(self.room, self.before, self.brought)
+        elif not faults:
+            faults = await find_faults(self.room, self.stage, self.before, self.founded)
+        made = self.lives.made() - made
+        self.chapters.append(Chapter(phase, first, self.lives.sent, seconds, made, tuple(faults)))
+        return bool(faults)

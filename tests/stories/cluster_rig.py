@@ -1,0 +1,215 @@
+"""Stories of the cluster manager, told by its own writes: what it did and what it said it waits for, in order.
+
+A story is compared with its golden text in `golden/`. After a change that is meant, look at the difference and renew:
+`WINDROW_RENEW=1 pytest tests/stories`. Names of machines and addresses are replaced by short ones, times left out,
+so that a text changes only when the story does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from windrow.app.preload import credential_secrets, read_preload
+from windrow.client.transport import Transport
+from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
+from windrow.demo.cluster import DemoCluster
+from windrow.formats.fastjson import loads
+from windrow.kube.objects import Raw, dig, name_of, namespace_of
+from windrow.kube.refs import SECRET, Ref
+from windrow.kube.requests import Event, Reply, Request
+from windrow.testing.simulation import VIP, Simulation
+
+GOLDEN = Path(__file__).parent / "golden"
+CREDENTIAL = "cattle-global-data:cc-rack"
+
+
+# -- what users write --------------------------------------------------------------------------------------------
+
+
+def a_pool(name: str, quantity: int, roles: str = "worker", **rest: Any) -> Raw:
+    """A machine pool; `roles` are letters or words: "etcd control-plane worker"."""
+    return {
+        "name": name,
+        "quantity": quantity,
+        "etcdRole": "etcd" in roles,
+        "controlPlaneRole": "control" in roles,
+        "workerRole": "worker" in roles,
+        "machineConfigRef": {"kind": "HarvesterConfig", "name": f"nc-{name}"},
+        **rest,
+    }
+
+
+def a_cluster(*pools: Raw, name: str = "orchard", namespace: str = "fleet-default", **spec: Any) -> list[Raw]:
+    """The documents of a cluster with these pools: configs first, then the Cluster."""
+    vm_namespace = spec.pop("vm_namespace", "default")
+    configs = [
+        {
+            "apiVersion": HARVESTER_CONFIG.api_version,
+            "kind": "HarvesterConfig",
+            "metadata": {"name": f"nc-{pool['name']}", "namespace": namespace},
+            "vmNamespace": vm_namespace,
+            "cpuCount": "2",
+            "memorySize": "4",
+            "diskInfo": '{"disks":[{"imageName":"default/jammy","size":40,"bootOrder":1}]}',
+            "networkInfo": '{"interfaces":[{"networkName":"default/vlan-50"}]}',
+            "sshUser": "ubuntu",
+        }
+        for pool in pools
+    ]
+    cluster = {
+        "apiVersion": CLUSTER.api_version,
+        "kind": "Cluster",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "cloudCredentialSecretName": CREDENTIAL,
+            "kubernetesVersion": "v1.34.7+rke2r1",
+            "rkeConfig": {
+                "machineGlobalConfig": {"cni": "calico", "cloud-provider-name": "harvester"},
+                "machinePools": list(pools),
+            },
+            **spec,
+        },
+    }
+    return [*configs, cluster]
+
+
+SERVERS = "etcd control-plane"
+ALL = "etcd control-plane worker"
+
+
+async def stock(room: Simulation, documents: Sequence[Raw], *, kubeconfig: str = "") -> None:
+    """Everything that `documents` need: images and networks at Harvester, credentials in the management API."""
+    shelves = read_preload(documents)
+    await room.harvester.stock(
+        images=sorted(shelves.images),
+        networks=sorted(shelves.networks),
+        namespaces=sorted(shelves.namespaces),
+    )
+    for raw in credential_secrets(shelves, kubeconfig or room.harvester.admin_kubeconfig(VIP)):
+        if await room.management_client.find(SECRET.ref(name_of(raw), namespace_of(raw))) is None:
+            await room.management_client.create(SECRET, raw)
+
+
+async def post(room: Simulation, documents: Sequence[Raw]) -> Ref:
+    """Create the documents; the Ref of the Cluster among them."""
+    kinds = {"HarvesterConfig": HARVESTER_CONFIG, "Cluster": CLUSTER}
+    ref = None
+    for raw in documents:
+        await room.management_client.create(kinds[raw["kind"]], raw)
+        if raw["kind"] == "Cluster":
+            ref = CLUSTER.ref(name_of(raw), namespace_of(raw))
+    assert ref is not None
+    return ref
+
+
+async def gone(room: Simulation, ref: Ref, within: timedelta = timedelta(minutes=20)) -> None:
+    """Return once the object is gone. Fails when simulated time runs out."""
+    end = room.clock.now() + within
+    while (found := await room.management_client.find(ref)) is not None:
+        assert room.clock.now() < end, f"{ref} is still there: {dig(found, 'status', 'waiting')}"
+        await room.advance(seconds=1)
+
+
+async def scale(room: Simulation, ref: Ref, pool: int, quantity: int) -> None:
+    step = {"op": "replace", "path": f"/spec/rkeConfig/machinePools/{pool}/quantity", "value": quantity}
+    await room.management_client.json_patch(ref, [step])
+
+
+async def machines_of(room: Simulation, ref: Ref, pool: str = "") -> list[Raw]:
+    found = [
+        raw
+        for raw in await room.management_client.list(MACHINE, ref.namespace)
+        if raw["spec"]["clusterName"] == ref.name and pool in ("", raw["spec"]["pool"])
+    ]
+    return sorted(found, key=lambda raw: (raw["metadata"]["creationTimestamp"], name_of(raw)))
+
+
+async def until(stage: DemoCluster, words: str, within: timedelta = timedelta(minutes=30)) -> Raw:
+    """The Cluster, once its waiting sentence or a condition contains `words`."""
+    end = stage.clock.now() + within
+    while True:
+        raw = await stage.get_cluster()
+        said = [str(dig(raw, "status", "waiting", "for"))]
+        said += [str(condition.get("message")) for condition in dig(raw, "status", "conditions", default=())]
+        if any(words in sentence for sentence in said):
+            return raw
+        assert stage.clock.now() < end, f"nobody said {words!r}; last: {said}"
+        await stage.clock.until(stage.clock.now() + timedelta(seconds=1))
+
+
+# -- what the manager writes -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Teller:
+    """A transport that writes down what the manager says through it, and passes everything on."""
+
+    inner: Transport
+    lines: list[str] = field(default_factory=list)
+    _names: dict[str, str] = field(default_factory=dict)
+    _counts: dict[str, int] = field(default_factory=dict)
+    _addresses: dict[str, str] = field(default_factory=dict)
+    _waits: dict[str, str] = field(default_factory=dict)
+
+    async def send(self, request: Request) -> Reply:
+        reply = await self.inner.send(request)
+        if not request.is_read and reply.status < 300:
+            self._hear(request, reply)
+        return reply
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        return self.inner.stream(request)
+
+    def say(self, line: str) -> None:
+        """A line of the storyteller's own."""
+        self.lines.append(f"== {self._plain(line)}")
+
+    def _hear(self, request: Request, reply: Reply) -> None:
+        raw = loads(reply.body)
+        match raw.get("kind"):
+            case "Machine" if request.method == "POST":
+                self._baptise(raw)
+            case "Event" if raw["involvedObject"]["kind"] == "Cluster":
+                self.lines.append(self._plain(f"{raw['reason']:<22} {raw['message']}"))
+            case "Cluster":
+                self._hear_wait(raw)
+
+    def _hear_wait(self, raw: Raw) -> None:
+        waiting = dig(raw, "status", "waiting", default={})
+        key = f"{namespace_of(raw)}/{name_of(raw)}"
+        sentence = f"{waiting.get('for')}; then {waiting.get('next')}" if waiting else ""
+        if self._waits.get(key, "") != sentence:
+            self._waits[key] = sentence
+            self.lines.append(self._plain(f"  waits for {sentence}" if sentence else "  waits for nothing"))
+
+    def _baptise(self, raw: Raw) -> None:
+        pool = raw["spec"]["pool"]
+        count = self._counts[pool] = self._counts.get(pool, 0) + 1
+        self._names[name_of(raw)] = f"{pool}-{count}"
+
+    def _plain(self, text: str) -> str:
+        for name, plain in self._names.items():
+            text = text.replace(name, plain)
+        return re.sub(r"\d+\.\d+\.\d+\.\d+", self._address, text)
+
+    def _address(self, found: re.Match[str]) -> str:
+        letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+        return self._addresses.setdefault(found[0], f"<{letters[len(self._addresses)]}>")
+
+
+def compare(name: str, lines: Sequence[str]) -> None:
+    """Fail with the difference when the story is not the one in `golden/<name>.txt`."""
+    told = "\n".join(lines) + "\n"
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("WINDROW_RENEW"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(told)
+    assert path.exists(), f"{path.name} is not written yet; renew with WINDROW_RENEW=1"
+    assert path.read_text().splitlines() == told.splitlines()

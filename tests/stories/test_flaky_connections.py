@@ -1,0 +1,117 @@
+"""Everything that the manager talks to fails now and then: a life still ends as asked, with nothing twice or left."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+from tests.stories.cluster_rig import ALL, a_cluster, a_pool, gone, machines_of, post, scale, stock
+
+from windrow.client.transport import Transport
+from windrow.clusters.api.kinds import MACHINE
+from windrow.emulator.faults import seeded
+from windrow.emulator.inventory import inventory
+from windrow.formats.json import dumps
+from windrow.harvester.kinds import VM
+from windrow.kube.errors import Unanswered, Unreachable
+from windrow.kube.kubeconfig import Access
+from windrow.kube.objects import name_of
+from windrow.kube.requests import Event, Reply, Request
+from windrow.testing.clock import run_driven
+from windrow.testing.simulation import simulation
+from windrow.values.chance import Chance
+
+LONG = timedelta(hours=3)
+
+
+@dataclass
+class Flaky:
+    """A way on which requests get lost, answers get lost, and servers are out of sorts, by `odds` each."""
+
+    inner: Transport
+    chance: Chance
+    odds: float
+
+    def _strikes(self) -> bool:
+        return self.chance.between(0, 1) < self.odds
+
+    async def send(self, request: Request) -> Reply:
+        if self._strikes():
+            raise Unreachable("the network is down for a moment")
+        if self._strikes():
+            return _refusal(500, "InternalError", "etcdserver: leader changed")
+        if request.method in ("PATCH", "PUT") and self._strikes():
+            return _refusal(409, "Conflict", "the object has been modified")
+        reply = await self.inner.send(request)
+        if self._strikes():
+            raise Unanswered("the connection broke before the answer came")
+        return reply
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[Event]]:
+        if self._strikes():
+            raise Unreachable("the network is down for a moment")
+        async with self.inner.stream(request) as events:
+            yield self._until_it_breaks(events)
+
+    async def _until_it_breaks(self, events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+        async for event in events:
+            yield event
+            if self._strikes():
+                raise Unanswered("the watch broke")
+
+
+def _refusal(status: int, reason: str, message: str) -> Reply:
+    body = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": status,
+        "reason": reason,
+        "message": message,
+    }
+    return Reply(status, dumps(body))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_life_among_failing_servers_ends_as_asked(seed: int) -> None:
+    async def story() -> None:
+        chance = Chance(f"flaky {seed}")
+        faults = seeded(Chance(f"harvester {seed}"), 0.03)
+        async with simulation(seed=seed, with_manager=False, faults=faults) as room:
+
+            def dial(access: Access) -> Transport:
+                return Flaky(room.connect(access), chance, 0.02)
+
+            room.start_manager(Flaky(room.api.local(), chance, 0.04), dial)
+            documents = a_cluster(a_pool("servers", 3, ALL), a_pool("workers", 1, drainBeforeDelete=True))
+            await stock(room, documents)
+            before = await inventory(room.harvester.api)
+            ref = await post(room, documents)
+            stage = room.cluster(ref.name, timeout=LONG)
+
+            async def stands() -> None:
+                await stage.wait_for_settled(within=LONG)
+                await room.advance(minutes=5)
+                machines = await stage.wait_for_settled(within=LONG)
+                wanted = sorted(name_of(raw) for raw in machines)
+                assert sorted(name_of(raw) for raw in await room.harvester_client.list(VM)) == wanted
+                assert sorted(name_of(raw) for raw in await stage.list_nodes()) == wanted
+
+            await stands()
+            lost = (await machines_of(room, ref, "servers"))[0]
+            await room.harvester_client.delete(VM.ref(name_of(lost), "default"), "Foreground")
+            await room.advance(minutes=1)
+            await stands()
+            await scale(room, ref, 0, 1)
+            await scale(room, ref, 1, 2)
+            await stands()
+            await room.management_client.delete(ref)
+            await gone(room, ref, LONG)
+            assert await inventory(room.harvester.api) == before
+            assert await room.management_client.list(MACHINE) == []
+
+    run_driven(story())

@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.unit.clusters.builders import (
+    ALL_ROLES,
+    NOON,
+    SERVER,
+    a_cluster,
+    a_machine,
+    a_newborn,
+    a_pool,
+    leaving,
+    look,
+    missing,
+    nodeless,
+    of_kind,
+    planned,
+    record_of,
+    sighted,
+    silent,
+    some,
+    subjects,
+    unordered,
+)
+
+from windrow.clusters.api.names import CANNOT_SCRUB
+from windrow.clusters.api.status import RecordedStatus
+from windrow.clusters.plan.actions import (
+    AddFinalizer,
+    CreateMachine,
+    CreateSecrets,
+    CreateServiceAccount,
+    DeleteMachine,
+    ElectInitServer,
+    LabelNode,
+    MarkInitialized,
+    ProvisionVM,
+    PublishKubeconfig,
+    RecordGuestUID,
+    RecordServiceAccount,
+    ScrubBootstrapData,
+)
+from windrow.clusters.plan.bootstrap import is_prepared
+from windrow.clusters.state import GuestCredentialState, GuestState, MachineState
+from windrow.kube.conditions import Condition, set_condition
+from windrow.machines.port import Problem
+
+SERVERS = a_pool("servers", 3, SERVER)
+WORKERS = a_pool("workers", 2)
+UNASKED = GuestState()
+
+
+def a_first(**rest: object) -> MachineState:
+    return record_of(nodeless(a_machine("s1", SERVERS)), is_init_server=True, join_server="", **rest)
+
+
+def test_a_new_cluster_is_claimed_and_given_secrets_before_any_machine_is_recorded():
+    plan = planned(
+        replace(a_newborn(SERVERS), has_finalizer=False), secrets=None, preflight=(), guest=UNASKED
+    )
+
+    assert [type(action) for action in plan.actions] == [AddFinalizer, CreateSecrets]
+
+
+def test_nothing_at_all_is_made_while_the_preflight_finds_an_error():
+    wrong = Problem("image default/image-1 is an ISO", "use a cloud image")
+
+    plan = planned(
+        replace(a_newborn(SERVERS), has_finalizer=False), secrets=None, preflight=(wrong,), guest=UNASKED
+    )
+
+    assert plan.actions == ()
+    assert plan.refused == (wrong,)
+
+
+def test_a_warning_of_the_preflight_stops_nothing():
+    odd = Problem("agent not asked for", "add it", severity="warning")
+
+    plan = planned(a_newborn(SERVERS), preflight=(odd,), guest=UNASKED)
+
+    assert of_kind(plan, CreateMachine)
+
+
+def test_the_account_for_the_guest_is_recorded_before_it_is_made():
+    cluster = a_newborn(SERVERS, cloud_provider="harvester")
+
+    plan = planned(cluster, guest_credential=GuestCredentialState("missing"), guest=UNASKED)
+
+    assert [type(action) for action in plan.actions] == [RecordServiceAccount, CreateServiceAccount]
+    assert (plan.actions[0].namespace, plan.actions[0].service_account) == ("default", "prod")
+
+
+def test_one_first_server_is_recorded_and_nothing_else():
+    plan = planned(a_newborn(SERVERS, WORKERS), guest=UNASKED)
+
+    assert plan.actions == (CreateMachine("one machine starts the cluster", "servers", is_init_server=True),)
+
+
+def test_the_first_server_comes_from_the_pool_with_etcd_even_when_it_is_not_the_first_pool():
+    plan = planned(a_newborn(WORKERS, SERVERS), guest=UNASKED)
+
+    assert [action.pool for action in of_kind(plan, CreateMachine)] == ["servers"]
+
+
+def test_a_recorded_candidate_is_elected_before_it_is_ordered():
+    plan = planned(a_newborn(SERVERS), [unordered(a_first())], guest=UNASKED)
+
+    assert plan.actions == (ElectInitServer("one machine starts the cluster", "s1", "uid-s1"),)
+
+
+def test_of_two_candidates_one_is_elected_and_neither_is_ordered():
+    two = [
+        unordered(a_first()),
+        unordered(record_of(a_machine("s2", SERVERS), is_init_server=True, join_server="")),
+    ]
+
+    plan = planned(a_newborn(SERVERS), two, guest=UNASKED)
+
+    assert subjects(plan, ElectInitServer) == ["s1"]
+    assert not of_kind(plan, ProvisionVM, CreateMachine)
+
+
+def elected(**rest: object) -> RecordedStatus:
+    return RecordedStatus(init_server_uid="uid-s1", init_server_name="s1", version="v1.35.1+rke2r1", **rest)  # type: ignore[arg-type]
+
+
+def test_the_elected_machine_is_ordered():
+    cluster = replace(a_newborn(SERVERS), recorded=elected())
+
+    plan = planned(cluster, [unordered(a_first())], guest=UNASKED)
+
+    assert plan.actions == (ProvisionVM("it was elected to start the cluster", "s1"),)
+
+
+def test_a_candidate_that_lost_the_election_is_given_up_and_never_ordered():
+    cluster = replace(a_newborn(SERVERS), recorded=elected())
+    two = [
+        unordered(a_first()),
+        unordered(record_of(a_machine("s2", SERVERS), is_init_server=True, join_server="")),
+    ]
+
+    plan = planned(cluster, two, guest=UNASKED)
+
+    assert subjects(plan, ProvisionVM) == ["s1"]
+    assert subjects(plan, DeleteMachine) == ["s2"]
+
+
+def test_joiners_wait_until_the_first_server_reports_its_address():
+    cluster = replace(a_newborn(SERVERS, WORKERS), recorded=elected())
+
+    plan = planned(cluster, [sighted(a_first(), addresses=(), state="starting")], guest=UNASKED)
+
+    assert not of_kind(plan, CreateMachine)
+    assert "first server s1 to report its address" in [wait.what for wait in plan.waits]
+
+
+def test_all_joiners_are_recorded_with_the_first_servers_address_once_it_is_known():
+    cluster = replace(a_newborn(SERVERS, WORKERS), recorded=elected())
+
+    plan = planned(cluster, [a_first()], guest=UNASKED)
+
+    assert [
+        (action.pool, action.join_server, action.is_init_server) for action in of_kind(plan, CreateMachine)
+    ] == [
+        ("servers", "https://10.0.0.1:9345", False),
+        ("servers", "https://10.0.0.1:9345", False),
+        ("workers", "https://10.0.0.1:9345", False),
+        ("workers", "https://10.0.0.1:9345", False),
+    ]
+
+
+def test_an_ipv6_address_is_bracketed_in_the_url():
+    cluster = replace(a_newborn(SERVERS), recorded=elected())
+
+    plan = planned(cluster, [sighted(a_first(), addresses=("fd00::5",))], guest=UNASKED)
+
+    assert of_kind(plan, CreateMachine)[0].join_server == "https://[fd00::5]:9345"
+
+
+def test_an_answering_api_makes_the_cluster_initialized_and_publishes_a_kubeconfig():
+    cluster = replace(a_newborn(a_pool("servers", 1, SERVER)), recorded=elected())
+
+    plan = planned(cluster, [a_first()], guest=GuestState("answers"))
+
+    assert of_kind(plan, MarkInitialized)
+    assert of_kind(plan, PublishKubeconfig)[0].server == "https://10.0.0.1:6443"
+
+
+def test_a_guest_that_did_not_tell_its_uid_is_asked_later_when_it_answers():
+    cluster = a_cluster(a_pool("servers", 1, SERVER))
+
+    def asked(answer, *, needs_guest_uid):
+        return bool(
+            of_kind(
+                planned(cluster, [a_first()], guest=GuestState(answer), needs_guest_uid=needs_guest_uid),
+                RecordGuestUID,
+            )
+        )
+
+    assert asked("answers", needs_guest_uid=True)
+    assert not asked("answers", needs_guest_uid=False)
+    assert not asked("silent", needs_guest_uid=True)
+
+
+def test_a_first_server_lost_before_the_start_is_made_anew_only_when_it_is_gone():
+    cluster = replace(a_newborn(SERVERS), recorded=elected())
+
+    lost = planned(cluster, [missing(a_first())], guest=UNASKED)
+    going = planned(cluster, [leaving(missing(a_first()))], guest=UNASKED)
+    gone = planned(cluster, [], guest=UNASKED)
+
+    assert subjects(lost, DeleteMachine) == ["s1"]
+    assert not of_kind(going, CreateMachine)
+    assert (
+        of_kind(gone, CreateMachine)[0].because
+        == "the first server s1 was lost before the cluster had started"
+    )
+
+
+def test_the_new_first_server_is_elected_instead_of_the_lost_one():
+    cluster = replace(a_newborn(SERVERS), recorded=elected())
+    new = unordered(record_of(a_machine("s4", SERVERS), is_init_server=True, join_server=""))
+
+    plan = planned(cluster, [new], guest=UNASKED)
+
+    assert of_kind(plan, ElectInitServer)[0].previous_uid == "uid-s1"
+
+
+def test_joiners_of_a_lost_first_server_are_given_up_with_it():
+    cluster = replace(a_newborn(a_pool("servers", 1, SERVER), a_pool("workers", 1)), recorded=elected())
+    first = sighted(a_first(), addresses=("10.0.0.7",))
+
+    plan = planned(cluster, [first, nodeless(a_machine("w1", WORKERS))], guest=UNASKED)
+
+    assert subjects(plan, DeleteMachine) == ["w1"]
+
+
+def test_a_cluster_that_has_started_never_gets_a_second_first_server():
+    cluster = a_cluster(a_pool("servers", 1, SERVER))
+
+    plan = planned(cluster, [], guest=silent())
+
+    assert not of_kind(plan, CreateMachine)
+
+
+def test_a_worker_is_labelled_because_kubelet_may_not_do_it_itself():
+    worker = a_machine("w1", WORKERS)
+    assert worker.node is not None
+    plan = planned(
+        a_cluster(a_pool("workers", 1)), [replace(worker, node=replace(worker.node, has_worker_label=False))]
+    )
+
+    assert of_kind(plan, LabelNode) == [LabelNode("kubelet may not set its own role", "w1", "w1")]
+
+
+def test_secrets_are_scrubbed_once_when_the_node_is_ready():
+    worker = a_machine("w1", WORKERS)
+
+    fresh = planned(a_cluster(a_pool("workers", 1)), [record_of(worker, conditions=())])
+    done = planned(a_cluster(a_pool("workers", 1)), [worker])
+
+    assert subjects(fresh, ScrubBootstrapData) == ["w1"]
+    assert not of_kind(done, ScrubBootstrapData)
+
+
+def test_a_driver_that_cannot_scrub_is_not_asked_again_and_again():
+    cannot = Condition("Scrubbed", "False", CANNOT_SCRUB, "driver noop cannot")
+    worker = record_of(a_machine("w1", WORKERS), conditions=tuple(set_condition((), cannot, NOON)))
+
+    assert not of_kind(planned(a_cluster(a_pool("workers", 1)), [worker]), ScrubBootstrapData)
+
+
+def test_a_healthy_cluster_needs_nothing():
+    pools = a_pool("servers", 3, ALL_ROLES), WORKERS
+    machines = [a_machine(f"s{n}", pools[0]) for n in (1, 2, 3)] + [
+        a_machine(f"w{n}", WORKERS) for n in (4, 5)
+    ]
+
+    plan = planned(a_cluster(*pools), machines)
+
+    assert (plan.actions, plan.held, plan.waits) == ((), (), ())
+
+
+def test_no_machine_is_recorded_before_the_guest_has_its_credential():
+    assert not is_prepared(
+        look(a_newborn(SERVERS), guest_credential=GuestCredentialState("ordered"), now=NOON)
+    )
+
+
+def test_authorities_that_were_lost_are_never_made_anew_for_machines_that_trust_the_old_ones():
+    for cluster in (a_cluster(SERVERS), replace(a_newborn(SERVERS), recorded=elected())):
+        plan = planned(
+            cluster,
+            some("s", 3, SERVERS),
+            secrets=None,
+            guest_credential=GuestCredentialState("ordered"),
+            guest=silent(),
+        )
+
+        assert plan.actions == ()
+        assert "you to restore Secret prod-windrow-secrets" in plan.waits[0].what

@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.bootstrap.intent import Role
+from windrow.clusters.api.cluster import ClusterReading, IntOrPercent, read_cluster, read_options
+from windrow.clusters.api.rancher_import import strip_server_fields
+from windrow.formats.yaml import load_all
+
+REAL = Path(__file__).parents[4] / "shared" / "manifests" / "rancher-rke2-one-node.yaml"
+
+
+def a_raw_pool(name: str = "pool1", **rest: Any) -> dict[str, Any]:
+    pool = {
+        "name": name,
+        "quantity": 1,
+        "etcdRole": True,
+        "controlPlaneRole": True,
+        "workerRole": True,
+        "machineConfigRef": {"kind": "HarvesterConfig", "name": "nc"},
+    }
+    return {key: value for key, value in {**pool, **rest}.items() if value is not None}
+
+
+def a_raw_cluster(*pools: dict[str, Any], name: str = "prod", **spec: Any) -> dict[str, Any]:
+    rke = {"machinePools": list(pools or (a_raw_pool(),)), **spec.pop("rke", {})}
+    return {
+        "apiVersion": "provisioning.cattle.io/v1",
+        "kind": "Cluster",
+        "metadata": {"name": name, "namespace": "fleet-default", "uid": "u", **spec.pop("metadata", {})},
+        "spec": {
+            "cloudCredentialSecretName": "cattle-global-data:cc",
+            "kubernetesVersion": "v1.35.1+rke2r1",
+            "rkeConfig": rke,
+            **spec,
+        },
+        "status": spec.pop("status", {}),
+    }
+
+
+def a_raw_config(name: str = "nc", **fields: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "fleet-default"}, "vmNamespace": "default", **fields}
+
+
+def read(raw: dict[str, Any], *configs: dict[str, Any]) -> ClusterReading:
+    return read_cluster(raw, configs or [a_raw_config()])
+
+
+def facts(reading: ClusterReading) -> list[str]:
+    return [problem.fact for problem in reading.errors]
+
+
+def test_a_plain_cluster_has_no_problems():
+    assert read(a_raw_cluster()).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (a_raw_cluster(a_raw_pool(etcdRole=False)), "no machine has the etcd role"),
+        (a_raw_cluster(a_raw_pool(quantity=0)), "no machine has the etcd role"),
+        (a_raw_cluster(a_raw_pool(controlPlaneRole=False)), "no machine has the control plane role"),
+        (a_raw_cluster(a_raw_pool(), a_raw_pool("empty", etcdRole=False, controlPlaneRole=False, workerRole=False)), "pool 'empty' has no role"),
+        (a_raw_cluster(a_raw_pool(), a_raw_pool()), "two pools are called 'pool1'"),
+        (a_raw_cluster(a_raw_pool("Pool_1")), "'Pool_1' cannot be part of a host name"),
+        (a_raw_cluster(name="prod.example"), "'prod.example' cannot be part of a host name"),
+        (a_raw_cluster(a_raw_pool("p" * 30), name="c" * 21), "have 51 characters together"),
+        (a_raw_cluster(a_raw_pool(machineConfigRef={"name": "other"})), "names HarvesterConfig 'other', which does not exist"),
+        (a_raw_cluster(a_raw_pool(machineConfigRef=None)), "names no machine config"),
+        (a_raw_cluster(a_raw_pool(machineConfigRef={"kind": "Amazonec2Config", "name": "nc"})), "is Amazonec2Config"),
+        (a_raw_cluster(a_raw_pool(machineOS="windows")), "is windows"),
+        (a_raw_cluster(a_raw_pool(quantity=-1)), "quantity is -1"),
+        (a_raw_cluster(a_raw_pool(quantity="three")), "'three', which is not a whole number"),
+        (a_raw_cluster(a_raw_pool(unhealthyNodeTimeout="soon")), "'soon', which is not a span of time"),
+        (a_raw_cluster(a_raw_pool(maxUnhealthy="some")), "maxUnhealthy is 'some'"),
+        (a_raw_cluster(a_raw_pool(unhealthyRange="3-5")), "unhealthyRange is '3-5'"),
+        (a_raw_cluster(a_raw_pool(etcdRole="yes")), "'yes', which is not true or false"),
+        (a_raw_cluster(a_raw_pool(taints=[{"value": "x"}])), "has no key"),
+        (a_raw_cluster(a_raw_pool(taints=["x"])), "'x', which is not a mapping"),
+        (a_raw_cluster(cloudCredentialSecretName=None), "spec.cloudCredentialSecretName is not set"),
+        (a_raw_cluster(cloudCredentialSecretName="cc"), "spec.cloudCredentialSecretName is 'cc'"),
+        (a_raw_cluster(kubernetesVersion="1.35"), "'1.35', which is not a version in Rancher's form"),
+        (a_raw_cluster(kubernetesVersion="v1.35.1"), "'v1.35.1', which is not a version in Rancher's form"),
+        (a_raw_cluster(kubernetesVersion=None), "'', which is not a version in Rancher's form"),
+        (a_raw_cluster(kubernetesVersion="v1.35.1+k3s1"), "asks for k3s, which this release cannot build"),
+        (a_raw_cluster(kubernetesVersion="v1.34.9+rke2r1", status={"version": "v1.35.1+rke2r1"}), "lower than v1.35.1+rke2r1, which the cluster runs"),
+        (a_raw_cluster(rkeConfig=None), "spec.rkeConfig is absent"),
+        (a_raw_cluster(rke={"machinePools": []}), "there are no machine pools"),
+        (a_raw_cluster(rke={"machineGlobalConfig": {"cloud-provider-config": "secret://nowhere"}}), "names no Secret"),
+    ],
+)  # fmt: skip
+def test_a_fault_is_named_with_its_fact(raw, words):
+    assert words in " | ".join(facts(read(raw)))
+
+
+def test_every_fault_has_a_cure_and_a_field():
+    reading = read(
+        a_raw_cluster(
+            a_raw_pool("Pool_1", quantity=-1), a_raw_pool("Pool_1"), name="A", kubernetesVersion="x"
+        )
+    )
+
+    assert len(reading.errors) >= 5
+    assert all(problem.cure and problem.field for problem in reading.problems)
+
+
+def test_different_vm_namespaces_are_refused_because_the_cloud_provider_looks_in_one_only():
+    pools = a_raw_pool("a"), a_raw_pool("b", machineConfigRef={"name": "nc2"})
+
+    reading = read(a_raw_cluster(*pools), a_raw_config(), a_raw_config("nc2", vmNamespace="tenant"))
+
+    assert "different VM namespaces: 'default' (pool 'a'), 'tenant' (pool 'b')" in facts(reading)[0]
+
+
+def warnings(reading: ClusterReading) -> str:
+    return " | ".join(str(problem) for problem in reading.warnings)
+
+
+def test_an_even_number_of_etcd_members_is_warned_about_only():
+    reading = read(a_raw_cluster(a_raw_pool(quantity=2)))
+
+    assert reading.errors == ()
+    assert "2 machines have the etcd role" in warnings(reading)
+
+
+def test_a_name_that_begins_with_a_digit_is_warned_about_only():
+    assert read(a_raw_cluster(name="51")).errors == ()
+    assert "does not begin with a letter" in warnings(read(a_raw_cluster(name="51")))
+
+
+def test_unknown_fields_are_warned_about_wherever_they_stand():
+    raw = a_raw_cluster(
+        a_raw_pool(quantitty=3), rke={"machineGlobalConfg": {"cni": "none"}}, kubernetsVersion="x"
+    )
+
+    found = warnings(read(raw))
+
+    assert "spec.kubernetsVersion is not a field we know" in found
+    assert "spec.rkeConfig.machineGlobalConfg" in found
+    assert "spec.rkeConfig.machinePools[0].quantitty" in found
+
+
+def test_fields_without_an_effect_say_why():
+    found = warnings(
+        read(a_raw_cluster(rke={"rotateCertificates": {"generation": 1}}, agentEnvVars=[{"name": "A"}]))
+    )
+
+    assert "rotateCertificates has no effect: this release does not act on it yet" in found
+    assert "agentEnvVars has no effect: it is for Rancher's own agents" in found
+
+
+def test_empty_fields_that_rancher_writes_are_not_warned_about():
+    raw = a_raw_cluster(
+        localClusterAuthEndpoint={}, rke={"rotateCertificates": None, "etcdSnapshotCreate": {}}
+    )
+
+    assert read(raw).problems == ()
+
+
+@pytest.mark.parametrize("text", [None, "", "0s", "0"])
+def test_an_unset_unhealthy_timeout_is_five_minutes(text):
+    assert read(a_raw_cluster(a_raw_pool(unhealthyNodeTimeout=text))).cluster.pools[
+        0
+    ].unhealthy_timeout == timedelta(minutes=5)
+
+
+def test_times_and_shares_are_read_as_rancher_writes_them():
+    raw = a_raw_pool(
+        unhealthyNodeTimeout="90s",
+        drainBeforeDelete=True,
+        drainBeforeDeleteTimeout="1m",
+        maxUnhealthy="20%",
+        nodeStartupTimeout="0s",
+    )
+
+    pool = read(a_raw_cluster(raw)).cluster.pools[0]
+
+    assert (pool.unhealthy_timeout, pool.drain, pool.drain_timeout) == (
+        timedelta(seconds=90),
+        True,
+        timedelta(minutes=1),
+    )
+    assert (pool.max_unhealthy, pool.startup_timeout) == (IntOrPercent(20), None)
+
+
+@pytest.mark.parametrize(
+    ("share", "total", "most"),
+    [
+        (IntOrPercent(40), 5, 2),
+        (IntOrPercent(40), 1, 1),
+        (IntOrPercent(100), 3, 3),
+        (IntOrPercent(None, 0), 9, 0),
+        (IntOrPercent(40), 7, 2),
+    ],
+)
+def test_a_share_is_rounded_down_but_never_to_nothing(share, total, most):
+    assert share.resolve(total) == most
+
+
+def test_repair_is_turned_off_by_annotation():
+    assert (
+        read(a_raw_cluster(metadata={"annotations": {"windrow.io/repair": "off"}})).cluster.remediation
+        is False
+    )
+    assert read(a_raw_cluster()).cluster.remediation is True
+
+
+def test_taints_are_read_in_kubelets_form():
+    taints = [{"key": "a", "value": "b", "effect": "NoExecute"}, {"key": "c"}]
+
+    assert read(a_raw_cluster(a_raw_pool(taints=taints))).cluster.pools[0].taints == (
+        "a=b:NoExecute",
+        "c:NoSchedule",
+    )
+
+
+def test_a_pool_may_have_its_own_credential():
+    pool = read(a_raw_cluster(a_raw_pool(cloudCredentialSecretName="ns:mine"))).cluster.pools[0]
+
+    assert pool.credential == "ns:mine"
+
+
+def test_cloud_provider_keys_are_found_in_either_place():
+    selector = [{"config": {"cloud-provider-name": "harvester", "cloud-provider-config": "secret://a:b"}}]
+
+    cluster = read(a_raw_cluster(rke={"machineSelectorConfig": selector})).cluster
+
+    assert (cluster.cloud_provider, cluster.cloud_config_secret) == ("harvester", "a:b")
+
+
+def test_a_selector_for_some_machines_does_not_decide_for_all():
+    selector = [
+        {"machineLabelSelector": {"matchLabels": {"a": "b"}}, "config": {"cloud-provider-name": "harvester"}}
+    ]
+
+    assert read(a_raw_cluster(rke={"machineSelectorConfig": selector})).cluster.cloud_provider == ""
+
+
+def test_only_the_users_own_options_are_kept():
+    raw = a_raw_config(cpuCount="2", imageName="", clusterName="x", cloudConfig="y", enableEfi=False)
+
+    assert read_options(raw) == {"cpuCount": "2", "enableEfi": False, "vmNamespace": "default"}
+
+
+def test_a_status_pasted_from_rancher_is_not_ours():
+    recorded = read(
+        a_raw_cluster(
+            status={
+                "ready": True,
+                "clusterName": "c-m-1",
+                "conditions": [{"type": "Created", "status": "True"}],
+            }
+        )
+    ).cluster.recorded
+
+    assert (recorded.initialized, recorded.init_server_uid, recorded.provisioned) == (False, "", False)
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="the real manifests are not here")
+def test_a_real_rancher_dump_is_accepted():
+    documents, _ = strip_server_fields(load_all(REAL.read_text()))
+    cluster, config = documents
+
+    reading = read_cluster(cluster, [config])
+
+    assert reading.errors == ()
+    assert reading.cluster.pools[0].roles == frozenset(Role)
+    assert reading.cluster.cloud_config_secret == "fleet-default:harvesterconfigndk26"
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["cloudCredentialSecretName", "kubernetesVersion", "agentEnvVars"]), anything
+    ),
+    st.dictionaries(
+        st.sampled_from(
+            ["machineGlobalConfig", "machineSelectorConfig", "etcd", "dataDirectories", "registries"]
+        ),
+        anything,
+    ),
+    st.dictionaries(
+        st.sampled_from(
+            [
+                "name",
+                "quantity",
+                "etcdRole",
+                "labels",
+                "taints",
+                "machineConfigRef",
+                "maxUnhealthy",
+                "unhealthyNodeTimeout",
+            ]
+        ),
+        anything,
+    ),
+)
+def test_whatever_is_written_there_a_reading_comes_out(spec, rke, pool):
+    raw = a_raw_cluster(a_raw_pool(**pool), rke=rke, **spec)
+
+    assert read(raw).cluster.name == "prod"

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.stores.memory import MemoryStore
+from windrow.client.client import Client
+from windrow.clusters.conflicts import RancherPresent, refuse_if_rancher_present
+from windrow.kube.objects import new_object
+from windrow.kube.refs import LEASE
+from windrow.testing.clock import LoopClock, run_driven
+from windrow.values.chance import Chance
+
+
+def with_lease(holder: str | None) -> None:
+    async def story() -> None:
+        api = ApiServer(MemoryStore(), LoopClock(), Chance(1))
+        client = Client(api.local())
+        if holder is not None:
+            spec = {"holderIdentity": holder} if holder else {}
+            await client.create(LEASE, new_object(LEASE, "cattle-controllers", "kube-system", spec=spec))
+        await refuse_if_rancher_present(client)
+
+    run_driven(story())
+
+
+def test_a_kubernetes_without_rancher_is_free():
+    with_lease(None)
+
+
+def test_a_rancher_that_has_left_is_no_hindrance():
+    with_lease("")
+
+
+def test_beside_a_rancher_at_work_the_manager_does_not_start():
+    with pytest.raises(RancherPresent, match="a Rancher manages clusters here"):
+        with_lease("rancher-1")

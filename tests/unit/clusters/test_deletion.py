@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.unit.clusters.builders import (
+    NOON,
+    SERVER,
+    a_cluster,
+    a_machine,
+    a_pool,
+    held,
+    leaving,
+    minutes,
+    missing,
+    nodeless,
+    of_kind,
+    planned,
+    record_of,
+    sighted,
+    silent,
+    some,
+    subjects,
+    unknown,
+    unordered,
+    unready,
+)
+
+from windrow.clusters.api.status import GuestServiceAccount, RecordedStatus
+from windrow.clusters.plan.actions import (
+    CordonNode,
+    DeleteMachine,
+    DeleteNode,
+    DeleteSecrets,
+    DeleteServiceAccount,
+    DeleteVM,
+    EvictPods,
+    RemoveEtcdMember,
+    RemoveFinalizer,
+    RemoveMachineFinalizer,
+)
+from windrow.clusters.state import GuestState, Pod
+
+SERVERS = a_pool("servers", 3, SERVER)
+WORKERS = a_pool("workers", 1)
+DRAINED = a_pool("workers", 1, drain=True)
+
+
+def worker_leaves(worker, pool=WORKERS, **rest):
+    return planned(a_cluster(SERVERS, replace(pool, quantity=0)), [*some("s", 3, SERVERS), worker], **rest)
+
+
+def cordoned(machine):
+    return replace(machine, node=replace(machine.node, unschedulable=True))
+
+
+def test_a_worker_without_drain_loses_its_vm_first():
+    plan = worker_leaves(leaving(a_machine("w4", WORKERS)))
+
+    assert plan.actions == (DeleteVM("it was given up", "w4"),)
+
+
+def test_a_drained_pool_cordons_and_evicts_before_the_vm_goes():
+    busy = replace(
+        leaving(a_machine("w4", DRAINED)),
+        pods=(Pod("default", "web-1"), Pod("default", "web-2", is_deleting=True)),
+    )
+
+    plan = worker_leaves(busy, DRAINED)
+
+    assert [type(action) for action in plan.actions] == [CordonNode, EvictPods]
+    assert plan.actions[1].pods == (("default", "web-1"),)
+
+
+def test_an_empty_cordoned_node_is_drained():
+    plan = worker_leaves(cordoned(leaving(a_machine("w4", DRAINED))), DRAINED)
+
+    assert subjects(plan, DeleteVM) == ["w4"]
+
+
+def test_a_drain_ends_when_its_time_is_over():
+    stuck = replace(
+        cordoned(leaving(a_machine("w4", DRAINED), NOON - minutes(5))), pods=(Pod("default", "web-1"),)
+    )
+
+    assert subjects(worker_leaves(stuck, DRAINED), DeleteVM) == ["w4"]
+
+
+def test_a_node_that_is_not_ready_is_not_drained():
+    assert subjects(worker_leaves(leaving(unready(a_machine("w4", DRAINED))), DRAINED), DeleteVM) == ["w4"]
+
+
+def test_a_removal_is_ordered_once():
+    plan = worker_leaves(replace(leaving(a_machine("w4", WORKERS)), deletion_requested=NOON))
+
+    assert not of_kind(plan, DeleteVM)
+    assert plan.waits[0].what == "VM w4 to be gone from Harvester"
+
+
+def test_a_hanging_removal_is_ordered_again_and_shows_harvesters_words():
+    hanging = sighted(leaving(a_machine("w4", WORKERS)), state="deleting", because="volume is in use")
+    plan = worker_leaves(replace(hanging, deletion_requested=NOON - minutes(2)))
+
+    assert subjects(plan, DeleteVM) == ["w4"]
+    assert "volume is in use" in plan.waits[0].what
+
+
+def test_a_vm_that_vanished_leaves_disks_that_are_cleared_up():
+    plan = worker_leaves(leaving(missing(a_machine("w4", WORKERS))))
+
+    assert [type(action) for action in plan.actions] == [DeleteVM, DeleteNode, RemoveMachineFinalizer]
+
+
+def test_a_vm_that_is_gone_takes_node_and_password_with_it_and_then_its_record():
+    plan = worker_leaves(replace(leaving(missing(a_machine("w4", WORKERS))), deletion_requested=NOON))
+
+    assert [type(action) for action in plan.actions] == [DeleteNode, RemoveMachineFinalizer]
+
+
+def test_the_record_stays_while_the_node_cannot_be_forgotten():
+    plan = worker_leaves(
+        replace(leaving(missing(a_machine("w4", WORKERS))), deletion_requested=NOON), guest=silent()
+    )
+
+    assert plan.actions == ()
+
+
+def test_an_unknown_vm_is_not_released():
+    plan = worker_leaves(replace(leaving(unknown(a_machine("w4", WORKERS))), deletion_requested=NOON))
+
+    assert not of_kind(plan, RemoveMachineFinalizer, DeleteNode)
+
+
+def test_a_machine_that_was_never_ordered_is_simply_released():
+    assert worker_leaves(leaving(unordered(a_machine("w4", WORKERS)))).actions == (
+        RemoveMachineFinalizer("nothing was made for it", "w4"),
+    )
+
+
+def test_a_machine_whose_order_was_lost_is_looked_for_and_removed():
+    """The manager died between writing down what it would make and learning what it had made."""
+    half = leaving(record_of(unordered(a_machine("w4", WORKERS)), driver_config={"MachineName": "w4"}))
+
+    assert subjects(worker_leaves(half), DeleteVM) == ["w4"]
+
+
+def server_leaves(*changed, quantity=2, **rest):
+    pool = replace(SERVERS, quantity=quantity)
+    return planned(a_cluster(pool), [*changed, *some("s", 3, SERVERS)[len(changed) :]], **rest)
+
+
+def marked(machine):
+    return replace(machine, node=replace(machine.node, etcd_removal_requested=True))
+
+
+def left(machine):
+    return replace(machine, node=replace(machine.node, etcd_removal_requested=True, etcd_removed=True))
+
+
+S1 = a_machine("s1", SERVERS)
+
+
+def test_an_etcd_member_leaves_etcd_before_its_vm_goes():
+    assert server_leaves(leaving(S1)).actions == (
+        RemoveEtcdMember("its member must be dropped before its VM goes", "s1", "s1"),
+    )
+
+
+def test_the_vm_stays_until_the_servers_have_dropped_the_member():
+    plan = server_leaves(leaving(marked(S1)))
+
+    assert plan.actions == ()
+    assert plan.waits[0].what == "the servers to drop etcd member s1"
+
+
+def test_the_vm_goes_once_the_member_is_dropped():
+    assert subjects(server_leaves(leaving(left(S1))), DeleteVM) == ["s1"]
+
+
+def test_a_lost_member_leaves_etcd_too():
+    assert subjects(server_leaves(leaving(missing(S1)), quantity=3), RemoveEtcdMember) == ["s1"]
+
+
+def test_of_two_members_deleted_by_hand_one_leaves_after_the_other():
+    plan = server_leaves(leaving(S1), leaving(a_machine("s2", SERVERS)))
+
+    assert subjects(plan, RemoveEtcdMember) == ["s1"]
+    assert "s2" in held(plan)
+
+
+def test_a_member_in_the_middle_of_leaving_goes_before_another_begins():
+    plan = server_leaves(leaving(S1), leaving(marked(a_machine("s2", SERVERS))))
+
+    assert not of_kind(plan, RemoveEtcdMember)
+    assert "s1" in held(plan)
+
+
+def test_the_last_member_never_leaves_while_its_cluster_lives():
+    pool = a_pool("servers", 1, SERVER)
+
+    plan = planned(a_cluster(pool), [leaving(a_machine("s1", pool))])
+
+    assert not of_kind(plan, RemoveEtcdMember, DeleteVM)
+    assert held(plan) == {"s1": "it is the last etcd member"}
+
+
+def test_a_silent_api_holds_the_removal_of_a_member():
+    plan = server_leaves(leaving(replace(S1, node=None)), guest=silent())
+
+    assert not of_kind(plan, DeleteVM, RemoveEtcdMember)
+
+
+def test_before_the_cluster_has_started_there_is_no_etcd_to_leave():
+    pool = a_pool("servers", 1, SERVER)
+    first = record_of(S1, is_init_server=True)
+
+    plan = planned(
+        a_cluster(pool, recorded=RecordedStatus(init_server_uid="uid-s1", init_server_name="s1")),
+        [leaving(first)],
+        guest=silent(),
+    )
+
+    assert subjects(plan, DeleteVM) == ["s1"]
+
+
+# -- the whole cluster
+
+ACCOUNT = GuestServiceAccount("default", "prod", "ns:cc")
+
+
+def ending(machines, **recorded):
+    return planned(
+        a_cluster(
+            SERVERS,
+            WORKERS,
+            deletion_timestamp=NOON,
+            recorded=RecordedStatus(initialized=True, service_account=ACCOUNT, **recorded),
+        ),
+        machines,
+    )
+
+
+def test_a_deleted_cluster_gives_up_all_its_machines_at_once():
+    assert subjects(ending([*some("s", 3, SERVERS), a_machine("w4", WORKERS)]), DeleteMachine) == [
+        "s1",
+        "s2",
+        "s3",
+        "w4",
+    ]
+
+
+def test_a_deleted_cluster_removes_vms_without_drain_or_etcd():
+    plan = ending([leaving(machine) for machine in some("s", 3, SERVERS)])
+
+    assert subjects(plan, DeleteVM) == ["s1", "s2", "s3"]
+    assert len(plan.actions) == 3
+
+
+def test_a_hanging_vm_does_not_hold_up_the_others():
+    hanging = replace(
+        leaving(sighted(a_machine("s1", SERVERS), state="deleting", because="in use")),
+        deletion_requested=NOON,
+    )
+
+    plan = ending([hanging, leaving(missing(a_machine("s2", SERVERS)))])
+
+    assert subjects(plan, RemoveMachineFinalizer) == ["s2"]
+    assert any("in use" in wait.what for wait in plan.waits)
+    assert not of_kind(plan, DeleteServiceAccount, RemoveFinalizer)
+
+
+def test_account_and_secrets_go_last_and_then_the_cluster():
+    assert [type(action) for action in ending([]).actions] == [
+        DeleteServiceAccount,
+        DeleteSecrets,
+        RemoveFinalizer,
+    ]
+
+
+def test_without_an_account_none_is_revoked():
+    plan = planned(a_cluster(deletion_timestamp=NOON, recorded=RecordedStatus()), [])
+
+    assert [type(action) for action in plan.actions] == [DeleteSecrets, RemoveFinalizer]
+
+
+def test_a_cluster_that_was_never_claimed_is_left_to_its_deletion():
+    assert planned(replace(a_cluster(deletion_timestamp=NOON), has_finalizer=False), []).actions == ()
+
+
+def test_a_server_that_may_have_joined_unseen_keeps_its_vm_until_the_guest_is_heard():
+    unseen = leaving(nodeless(S1))
+
+    for guest in (silent(), GuestState()):
+        assert not of_kind(server_leaves(unseen, guest=guest), DeleteVM)
+    assert subjects(server_leaves(unseen), DeleteVM) == ["s1"]

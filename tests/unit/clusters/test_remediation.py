@@ -1,0 +1,427 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.clusters.builders import (
+    ALL_ROLES,
+    NOON,
+    SERVER,
+    a_cluster,
+    a_machine,
+    a_newborn,
+    a_pool,
+    condition,
+    held,
+    leaving,
+    look,
+    minutes,
+    missing,
+    nodeless,
+    of_kind,
+    planned,
+    record_of,
+    sighted,
+    silent,
+    some,
+    stopped,
+    subjects,
+    unknown,
+    unready,
+)
+
+from windrow.clusters.api.cluster import IntOrPercent
+from windrow.clusters.api.status import Breaker, RecordedStatus
+from windrow.clusters.plan.actions import DeleteMachine, StartVM
+from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER
+from windrow.clusters.plan.planner import plan_cluster
+from windrow.clusters.state import INITIALIZING, GuestState
+from windrow.clusters.status import derive_machine
+from windrow.kube.conditions import Condition, set_condition
+
+SERVERS = a_pool("servers", 3, SERVER)
+WORKERS = a_pool("workers", 5)
+LONG_AGO = NOON - minutes(30)
+
+
+def workers_with(*changed, pool=WORKERS):
+    """A healthy cluster of three servers and the pool's workers, the first of which are `changed`."""
+    rest = some("w", pool.quantity, pool)[len(changed) :]
+    return a_cluster(SERVERS, pool), [*some("s", 3, SERVERS), *changed, *rest]
+
+
+W1 = a_machine("w1", WORKERS)
+
+
+def test_a_worker_whose_vm_is_gone_is_replaced_at_once():
+    plan = planned(*workers_with(missing(W1)))
+
+    assert of_kind(plan, DeleteMachine) == [DeleteMachine("its VM is gone from Harvester", "w1")]
+
+
+def test_a_ready_node_is_left_alone_whatever_harvester_shows():
+    gone = replace(missing(W1), node=W1.node)
+
+    assert planned(*workers_with(gone)).actions == ()
+
+
+def test_unknown_is_not_gone():
+    plan = planned(*workers_with(unknown(unready(W1, LONG_AGO), "the credential was refused: 401")))
+
+    assert plan.actions == ()
+    assert "401" in plan.waits[0].what
+
+
+def test_a_machine_not_looked_at_yet_is_not_judged():
+    plan = planned(*workers_with(replace(unready(W1, LONG_AGO), vm=None)))
+
+    assert plan.actions == ()
+
+
+def test_a_stopped_machine_is_started_before_it_is_replaced():
+    plan = planned(*workers_with(stopped(W1)))
+
+    assert subjects(plan, StartVM) == ["w1"]
+    assert not of_kind(plan, DeleteMachine)
+
+
+def test_a_started_machine_is_given_time_to_come_up():
+    started = record_of(stopped(W1), restart_count=1, last_restart=NOON - minutes(1))
+
+    plan = planned(*workers_with(started))
+
+    assert plan.actions == ()
+    assert plan.waits[0].until == NOON + minutes(1)
+
+
+def test_a_machine_that_stands_still_again_after_a_start_is_replaced():
+    started = record_of(stopped(W1), restart_count=1, last_restart=NOON - minutes(10))
+
+    assert subjects(planned(*workers_with(started)), DeleteMachine) == ["w1"]
+
+
+def test_a_machine_that_was_well_since_its_last_start_is_started_again():
+    started = record_of(stopped(W1), restart_count=0, last_restart=NOON - minutes(600))
+
+    assert subjects(planned(*workers_with(started)), StartVM) == ["w1"]
+
+
+@pytest.mark.parametrize("state", ["provisioning", "starting", "stopping", "migrating", "deleting"])
+def test_a_machine_on_its_way_is_waited_for(state):
+    plan = planned(*workers_with(sighted(unready(W1, LONG_AGO), state=state)))
+
+    assert plan.actions == ()
+    assert state in plan.waits[0].what
+
+
+def test_a_running_machine_is_given_the_pools_time():
+    plan = planned(*workers_with(unready(W1, NOON - minutes(4))))
+
+    assert plan.actions == ()
+    assert plan.waits[0].until == NOON + minutes(1)
+
+
+def test_a_running_machine_is_replaced_after_the_pools_time():
+    plan = planned(*workers_with(unready(W1, NOON - minutes(5))))
+
+    assert (
+        of_kind(plan, DeleteMachine)[0].because
+        == "its node has not been Ready for 5 min (kubelet stopped posting)"
+    )
+
+
+def test_the_time_of_not_being_ready_counts_from_our_own_record_not_from_the_guests_clock():
+    assert W1.node is not None
+    claims_long = replace(unready(W1), node=replace(W1.node, ready=False, since=NOON - minutes(600)))
+
+    assert planned(*workers_with(claims_long)).actions == ()
+
+
+def test_a_start_gives_new_time():
+    started = record_of(unready(W1, LONG_AGO), restart_count=1, last_restart=NOON - minutes(2))
+
+    assert planned(*workers_with(started)).actions == ()
+
+
+def test_a_machine_on_a_failed_host_is_given_longer():
+    on_failed = sighted(unready(W1, NOON - minutes(6)), host_ready=False)
+    for_long = sighted(unready(W1, NOON - minutes(15)), host_ready=False)
+
+    assert planned(*workers_with(on_failed)).actions == ()
+    assert subjects(planned(*workers_with(for_long)), DeleteMachine) == ["w1"]
+
+
+def test_a_newcomer_that_never_becomes_a_node_is_replaced_after_the_startup_time():
+    late = record_of(nodeless(W1), created=NOON - minutes(10))
+    early = record_of(nodeless(W1), created=NOON - minutes(9))
+
+    assert subjects(planned(*workers_with(late)), DeleteMachine) == ["w1"]
+    assert planned(*workers_with(early)).actions == ()
+
+
+def test_a_pool_may_wait_for_ever_for_newcomers():
+    pool = a_pool("workers", 5, startup_timeout=None)
+    late = record_of(nodeless(a_machine("w1", pool)), created=NOON - minutes(1000))
+
+    assert planned(*workers_with(late, pool=pool)).actions == ()
+
+
+def test_nothing_is_judged_while_the_guest_api_is_silent():
+    cluster, machines = workers_with(missing(W1), unready(a_machine("w2", WORKERS), LONG_AGO))
+
+    plan = planned(cluster, machines, guest=silent("connection refused"))
+
+    assert plan.actions == ()
+    assert any("connection refused" in wait.what for wait in plan.waits)
+
+
+def test_a_stopped_machine_is_started_even_while_the_guest_api_is_silent():
+    plan = planned(*workers_with(stopped(W1)), guest=silent())
+
+    assert subjects(plan, StartVM) == ["w1"]
+
+
+def test_an_annotation_asks_for_a_replacement_of_a_ready_machine():
+    assert subjects(planned(*workers_with(record_of(W1, replace_now=True))), DeleteMachine) == ["w1"]
+
+
+def test_repair_turned_off_by_annotation_repairs_nothing_and_says_so():
+    cluster, machines = workers_with(missing(W1))
+
+    plan = planned(replace(cluster, remediation=False), machines)
+
+    assert plan.actions == ()
+    assert "repair is turned off" in plan.waits[0].what
+
+
+def test_a_paused_pool_is_left_as_it_is():
+    pool = a_pool("workers", 5, paused=True)
+
+    assert planned(*workers_with(missing(a_machine("w1", pool)), pool=pool)).actions == ()
+
+
+# -- breaker
+
+
+def test_forty_percent_may_be_replaced_and_no_more_at_once():
+    two = [missing(machine) for machine in some("w", 2, WORKERS)]
+    three = [missing(machine) for machine in some("w", 3, WORKERS)]
+
+    assert subjects(planned(*workers_with(*two)), DeleteMachine) == ["w1", "w2"]
+    plan = planned(*workers_with(*three))
+    assert not of_kind(plan, DeleteMachine)
+    assert held(plan)["w1"].startswith("3 of 5 machines of pool workers are unhealthy, more than the 2")
+
+
+def test_missing_machines_count_in_the_breaker_with_those_that_are_not_ready():
+    sick = [missing(a_machine("w1", WORKERS)), *(unready(a_machine(f"w{n}", WORKERS)) for n in (2, 3))]
+
+    plan = planned(*workers_with(*sick))
+
+    assert not of_kind(plan, DeleteMachine)
+    assert "w1" in held(plan)
+
+
+def test_when_the_breaker_lets_go_the_rest_are_given_new_time():
+    cluster, machines = workers_with(*(unready(machine, LONG_AGO) for machine in some("w", 2, WORKERS)))
+
+    def recorded(**breaker):
+        return replace(cluster, recorded=replace(cluster.recorded, breakers={"workers": Breaker(**breaker)}))
+
+    assert not of_kind(planned(recorded(), machines), DeleteMachine)
+    assert not of_kind(planned(recorded(released=NOON - minutes(4)), machines), DeleteMachine)
+    assert len(of_kind(planned(recorded(released=NOON - minutes(5)), machines), DeleteMachine)) == 2
+
+
+def test_replacements_under_way_count_in_the_budget():
+    sick = [leaving(missing(a_machine("w1", WORKERS))), missing(a_machine("w2", WORKERS))]
+    pool = replace(WORKERS, max_unhealthy=IntOrPercent(None, 1))
+
+    plan = planned(a_cluster(SERVERS, pool), [*some("s", 3, SERVERS), *sick, *some("w", 5, pool)[2:]])
+
+    assert not of_kind(plan, DeleteMachine)
+
+
+def test_a_small_pool_may_always_replace_one():
+    pool = a_pool("workers", 1)
+
+    assert subjects(planned(*workers_with(missing(a_machine("w1", pool)), pool=pool)), DeleteMachine) == [
+        "w1"
+    ]
+
+
+def test_the_user_may_set_the_breaker_wider():
+    pool = a_pool("workers", 5, max_unhealthy=IntOrPercent(100))
+    sick = [missing(a_machine(f"w{n}", pool)) for n in range(1, 6)]
+
+    assert len(subjects(planned(*workers_with(*sick, pool=pool)), DeleteMachine)) == 5
+
+
+# -- etcd
+
+
+def servers_with(*changed, pool=SERVERS):
+    rest = some("s", pool.quantity, pool)[len(changed) :]
+    return a_cluster(pool), [*changed, *rest]
+
+
+S1 = a_machine("s1", SERVERS)
+
+
+def test_one_lost_member_of_three_is_replaced():
+    assert subjects(planned(*servers_with(missing(S1))), DeleteMachine) == ["s1"]
+
+
+def test_two_lost_members_of_three_are_not_replaced_because_etcd_has_no_quorum():
+    plan = planned(*servers_with(missing(S1), missing(a_machine("s2", SERVERS))))
+
+    assert not of_kind(plan, DeleteMachine)
+    assert held(plan)["s1"] == "only 1 of 3 etcd members are healthy, so etcd has no quorum"
+
+
+def test_a_lone_etcd_member_is_never_replaced():
+    pool = a_pool("pool1", 1, ALL_ROLES)
+
+    plan = planned(*servers_with(missing(a_machine("s1", pool)), pool=pool))
+
+    assert not of_kind(plan, DeleteMachine)
+    assert held(plan) == {"s1": LAST_ETCD_MEMBER}
+
+
+def test_a_stopped_lone_member_is_started_and_the_skipped_replacement_is_said():
+    pool = a_pool("pool1", 1, ALL_ROLES)
+
+    plan = planned(*servers_with(stopped(a_machine("s1", pool)), pool=pool), guest=silent())
+
+    assert subjects(plan, StartVM) == ["s1"]
+    assert held(plan) == {"s1": LAST_ETCD_MEMBER}
+
+
+def test_a_lone_member_that_stands_still_again_is_started_again():
+    pool = a_pool("pool1", 1, ALL_ROLES)
+    twice = record_of(stopped(a_machine("s1", pool)), restart_count=1, last_restart=LONG_AGO)
+
+    plan = planned(*servers_with(twice, pool=pool), guest=silent())
+
+    assert subjects(plan, StartVM) == ["s1"]
+    assert not of_kind(plan, DeleteMachine)
+
+
+def test_a_member_is_not_replaced_while_another_is_leaving():
+    plan = planned(*servers_with(leaving(a_machine("s1", SERVERS)), missing(a_machine("s2", SERVERS))))
+
+    assert "s2" not in subjects(plan, DeleteMachine)
+    assert held(plan)["s2"] == "one etcd member at a time; s1 is leaving"
+
+
+def test_a_member_is_not_replaced_while_another_is_joining():
+    plan = planned(*servers_with(missing(S1), nodeless(a_machine("s2", SERVERS))))
+
+    assert not of_kind(plan, DeleteMachine)
+    assert held(plan)["s1"] == "one etcd member at a time; s2 is joining"
+
+
+def test_a_learner_is_not_counted_as_healthy():
+    assert S1.node is not None
+    learner = a_machine("s2", SERVERS)
+    assert learner.node is not None
+    learner = replace(learner, node=replace(learner.node, etcd_voter=False))
+
+    plan = planned(*servers_with(missing(S1), learner))
+
+    assert not of_kind(plan, DeleteMachine)
+
+
+def test_members_are_not_judged_lost_before_their_time():
+    plan = planned(*servers_with(unready(S1, NOON - minutes(4))))
+
+    assert plan.actions == ()
+
+
+def test_a_member_not_ready_for_too_long_is_replaced():
+    assert subjects(planned(*servers_with(unready(S1, NOON - minutes(5)))), DeleteMachine) == ["s1"]
+
+
+def test_the_only_ready_control_plane_is_kept():
+    pool = a_pool("cp", 1, frozenset(role for role in SERVER if role.value == "control-plane"))
+    lost = missing(a_machine("c1", pool))
+    quorum = a_pool("etcd", 3, frozenset(role for role in SERVER if role.value == "etcd"))
+
+    plan = planned(a_cluster(quorum, pool), [lost, *some("e", 3, quorum)])
+
+    assert held(plan) == {"c1": "no other control plane is Ready"}
+
+
+def test_a_condition_recorded_as_unknown_starts_no_clock():
+    record = unready(W1)
+    record = record_of(
+        record, conditions=(condition("Joined", "True"), condition("Ready", "Unknown", LONG_AGO))
+    )
+
+    assert planned(*workers_with(record)).actions == ()
+
+
+def first_server_of_old(**guest):
+    pool = a_pool("servers", 1, SERVER)
+    recorded = RecordedStatus(init_server_uid="uid-s1", init_server_name="s1")
+    first = record_of(nodeless(a_machine("s1", pool)), is_init_server=True, created=LONG_AGO)
+    return planned(replace(a_newborn(pool), recorded=recorded), [first], guest=GuestState(**guest))
+
+
+def test_a_first_server_that_may_have_started_unseen_is_asked_before_it_is_judged():
+    assert not first_server_of_old(state="unasked").actions
+    assert not first_server_of_old(state="silent", probed_since=NOON - minutes(1)).actions
+    assert subjects(first_server_of_old(state="silent", probed_since=NOON - minutes(2)), DeleteMachine) == [
+        "s1"
+    ]
+
+
+def test_the_time_in_which_a_ready_node_was_initialised_is_not_time_of_not_being_ready():
+    waited = set_condition((), Condition("Ready", "False", INITIALIZING), LONG_AGO)
+    flickers = record_of(unready(W1), conditions=(*W1.record.conditions, *waited))
+
+    plan = planned(*workers_with(flickers))
+
+    assert plan.actions == ()
+    assert NOON + minutes(5) in [wait.until for wait in plan.waits]
+
+
+@pytest.mark.parametrize(
+    ("since_start", "said"),
+    [(1, "it joins the cluster"), (4.9, "it joins the cluster"), (5, "the machine is replaced if that takes longer than 10 min")],
+)  # fmt: skip
+def test_the_limit_of_a_newcomer_is_told_only_once_half_of_it_has_passed(since_start, said):
+    newcomer = sighted(
+        record_of(nodeless(a_machine("w1", WORKERS)), created=NOON - minutes(since_start)),
+        addresses=(),
+        agent_connected=False,
+        because="its guest agent has not answered yet",
+    )
+    seen = look(a_cluster(SERVERS, WORKERS), [*some("s", 3, SERVERS), newcomer])
+    plan = plan_cluster(seen)
+
+    waiting = derive_machine(newcomer, seen, plan, {})["waiting"]
+
+    assert waiting["for"] == "w1 to report its address (its guest agent has not answered yet)"
+    assert waiting["next"] == said
+    assert [wait.until for wait in plan.waits if wait.machine == "w1"] == [
+        newcomer.record.created + minutes(5 if since_start < 5 else 10)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("provisioning", "it boots"),
+        ("starting", "its node becomes Ready again"),
+        ("stopping", "it is started again"),
+        ("deleting", "it is replaced"),
+        ("migrating", "its node becomes Ready again"),
+    ],
+)
+def test_what_comes_after_a_state_is_told_in_plain_words(state, said):
+    moving = sighted(unready(a_machine("w1", WORKERS)), state=state)
+
+    plan = planned(a_cluster(SERVERS, WORKERS), [*some("s", 3, SERVERS), moving])
+
+    assert [wait.then for wait in plan.waits if wait.machine == "w1"] == [said]
