@@ -14,8 +14,8 @@ from benchmarks import Figure
 from benchmarks._harvester import CallCount, CountingTransport, a_harvester, a_spec
 from windrow.client.in_process import InProcessTransport
 from windrow.kube.kubeconfig import Access
-from windrow.machines.direct import DirectMachines
-from windrow.machines.port import Sighting
+from windrow.machines.harvester.machines import HarvesterMachines
+from windrow.machines.port import MachineStatus
 from windrow.testing.clock import LoopClock, run_driven
 from windrow.values.chance import Chance
 
@@ -49,7 +49,7 @@ async def _story() -> Result:
         def dial(access: Access) -> CountingTransport:
             return CountingTransport(InProcessTransport(access, harvester.rack.find, clock), count)
 
-        machines = DirectMachines(credential, dial, clock, Chance(3))
+        machines = HarvesterMachines(credential, dial, clock, Chance(3))
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(machines.run())
             await _make(machines, "first")
@@ -69,24 +69,24 @@ async def _story() -> Result:
     return Result(len(made) / MACHINES, len(removed) / MACHINES, len(idle) / MACHINES / (IDLE_S / 60))
 
 
-async def _make(machines: DirectMachines, name: str) -> object:
+async def _make(machines: HarvesterMachines, name: str) -> object:
     """From the pre-create check to the end of create: the machine runs and has an address."""
     spec = a_spec(name)
     await machines.check([spec])
     memory = await machines.ensure(spec, None)
-    async for _, sighting in machines.sightings().changes():
+    async for _, sighting in machines.statuses().changes():
         if _is_up(sighting, spec.machine_uid):
             break
     return memory
 
 
-def _is_up(sighting: Sighting | None, uid: str) -> bool:
+def _is_up(sighting: MachineStatus | None, uid: str) -> bool:
     return sighting is not None and sighting.machine_uid == uid and bool(sighting.addresses)
 
 
-async def _until_only(machines: DirectMachines, number: int) -> None:
+async def _until_only(machines: HarvesterMachines, number: int) -> None:
     """Return once no more than `number` machines are present."""
-    async for _ in machines.sightings().changes():
-        present = [one for one in machines.sightings().values() if one.presence == "present"]
+    async for _ in machines.statuses().changes():
+        present = [one for one in machines.statuses().values() if one.presence == "present"]
         if len(present) <= number:
             return

@@ -25,7 +25,7 @@ from windrow.app.clock import SystemClock
 from windrow.emulator.faults import Fault, Slow
 from windrow.emulator.serving import serve
 from windrow.kube.requests import Request
-from windrow.machines.plugins import Patience, open_plugin
+from windrow.machines.plugin.process.client import Timeouts, open_plugin
 
 ROOT = Path(__file__).parents[1]
 NAME = "docker-machine-driver-harvester"
@@ -86,8 +86,8 @@ async def _rss_of_many(program: Path) -> float:
     begun = time.perf_counter()
 
     async def one() -> None:
-        patience = Patience(address=60.0, dial=60.0)
-        async with open_plugin(program, "harvester", env={}, patience=patience) as plugin:
+        patience = Timeouts(address=60.0, dial=60.0)
+        async with open_plugin(program, "harvester", env={}, timeouts=patience) as plugin:
             await plugin.get_flags()
             answered.append(time.perf_counter() - begun)
 

@@ -19,7 +19,7 @@ from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import serve
 from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import dig, name_of
-from windrow.machines.direct import DirectMachines
+from windrow.machines.harvester.machines import HarvesterMachines
 from windrow.values.chance import Chance
 
 MACHINES = 100
@@ -43,7 +43,7 @@ async def _measure() -> list[float]:
         def dial(access: Access) -> SocketTransport:
             return SocketTransport(access, clock, pool=pool)
 
-        machines = DirectMachines(credential, dial, clock, Chance(3))
+        machines = HarvesterMachines(credential, dial, clock, Chance(3))
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(machines.run())]
             there: dict[str, float] = {}
@@ -51,7 +51,7 @@ async def _measure() -> list[float]:
             running.append(tasks.create_task(_note_there(harvester, there)))
             for number in range(MACHINES):
                 await machines.ensure(a_spec(f"m-{number}"), None)
-            async for _, sighting in machines.sightings().changes():
+            async for _, sighting in machines.statuses().changes():
                 if sighting is not None and sighting.addresses:
                     known.setdefault(sighting.name, time.perf_counter())
                 if len(known) == MACHINES:

@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from windrow.catalogue.kinds import crds as driver_crds
 from windrow.cli import exit_codes, main
 from windrow.cli.context import CliContext
 from windrow.cloudprovider.cmd.flag_table import SECTIONS, shown
 from windrow.cloudprovider.metrics import Metrics
 from windrow.clusters.api.kinds import crds
+from windrow.drivers.kinds import crds as driver_crds
 from windrow.emulator.delays import Delays
 from windrow.emulator.guests.delays import GuestDelays
 from windrow.nodedriver.options import OPTIONS

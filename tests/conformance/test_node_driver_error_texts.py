@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.conformance.node_driver_rig import GO_DRIVER, real_program
 
-from windrow.machines.plugins import DriverSaid, Plugin, open_plugin
+from windrow.machines.plugin.process.client import DriverError, Plugin, open_plugin
 from windrow.nodedriver import stored
 from windrow.nodedriver.configuration import BadMemory, Configuration
 from windrow.nodedriver.flags import read_flags
@@ -127,7 +127,7 @@ async def go_result(folder: Path, method: str, value: Any) -> tuple[str, dict[st
         said = ""
         try:
             await (set_flags(plugin, value) if method == "flags" else plugin.set_config(value))
-        except DriverSaid as error:
+        except DriverError as error:
             said = error.text
         return said, json.loads(await plugin.get_config())
 

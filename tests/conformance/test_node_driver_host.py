@@ -25,9 +25,9 @@ from tests.conformance.node_driver_rig import (
 from windrow.app.clock import SystemClock
 from windrow.client.sockets import SocketTransport
 from windrow.emulator import kinds
-from windrow.machines.plugin_host import Pace, PluginMachines
-from windrow.machines.plugins import DriverSaid, Plugin, open_plugin
-from windrow.machines.port import MachineSpec, Power, Sighting
+from windrow.machines.plugin.machines import PluginMachines, PollIntervals
+from windrow.machines.plugin.process.client import DriverError, Plugin, open_plugin
+from windrow.machines.port import MachineSpec, MachineStatus, Power
 from windrow.values.chance import Chance
 from windrow.wire import dockermachine as wire
 
@@ -132,7 +132,7 @@ async def test_a_driver_makes_powers_and_removes_a_machine_for_our_host(
             await plugin.call(method)
             calls[method] = count_requests(site.calls())
         assert await plugin.call("GetState") == wire.STOPPED
-        with pytest.raises(DriverSaid, match="Host is not running"):
+        with pytest.raises(DriverError, match="Host is not running"):
             await plugin.call("GetIP")
         config = json.loads(await plugin.get_config())
         assert config["IPAddress"].startswith("192.168.50.")
@@ -141,7 +141,7 @@ async def test_a_driver_makes_powers_and_removes_a_machine_for_our_host(
         site.forget()
         await plugin.call("Remove")
         calls["Remove"] = count_requests(site.calls())
-        with pytest.raises(DriverSaid, match=f'virtualmachines.kubevirt.io "{NAME}" not found'):
+        with pytest.raises(DriverError, match=f'virtualmachines.kubevirt.io "{NAME}" not found'):
             await plugin.call("GetState")
     assert await api.find(kinds.VM.ref(NAME, "default")) is None
     await site.nothing_left()
@@ -170,8 +170,8 @@ async def machines(driver: str, site: HarvesterSite, tmp_path: Path) -> AsyncIte
         clock,
         Chance(1),
         env={"PATH": "/usr/bin:/bin"},
-        dial=lambda access: SocketTransport(access, clock),
-        pace=Pace(quick=timedelta(seconds=0.3), steady=timedelta(seconds=0.5)),
+        connect=lambda access: SocketTransport(access, clock),
+        intervals=PollIntervals(transitional=timedelta(seconds=0.3), steady=timedelta(seconds=0.5)),
     )
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(made.run())
@@ -179,11 +179,11 @@ async def machines(driver: str, site: HarvesterSite, tmp_path: Path) -> AsyncIte
         running.cancel()
 
 
-async def wait_for_status(machines: PluginMachines, state: str, within: float = 60) -> Sighting:
+async def wait_for_status(machines: PluginMachines, state: str, within: float = 60) -> MachineStatus:
     """The machine, once it is seen in that state; `missing` is one, too."""
     deadline = time.monotonic() + within
     while True:
-        sighting = machines.sightings().get(SPEC.machine_uid)
+        sighting = machines.statuses().get(SPEC.machine_uid)
         if sighting is not None and state in (sighting.state, sighting.presence):
             return sighting
         assert time.monotonic() < deadline, f"{state} is not seen: {sighting}"
@@ -236,7 +236,7 @@ async def test_an_error_and_a_panic_of_the_go_driver_reach_our_host_as_what_they
 ) -> None:
     async with opened(real_program(GO_DRIVER), tmp_path, bare(tmp_path)) as plugin:
         flags = await plugin.get_flags()
-        with pytest.raises(DriverSaid, match="must specify harvester image name"):
+        with pytest.raises(DriverError, match="must specify harvester image name"):
             await plugin.set_flags(values_of(flags))
         given = {
             "kubeconfig_content": site.kubeconfig,
@@ -245,10 +245,10 @@ async def test_an_error_and_a_panic_of_the_go_driver_reach_our_host_as_what_they
             "network_name": "default/vlan50",
         }
         await plugin.set_flags(values_of(flags, **given))
-        with pytest.raises(DriverSaid, match=r'virtualmachineimages\.harvesterhci\.io "nothing" not found'):
+        with pytest.raises(DriverError, match=r'virtualmachineimages\.harvesterhci\.io "nothing" not found'):
             await plugin.call("PreCreateCheck")
         given |= {"image_name": "default/ubuntu", "vm_affinity": "  null"}
         await plugin.set_flags(values_of(flags, **given))
-        with pytest.raises(DriverSaid, match="Panic in the driver: runtime error: invalid memory address"):
+        with pytest.raises(DriverError, match="Panic in the driver: runtime error: invalid memory address"):
             await plugin.call("Create")
         assert await plugin.call("GetVersion") == wire.API_VERSION

@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pytest
-from tests.contract.plugin_world import GO_DRIVER, go_world, plugin_world
-from tests.contract.rack_world import rack_world
+from tests.contract.harvester_rig import rack_world
+from tests.contract.plugin_rig import GO_DRIVER, go_world, plugin_world
 
 from windrow.machines.memory import MemoryMachines
 from windrow.machines.port import (
+    DriverConfig,
     InfrastructureUnknown,
     MachineRefused,
     Machines,
     MachineSpec,
-    Memory,
+    MachineStatus,
     Power,
-    Sighting,
-    planned_memory,
+    initial_driver_config,
 )
 from windrow.testing.clock import LoopClock, run_driven
 
@@ -79,13 +79,13 @@ class World(Protocol):
 
 class MemoryWorld:
     def __init__(self) -> None:
-        self.machines = self.double = MemoryMachines(LoopClock(), prompt=False)
+        self.machines = self.double = MemoryMachines(LoopClock(), auto_boot=False)
 
     async def boot(self, name: str) -> None:
         self.double.boot(name)
 
     async def lose(self, name: str) -> None:
-        self.double.lose(name)
+        self.double.delete_vm(name)
 
     async def put_foreign(self, name: str) -> None:
         self.double.put_foreign("default", name)
@@ -94,10 +94,10 @@ class MemoryWorld:
         self.double.claims.add(f"default/{name}")
 
     async def take_marks(self, name: str) -> None:
-        self.double.set_marks(name, False)
+        self.double.set_owner_annotations(name, False)
 
     async def put_marks_back(self, name: str) -> None:
-        self.double.set_marks(name, True)
+        self.double.set_owner_annotations(name, True)
 
     async def revoke(self) -> None:
         self.double.revoke(CREDENTIAL)
@@ -106,13 +106,13 @@ class MemoryWorld:
         self.double.restore(CREDENTIAL)
 
     async def vms(self) -> list[str]:
-        return self.double.names()
+        return self.double.vm_names()
 
     async def claims(self) -> list[str]:
         return sorted(claim.rpartition("/")[2][:-6] for claim in self.double.claims)
 
     async def document(self, name: str) -> str:
-        return self.double.document(name)
+        return self.double.cloud_config(name)
 
 
 @asynccontextmanager
@@ -165,16 +165,16 @@ def play(request: pytest.FixtureRequest) -> Callable[[Story], None]:
     return lambda story: stage.run(staged(story))
 
 
-async def seen(world: World, uid: str, wanted: Callable[[Sighting], bool]) -> Sighting:
+async def seen(world: World, uid: str, wanted: Callable[[MachineStatus], bool]) -> MachineStatus:
     """The first sighting of machine `uid` that is as wanted."""
     async with asyncio.timeout(3600):
-        async for _, sighting in world.machines.sightings().changes():
+        async for _, sighting in world.machines.statuses().changes():
             if sighting is not None and sighting.machine_uid == uid and wanted(sighting):
                 return sighting
     raise AssertionError("the sightings ended")
 
 
-async def born(world: World, spec: MachineSpec) -> Memory:
+async def born(world: World, spec: MachineSpec) -> DriverConfig:
     memory = await world.machines.ensure(spec, None)
     await world.boot(spec.name)
     await seen(world, spec.machine_uid, lambda s: s.state == "running" and bool(s.addresses))
@@ -256,7 +256,7 @@ def test_somebody_elses_machine_is_neither_taken_nor_removed(play: Callable[[Sto
 
         with pytest.raises(MachineRefused, match="c1-pool1-abcde-fghij"):
             await world.machines.ensure(a_spec(), None)
-        await world.machines.remove(planned_memory(a_spec()), frozenset())
+        await world.machines.remove(initial_driver_config(a_spec()), frozenset())
         assert await world.vms() == ["c1-pool1-abcde-fghij"]
 
     play(story)
@@ -337,7 +337,7 @@ def test_a_removal_may_be_repeated(play: Callable[[Story], None]) -> None:
 def test_a_machine_whose_memory_was_lost_can_be_removed(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         await born(world, a_spec())
-        await world.machines.remove(planned_memory(a_spec()), frozenset())
+        await world.machines.remove(initial_driver_config(a_spec()), frozenset())
         await seen(world, "m-1", lambda s: s.presence == "missing")
 
         assert await world.vms() == []
@@ -423,9 +423,9 @@ def test_a_rewritten_document_is_what_the_machine_reads_next(play: Callable[[Sto
         memory = await born(world, a_spec())
         assert "s3cret" in await world.document("c1-pool1-abcde-fghij")
 
-        memory = await world.machines.rewrite(memory, "#cloud-config\nruncmd: [[true]]\n")
+        memory = await world.machines.replace_user_data(memory, "#cloud-config\nruncmd: [[true]]\n")
         assert "s3cret" not in await world.document("c1-pool1-abcde-fghij")
-        await world.machines.rewrite(memory, "#cloud-config\nruncmd: [[true]]\n")
+        await world.machines.replace_user_data(memory, "#cloud-config\nruncmd: [[true]]\n")
 
     play(story)
 
@@ -433,8 +433,8 @@ def test_a_rewritten_document_is_what_the_machine_reads_next(play: Callable[[Sto
 def test_watch_over_brings_a_known_machine_into_sight(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         memory = await born(world, a_spec())
-        world.machines.watch_over(memory)
-        world.machines.watch_over(memory)
+        world.machines.track(memory)
+        world.machines.track(memory)
 
         assert (await seen(world, "m-1", lambda s: s.presence == "present")).name == "c1-pool1-abcde-fghij"
 

@@ -9,17 +9,17 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.contract.plugin_world import GO_DRIVER, PluginWorld, go_world, plugin_world
+from tests.contract.plugin_rig import GO_DRIVER, PluginWorld, go_world, plugin_world
 from tests.contract.test_machines import DOCUMENT, a_spec, seen
 from tests.unit.machines.binaries import living, our_driver
 
 from windrow.emulator import kinds
 from windrow.kube.refs import SECRET
-from windrow.machines.plugin_host import PluginMachines
-from windrow.machines.port import InfrastructureUnknown, MachineRefused, Memory
+from windrow.machines.plugin.machines import PluginMachines
+from windrow.machines.port import DriverConfig, InfrastructureUnknown, MachineRefused
 
 
-async def begin(machines: PluginMachines, planned: Memory, moment: float) -> Memory | None:
+async def begin(machines: PluginMachines, planned: DriverConfig, moment: float) -> DriverConfig | None:
     """Order the machine with a host that is stopped after `moment`; the memory, if the order came through."""
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(machines.run())
@@ -31,14 +31,14 @@ async def begin(machines: PluginMachines, planned: Memory, moment: float) -> Mem
     return None if ordering.cancelled() else ordering.result()
 
 
-async def _ordered(machines: PluginMachines, planned: Memory) -> Memory | None:
+async def _ordered(machines: PluginMachines, planned: DriverConfig) -> DriverConfig | None:
     try:
         return await machines.ensure(a_spec(), planned)
     except InfrastructureUnknown:
         return None
 
 
-async def _removed(machines: PluginMachines, memory: Memory) -> None:
+async def _removed(machines: PluginMachines, memory: DriverConfig) -> None:
     with contextlib.suppress(InfrastructureUnknown):
         await machines.remove(memory, frozenset())
 
@@ -138,7 +138,7 @@ async def test_a_key_pair_needs_no_private_key_where_nobody_logs_in() -> None:
         await world.harvester.stock(key_pairs=["default/keys"])
         assert await world.machines.check([a_spec(keyPairName="default/keys")]) == []
         (problem,) = await world.machines.check([a_spec(keyPairName="default/absent")])
-        assert "absent" in problem.fact
+        assert "absent" in problem.message
 
 
 async def test_six_machines_are_made_and_removed_side_by_side() -> None:
@@ -168,7 +168,7 @@ async def test_a_machine_that_the_go_driver_made_is_kept_when_ours_takes_its_pla
         ours = world.another(our_driver(world.folder))
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(ours.run())
-            ours.watch_over(memory)
+            ours.track(memory)
             world.machines = ours
             assert (await seen(world, "m-1", lambda s: s.presence != "unknown")).state == "running"
             await ours.remove(memory, frozenset())

@@ -9,20 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.unit.catalogue.files import DRIVER, HERE, a_driver, sha256
+from tests.unit.drivers.files import DRIVER, HERE, a_driver, sha256
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores.memory import MemoryStore
 from windrow.app.embedded import install_crds, management_api
 from windrow.app.machines import running
-from windrow.catalogue.asking import AskFlags
-from windrow.catalogue.controller import Catalogue
-from windrow.catalogue.kinds import NODE_DRIVER, machine_config
-from windrow.catalogue.store import Store
-from windrow.catalogue.supply import Fetch
 from windrow.client.client import Client
 from windrow.client.downloads import DownloadFailed
 from windrow.client.transport import Transport
+from windrow.drivers.controller import NodeDriverController
+from windrow.drivers.installer import Fetch
+from windrow.drivers.kinds import NODE_DRIVER, machine_config
+from windrow.drivers.probe import ReadFlags
+from windrow.drivers.store import DriverStore
 from windrow.kube.conditions import Condition, find_condition
 from windrow.kube.objects import Raw, new_object
 from windrow.testing.clock import LoopClock, run_driven
@@ -58,7 +58,7 @@ class Shop:
     answer: tuple[Flag, ...] | Exception = FLAGS
     answers_after: float = 0.1
     takes_s: float = 0.5
-    catalogue: Catalogue | None = None
+    catalogue: NodeDriverController | None = None
     url: str = URL
     life_is_over: Callable[[], bool] = lambda: False
     _task: asyncio.Task[None] | None = None
@@ -90,13 +90,13 @@ class Shop:
         transport: Transport | None = None,
         *,
         fetch: Fetch | None = None,
-        ask_flags: AskFlags | None = None,
+        ask_flags: ReadFlags | None = None,
         **options: Any,
-    ) -> Catalogue:
+    ) -> NodeDriverController:
         assert self._task is None or self._task.done()
-        self.catalogue = Catalogue(
+        self.catalogue = NodeDriverController(
             Client(transport or self.api.local()),
-            Store(self.state / "drivers", HERE),
+            DriverStore(self.state / "drivers", HERE),
             fetch or self.fetch,
             ask_flags or self.ask_flags,
             self.clock,
@@ -153,7 +153,7 @@ async def shop(state: Path, *, start: bool = True, **options: Any) -> AsyncItera
     async with running(api.run):
         await install_crds(made.client)
         if start:
-            await made.start(**options).synced()
+            await made.start(**options).wait_started()
         try:
             yield made
         finally:

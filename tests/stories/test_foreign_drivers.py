@@ -18,11 +18,11 @@ from windrow.kube.conditions import find_condition
 from windrow.kube.errors import NotFound
 from windrow.kube.objects import Raw, dig
 from windrow.kube.refs import CRD
-from windrow.machines.board import Board
-from windrow.machines.by_driver import MachinesByDriver
-from windrow.machines.direct import DirectMachines
+from windrow.machines.dispatch import DriverDispatch
+from windrow.machines.harvester.machines import HarvesterMachines
 from windrow.machines.memory import MemoryMachines
-from windrow.machines.port import CannotRewrite, Memory, Problem, Sighting
+from windrow.machines.port import DriverConfig, MachineStatus, Problem, ReplaceUserDataUnsupported
+from windrow.machines.status_store import StatusStore
 from windrow.testing.clock import run_driven
 from windrow.testing.simulation import Simulation, simulation
 
@@ -61,10 +61,10 @@ class Hands:
     """Two drivers' machines in memory: `harvester`'s, and every other driver's."""
 
     def __init__(self, room: Simulation) -> None:
-        board: Board[Sighting] = Board()
-        self.harvesters = MemoryMachines(room.clock, board=board)
-        self.others = MemoryMachines(room.clock, board=board)
-        self.machines = MachinesByDriver({"harvester": self.harvesters}, self.others, board)
+        board: StatusStore[MachineStatus] = StatusStore()
+        self.harvesters = MemoryMachines(room.clock, store=board)
+        self.others = MemoryMachines(room.clock, store=board)
+        self.machines = DriverDispatch({"harvester": self.harvesters}, self.others, board)
 
 
 @asynccontextmanager
@@ -103,23 +103,25 @@ def test_a_pool_of_another_drivers_kind_gets_its_machines_from_that_driver() -> 
                     "size": "large",
                 }
                 assert dig(machine, "status", "memory", "WindrowDriver") == "noop"
-                assert hands.others.names() == [machine["metadata"]["name"]]
+                assert hands.others.vm_names() == [machine["metadata"]["name"]]
                 assert hands.harvesters.calls == []
                 assert await inventory(room.harvester.api) == before
 
                 await room.management_client.delete(CLUSTER.ref("orchard", "fleet-default"))
                 await room.advance(minutes=5)
-                assert hands.others.names() == []
+                assert hands.others.vm_names() == []
                 assert await room.management_client.list(MACHINE) == []
 
     run_driven(story())
 
 
-class CannotScrub(DirectMachines):
+class CannotScrub(HarvesterMachines):
     """Makes machines like any, and has no means to replace what they read at their next start."""
 
-    async def rewrite(self, memory: Memory, cloud_config: str) -> Memory:
-        raise CannotRewrite("driver noop cannot replace it: the document stays there", "guard it")
+    async def rewrite(self, memory: DriverConfig, cloud_config: str) -> DriverConfig:
+        raise ReplaceUserDataUnsupported(
+            "driver noop cannot replace it: the document stays there", "guard it"
+        )
 
 
 def test_a_machine_whose_driver_cannot_scrub_it_says_so_and_never_that_it_is_scrubbed() -> None:
@@ -166,7 +168,7 @@ def test_a_kind_that_no_driver_gives_is_told_and_goes_on_once_one_does() -> None
             await room.management_client.create(CRD, a_crd())
             await apply(room, noop_cluster()[:1])
             await room.advance(minutes=3)
-            assert len(hands.others.names()) == 1
+            assert len(hands.others.vm_names()) == 1
 
     run_driven(story())
 
@@ -178,11 +180,11 @@ def test_a_change_of_a_foreign_machine_config_wakes_its_cluster() -> None:
             async with managed(room, knows_noop) as hands:
                 await apply(room, noop_cluster()[1:])
                 await room.advance(seconds=30)
-                assert hands.others.names() == []
+                assert hands.others.vm_names() == []
 
                 await apply(room, noop_cluster()[:1])
                 await room.advance(seconds=10)
-                assert len(hands.others.names()) == 1
+                assert len(hands.others.vm_names()) == 1
 
     run_driven(story())
 

@@ -15,12 +15,12 @@ from typing import Any
 from windrow.app.clock import SystemClock
 from windrow.app.driver_lookup import driver_for_kind as judge_by
 from windrow.app.network import HttpConnector
-from windrow.catalogue.kinds import NODE_DRIVER
-from windrow.catalogue.reading import read_driver, read_named_kinds
 from windrow.client.client import Client
 from windrow.clusters.api.cluster import Cluster, Pool, ResolveDriver, kind_of, read_cluster, read_options
 from windrow.clusters.api.kinds import HARVESTER_CONFIG, machine_config
 from windrow.clusters.bootstrap_data import sample_machine_spec
+from windrow.drivers.api import read_driver, read_machine_config_kinds
+from windrow.drivers.kinds import NODE_DRIVER
 from windrow.kube.errors import KubeError, NotFound, Unreachable
 from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import Raw, name_of, namespace_of
@@ -68,7 +68,7 @@ async def run(documents: Sequence[Raw], manager: Access | None, harvester: str =
         return await check(documents)
     from windrow.app.embedded import read_credential
     from windrow.app.machines import read_credential_fields as read_credential_fields
-    from windrow.machines.direct import DirectMachines
+    from windrow.machines.harvester.machines import HarvesterMachines
 
     clock = SystemClock()
     async with HttpConnector(clock) as sockets:
@@ -91,7 +91,7 @@ async def run(documents: Sequence[Raw], manager: Access | None, harvester: str =
                 return harvester
             return await read_credential(api, name)
 
-        machines = DirectMachines(credential, sockets.connect, clock, Chance())
+        machines = HarvesterMachines(credential, sockets.connect, clock, Chance())
         return await check(
             documents,
             configs,
@@ -104,7 +104,7 @@ async def run(documents: Sequence[Raw], manager: Access | None, harvester: str =
 
 async def read_existing(api: Client, documents: Sequence[Raw]) -> tuple[list[Raw], ResolveDriver]:
     """The machine configs that exist already, of every kind that the Clusters name, and who gives these kinds."""
-    kinds = {HARVESTER_CONFIG.kind}.union(*map(read_named_kinds, _clusters(documents)))
+    kinds = {HARVESTER_CONFIG.kind}.union(*map(read_machine_config_kinds, _clusters(documents)))
     configs: list[Raw] = []
     for kind in sorted(kinds):
         try:
@@ -196,7 +196,7 @@ async def _check_machines(
             found = list(await machines.check([spec]))
         except InfrastructureUnknown as error:
             asked = False
-            problems.append(Problem(error.fact, error.cure))
+            problems.append(Problem(error.message, error.hint))
         except MachineRefused as refused:
             problems += _labelled([one for one in refused.problems if one not in own], label)
         else:
@@ -249,7 +249,7 @@ def _pools_text(pools: Sequence[Pool]) -> str:
 
 
 def _labelled(problems: Iterable[Problem], label: str) -> list[Problem]:
-    return [replace(problem, fact=f"{label}: {problem.fact}") for problem in problems]
+    return [replace(problem, message=f"{label}: {problem.message}") for problem in problems]
 
 
 def _check_options(options: Mapping[str, Any], name: str) -> list[Problem]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from windrow.app.machines import read_create_flags
-from windrow.catalogue.asking import ask
-from windrow.catalogue.faults import Fault
+from windrow.drivers.faults import Fault
+from windrow.drivers.probe import probe_flags
 from windrow.machines.port import HARVESTER
 from windrow.values.clock import Clock
 
@@ -27,9 +27,9 @@ class BadDriver(Exception):
 async def require_harvester_driver(path: Path, env: Mapping[str, str], clock: Clock) -> None:
     """Return when the program at `path` answers as a driver for Harvester; it has ended by then. Raises BadDriver."""
     try:
-        flags = await ask(path, lambda program: read_create_flags(program, HARVESTER, env), clock)
+        flags = await probe_flags(path, lambda program: read_create_flags(program, HARVESTER, env), clock)
     except Fault as fault:
-        raise BadDriver(f"{path} is no docker-machine driver: {fault.fact}", HINT) from fault
+        raise BadDriver(f"{path} is no docker-machine driver: {fault.message}", HINT) from fault
     if MARKER_FLAG not in {flag.name for flag in flags}:
         raise BadDriver(
             f"{path} is a docker-machine driver, but not for Harvester: it has no flag {MARKER_FLAG}", HINT

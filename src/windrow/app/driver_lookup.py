@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from windrow.catalogue.finding import find_driver, find_refusal
-from windrow.catalogue.reading import NodeDriver
 from windrow.clusters.api.cluster import harvester_only
+from windrow.drivers.api import NodeDriver
+from windrow.drivers.lookup import find_driver, find_refusal
 from windrow.machines.port import Problem
 
 
@@ -20,4 +20,4 @@ def driver_for_kind(kind: str, drivers: Iterable[NodeDriver]) -> str | Problem:
     driver, fault = find_driver(kind, known), find_refusal(kind, known)
     if driver is None:
         return harvester_only(kind)
-    return driver.driver_name if fault is None else Problem(fault.fact, fault.cure)
+    return driver.driver_name if fault is None else Problem(fault.message, fault.hint)

@@ -26,7 +26,6 @@ from windrow.app.pki import load_or_create_ca, write_private
 from windrow.app.preload import Preload
 from windrow.app.state_lock import lock_state_dir
 from windrow.bootstrap.minting import USER
-from windrow.catalogue import kinds as catalogue_kinds
 from windrow.client.client import Client
 from windrow.client.limited import LimitedTransport
 from windrow.client.retrying import RetryingTransport
@@ -34,6 +33,7 @@ from windrow.client.transport import Transport
 from windrow.clusters.api import kinds
 from windrow.clusters.api.names import CREDENTIAL_KEY
 from windrow.clusters.controller import ClusterController
+from windrow.drivers import kinds as catalogue_kinds
 from windrow.emulator.guests.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import serve

@@ -13,22 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from windrow.app.driver_lookup import driver_for_kind
-from windrow.catalogue.controller import Catalogue
-from windrow.catalogue.platforms import Platform
-from windrow.catalogue.store import Store
 from windrow.client.client import Client
 from windrow.client.downloads import Downloads
 from windrow.clusters.api.cluster import ResolveDriver, harvester_only
+from windrow.drivers.controller import NodeDriverController
+from windrow.drivers.platforms import Platform
+from windrow.drivers.store import DriverStore
 from windrow.kube.errors import NotFound
 from windrow.kube.proxies import find_proxy
 from windrow.kube.refs import SECRET
-from windrow.machines.board import Board
-from windrow.machines.by_driver import MachinesByDriver
-from windrow.machines.connections import Credentials, Dial
-from windrow.machines.direct import DirectMachines
-from windrow.machines.plugin_host import Pace, PluginMachines
-from windrow.machines.plugins import open_plugin
-from windrow.machines.port import HARVESTER, Machines, Sighting
+from windrow.machines.dispatch import DriverDispatch
+from windrow.machines.harvester.connections import Connect, ReadKubeconfig
+from windrow.machines.harvester.machines import HarvesterMachines
+from windrow.machines.plugin.machines import PluginMachines, PollIntervals
+from windrow.machines.plugin.process.client import open_plugin
+from windrow.machines.port import HARVESTER, Machines, MachineStatus
+from windrow.machines.status_store import StatusStore
 from windrow.values.chance import Chance
 from windrow.values.clock import Clock
 from windrow.wire.dockermachine import Flag
@@ -76,7 +76,7 @@ class PluginSettings:
     env: Mapping[str, str] = field(default_factory=dict)
     driver: Path | None = None
     allow_file_urls: bool = False
-    poll_intervals: Pace | None = None
+    poll_intervals: PollIntervals | None = None
 
     @property
     def plugin_env(self) -> dict[str, str]:
@@ -90,27 +90,29 @@ class MachineBackend:
     machines: Machines
     services: tuple[Service, ...]
     driver_for_kind: ResolveDriver = harvester_only
-    drivers: Catalogue | None = None
+    drivers: NodeDriverController | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """All of it runs beside the block, and the catalogue knows its drivers."""
         async with running(*self.services):
             if self.drivers is not None:
-                await self.drivers.synced()
+                await self.drivers.wait_started()
             yield
 
 
-def direct_backend(credentials: Credentials, connect: Dial, clock: Clock, rng: Chance) -> MachineBackend:
+def direct_backend(
+    credentials: ReadKubeconfig, connect: Connect, clock: Clock, rng: Chance
+) -> MachineBackend:
     """Harvester's machines, made directly, and no others."""
-    machines = DirectMachines(credentials, connect, clock, rng)
+    machines = HarvesterMachines(credentials, connect, clock, rng)
     return MachineBackend(machines, (machines.run,))
 
 
 def full_backend(
     api: Client,
-    credentials: Credentials,
-    connect: Dial,
+    credentials: ReadKubeconfig,
+    connect: Connect,
     clock: Clock,
     rng: Chance,
     settings: PluginSettings,
@@ -118,32 +120,32 @@ def full_backend(
 ) -> MachineBackend:
     """Machines of every driver in the catalogue. `heard` is told machine config kinds that can be used or no more."""
     drivers = _make_driver_controller(api, clock, rng, settings, on_kind_changed)
-    statuses: Board[Sighting] = Board()
+    statuses: StatusStore[MachineStatus] = StatusStore()
 
     async def fields(driver: str, credential: str) -> Mapping[str, str]:
         return await read_credential_fields(api, driver, credential)
 
     plugins = PluginMachines(
-        drivers.binary_of,
+        drivers.find_binary,
         credentials,
         fields,
         settings.state_dir / "machines",
         clock,
         rng,
         env=settings.plugin_env,
-        dial=connect,
-        board=statuses,
-        pace=settings.poll_intervals,
+        connect=connect,
+        store=statuses,
+        intervals=settings.poll_intervals,
     )
     by_driver: dict[str, Machines] = {}
     services: list[Service] = [drivers.run, plugins.run]
     if settings.driver is None:
-        direct = DirectMachines(credentials, connect, clock, rng, board=statuses)
+        direct = HarvesterMachines(credentials, connect, clock, rng, store=statuses)
         by_driver[HARVESTER] = direct
         services.append(direct.run)
 
     return MachineBackend(
-        MachinesByDriver(by_driver, plugins, statuses),
+        DriverDispatch(by_driver, plugins, statuses),
         tuple(services),
         lambda kind: driver_for_kind(kind, drivers.drivers),
         drivers,
@@ -152,18 +154,18 @@ def full_backend(
 
 def _make_driver_controller(
     api: Client, clock: Clock, rng: Chance, settings: PluginSettings, on_kind_changed: Callable[[str], None]
-) -> Catalogue:
-    return Catalogue(
+) -> NodeDriverController:
+    return NodeDriverController(
         api,
-        Store(settings.state_dir / "drivers", Platform(sys.platform, platform.machine())),
+        DriverStore(settings.state_dir / "drivers", Platform(sys.platform, platform.machine())),
         Downloads(proxy=lambda url: find_proxy(url, "", settings.env)).fetch,
         lambda path: read_create_flags(path, path.name.removeprefix("docker-machine-driver-"), settings.env),
         clock,
         rng,
         files_allowed=settings.allow_file_urls,
         programs={HARVESTER: settings.driver} if settings.driver else {},
-        aside=asyncio.to_thread,
-        heard=on_kind_changed,
+        run_blocking=asyncio.to_thread,
+        on_kind_changed=on_kind_changed,
     )
 
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from windrow.catalogue.kinds import NODE_DRIVER
 from windrow.cli import exit_codes
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, combine, not_utf8, one_line, to_cli_error
 from windrow.cli.output.lines import wrap
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, machine_config
+from windrow.drivers.kinds import NODE_DRIVER
 from windrow.kube.objects import Raw, unpacked
 from windrow.kube.refs import CONFIG_MAP, NAMESPACE, SECRET, Kind
 

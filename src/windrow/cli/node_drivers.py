@@ -8,21 +8,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.catalogue.faults import Fault
-from windrow.catalogue.kinds import CLUSTER, MACHINE, NODE_DRIVER
-from windrow.catalogue.reading import (
-    DELETED,
-    find_checksum_fault,
-    find_url_fault,
-    read_named_kinds,
-    read_used_driver,
-)
 from windrow.cli import connect, exit_codes
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, combine, render_error, to_cli_error
 from windrow.cli.output.drivers import NOT_OBSERVED, DriverView, read_view
 from windrow.cli.output.lines import wrap
+from windrow.drivers.api import (
+    DELETED_MESSAGE,
+    find_checksum_faults,
+    find_url_faults,
+    read_machine_config_kinds,
+    read_machine_driver,
+)
+from windrow.drivers.faults import Fault
+from windrow.drivers.kinds import CLUSTER, MACHINE, NODE_DRIVER
 from windrow.kube.errors import NotFound, says_gone
 from windrow.kube.objects import Raw, new_object, uid_of
 
@@ -70,7 +70,7 @@ def find_source(args: argparse.Namespace, context: CliContext) -> Source:
     checksum = (args.checksum or "").removeprefix("sha256:").lower()  # as release pages write it
     if args.file:
         return _source_of_file(args.file, checksum, context)
-    faults = [*find_url_fault(args.url, files_allowed=True), *find_checksum_fault(checksum)]
+    faults = [*find_url_faults(args.url, files_allowed=True), *find_checksum_faults(checksum)]
     if args.url.startswith("file:"):
         faults.append(
             Fault(
@@ -101,8 +101,8 @@ def _source_of_file(name: str, checksum: str, context: CliContext) -> Source:
 
 def _in_flag_words(fault: Fault) -> CliError:
     """The fault in the words of the command line."""
-    fact = fault.fact.replace("spec.checksum", "--checksum").replace("spec.url", "--url")
-    return CliError(f"{fact}.", f"{fault.cure[:1].upper()}{fault.cure[1:]}.", exit_codes.REFUSED)
+    fact = fault.message.replace("spec.checksum", "--checksum").replace("spec.url", "--url")
+    return CliError(f"{fact}.", f"{fault.hint[:1].upper()}{fault.hint[1:]}.", exit_codes.REFUSED)
 
 
 async def add(args: argparse.Namespace, context: CliContext, manager: Connection, source: Source) -> int:
@@ -208,7 +208,7 @@ async def _require_unused(raw: Raw, manager: Connection) -> None:
             exit_codes.REFUSED,
         )
     clusters = await manager.client.list(CLUSTER) if view.kind else []
-    users = [connect.full_name(one) for one in clusters if view.kind in read_named_kinds(one)]
+    users = [connect.full_name(one) for one in clusters if view.kind in read_machine_config_kinds(one)]
     if users:
         raise CliError(
             f"{view.kind} is used by {', '.join(sorted(users))}.",
@@ -216,7 +216,7 @@ async def _require_unused(raw: Raw, manager: Connection) -> None:
             exit_codes.REFUSED,
         )
     machines = await manager.client.list(MACHINE) if view.driver else []
-    made = [connect.full_name(one) for one in machines if read_used_driver(one) == view.driver]
+    made = [connect.full_name(one) for one in machines if read_machine_driver(one) == view.driver]
     if made:
         raise CliError(
             f"Driver {view.driver} made {', '.join(sorted(made))}.",
@@ -304,7 +304,7 @@ async def _wait_until(
 def _print_progress(view: DriverView, printed: list[str], context: CliContext) -> None:
     message = view.message
     # What was said before the order, and that it was given, whoever gave it need not hear.
-    if view.is_observed and message not in printed and message not in (DELETED, NOT_OBSERVED):
+    if view.is_observed and message not in printed and message not in (DELETED_MESSAGE, NOT_OBSERVED):
         printed.append(message)
         for part in wrap(message, context.width, rest="  "):
             context.print_note(part)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from windrow.catalogue.reading import read_named_kinds
 from windrow.client.client import Client
 from windrow.client.retrying import RetryingTransport
 from windrow.client.transport import Transport
@@ -30,11 +29,12 @@ from windrow.clusters.sources.guest_api import Connect, GuestClusterCache, Guest
 from windrow.clusters.sources.machine_configs import MachineConfigs
 from windrow.clusters.state import ActionFailure, ClusterState
 from windrow.clusters.status import all_ready, derive_cluster, derive_machine, find_wait
+from windrow.drivers.api import read_machine_config_kinds
 from windrow.kube.kubeconfig import Access
 from windrow.kube.objects import Raw, dig, name_of, namespace_of, version_of
 from windrow.kube.patches import make_merge_patch
 from windrow.kube.refs import SECRET, Kind, Ref
-from windrow.machines.port import Machines, Sighting
+from windrow.machines.port import Machines, MachineStatus
 from windrow.reconcile.controller import Controller
 from windrow.reconcile.outcomes import SETTLED, Changed, Failed, Outcome, Waiting
 from windrow.values.chance import Chance
@@ -179,7 +179,7 @@ class ClusterController:
                     self.controller.queue.add(CLUSTER.ref(name_of(raw), namespace_of(raw)))
 
     async def _on_machine_statuses(self) -> None:
-        async for before, after in self._infrastructure.sightings().changes():
+        async for before, after in self._infrastructure.statuses().changes():
             vm = after or before
             if vm is not None:
                 self._on_machine_status(vm)
@@ -189,10 +189,10 @@ class ClusterController:
     def on_kind(self, kind: str) -> None:
         """A machine config kind can be used now, or no more: whoever names it is looked at again."""
         for raw in self._clusters.values():
-            if kind in read_named_kinds(raw):
+            if kind in read_machine_config_kinds(raw):
                 self.controller.queue.add(CLUSTER.ref(name_of(raw), namespace_of(raw)))
 
-    def _on_machine_status(self, vm: Sighting) -> None:
+    def _on_machine_status(self, vm: MachineStatus) -> None:
         account = self._cluster_of.get(vm.machine_uid)
         if account is not None:
             self.controller.queue.add(account)
@@ -208,7 +208,7 @@ class ClusterController:
         self._cluster_of[machine.uid] = CLUSTER.ref(machine.cluster, machine.namespace)
         if machine.driver_config is not None and machine.was_created and machine.uid not in self._tracked:
             self._tracked.add(machine.uid)
-            self._infrastructure.watch_over(machine.driver_config)
+            self._infrastructure.track(machine.driver_config)
 
     # -- reconcile -----------------------------------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ class ClusterController:
             now = self._clock.now()
             return Waiting("the management API", now, "it goes on", now + SYNC_RETRY)
         if self._group is not None and (raw := self._clusters.get(key)) is not None:
-            self._configs.watch(self._group, read_named_kinds(raw))
+            self._configs.watch(self._group, read_machine_config_kinds(raw))
         state = await self._observer.observe(key)
         if state is None:
             return SETTLED

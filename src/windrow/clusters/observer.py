@@ -14,7 +14,6 @@ from datetime import timedelta
 
 from windrow.bootstrap.access import GuestAccount
 from windrow.bootstrap.intent import BadIntent
-from windrow.catalogue.reading import read_named_kinds
 from windrow.client.client import Client
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Cluster, read_cluster
@@ -55,11 +54,12 @@ from windrow.clusters.state import (
     MachineState,
     Pod,
 )
+from windrow.drivers.api import read_machine_config_kinds
 from windrow.harvester.kinds import LOAD_BALANCER, VM
 from windrow.kube.errors import Forbidden, KubeError, NotFound
 from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, name_of, namespace_of
 from windrow.kube.refs import POD, SECRET, Kind, Ref
-from windrow.machines.port import HARVESTER, InfrastructureUnknown, Problem, Sighting
+from windrow.machines.port import HARVESTER, InfrastructureUnknown, MachineStatus, Problem
 
 # A guest that answers and does not tell its uid is asked again, with the next look that comes after this.
 GUEST_UID_RETRY = timedelta(minutes=10)
@@ -76,7 +76,7 @@ class Observer:
         raw = self._context.clusters.get(key)
         if raw is None:
             return None
-        configs = await self._context.configs.list_all(key.namespace, read_named_kinds(raw))
+        configs = await self._context.configs.list_all(key.namespace, read_machine_config_kinds(raw))
         reading = read_cluster(raw, configs, self._context.configs.resolve_driver)
         cluster = reading.cluster
         kept = self._context.secrets.get(SECRET.ref(names.secrets_name(cluster.name), cluster.namespace))
@@ -111,10 +111,12 @@ class Observer:
         return tuple(self._machine(record) for record in records)
 
     def _machine(self, record: Machine) -> MachineState:
-        statuses = self._context.infrastructure.sightings()
-        vm: Sighting | None = statuses.get(record.uid)
+        statuses = self._context.infrastructure.statuses()
+        vm: MachineStatus | None = statuses.get(record.uid)
         if vm is not None and not statuses.is_synced:
-            vm = Sighting(record.uid, record.name, "unknown", because="Harvester cannot be watched right now")
+            vm = MachineStatus(
+                record.uid, record.name, "unknown", because="Harvester cannot be watched right now"
+            )
         return MachineState(
             record, vm, deletion_requested=self._context.process_state.deletion_requested.get(record.uid)
         )
@@ -252,7 +254,7 @@ class Observer:
             if state.guest_credential.state == "missing" and cluster.credential in usable:
                 problems += await self._check_service_account(cluster)
         except InfrastructureUnknown as error:
-            problems.append(Problem(error.fact, error.cure, "spec.cloudCredentialSecretName"))
+            problems.append(Problem(error.message, error.hint, "spec.cloudCredentialSecretName"))
         except KubeError as error:
             cure = "make Harvester reachable, with a credential that may read there"
             problems.append(Problem(str(error), cure, "spec.cloudCredentialSecretName"))
@@ -351,6 +353,6 @@ def clusters_using_config(kind: str, config: Raw, clusters: list[Raw]) -> list[R
     for raw in clusters:
         pools = dig(raw, "spec", "rkeConfig", "machinePools", default=())
         named = any(dig(pool, "machineConfigRef", "name") == name_of(config) for pool in pools)
-        if named and kind in read_named_kinds(raw) and namespace_of(raw) == namespace_of(config):
+        if named and kind in read_machine_config_kinds(raw) and namespace_of(raw) == namespace_of(config):
             found.append(CLUSTER.ref(name_of(raw), namespace_of(raw)))
     return found

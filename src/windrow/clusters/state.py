@@ -16,7 +16,7 @@ from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.orphans import Orphans
 from windrow.kube.conditions import find_condition
 from windrow.kube.objects import annotations_of, dig, labels_of, name_of, uid_of, version_of
-from windrow.machines.port import Problem, Sighting
+from windrow.machines.port import MachineStatus, Problem
 from windrow.values.clock import read_stamp
 
 
@@ -127,7 +127,7 @@ class MachineState:
     """One machine from all sides: its record, what Harvester shows, what the guest shows."""
 
     record: Machine
-    vm: Sighting | None = None
+    vm: MachineStatus | None = None
     node: Node | None = None
     pods: tuple[Pod, ...] = ()
     deletion_requested: datetime | None = None

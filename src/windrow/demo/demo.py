@@ -39,7 +39,7 @@ from windrow.formats.json import pretty
 from windrow.kube.errors import Exists
 from windrow.kube.objects import Raw, dig, name_of, namespace_of
 from windrow.kube.refs import EVENT, NAMESPACE, SECRET, Kind
-from windrow.machines.plugin_host import Pace
+from windrow.machines.plugin.machines import PollIntervals
 from windrow.values.chance import Chance
 
 KINDS: tuple[Kind, ...] = (NAMESPACE, SECRET, HARVESTER_CONFIG, CLUSTER)
@@ -126,10 +126,10 @@ async def _run(options: DemoOptions, out: Output, documents: list[Raw], state: P
 
 
 # Plugins have to be asked; in a demo's time, where a minute is a few seconds, as often as a rack is in its own.
-POLL_INTERVALS = Pace(
-    quick=timedelta(seconds=1),
+POLL_INTERVALS = PollIntervals(
+    transitional=timedelta(seconds=1),
     steady=timedelta(seconds=2),
-    doubtful=timedelta(seconds=1),
+    unknown=timedelta(seconds=1),
 )
 
 

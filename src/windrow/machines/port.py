@@ -29,7 +29,7 @@ class Power(Enum):
 
 # Memory is the driver's config.json (`Driver` object, reference/01 §3.3) as a dict, the same in every adapter,
 # so a machine may change adapters. Extra keys start with "Windrow" and are ignored by Go.
-Memory = Mapping[str, Any]
+DriverConfig = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class MachineSpec:
     driver: str = HARVESTER  # whose machine it is: the node driver's name
 
 
-def planned_memory(spec: MachineSpec) -> Memory:
+def initial_driver_config(spec: MachineSpec) -> DriverConfig:
     """What is known of a machine before it is ordered: enough for `remove` and `watch_over`, should the order's
     own memory be lost. A memory with a `WindrowVMUID` stands for a machine that was made; this one does not.
     """
-    memory = {
+    config = {
         "MachineName": spec.name,
         "VMNamespace": str(spec.options.get("vmNamespace") or "default"),
         "ClusterName": spec.cluster_name,
@@ -63,29 +63,29 @@ def planned_memory(spec: MachineSpec) -> Memory:
         "WindrowClusterUID": spec.cluster_uid,
         "WindrowCredential": spec.credential,
     }
-    return memory if spec.driver == HARVESTER else {**memory, DRIVER_KEY: spec.driver}
+    return config if spec.driver == HARVESTER else {**config, DRIVER_KEY: spec.driver}
 
 
-def driver_of(memory: Memory) -> str:
+def driver_of(config: DriverConfig) -> str:
     """The node driver whose machine this is."""
-    return str(memory.get(DRIVER_KEY) or HARVESTER)
+    return str(config.get(DRIVER_KEY) or HARVESTER)
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong with a spec, found before anything is made."""
 
-    fact: str
-    cure: str
+    message: str
+    hint: str
     field: str = ""
     severity: Literal["error", "warning"] = "error"
 
     def __str__(self) -> str:
-        return f"{self.fact}; {self.cure}"
+        return f"{self.message}; {self.hint}"
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class MachineStatus:
     """What the infrastructure shows of one machine, by the record's machine uid.
 
     `presence` is "missing" only where the driver was asked now and says that the machine is not there: ours after a
@@ -118,20 +118,20 @@ class MachineRefused(Exception):
         self.problems = tuple(problems)
 
 
-class CannotRewrite(Exception):
+class ReplaceUserDataUnsupported(Exception):
     """The machine's driver has no means to replace what it reads at its next start; trying again is useless."""
 
-    def __init__(self, fact: str, cure: str) -> None:
-        super().__init__(f"{fact}; {cure}")
-        self.fact, self.cure = fact, cure
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(f"{message}; {hint}")
+        self.message, self.hint = message, hint
 
 
 class InfrastructureUnknown(Exception):
     """The infrastructure could not be asked (401, 403, time-out, other identity). Says which and what to do."""
 
-    def __init__(self, fact: str, cure: str) -> None:
-        super().__init__(f"{fact}; {cure}")
-        self.fact, self.cure = fact, cure
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(f"{message}; {hint}")
+        self.message, self.hint = message, hint
 
 
 class Machines(Protocol):
@@ -139,15 +139,15 @@ class Machines(Protocol):
         """All problems of all specs at once; makes nothing. Raises InfrastructureUnknown."""
         ...
 
-    async def plan(self, spec: MachineSpec) -> Memory:
-        """What is to be written down before the order: a `planned_memory` that also names the Harvester and the disks.
+    async def plan(self, spec: MachineSpec) -> DriverConfig:
+        """What is to be written down before the order: a `initial_driver_config` that also names the Harvester and the disks.
 
         Makes nothing. Whatever `ensure` makes with it can be found and removed by it, on that Harvester alone.
         Raises MachineRefused, InfrastructureUnknown.
         """
         ...
 
-    async def ensure(self, spec: MachineSpec, memory: Memory | None) -> Memory:
+    async def ensure(self, spec: MachineSpec, config: DriverConfig | None) -> DriverConfig:
         """Order the machine and return once the order is recorded at the infrastructure (not: running).
 
         With `memory` it continues from what exists; a machine that was made once (its memory holds a
@@ -156,41 +156,41 @@ class Machines(Protocol):
         """
         ...
 
-    async def power(self, memory: Memory, wanted: Power) -> Memory:
+    async def power(self, config: DriverConfig, wanted: Power) -> DriverConfig:
         """Order a power state; does not wait for it."""
         ...
 
-    async def rewrite(self, memory: Memory, cloud_config: str) -> Memory:
+    async def replace_user_data(self, config: DriverConfig, cloud_config: str) -> DriverConfig:
         """Replace the bootstrap document the machine reads at its next start (used to scrub secrets).
 
         Raises MachineRefused, InfrastructureUnknown, CannotRewrite.
         """
         ...
 
-    async def remove(self, memory: Memory, volumes: frozenset[str]) -> None:
+    async def remove(self, config: DriverConfig, volumes: frozenset[str]) -> None:
         """Order the machine's removal, with the disks it made itself and the extra claims named in `volumes`.
 
         Returns once ordered; a machine that is not there counts as removed. Its end shows in `sightings`.
-        Takes a `planned_memory` too. Raises InfrastructureUnknown, also where another Harvester answers than the
+        Takes a `initial_driver_config` too. Raises InfrastructureUnknown, also where another Harvester answers than the
         one the memory names. Somebody else's VM of that name is never touched.
         """
         ...
 
-    def sightings(self) -> Cache[Sighting]:
+    def statuses(self) -> Cache[MachineStatus]:
         """What is seen of every machine this port was told about (by `ensure` or `watch_over`), by machine uid."""
         ...
 
-    def watch_over(self, memory: Memory) -> None:
+    def track(self, config: DriverConfig) -> None:
         """Start seeing a machine known from the ledger, after a restart. May be repeated."""
         ...
 
 
-def stand_in(driver: str, machine_uid: str) -> str:
+def synthetic_uid(driver: str, machine_uid: str) -> str:
     """What stands for the VM's uid where the driver tells none: that the machine was made, and by whom."""
     return f"{driver}:{machine_uid}"
 
 
-def bears_no_marks(memory_uid: str) -> bool:
+def is_synthetic_uid(vm_uid: str) -> bool:
     """Whether this `WindrowVMUID` is a stand-in: a plugin made the VM that knows no marks, so its lack of them says
     nothing."""
-    return ":" in memory_uid
+    return ":" in vm_uid

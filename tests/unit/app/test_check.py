@@ -55,7 +55,7 @@ async def verdict_on(*documents: dict[str, Any]) -> CheckResult:
 
 
 def facts(verdict: CheckResult) -> list[str]:
-    return [problem.fact for problem in verdict.problems]
+    return [problem.message for problem in verdict.problems]
 
 
 class Harvester(MemoryMachines):
@@ -93,8 +93,8 @@ async def test_an_unknown_field_of_a_config_is_warned_about_with_the_nearest_tha
     (problem,) = (await verdict_on(cluster(), config(cpuCuont=4))).problems
 
     assert problem.severity == "warning"
-    assert "cpuCuont" in problem.fact
-    assert "cpuCount" in problem.cure
+    assert "cpuCuont" in problem.message
+    assert "cpuCount" in problem.hint
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from windrow.app.driver_lookup import driver_for_kind
-from windrow.catalogue.reading import NodeDriver
+from windrow.drivers.api import NodeDriver
 from windrow.machines.port import Problem
 
 
@@ -30,7 +30,7 @@ def test_a_kind_of_no_driver_and_of_one_that_is_going_is_refused():
     for drivers in ([], [a_driver(is_deleting=True)]):
         found = driver_for_kind("NoopConfig", drivers)
         assert isinstance(found, Problem)
-        assert found.fact == "no node driver gives that kind"
+        assert found.message == "no node driver gives that kind"
 
 
 def test_harvester_s_kind_is_given_also_where_no_record_says_so():
@@ -38,6 +38,6 @@ def test_harvester_s_kind_is_given_also_where_no_record_says_so():
 
 
 def test_harvester_s_kind_can_be_switched_off():
-    off = a_driver(name="harvester", own_kind="HarvesterConfig", active=False, status={})
+    off = a_driver(name="harvester", built_in_kind="HarvesterConfig", active=False, status={})
 
     assert isinstance(driver_for_kind("HarvesterConfig", [off]), Problem)

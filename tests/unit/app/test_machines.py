@@ -14,9 +14,9 @@ from windrow.apiserver.stores.memory import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.app.embedded import install_crds, management_api
 from windrow.app.machines import MachineBackend, PluginSettings, full_backend, read_credential_fields, running
-from windrow.catalogue.finding import find_driver
-from windrow.catalogue.kinds import NODE_DRIVER
 from windrow.client.client import Client
+from windrow.drivers.kinds import NODE_DRIVER
+from windrow.drivers.lookup import find_driver
 from windrow.kube.errors import NotFound
 from windrow.kube.kubeconfig import Access
 from windrow.kube.refs import SECRET
@@ -51,7 +51,7 @@ async def test_the_built_in_driver_is_known_before_the_manager_starts(tmp_path: 
         assert machinery.driver_for_kind("HarvesterConfig") == "harvester"
         refused = machinery.driver_for_kind("NoopConfig")
         assert isinstance(refused, Problem)
-        assert "windrow driver add" in refused.cure
+        assert "windrow driver add" in refused.hint
 
 
 async def test_a_deleted_record_of_the_built_in_driver_stops_no_cluster(tmp_path: Path) -> None:

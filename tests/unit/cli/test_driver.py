@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.catalogue.files import HERE, a_driver, sha256
+from tests.unit.drivers.files import HERE, a_driver, sha256
 
 from windrow.apiserver.local import Local
 from windrow.app.clock import SystemClock
-from windrow.catalogue.controller import Catalogue
-from windrow.catalogue.kinds import CLUSTER, MACHINE, NODE_DRIVER, crds
-from windrow.catalogue.store import Store
 from windrow.cli import exit_codes
 from windrow.cli.context import CliContext
 from windrow.cli.main import run
 from windrow.client.client import Client
 from windrow.client.downloads import DownloadFailed
+from windrow.drivers.controller import NodeDriverController
+from windrow.drivers.kinds import CLUSTER, MACHINE, NODE_DRIVER, crds
+from windrow.drivers.store import DriverStore
 from windrow.kube.refs import CRD, NAMESPACE
 from windrow.values.chance import Chance
 from windrow.wire.dockermachine import Flag
@@ -75,12 +75,12 @@ def shop(manager: Manager, tmp_path: Path) -> Iterator[Shop]:
     async def start(api: Local) -> asyncio.Task[None]:
         for crd in crds():
             await api.create(CRD, crd)
-        store = Store(tmp_path / "state", HERE)
-        catalogue = Catalogue(
+        store = DriverStore(tmp_path / "state", HERE)
+        catalogue = NodeDriverController(
             Client(api), store, made.fetch, made.ask_flags, SystemClock(), Chance(1), files_allowed=True
         )
         task = asyncio.get_running_loop().create_task(catalogue.run())
-        await catalogue.synced()
+        await catalogue.wait_started()
         return task
 
     async def stop(api: Local) -> None:

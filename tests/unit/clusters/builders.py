@@ -15,7 +15,7 @@ from windrow.clusters.plan.actions import Action
 from windrow.clusters.plan.planner import Plan, plan_cluster
 from windrow.clusters.state import ClusterState, GuestCredentialState, GuestState, MachineState, Node
 from windrow.kube.conditions import Condition, set_condition
-from windrow.machines.port import Sighting
+from windrow.machines.port import MachineStatus
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 ALL_ROLES = frozenset(Role)
@@ -86,7 +86,7 @@ def a_machine(name: str, pool: Pool, **rest: Any) -> MachineState:
         node=name,
         conditions=(condition("Scrubbed", "True"), condition("Joined", "True")),
     )
-    sighting = Sighting(
+    sighting = MachineStatus(
         f"uid-{name}",
         name,
         "present",
@@ -146,11 +146,11 @@ def unready(machine: MachineState, since: datetime | None = None) -> MachineStat
 def missing(machine: MachineState) -> MachineState:
     """Its VM is gone from Harvester, and its node is not Ready any more."""
     gone = unready(machine) if machine.node else machine
-    return replace(gone, vm=Sighting(machine.record.uid, machine.name, "missing"))
+    return replace(gone, vm=MachineStatus(machine.record.uid, machine.name, "missing"))
 
 
 def unknown(machine: MachineState, because: str = "401") -> MachineState:
-    return replace(machine, vm=Sighting(machine.record.uid, machine.name, "unknown", because=because))
+    return replace(machine, vm=MachineStatus(machine.record.uid, machine.name, "unknown", because=because))
 
 
 def stopped(machine: MachineState) -> MachineState:

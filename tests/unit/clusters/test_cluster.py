@@ -53,7 +53,7 @@ def read(raw: dict[str, Any], *configs: dict[str, Any]) -> ClusterReading:
 
 
 def facts(reading: ClusterReading) -> list[str]:
-    return [problem.fact for problem in reading.errors]
+    return [problem.message for problem in reading.errors]
 
 
 def test_a_plain_cluster_has_no_problems():
@@ -107,7 +107,7 @@ def test_every_fault_has_a_cure_and_a_field():
     )
 
     assert len(reading.errors) >= 5
-    assert all(problem.cure and problem.field for problem in reading.problems)
+    assert all(problem.hint and problem.field for problem in reading.problems)
 
 
 def test_different_vm_namespaces_are_refused_because_the_cloud_provider_looks_in_one_only():

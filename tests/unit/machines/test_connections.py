@@ -11,7 +11,7 @@ from windrow.formats.json import dumps
 from windrow.kube.errors import NotFound, Unreachable
 from windrow.kube.kubeconfig import Access, BadKubeconfig, render_kubeconfig
 from windrow.kube.requests import Event, Reply, Request
-from windrow.machines.connections import Connections
+from windrow.machines.harvester.connections import Connections
 from windrow.machines.port import InfrastructureUnknown
 
 
@@ -91,7 +91,10 @@ async def test_a_new_kubeconfig_retires_the_old_connection_at_once() -> None:
 async def test_the_identity_is_asked_once() -> None:
     rack = Rack()
     connection = await Connections(Shelf(a_kubeconfig()), rack.dial, StillClock()).get("ns:cc")
-    assert [await connection.confirm(""), await connection.confirm("rack-1")] == ["rack-1", "rack-1"]
+    assert [await connection.verify_identity(""), await connection.verify_identity("rack-1")] == [
+        "rack-1",
+        "rack-1",
+    ]
     assert rack.asked == 1
 
 
@@ -108,7 +111,7 @@ async def test_a_failed_question_is_asked_again() -> None:
 async def test_another_harvester_is_named_with_both_identities() -> None:
     connection = await Connections(Shelf(a_kubeconfig()), Rack().dial, StillClock()).get("ns:cc")
     with pytest.raises(InfrastructureUnknown, match=r"Harvester rack-1; .* on Harvester rack-0"):
-        await connection.confirm("rack-0")
+        await connection.verify_identity("rack-0")
 
 
 async def test_the_ca_stands_in_where_the_identity_may_not_be_read() -> None:
@@ -118,9 +121,9 @@ async def test_the_ca_stands_in_where_the_identity_may_not_be_read() -> None:
     same = await Connections(Shelf(a_kubeconfig("other", ca="QQ==")), rack.dial, StillClock()).get("ns:cc")
     other = await Connections(Shelf(a_kubeconfig(ca="Qg==")), rack.dial, StillClock()).get("ns:cc")
     recorded = await one.identity()
-    assert await same.confirm(recorded) == recorded
+    assert await same.verify_identity(recorded) == recorded
     with pytest.raises(InfrastructureUnknown):
-        await other.confirm(recorded)
+        await other.verify_identity(recorded)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +140,7 @@ async def test_the_ca_stands_in_where_the_identity_may_not_be_read() -> None:
 async def test_a_credential_that_is_no_use_is_named_with_a_cure(held: str | Exception) -> None:
     with pytest.raises(InfrastructureUnknown, match="credential ns:cc") as unknown:
         await Connections(Shelf(held), Rack().dial, StillClock()).get("ns:cc")
-    assert unknown.value.cure
+    assert unknown.value.hint
 
 
 @pytest.mark.parametrize(
@@ -149,4 +152,4 @@ async def test_a_line_that_cannot_be_opened_is_named_with_a_cure(error: Exceptio
 
     with pytest.raises(InfrastructureUnknown, match="ns:cc") as unknown:
         await Connections(Shelf(a_kubeconfig()), dial, StillClock()).get("ns:cc")
-    assert unknown.value.cure
+    assert unknown.value.hint

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from windrow.machines.memory import ImpossibleWorld, MemoryMachines
+from windrow.machines.memory import ImpossibleState, MemoryMachines
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, MachineSpec, Problem
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -28,7 +28,7 @@ def a_spec(name: str = "c1-pool1-abcde-fghij", uid: str = "m-1") -> MachineSpec:
 async def test_a_prompt_machine_runs_at_once() -> None:
     machines = MemoryMachines(StillClock())
     await machines.ensure(a_spec(), None)
-    sighting = machines.sightings().get("m-1")
+    sighting = machines.statuses().get("m-1")
     assert sighting is not None
     assert (sighting.state, sighting.since) == ("running", NOON)
 
@@ -37,7 +37,7 @@ async def test_two_machines_never_share_an_address() -> None:
     machines = MemoryMachines(StillClock())
     await machines.ensure(a_spec(), None)
     await machines.ensure(a_spec("c1-pool1-abcde-other", "m-2"), None)
-    with pytest.raises(ImpossibleWorld):
+    with pytest.raises(ImpossibleState):
         machines.set_addresses("c1-pool1-abcde-other", "10.52.0.11")
 
 
@@ -45,7 +45,7 @@ async def test_a_stopped_machine_has_no_address() -> None:
     machines = MemoryMachines(StillClock())
     await machines.ensure(a_spec(), None)
     machines.stop("c1-pool1-abcde-fghij")
-    with pytest.raises(ImpossibleWorld):
+    with pytest.raises(ImpossibleState):
         machines.set_addresses("c1-pool1-abcde-fghij", "10.0.0.1")
 
 
@@ -54,9 +54,9 @@ async def test_a_hanging_removal_shows_as_deleting_until_it_ends() -> None:
     memory = await machines.ensure(a_spec(), None)
     machines.hang_removal("c1-pool1-abcde-fghij")
     await machines.remove(memory, frozenset())
-    assert [(s.state, s.addresses) for s in machines.sightings().values()] == [("deleting", ())]
+    assert [(s.state, s.addresses) for s in machines.statuses().values()] == [("deleting", ())]
     machines.finish_removal("c1-pool1-abcde-fghij")
-    assert [s.presence for s in machines.sightings().values()] == ["missing"]
+    assert [s.presence for s in machines.statuses().values()] == ["missing"]
 
 
 async def test_a_failure_is_raised_as_often_as_asked_and_changes_nothing() -> None:
@@ -65,23 +65,23 @@ async def test_a_failure_is_raised_as_often_as_asked_and_changes_nothing() -> No
     for _ in range(2):
         with pytest.raises(InfrastructureUnknown):
             await machines.ensure(a_spec(), None)
-    assert machines.names() == []
+    assert machines.vm_names() == []
     await machines.ensure(a_spec(), None)
-    assert machines.ordered("ensure") == ["c1-pool1-abcde-fghij"] * 3
+    assert machines.calls_of("ensure") == ["c1-pool1-abcde-fghij"] * 3
 
 
 async def test_a_refused_spec_is_refused_by_check_and_by_ensure() -> None:
     machines = MemoryMachines(StillClock())
-    machines.refuse(lambda spec: Problem("image missing", "upload it", "diskInfo"))
+    machines.reject(lambda spec: Problem("image missing", "upload it", "diskInfo"))
     assert [str(problem) for problem in await machines.check([a_spec()])] == ["image missing; upload it"]
     with pytest.raises(MachineRefused):
         await machines.ensure(a_spec(), None)
 
 
 async def test_a_slow_reader_gets_the_latest_state_once() -> None:
-    machines = MemoryMachines(StillClock(), prompt=False)
+    machines = MemoryMachines(StillClock(), auto_boot=False)
     await machines.ensure(a_spec(), None)
-    changes = machines.sightings().changes()
+    changes = machines.statuses().changes()
     machines.boot("c1-pool1-abcde-fghij")
     machines.stop("c1-pool1-abcde-fghij")
     before, after = await anext(changes)
@@ -98,4 +98,4 @@ async def test_a_machine_whose_order_never_came_through_is_not_missing() -> None
     machines.fail("ensure", InfrastructureUnknown("no answer", "wait"))
     with pytest.raises(InfrastructureUnknown):
         await machines.ensure(a_spec(), None)
-    assert machines.sightings().get("m-1") is None
+    assert machines.statuses().get("m-1") is None

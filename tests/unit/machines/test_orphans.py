@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow.machines.orphans import MARK, succeed, sweep
+from windrow.machines.plugin.process.orphans import HOST_ID_ENV, kill_orphans, reap_previous_host
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def started() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def a_process(number: str, *, session: bool = False) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        ["/bin/sleep", "300"], env={MARK: number} if number else {}, start_new_session=session
+        ["/bin/sleep", "300"], env={HOST_ID_ENV: number} if number else {}, start_new_session=session
     )
 
 
@@ -30,22 +30,22 @@ def test_every_process_of_this_host_is_ended_in_whatever_session(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
     started += [a_process("n-1"), a_process("n-1", session=True)]
-    assert sweep("n-1") == 2
+    assert kill_orphans("n-1") == 2
     assert [process.wait(5) for process in started] == [-9, -9]
-    assert sweep("n-1") == 0
+    assert kill_orphans("n-1") == 0
 
 
 def test_processes_of_others_are_left_alone(started: list[subprocess.Popen[bytes]]) -> None:
     started += [a_process("n-10"), a_process("")]
-    assert sweep("n-1") == 0
+    assert kill_orphans("n-1") == 0
     assert [process.poll() for process in started] == [None, None]
 
 
 def test_a_host_ends_what_the_one_before_it_left(
     tmp_path: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    succeed(tmp_path, "n-1")
+    reap_previous_host(tmp_path, "n-1")
     started += [a_process("n-1"), a_process("n-2")]
-    succeed(tmp_path, "n-2")
+    reap_previous_host(tmp_path, "n-2")
     assert started[0].wait(5) == -9
     assert started[1].poll() is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from windrow.machines.plugin_flags import find_user_data_flag, plan_flags
+from windrow.machines.plugin.flags import find_user_data_flag, plan_flags
 from windrow.machines.port import Problem
 from windrow.wire.dockermachine import Flag
 
@@ -55,8 +55,8 @@ def test_the_first_flag_with_such_a_name_takes_user_data(name: str) -> None:
 
 def test_a_driver_without_one_is_refused_by_name() -> None:
     _, (problem,) = plan_flags("cloud9", FLAGS[:-1], {}, {}, "/run/user-data")
-    assert "node driver cloud9" in problem.fact
-    assert "SSH provisioning" in problem.fact
+    assert "node driver cloud9" in problem.message
+    assert "SSH provisioning" in problem.message
 
 
 def test_values_take_the_kind_of_their_flag() -> None:
@@ -73,7 +73,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
     _, problems = planned(rootSize="big", spot="maybe", tags={"a": 1}, colour="red", Region="south")
 
     assert [problem.field for problem in problems] == ["rootSize", "spot", "tags", "colour", "Region"]
-    assert problems[-1].cure == "write it as region"
+    assert problems[-1].hint == "write it as region"
 
 
 def test_what_is_kubernetes_or_ranchers_is_no_option() -> None:

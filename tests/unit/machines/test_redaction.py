@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.machines.redaction import Redaction
+from windrow.machines.plugin.process.redaction import Redactor
 
 ENCODERS = (b64encode, urlsafe_b64encode)
 
@@ -19,7 +19,7 @@ def test_names_and_addresses_stay_readable_and_secrets_do_not() -> None:
         "server: https://harvester.example.org:6443\npassword: hunter2\ntoken: 'kubeconfig-user:x4b2'\n"
         "name: c1-pool1-abcde-fghij\npath: /etc/rancher/rke2/config.yaml\nkey: QmFzZTY0IGRhdGEgaGVyZQ==\n"
     )
-    hide = Redaction([kubeconfig, "s3cret"], ["c1-pool1-abcde-fghij"])
+    hide = Redactor([kubeconfig, "s3cret"], ["c1-pool1-abcde-fghij"])
 
     plain = "https://harvester.example.org:6443 refuses c1-pool1-abcde-fghij /etc/rancher/rke2/config.yaml"
     assert hide(plain) == plain
@@ -59,12 +59,12 @@ write_files:
     ],
 )
 def test_what_a_document_calls_a_password_or_token_is_hidden(secret: str) -> None:
-    assert Redaction([DOCUMENT])(f"it is {secret} here") == "it is … here"
+    assert Redactor([DOCUMENT])(f"it is {secret} here") == "it is … here"
 
 
 def test_what_a_document_says_otherwise_stays() -> None:
     plain = "helm install app nginx:latest fails on write_files with expire: false"
-    assert Redaction([DOCUMENT])(plain) == plain
+    assert Redactor([DOCUMENT])(plain) == plain
 
 
 @given(before=st.binary(max_size=20), behind=st.binary(max_size=20), encode=st.sampled_from(ENCODERS))
@@ -72,7 +72,7 @@ def test_a_secret_in_base64_is_hidden_wherever_it_begins(
     before: bytes, behind: bytes, encode: Callable[[bytes], bytes]
 ) -> None:
     secret = "s3cret?>~of~the~cluster"
-    told = Redaction([secret])(encode(before + secret.encode() + behind).decode())
+    told = Redactor([secret])(encode(before + secret.encode() + behind).decode())
 
     assert "…" in told
     letters = encode(before + b"\0" * len(secret) + behind).decode().rstrip("=")
@@ -82,10 +82,10 @@ def test_a_secret_in_base64_is_hidden_wherever_it_begins(
 @given(kept=st.integers(1, 63))
 def test_of_a_secret_that_is_cut_off_nothing_shows(kept: int) -> None:
     secrets = [bytes(range(48, 112)).decode(), "first second"]
-    told = Redaction(secrets).start_of(f"told: {secrets[0][:kept]}")
+    told = Redactor(secrets).redact_truncated(f"told: {secrets[0][:kept]}")
 
     assert told == ("told: …" if kept >= 4 else f"told: {secrets[0][:kept]}")
 
 
 def test_a_cut_behind_a_secret_that_overlaps_another_leaves_neither() -> None:
-    assert Redaction(["one-two-three", "three-four-five"]).start_of("x one-two-three-fo") == "x …"
+    assert Redactor(["one-two-three", "three-four-five"]).redact_truncated("x one-two-three-fo") == "x …"

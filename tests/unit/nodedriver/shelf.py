@@ -16,8 +16,8 @@ from windrow.harvester.kinds import VM, VMI
 from windrow.kube.patches import PatchFailed, apply_json_patch, apply_merge_patch
 from windrow.kube.refs import Kind, Ref
 from windrow.kube.requests import JSON_PATCH, Event, Reply, Request
-from windrow.machines.board import Board
-from windrow.machines.runner import run as run_async
+from windrow.machines.harvester.runner import run_operation as run_async
+from windrow.machines.status_store import StatusStore
 from windrow.nodedriver.blocking import run as run_blocking
 from windrow.nodedriver.steps import READERS, Talk
 from windrow.testing.clock import LoopClock, run_driven
@@ -34,7 +34,7 @@ class Shelf:
         self.notes: list[str] = []
         self.replies: dict[tuple[str, str], list[Reply | Exception]] = {}
         self.to_come: list[Change] = []
-        self.boards: dict[Kind, Board[Any]] = {}
+        self.boards: dict[Kind, StatusStore[Any]] = {}
         self.now = datetime(2026, 1, 1, 12, tzinfo=UTC)
         self.history: list[tuple[int, str, Event]] = []
         self._uids = 0
@@ -91,7 +91,7 @@ class Shelf:
         self.now += timedelta(seconds=seconds)
 
     async def _run_async(self, talk: Talk[Any]) -> Any:
-        self.boards = {kind: Board() for kind in (VM, VMI)}
+        self.boards = {kind: StatusStore() for kind in (VM, VMI)}
         for ref in list(self.refs.values()):
             self._show(ref)
         clock = LoopClock(self.now)
@@ -198,7 +198,7 @@ class Shelf:
             return
         raw = self.objects.get(ref.path)
         if raw is None:
-            board.drop(ref)
+            board.delete(ref)
         else:
             board.put(ref, READERS[ref.kind](raw))
 

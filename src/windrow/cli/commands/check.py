@@ -88,7 +88,7 @@ def _as_data(verdicts: list[CheckResult], strangers: list[CliError]) -> dict[str
 
 def _result_data(result: CheckResult) -> dict[str, object]:
     problems = [
-        {"severity": one.severity, "field": one.field, "fact": one.fact, "cure": one.cure}
+        {"severity": one.severity, "field": one.field, "fact": one.message, "cure": one.hint}
         for one in result.problems
     ]
     return {

@@ -12,9 +12,9 @@ class Problem(Protocol):
     """What this screen needs of a problem, whoever found it."""
 
     @property
-    def fact(self) -> str: ...
+    def message(self) -> str: ...
     @property
-    def cure(self) -> str: ...
+    def hint(self) -> str: ...
     @property
     def severity(self) -> str: ...
 
@@ -25,8 +25,8 @@ _HEADS: dict[str, tuple[str, Tone]] = {"error": ("error    ", "bad"), "warning":
 def _problem(problem: Problem, width: int) -> list[StyledLine]:
     head, tone = _HEADS[problem.severity]
     room = width - len(head)
-    messages = wrap(problem.fact, room)
-    hints = wrap(problem.cure, room, first="→ ", rest="  ")
+    messages = wrap(problem.message, room)
+    hints = wrap(problem.hint, room, first="→ ", rest="  ")
     indent = " " * len(head)
     first = [line((head, tone), messages[0])] if messages else []
     return [*first, *(line(indent, part) for part in [*messages[1:], *hints])]

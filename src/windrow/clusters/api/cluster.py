@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.bootstrap.intent import Role
-from windrow.catalogue.finding import no_driver
 from windrow.clusters.api import names
 from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.status import RecordedStatus, read_recorded_status
+from windrow.drivers.lookup import no_driver_fault
 from windrow.kube.dns import is_dns_label
 from windrow.kube.objects import annotations_of, dig, finalizers_of, name_of, namespace_of, uid_of
 from windrow.machines.port import HARVESTER, NOT_OPTIONS, Problem
@@ -172,8 +172,8 @@ def harvester_only(kind: str) -> str | Problem:
     """For where no catalogue of node drivers is at hand."""
     if kind == HARVESTER_CONFIG.kind:
         return HARVESTER
-    unknown = no_driver()
-    return Problem(unknown.fact, unknown.cure)
+    unknown = no_driver_fault()
+    return Problem(unknown.message, unknown.hint)
 
 
 # -- Cluster -----------------------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ def _check_reference(fields: Fields, kind: str, config: str, driver: str | Probl
     reference = fields.child("machineConfigRef")
     if isinstance(driver, Problem):
         where = reference.at("kind")
-        fields.problems.add(where, f"{where} is {kind}, and {driver.fact}", driver.cure)
+        fields.problems.add(where, f"{where} is {kind}, and {driver.message}", driver.hint)
     elif not config:
         fields.problems.add(
             reference.path, f"{fields.path} names no machine config", f"write the name of a {kind}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from windrow.catalogue.kinds import CLUSTER as CLUSTER
-from windrow.catalogue.kinds import machine_config as machine_config
+from windrow.drivers.kinds import CLUSTER as CLUSTER
+from windrow.drivers.kinds import machine_config as machine_config
 from windrow.kube.refs import Kind
 
 MACHINE = Kind("windrow.io", "v1alpha1", "Machine", "machines")

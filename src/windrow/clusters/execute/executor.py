@@ -89,12 +89,14 @@ class Executor:
     def _describe_failure(self, action: Action, error: Exception) -> ActionFailure:
         now = self._context.clock.now()
         match error:
-            case InfrastructureUnknown() | CredentialError() | RegistrySecretError() | BadIntent():
+            case InfrastructureUnknown():
+                return ActionFailure(error.message, error.hint, now)
+            case CredentialError() | RegistrySecretError() | BadIntent():
                 return ActionFailure(error.fact, error.cure, now)
             case MachineRefused():
                 first, *rest = error.problems
                 more = f" (and {len(rest)} more)" if rest else ""
-                return ActionFailure(f"{first.fact}{more}", first.cure, now)
+                return ActionFailure(f"{first.message}{more}", first.hint, now)
             case KubeError():
                 log.warning("%s: %s", action, error)
                 return ActionFailure(f"{action.in_words} failed: {error}", "it is tried again", now)

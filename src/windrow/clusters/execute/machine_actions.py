@@ -20,7 +20,7 @@ from windrow.kube import requests
 from windrow.kube.conditions import Condition, set_condition
 from windrow.kube.errors import Conflict, NotAllowed, NotFound, Throttled
 from windrow.kube.refs import NODE, POD, SECRET
-from windrow.machines.port import CannotRewrite, Power
+from windrow.machines.port import Power, ReplaceUserDataUnsupported
 from windrow.values.clock import stamp
 
 Handler = Callable[[ReconcileContext, Any, ClusterState], Awaitable[None]]
@@ -72,12 +72,12 @@ async def scrub_bootstrap_data(
     change: dict[str, Any] = {}
     try:
         change["memory"] = dict(
-            await context.infrastructure.rewrite(machine.driver_config or {}, cloud_config)
+            await context.infrastructure.replace_user_data(machine.driver_config or {}, cloud_config)
         )
         condition = Condition(
             "Scrubbed", "True", "Joined", "what it reads at its next start holds no secrets"
         )
-    except CannotRewrite as cannot:
+    except ReplaceUserDataUnsupported as cannot:
         condition = Condition("Scrubbed", "False", names.CANNOT_SCRUB, str(cannot))
     change["conditions"] = set_condition(machine.conditions, condition, context.clock.now())
     await context.patch_machine_status(machine, change)
@@ -125,7 +125,7 @@ async def delete_vm(context: ReconcileContext, action: do.DeleteVM, state: Clust
     machine = get_machine(action.machine, state).record
     if machine.driver_config is None:
         return
-    context.infrastructure.watch_over(machine.driver_config)
+    context.infrastructure.track(machine.driver_config)
     await context.infrastructure.remove(machine.driver_config, frozenset())
     context.process_state.deletion_requested[machine.uid] = context.clock.now()
 

@@ -1,0 +1,305 @@
+"""The catalogue at work: watches NodeDrivers and does what the plan of each says, one action at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from windrow.client.client import Client
+from windrow.client.watching import WatchedCache
+from windrow.drivers.api import NodeDriver, read_driver, read_machine_config_kinds, read_machine_driver
+from windrow.drivers.builtin import HARVESTER, BuiltIn, find_changes, fixed_fields, render_builtin
+from windrow.drivers.faults import Fault
+from windrow.drivers.installer import DownloadCancelled, Fetch, Installer, RunBlocking, run_inline
+from windrow.drivers.kinds import CLUSTER, MACHINE, NODE_DRIVER, machine_config
+from windrow.drivers.plan import (
+    Activate,
+    AddFinalizer,
+    Deactivate,
+    DefineKind,
+    Download,
+    Failure,
+    Install,
+    NodeDriverState,
+    Plan,
+    ResetBuiltIn,
+    Uninstall,
+    next_failure,
+    plan_driver,
+)
+from windrow.drivers.probe import ReadFlags
+from windrow.drivers.schema import machine_config_kind
+from windrow.drivers.status_writer import StatusWriter
+from windrow.drivers.store import DriverStore, InstalledDriver
+from windrow.kube.errors import Exists, NotFound
+from windrow.kube.objects import Raw, name_of, namespace_of
+from windrow.kube.refs import CRD
+from windrow.reconcile.controller import Controller
+from windrow.reconcile.outcomes import SETTLED, Changed, Outcome, Refused, Waiting
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock
+
+log = logging.getLogger(__name__)
+
+# The key under which the built-in drivers are brought into order; no object can be called so.
+START = ""
+
+
+class NodeDriverController:
+    """Keeps every NodeDriver of one management API as it is asked for. `run` is its owner's task.
+
+    `fetch` delivers what an https URL leads to; `ask_flags` starts an installed driver and returns its create flags,
+    and is called for nothing whose checksum did not match. `programs` are the paths of built-in drivers' own
+    programs, by name, where they have one. `heard` is told the kinds whose use has become possible or impossible.
+    """
+
+    def __init__(
+        self,
+        api: Client,
+        store: DriverStore,
+        fetch: Fetch,
+        read_flags: ReadFlags,
+        clock: Clock,
+        chance: Chance,
+        *,
+        files_allowed: bool = False,
+        built_ins: Sequence[BuiltIn] = (HARVESTER,),
+        programs: Mapping[str, Path] | None = None,
+        run_blocking: RunBlocking = run_inline,
+        on_kind_changed: Callable[[str], None] | None = None,
+    ) -> None:
+        self._api, self._store = api, store
+        self._clock, self._chance = clock, chance
+        self._files_allowed = files_allowed
+        self._built_ins = {driver.name: driver for driver in built_ins}
+        self._programs = dict(programs or {})
+        self._run_blocking, self._on_kind_changed = run_blocking, on_kind_changed
+        self._installer = Installer(api, store, fetch, read_flags, clock, run_blocking, self._read)
+        self._status_writer = StatusWriter(api, clock, chance)
+        self._failures: dict[str, Failure] = {}
+        self._built_ins_reset = False
+        self._started = asyncio.Event()
+        self._drivers: WatchedCache[NodeDriver] = WatchedCache(
+            api.transport, NODE_DRIVER, "", self._read, clock, chance
+        )
+        self._clusters: WatchedCache[frozenset[str]] = WatchedCache(
+            api.transport, CLUSTER, "", read_machine_config_kinds, clock, chance
+        )
+        self._machines: WatchedCache[str] = WatchedCache(
+            api.transport, MACHINE, "", read_machine_driver, clock, chance
+        )
+        self.controller: Controller[str] = Controller("node drivers", self.reconcile, clock, chance)
+
+    # -- for others ----------------------------------------------------------------------------------------------
+
+    async def wait_started(self) -> None:
+        """Return once all NodeDrivers were read, the built-in ones among them."""
+        await self._started.wait()
+
+    @property
+    def drivers(self) -> tuple[NodeDriver, ...]:
+        """The NodeDrivers as they were read last, for windrow.drivers.lookup."""
+        return tuple(self._drivers.values())
+
+    def find_binary(self, name: str) -> Path | None:
+        """The program of the driver called `name`, proven to be what was installed; None where there is none.
+
+        Also of a driver that is not active: machines that it made must be removable.
+        """
+        if name in self._built_ins:
+            return self._programs.get(name)
+        for one in self._drivers.values():
+            if one.driver_name == name and (path := self._store.verified_path(one.applied[1])) is not None:
+                return path
+        return None
+
+    # -- the work ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until cancelled. Raises Fault at once where the state directory cannot be used."""
+        await self._run_blocking(self._store.open)
+        async with asyncio.TaskGroup() as group:
+            for cache in (self._drivers, self._clusters, self._machines):
+                group.create_task(cache.run(), name=f"watch {cache.kind.plural}")
+            self.controller.queue.add(START)
+            group.create_task(self._follow_drivers())
+            for cache in (self._clusters, self._machines):
+                group.create_task(self._follow_users(cache))
+            group.create_task(self.controller.run(), name="reconcile node drivers")
+
+    async def _follow_drivers(self) -> None:
+        async for before, after in self._drivers.changes():
+            for one in filter(None, (after or before,)):
+                self.controller.queue.add(one.name)
+            # Whom this one stood in the way of can be looked at again.
+            if after is None or (before is not None and before.driver_name != after.driver_name):
+                for other in self._drivers.values():
+                    self.controller.queue.add(other.name)
+            self._installer.on_change(before, after)
+            self._notify_kinds(before, after)
+            if self._built_ins_reset and self._has_built_ins():
+                self._started.set()
+
+    def _notify_kinds(self, before: NodeDriver | None, after: NodeDriver | None) -> None:
+        usable = [
+            {one.config_kind} if one is not None and one.is_usable else set() for one in (before, after)
+        ]
+        for kind in sorted(usable[0] ^ usable[1]):
+            if self._on_kind_changed is not None:
+                self._on_kind_changed(kind)
+
+    async def _follow_users(self, cache: WatchedCache[Any]) -> None:
+        async for _ in cache.changes():
+            for one in self._drivers.values():
+                if one.is_deleting:
+                    self.controller.queue.add(one.name)
+
+    def _read(self, raw: Raw) -> NodeDriver:
+        own = self._built_ins.get(name_of(raw))
+        return read_driver(raw, files_allowed=self._files_allowed, built_in_kind=own.kind if own else "")
+
+    # -- reconcile -----------------------------------------------------------------------------------------------
+
+    async def reconcile(self, name: str) -> Outcome:
+        if name == START:
+            return await self._reset_built_ins()
+        # Asked for anew each time, for the cache may be older than our own last write.
+        raw = await self._api.find(NODE_DRIVER.ref(name))
+        if raw is None:
+            self._failures.pop(name, None)
+            self._status_writer.forget(name)
+            return SETTLED
+        state = await self._observe(raw)
+        plan = plan_driver(state)
+        raw = await self._status_writer.write(raw, state, plan)
+        return await self._execute(raw, state, plan)
+
+    async def _reset_built_ins(self) -> Outcome:
+        for driver in self._built_ins.values():
+            ref = NODE_DRIVER.ref(driver.name)
+            raw = await self._api.find(ref)
+            if raw is None:
+                try:
+                    await self._api.create(NODE_DRIVER, render_builtin(driver))
+                except Exists:
+                    return Changed("somebody made it meanwhile")
+            elif changes := find_changes(driver, raw):
+                reset = ResetBuiltIn(
+                    driver.name, changes, "every start brings the built-in drivers into order"
+                )
+                log.warning("NodeDriver %s: reset %s: %s", reset.name, ", ".join(reset.fields), reset.because)
+                await self._api.patch(ref, {"spec": fixed_fields(driver)})
+        await self._installer.sweep()  # the process before may have ended before it came to that
+        self._built_ins_reset = True
+        if self._has_built_ins():
+            self._started.set()
+        return SETTLED
+
+    def _has_built_ins(self) -> bool:
+        return all(self._drivers.get(NODE_DRIVER.ref(name)) is not None for name in self._built_ins)
+
+    async def _observe(self, raw: Raw) -> NodeDriverState:
+        driver = self._read(raw)
+        now = self._clock.now()
+        failure = self._failures.get(driver.name)
+        users = await self._find_users(driver) if driver.is_deleting else ()
+        machines = await self._find_machines(driver) if driver.is_deleting else ()
+        configs = await self._find_machine_configs(driver) if driver.is_deleting else ()
+        if driver.built_in_kind or not driver.is_requested or driver.is_deleting or driver.faults:
+            return NodeDriverState(
+                driver, now, clusters=users, machines=machines, machine_configs=configs, failure=failure
+            )
+        installed: InstalledDriver | None = await self._run_blocking(lambda: self._find_installed(driver))
+        crd, owner, kind_external = None, "", False
+        if installed is not None:
+            kind = machine_config_kind(installed.name)
+            crd = await self._api.find(CRD.ref(kind.qualified))
+            owner = await self._find_owner(driver, installed.name)
+            kind_external = kind.kind == HARVESTER.kind
+        return NodeDriverState(
+            driver,
+            now,
+            downloaded=self._store.has_download(driver.checksum),
+            installed=installed,
+            crd=crd,
+            owner=owner,
+            owner_is_built_in=owner in self._built_ins,
+            kind_external=kind_external,
+            failure=failure,
+        )
+
+    def _find_installed(self, driver: NodeDriver) -> InstalledDriver | None:
+        return self._store.find(driver.checksum) if self._store.verified_path(driver.checksum) else None
+
+    async def _find_owner(self, driver: NodeDriver, name: str) -> str:
+        """Who else gives the driver called `name`. Of several the built-in one has it, then the oldest."""
+        if name in self._built_ins:
+            return name
+        others = [self._read(raw) for raw in await self._api.list(NODE_DRIVER) if name_of(raw) != driver.name]
+        holders = [one for one in others if one.driver_name == name and not one.is_deleting]
+        if driver.driver_name == name:
+            holders = [one for one in holders if (one.created, one.name) < (driver.created, driver.name)]
+        return min(((one.created, one.name) for one in holders), default=("", ""))[1]
+
+    async def _find_users(self, driver: NodeDriver) -> tuple[str, ...]:
+        if not driver.config_kind:
+            return ()
+        found = [
+            raw
+            for raw in await self._api.list(CLUSTER)
+            if driver.config_kind in read_machine_config_kinds(raw)
+        ]
+        return tuple(sorted(f"{namespace_of(raw)}/{name_of(raw)}" for raw in found))
+
+    async def _find_machines(self, driver: NodeDriver) -> tuple[str, ...]:
+        if not driver.driver_name:
+            return ()
+        found = [
+            raw for raw in await self._api.list(MACHINE) if read_machine_driver(raw) == driver.driver_name
+        ]
+        return tuple(sorted(f"{namespace_of(raw)}/{name_of(raw)}" for raw in found))
+
+    async def _find_machine_configs(self, driver: NodeDriver) -> tuple[str, ...]:
+        if not driver.config_kind:
+            return ()
+        try:
+            found = await self._api.list(machine_config(driver.config_kind))
+        except NotFound:  # the kind is not defined
+            return ()
+        return tuple(sorted(f"{namespace_of(raw)}/{name_of(raw)}" for raw in found))
+
+    # -- carry out -----------------------------------------------------------------------------------------------
+
+    async def _execute(self, raw: Raw, state: NodeDriverState, plan: Plan) -> Outcome:
+        driver, action = state.driver, plan.action
+        if plan.fault is not None:
+            if plan.retry_at is not None and state.failure is not None:
+                return Waiting(str(plan.fault), state.failure.since, "it is tried again", plan.retry_at)
+            return Refused(plan.fault.message, plan.fault.hint)
+        match action:
+            case None | Activate() | Deactivate():
+                return SETTLED
+            case AddFinalizer():
+                await self._installer.add_finalizer(raw)
+            case Uninstall():
+                await self._installer.uninstall(raw, driver, action)
+            case Download() | Install() | DefineKind():
+                log.info("NodeDriver %s: %s: %s", driver.name, type(action).__name__.lower(), action.because)
+                try:
+                    await self._installer.execute(state, action)
+                except DownloadCancelled:
+                    return Changed("it is not asked for any more")
+                except Fault as fault:
+                    spread = self._chance.between(0.9, 1.1)
+                    previous = self._failures.get(driver.name)
+                    self._failures[driver.name] = next_failure(
+                        previous, fault, replace(state, now=self._clock.now()), spread
+                    )
+                    return Changed(str(fault))
+                if not isinstance(action, Download):
+                    self._failures.pop(driver.name, None)
+        return Changed(type(action).__name__)

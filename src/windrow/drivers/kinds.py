@@ -1,0 +1,27 @@
+"""The kinds that the catalogue deals with, and the definition of the one that is its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windrow.kube.refs import Kind
+
+NODE_DRIVER = Kind("management.cattle.io", "v3", "NodeDriver", "nodedrivers", namespaced=False)
+# Looked at, to know which drivers are in use. The cluster manager defines them.
+CLUSTER = Kind("provisioning.cattle.io", "v1", "Cluster", "clusters")
+MACHINE = Kind("windrow.io", "v1alpha1", "Machine", "machines")
+
+
+def machine_config(kind: str) -> Kind:
+    """The machine config kind called `kind`, `HarvesterConfig` say."""
+    return Kind("rke-machine-config.cattle.io", "v1", kind, f"{kind.lower()}s")
+
+
+def crds() -> list[dict[str, Any]]:
+    """The definition of NodeDriver, as an API server takes it."""
+    # Imported here, because the command line needs the kinds above and must start fast.
+    from importlib.resources import files
+
+    from windrow.formats import yaml
+
+    return [yaml.load((files("windrow.drivers") / "crds" / "nodedriver.yaml").read_text("utf-8"))]

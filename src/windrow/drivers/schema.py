@@ -1,0 +1,197 @@
+"""From a driver's create flags to its machine config kind, by Rancher's rules (reference/01 §5.6).
+
+`--digitalocean-ssh-key-path` becomes the field `sshKeyPath` of `DigitaloceanConfig`, at the top level of the object.
+The fields of HarvesterConfig are the same by these rules, but its definition is the node driver's own
+(windrow.nodedriver.schema), which takes structured YAML, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from windrow.drivers.api import NO_FIELD_ANNOTATIONS, FieldAnnotations
+from windrow.drivers.faults import Fault
+from windrow.drivers.kinds import machine_config
+from windrow.formats.json import dumps
+from windrow.kube.objects import Raw, annotations_of, is_deleting, labels_of, new_object
+from windrow.kube.refs import CRD, Kind
+from windrow.wire.dockermachine import Flag, field_of
+
+# Rancher's own label on what it makes of a driver.
+DRIVER_LABEL = "io.cattle.node_driver.name"
+SOURCE_ANNOTATION = "windrow.io/made-from"
+REVISION_ANNOTATION = "windrow.io/schema-revision"
+REVISION = "1"
+
+MAX_FLAGS = 1000
+_FLAG = re.compile(r"[^-]*(-[^-]+)+")
+_FIELD = re.compile(r"[A-Za-z0-9_.]{1,200}")
+# What every object has for itself.
+_RESERVED_FIELDS = frozenset({"apiVersion", "kind", "metadata", "status"})
+_SECRET_NAMES = frozenset({"sshKeyContents", "sshKey", "privateKeyFile"})
+
+
+Type = Literal["string", "password", "boolean", "array[string]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a machine config kind, as Rancher's DynamicSchema has it. `default` is None for none."""
+
+    name: str
+    type: Type
+    flag: str
+    description: str = ""
+    default: str | bool | tuple[str, ...] | None = None
+
+
+def machine_config_kind(driver: str) -> Kind:
+    """The machine config kind of the driver called so: `harvester` has HarvesterConfig."""
+    return machine_config(f"{driver[:1].upper()}{driver[1:]}Config")
+
+
+def get_field(flag: str) -> str:
+    """The field of the kind that the flag can have: `harvester-enable-efi` -> `enableEfi`. Raises Fault."""
+    name = field_of(flag)
+    if not _FLAG.fullmatch(flag) or not _FIELD.fullmatch(name):
+        raise _invalid_schema(
+            f"its create flag {flag[:80]!r} is not of the form DRIVER-NAME, so it can have no field"
+        )
+    return name
+
+
+def read_fields(
+    flags: Iterable[Flag], field_annotations: FieldAnnotations = NO_FIELD_ANNOTATIONS
+) -> tuple[Field, ...]:
+    """The fields for these flags, in the driver's order. Raises Fault where they make no kind."""
+    fields: dict[str, Field] = {}
+    for flag in flags:
+        made = _field(flag, field_annotations)
+        if made.name in _RESERVED_FIELDS:
+            raise _invalid_schema(
+                f"its create flag {flag.name!r} would be the field {made.name!r}, which every object has for itself"
+            )
+        if made.name in fields:
+            other = fields[made.name].flag
+            raise _invalid_schema(
+                f"its create flags {other!r} and {flag.name!r} would be one field, {made.name!r}"
+            )
+        fields[made.name] = made
+    if len(fields) > MAX_FLAGS:
+        raise _invalid_schema(f"it has {len(fields)} create flags, and {MAX_FLAGS} are the most")
+    return tuple(fields.values())
+
+
+def _field(flag: Flag, field_annotations: FieldAnnotations) -> Field:
+    name = get_field(flag.name)
+    usage = str(flag.usage or "")
+    text: Type = (
+        "password"
+        if name in field_annotations.private | field_annotations.passwords | _SECRET_NAMES
+        else "string"
+    )
+    match flag.kind, flag.default:
+        case "string", value:
+            return Field(
+                name, text, flag.name, usage, field_annotations.defaults.get(name, str(value or "")) or None
+            )
+        case "int", value:
+            return Field(name, text, flag.name, usage, field_annotations.defaults.get(name, str(value or 0)))
+        case "bool", _:
+            return Field(name, "boolean", flag.name, usage)
+        case "strings", tuple() | list() as several:
+            return Field(name, "array[string]", flag.name, usage, tuple(map(str, several)) or None)
+    raise _invalid_schema(f"its create flag {flag.name!r} is of the unknown type {flag.kind!r}")
+
+
+def schema_source(checksum: str, field_annotations: FieldAnnotations = NO_FIELD_ANNOTATIONS) -> str:
+    """What a definition is made from, in one word: another word, another definition."""
+    if field_annotations == NO_FIELD_ANNOTATIONS:
+        return checksum
+    annotations = [
+        sorted(field_annotations.private),
+        sorted(field_annotations.passwords),
+        sorted(field_annotations.defaults.items()),
+    ]
+    return f"{checksum}+{hashlib.sha256(dumps(annotations)).hexdigest()[:16]}"
+
+
+def render_crd(driver: str, fields: Sequence[Field], source: str) -> Raw:
+    """The definition of the driver's machine config kind. `origin` says what it was made from."""
+    kind = machine_config_kind(driver)
+    names = {
+        "kind": kind.kind,
+        "listKind": f"{kind.kind}List",
+        "plural": kind.plural,
+        "singular": kind.kind.lower(),
+    }
+    schema = {
+        "type": "object",
+        "description": f"What the machines of a pool are like, as the node driver {driver} takes it.",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "properties": {field.name: render_field(field) for field in fields},
+    }
+    version = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "additionalPrinterColumns": [
+            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        ],
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return new_object(
+        CRD,
+        kind.qualified,
+        labels={DRIVER_LABEL: driver},
+        annotations={SOURCE_ANNOTATION: source, REVISION_ANNOTATION: REVISION},
+        spec={"group": kind.group, "scope": "Namespaced", "names": names, "versions": [version]},
+    )
+
+
+def render_field(field: Field) -> dict[str, Any]:
+    """One property of the schema."""
+    shape: dict[str, Any]
+    match field.type:
+        case "boolean":
+            shape = {"type": "boolean", "nullable": True}
+        case "array[string]":
+            shape = {"type": "array", "nullable": True, "items": {"type": "string", "nullable": True}}
+        case "password":
+            shape = {"type": "string", "nullable": True, "format": "password"}
+        case _:
+            shape = {"type": "string", "nullable": True}
+    if field.default is not None:
+        shape["default"] = list(field.default) if isinstance(field.default, tuple) else field.default
+    return {"description": field.description, **shape} if field.description else shape
+
+
+def is_generated(crd: Mapping[str, Any]) -> bool:
+    """Whether the catalogue made this definition."""
+    return SOURCE_ANNOTATION in annotations_of(crd)
+
+
+def find_source_checksum(crd: Mapping[str, Any]) -> str | None:
+    """The checksum of what the definition was made from; None where the catalogue did not make it."""
+    return annotations_of(crd)[SOURCE_ANNOTATION].partition("+")[0] if is_generated(crd) else None
+
+
+def is_current(crd: Mapping[str, Any] | None, driver: str, source: str) -> bool:
+    """Whether the definition is what would be made of the driver now, from that origin."""
+    if crd is None or is_deleting(crd):
+        return False
+    annotations = annotations_of(crd)
+    made = (
+        labels_of(crd).get(DRIVER_LABEL),
+        annotations.get(SOURCE_ANNOTATION),
+        annotations.get(REVISION_ANNOTATION),
+    )
+    return made == (driver, source, REVISION)
+
+
+def _invalid_schema(message: str) -> Fault:
+    return Fault(message, "report it to those who make the driver", "SchemaRefused")

@@ -1,0 +1,401 @@
+"""Machines on Harvester, made by our own node driver over Harvester's API.
+
+One station per credential: its connection, its view of the hosts, and one lookout per namespace with machines in it.
+Stations live in the task group of `run()`; orders (`ensure`, `power`, …) run in the caller's own task, and work also
+while nobody runs the stations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from windrow.client.cache import Cache
+from windrow.harvester.vms import Vm
+from windrow.kube.errors import Forbidden, KubeError, NotFound
+from windrow.kube.refs import NAMESPACE
+from windrow.kube.requests import get
+from windrow.machines.harvester.connections import (
+    Connect,
+    Connection,
+    Connections,
+    ReadKubeconfig,
+    port_problem,
+)
+from windrow.machines.harvester.vm_watcher import (
+    HostCache,
+    TrackedVm,
+    VmWatcher,
+    foreign_driver_vm,
+    is_owned_by,
+)
+from windrow.machines.port import (
+    DriverConfig,
+    InfrastructureUnknown,
+    MachineRefused,
+    MachineSpec,
+    MachineStatus,
+    Power,
+    Problem,
+    is_synthetic_uid,
+)
+from windrow.machines.status_store import StatusStore, with_since
+from windrow.nodedriver import power as powers
+from windrow.nodedriver.check import check
+from windrow.nodedriver.configuration import Configuration, read_fields, write_memory
+from windrow.nodedriver.create import order
+from windrow.nodedriver.observe import find
+from windrow.nodedriver.ownership import prove
+from windrow.nodedriver.plans import planned_claims
+from windrow.nodedriver.problems import Refused
+from windrow.nodedriver.remove import remove
+from windrow.nodedriver.rewrite import rewrite
+from windrow.nodedriver.rules import find_problems
+from windrow.nodedriver.steps import answer
+from windrow.nodedriver.stored import read_memory
+from windrow.reconcile.alarm import either
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock
+
+# How often a credential is read again by itself: while all is well, and while its Harvester cannot be seen.
+CREDENTIAL_CHECK_INTERVAL = timedelta(seconds=60)
+RETRY_INTERVAL = timedelta(seconds=10)
+# How many machines that have ended are still shown as missing.
+REMOVED_KEPT = 1000
+
+_POWERS = {Power.ON: powers.start, Power.OFF: powers.stop, Power.RESTART: powers.restart}
+
+
+class _CredentialWorker:
+    """All machines behind one credential."""
+
+    def __init__(
+        self,
+        credential: str,
+        connections: Connections,
+        store: StatusStore[MachineStatus],
+        clock: Clock,
+        chance: Chance,
+    ) -> None:
+        self.credential = credential
+        self._connections, self._store, self._clock, self._chance = connections, store, clock, chance
+        self._machines: dict[str, TrackedVm] = {}
+        self._watchers: dict[str, VmWatcher] = {}
+        self._removed: deque[str] = deque()
+        self._namespaces_changed = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._unknown_reason = "its Harvester has not been asked yet"
+
+    def track(self, machine: TrackedVm) -> None:
+        configuration = machine.configuration
+        self._machines[configuration.machine_uid] = machine
+        watcher = self._watchers.get(configuration.vm_namespace)
+        if watcher is not None:
+            return watcher.track(machine)
+        if self._store.get(configuration.machine_uid) is None:
+            self._put_unknown(configuration)
+        self._namespaces_changed.set()
+        return None
+
+    def find_machine(self, uid: str) -> TrackedVm | None:
+        return self._machines.get(uid)
+
+    def find_vm(self, configuration: Configuration) -> Vm | None:
+        """The machine's VM where a current cache shows it."""
+        watcher = self._watchers.get(configuration.vm_namespace)
+        vm = watcher.find_vm(configuration.ref) if watcher is not None else None
+        return vm if vm is not None and is_owned_by(vm, configuration) else None
+
+    def wake(self) -> None:
+        """The credential has just been good for something; do not wait to try it."""
+        self._wake.set()
+
+    def put_status(self, uid: str, status: MachineStatus | None) -> None:
+        if status is None:
+            return self._store.delete(uid)
+        self._store.put(uid, with_since(self._store.get(uid), status, self._clock.now()))
+        machine = self._machines.get(uid)
+        if status.presence == "missing" and machine is not None and machine.removal_requested:
+            self._untrack(machine)
+        return None
+
+    def _untrack(self, machine: TrackedVm) -> None:
+        """The machine has ended, and its absence is proved: its last sighting stays for a while, the rest goes."""
+        configuration = machine.configuration
+        del self._machines[configuration.machine_uid]
+        if (watcher := self._watchers.get(configuration.vm_namespace)) is not None:
+            watcher.untrack(configuration)
+        self._removed.append(configuration.machine_uid)
+        while len(self._removed) > REMOVED_KEPT:
+            uid = self._removed.popleft()
+            if uid not in self._machines:
+                self._store.delete(uid)
+
+    async def run(self) -> None:
+        """Look after the machines until cancelled, over as many connections as it takes."""
+        while True:
+            self._wake.clear()
+            try:
+                connection = await self._connections.get(self.credential)
+            except InfrastructureUnknown as unknown:
+                self._unknown_reason = str(unknown)
+                for machine in self._machines.values():
+                    self._put_unknown(machine.configuration)
+                await either(self._clock, RETRY_INTERVAL, self._wake)
+            else:
+                await self._run_connection(connection)
+
+    async def _run_connection(self, connection: Connection) -> None:
+        """Watch over this connection until it is retired."""
+        hosts = HostCache(connection.transport, self._clock, self._chance)
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(hosts.run()),
+                group.create_task(self._run_watchers(connection, hosts)),
+                group.create_task(self._check_credential(connection)),
+            ]
+            await connection.retired.wait()
+            for task in tasks:
+                task.cancel()
+        self._watchers.clear()
+
+    async def _run_watchers(self, connection: Connection, hosts: HostCache) -> None:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._namespaces_changed.clear()
+                for namespace in {each.configuration.vm_namespace for each in self._machines.values()}:
+                    if namespace not in self._watchers:
+                        group.create_task(self._make_watcher(connection, namespace, hosts).run())
+                await self._namespaces_changed.wait()
+
+    def _make_watcher(self, connection: Connection, namespace: str, hosts: HostCache) -> VmWatcher:
+        watcher = VmWatcher(connection, namespace, hosts, self.put_status, self._clock, self._chance)
+        self._watchers[namespace] = watcher
+        for machine in self._machines.values():
+            if machine.configuration.vm_namespace == namespace:
+                watcher.track(machine)
+        return watcher
+
+    async def _check_credential(self, connection: Connection) -> None:
+        """Read the credential again from time to time; a changed or vanished one retires the connection."""
+        while True:
+            all_synced = all(watcher.has_synced for watcher in self._watchers.values())
+            await either(
+                self._clock, CREDENTIAL_CHECK_INTERVAL if all_synced else RETRY_INTERVAL, connection.retired
+            )
+            try:
+                await self._connections.get(self.credential)
+            except InfrastructureUnknown:
+                await self._connections.retire(connection)
+
+    def _put_unknown(self, configuration: Configuration) -> None:
+        self.put_status(
+            configuration.machine_uid,
+            MachineStatus(
+                configuration.machine_uid, configuration.machine_name, "unknown", because=self._unknown_reason
+            ),
+        )
+
+
+class HarvesterMachines:
+    """The port Machines on Harvester. `run()` is the owner's task; without it `sightings` stay unknown.
+
+    `credentials` gives the kubeconfig text that a credential reference stands for now; it raises a KubeError or
+    LookupError where there is none. `dial` opens a transport, which repeats requests as it sees fit. Sightings are kept by machine uid; they count as
+    synced from the start, because a machine not yet looked at says so itself.
+    """
+
+    def __init__(
+        self,
+        read_kubeconfig: ReadKubeconfig,
+        connect: Connect,
+        clock: Clock,
+        chance: Chance,
+        store: StatusStore[MachineStatus] | None = None,
+    ) -> None:
+        self._connections = Connections(read_kubeconfig, connect, clock)
+        self._store: StatusStore[MachineStatus] = store if store is not None else StatusStore()
+        self._workers: dict[str, _CredentialWorker] = {}
+        self._workers_changed = asyncio.Event()
+        self._clock, self._chance = clock, chance
+
+    async def run(self) -> None:
+        """Keep the sightings current until cancelled."""
+        running: set[str] = set()
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    self._workers_changed.clear()
+                    for credential, worker in self._workers.items():
+                        if credential not in running:
+                            running.add(credential)
+                            group.create_task(worker.run())
+                    await self._workers_changed.wait()
+        finally:
+            await self._connections.close()
+
+    async def check(self, specs: Sequence[MachineSpec]) -> list[Problem]:
+        problems: list[Problem] = []
+        for credential in dict.fromkeys(spec.credential for spec in specs):
+            connection = await self._connections.get(credential)
+            configurations = []
+            for spec in specs:
+                if spec.credential == credential:
+                    configuration, found = _read_spec(spec)
+                    configurations.append(configuration)
+                    problems += found
+            problems += map(port_problem, await connection.run(check(configurations)))
+            problems += await _missing_namespaces(connection, configurations)
+        return list(dict.fromkeys(problems))
+
+    async def plan(self, spec: MachineSpec) -> DriverConfig:
+        configuration = _valid_configuration(spec)
+        identity = await (await self._get_connection(spec.credential)).verify_identity("")
+        claims = planned_claims(configuration)
+        return write_memory(replace(configuration, harvester_uid=identity, claims=claims))
+
+    async def ensure(self, spec: MachineSpec, config: DriverConfig | None) -> DriverConfig:
+        if config is not None and config.get("WindrowVMUID"):
+            self.track(config)
+            return config
+        configuration = _valid_configuration(spec)
+        connection = await self._get_connection(spec.credential)
+        identity = await connection.verify_identity(str((config or {}).get("WindrowHarvesterUID") or ""))
+        made = await connection.run(order(replace(configuration, harvester_uid=identity), spec.cloud_config))
+        result = write_memory(made)
+        self.track(result)
+        return result
+
+    async def power(self, config: DriverConfig, wanted: Power) -> DriverConfig:
+        configuration = read_memory(config)
+        connection = await self._get_connection(configuration.credential)
+        await connection.verify_identity(configuration.harvester_uid)
+        await _refuse_foreign_driver_vm(connection, configuration)
+        await self._require_vm(connection, configuration)
+        await connection.run(_POWERS[wanted](configuration.ref))
+        return config
+
+    async def replace_user_data(self, config: DriverConfig, cloud_config: str) -> DriverConfig:
+        configuration = read_memory(config)
+        connection = await self._get_connection(configuration.credential)
+        await connection.verify_identity(configuration.harvester_uid)
+        await connection.run(rewrite(configuration, cloud_config))
+        return config
+
+    async def remove(self, config: DriverConfig, volumes: frozenset[str]) -> None:
+        configuration = read_memory(config)
+        connection = await self._get_connection(configuration.credential)
+        await connection.verify_identity(configuration.harvester_uid)
+        await _refuse_foreign_driver_vm(connection, configuration)
+        worker = self._worker(configuration.credential)
+        known_vm = worker.find_vm(configuration)
+        is_gone = await connection.run(remove(configuration, volumes, known_vm))
+        worker.track(TrackedVm(configuration, removal_requested=True))
+        if is_gone:
+            uid, name = configuration.machine_uid, configuration.machine_name
+            worker.put_status(
+                uid,
+                MachineStatus(uid, name, "missing", because=f"Harvester has no VM {name} of this machine"),
+            )
+
+    def statuses(self) -> Cache[MachineStatus]:
+        return self._store
+
+    def track(self, config: DriverConfig) -> None:
+        configuration = read_memory(config)
+        worker = self._worker(configuration.credential)
+        before = worker.find_machine(configuration.machine_uid)
+        removal_requested = before is not None and before.removal_requested
+        machine = TrackedVm(configuration, removal_requested)
+        if machine != before:
+            worker.track(machine)
+
+    async def _get_connection(self, credential: str) -> Connection:
+        connection = await self._connections.get(credential)
+        self._worker(credential).wake()
+        return connection
+
+    def _worker(self, credential: str) -> _CredentialWorker:
+        if credential not in self._workers:
+            worker = _CredentialWorker(credential, self._connections, self._store, self._clock, self._chance)
+            self._workers[credential] = worker
+            self._workers_changed.set()
+        return self._workers[credential]
+
+    async def _require_vm(self, connection: Connection, configuration: Configuration) -> None:
+        """Return when the machine's own VM is there; the verbs of KubeVirt know names only."""
+        if self._worker(configuration.credential).find_vm(configuration) is not None:
+            return
+        raw = await connection.run(find(configuration.ref, "see whose VM it is"))
+        if raw is None:
+            raise MachineRefused(
+                [
+                    Problem(
+                        f"machine {configuration.machine_name} is not there: Harvester has no VM "
+                        f"{configuration.vm_namespace}/{configuration.machine_name}",
+                        "replace the machine instead of powering it",
+                    )
+                ]
+            )
+        try:
+            prove(configuration, raw)
+        except Refused as refused:
+            raise MachineRefused([port_problem(problem) for problem in refused.problems]) from refused
+
+
+async def _refuse_foreign_driver_vm(connection: Connection, configuration: Configuration) -> None:
+    """Raises InfrastructureUnknown where a VM stands that may be this machine's, and bears no marks by its making."""
+    if not is_synthetic_uid(configuration.vm_uid):
+        return
+    if await connection.run(find(configuration.ref, "see whether its VM is still there")) is not None:
+        raise foreign_driver_vm(configuration)
+
+
+def _valid_configuration(spec: MachineSpec) -> Configuration:
+    """Raises MachineRefused."""
+    configuration, problems = _read_spec(spec)
+    if refused := [problem for problem in problems if problem.severity == "error"]:
+        raise MachineRefused(refused)
+    return configuration
+
+
+async def _missing_namespaces(
+    connection: Connection, configurations: Sequence[Configuration]
+) -> list[Problem]:
+    """Namespaces are never made for users: who may make machines in which is Harvester's to say."""
+    problems = []
+    for name in sorted({configuration.vm_namespace for configuration in configurations}):
+        try:
+            answer(await connection.transport.send(get(NAMESPACE.ref(name))))
+        except NotFound:
+            message = f'namespace "{name}" does not exist on Harvester {connection.client_config.server}'
+            problems.append(Problem(message, "create it there, or correct vmNamespace", "vmNamespace"))
+        except Forbidden:
+            continue  # who may work in a namespace need not be allowed to read it
+        except KubeError as error:
+            raise connection.translate_error(error) from error
+    return problems
+
+
+def _read_spec(spec: MachineSpec) -> tuple[Configuration, list[Problem]]:
+    """The spec as a configuration, and everything that is wrong with it in itself.
+
+    The credential is named, never copied; rancher-machine's file path means nothing here.
+    """
+    configuration, problems = read_fields(spec.options)
+    configuration = replace(
+        configuration,
+        machine_name=spec.name,
+        cluster_name=spec.cluster_name,
+        machine_uid=spec.machine_uid,
+        cluster_uid=spec.cluster_uid,
+        credential=spec.credential,
+        kubeconfig_content="",
+        cloud_config="",
+    )
+    unread_fields = {problem.field for problem in problems}
+    problems = [*problems, *find_problems(configuration, spec.cloud_config, unread=unread_fields)]
+    return configuration, [port_problem(problem) for problem in problems]

@@ -1,0 +1,103 @@
+"""Runs a talk on an event loop: calls go out through a transport, waiting happens on shared caches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from windrow.client.cache import Cache
+from windrow.client.transport import Transport
+from windrow.kube.errors import KubeError
+from windrow.kube.refs import Kind
+from windrow.kube.requests import Request
+from windrow.nodedriver.steps import Call, Gather, Note, NotInTime, Pending, Seen, Step, Talk, Until, answer
+from windrow.values.clock import Clock
+
+R = TypeVar("R")
+
+
+async def run_operation(
+    operation: Talk[R],
+    transport: Transport,
+    caches: Mapping[Kind, Cache[Any]],
+    clock: Clock,
+    log_line: Callable[[str], None] = lambda text: None,
+) -> R:
+    """The talk's result; its exceptions come through. `caches` are keyed by Ref and cover what the talk waits for."""
+    runner = _Runner(transport, caches, clock, log_line)
+    try:
+        effect = next(operation)
+        while True:
+            try:
+                result = await runner.execute(effect)
+            except (KubeError, NotInTime) as error:
+                effect = operation.throw(error)
+            else:
+                effect = operation.send(result)
+    except StopIteration as end:
+        operation_result: R = end.value
+        return operation_result
+
+
+class _Runner:
+    def __init__(
+        self,
+        transport: Transport,
+        caches: Mapping[Kind, Cache[Any]],
+        clock: Clock,
+        log_line: Callable[[str], None],
+    ) -> None:
+        self._transport, self._caches, self._clock, self._log_line = transport, caches, clock, log_line
+
+    async def execute(self, effect: Step) -> Any:
+        match effect:
+            case Call(request=request):
+                return answer(await self._transport.send(request))
+            case Gather(requests=asked):
+                return tuple(await asyncio.gather(*(self._answer_or_error(request) for request in asked)))
+            case Until():
+                return await self._wait(effect)
+            case Note(text=text):
+                return self._log_line(text)
+
+    async def _answer_or_error(self, request: Request) -> Any:
+        try:
+            return answer(await self._transport.send(request))
+        except KubeError as error:
+            return error
+
+    async def _wait(self, until: Until[Any]) -> Any:
+        news = asyncio.Event()
+        last = Pending("nothing yet")
+        deadline = self._clock.now() + until.within
+        for kind in {ref.kind for ref in until.of}:
+            await self._caches[kind].synced()
+        async with asyncio.TaskGroup() as group:
+            helpers = [group.create_task(self._ring(kind, news)) for kind in {ref.kind for ref in until.of}]
+            helpers.append(group.create_task(self._ring_at(deadline, news)))
+            try:
+                while True:
+                    news.clear()
+                    verdict = until.judge(self._look(until))
+                    if not isinstance(verdict, Pending):
+                        return verdict
+                    last = verdict
+                    if self._clock.now() >= deadline:
+                        break
+                    await news.wait()
+            finally:
+                for helper in helpers:
+                    helper.cancel()
+        raise NotInTime(until.because, last.what, until.within, last.stage)
+
+    def _look(self, until: Until[Any]) -> Seen:
+        return {ref: self._caches[ref.kind].get(ref) for ref in until.of}
+
+    async def _ring(self, kind: Kind, news: asyncio.Event) -> None:
+        async for _ in self._caches[kind].changes():
+            news.set()
+
+    async def _ring_at(self, deadline: Any, news: asyncio.Event) -> None:
+        await self._clock.until(deadline)
+        news.set()

@@ -1,0 +1,316 @@
+"""A lookout over one namespace of one Harvester: the shared caches, and what they show of a machine.
+
+Nothing is concluded from silence. A VM that is not in the cache is asked for with a live GET, and counts as missing
+only when that answers 404 on the Harvester that the machine's memory names. While a watch is broken everything behind
+it is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from windrow.client.transport import Transport
+from windrow.client.watching import WatchedCache
+from windrow.harvester import names
+from windrow.harvester.hosts import Host, read_host
+from windrow.harvester.instances import Vmi, read_vmi
+from windrow.harvester.kinds import VM, VMI
+from windrow.harvester.vms import Vm, read_vm
+from windrow.kube import requests
+from windrow.kube.errors import Forbidden, KubeError, error_for, says_gone
+from windrow.kube.refs import NODE, Ref
+from windrow.kube.requests import Event, Reply, Request
+from windrow.machines.harvester.connections import Connection
+from windrow.machines.port import InfrastructureUnknown, MachineStatus, is_synthetic_uid
+from windrow.machines.statuses import machine_status
+from windrow.nodedriver.configuration import Configuration
+from windrow.nodedriver.ownership import unclear, whose
+from windrow.nodedriver.sights import see
+from windrow.nodedriver.steps import answer
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock, pause
+
+CREATOR_SELECTOR = f"{names.CREATOR}={names.CREATOR_NODE_DRIVER}"
+# A VM that was just ordered reaches the cache by its watch; only what stays away is asked for.
+RECHECK_GRACE = timedelta(seconds=5)
+RECHECK_INTERVAL = timedelta(seconds=30)
+
+
+class ErrorReportingTransport:
+    """A transport that tells how its requests fare: `trouble` is the last failure, None after a success."""
+
+    def __init__(self, inner: Transport, changed: Callable[[], None]) -> None:
+        self._inner, self._changed = inner, changed
+        self.last_error: KubeError | None = None
+
+    async def send(self, request: Request) -> Reply:
+        try:
+            reply = await self._inner.send(request)
+        except KubeError as error:
+            self._record(error)
+            raise
+        self._record(error_for(reply))
+        return reply
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        return self._stream(request)
+
+    @asynccontextmanager
+    async def _stream(self, request: Request) -> AsyncIterator[AsyncIterator[Event]]:
+        try:
+            async with self._inner.stream(request) as events:
+                self._record(None)
+                yield events
+        except KubeError as error:
+            self._record(error)
+            raise
+
+    def _record(self, error: KubeError | None) -> None:
+        self.last_error = error
+        self._changed()
+
+
+class HostCache:
+    """The hosts, where the credential may see them; where it may not, none are known and nobody asks again."""
+
+    def __init__(self, transport: Transport, clock: Clock, chance: Chance) -> None:
+        self._forbidden = asyncio.Event()
+        self._transport = ErrorReportingTransport(transport, self._on_request)
+        self._cache = WatchedCache(self._transport, NODE, "", read_host, clock, chance)
+
+    def find(self, name: str) -> Host | None:
+        return self._cache.get(NODE.ref(name)) if self._cache.is_synced else None
+
+    def changes(self) -> AsyncIterator[tuple[Host | None, Host | None]]:
+        return self._cache.changes()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(self._cache.run())
+            await self._forbidden.wait()
+            watching.cancel()
+
+    def _on_request(self) -> None:
+        if isinstance(self._transport.last_error, Forbidden):
+            self._forbidden.set()
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedVm:
+    """A machine to be looked after. `ended` says that its removal was ordered, so that its absence is its end."""
+
+    configuration: Configuration
+    removal_requested: bool = False
+
+    @property
+    def was_created(self) -> bool:
+        return bool(self.configuration.vm_uid) or self.removal_requested
+
+
+class VmWatcher:
+    """Watches VMs and instances of our creator in one namespace.
+
+    `tell` hears every sighting by machine uid, repeated ones too, and None for a machine that never came to be.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        namespace: str,
+        hosts: HostCache,
+        on_status: Callable[[str, MachineStatus | None], None],
+        clock: Clock,
+        chance: Chance,
+    ) -> None:
+        self._connection, self._namespace, self._hosts = connection, namespace, hosts
+        self._on_status, self._clock = on_status, clock
+        self._request_done = asyncio.Event()
+        self._transport = ErrorReportingTransport(connection.transport, self._request_done.set)
+        self.vms = self._cache(VM, read_vm, chance)
+        self.vmis = self._cache(VMI, read_vmi, chance)
+        self._machines: dict[str, TrackedVm] = {}
+        self._by_ref: dict[Ref, str] = {}
+        self._rechecks: dict[str, asyncio.Task[None]] = {}
+        self._unlabelled: dict[str, Vm] = {}  # found by asking, not in the cache: someone took its label away
+        self._group: asyncio.TaskGroup | None = None
+
+    def track(self, machine: TrackedVm) -> None:
+        """Look after this machine from now on."""
+        configuration = machine.configuration
+        self._machines[configuration.machine_uid] = machine
+        self._by_ref[configuration.ref] = configuration.machine_uid
+        self._refresh(configuration.machine_uid)
+
+    def untrack(self, configuration: Configuration) -> None:
+        """Look after this machine no more; what is being asked about it is still told."""
+        uid = configuration.machine_uid
+        self._machines.pop(uid, None)
+        self._unlabelled.pop(uid, None)
+        if self._by_ref.get(configuration.ref) == uid:
+            del self._by_ref[configuration.ref]
+
+    def find_vm(self, ref: Ref) -> Vm | None:
+        """The VM as the cache shows it; None where that is not certain."""
+        return self.vms.get(ref) if self.has_synced else None
+
+    @property
+    def has_synced(self) -> bool:
+        return self.vms.is_synced and self.vmis.is_synced
+
+    @property
+    def unsynced_reason(self) -> str:
+        """The sentence about an uncertain view."""
+        error = self._transport.last_error or self.vms.problem or self.vmis.problem
+        if error is not None:
+            return str(self._connection.translate_error(error))
+        return f"Harvester {self._connection.client_config.server} is being read for the first time"
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            group.create_task(self.vms.run())
+            group.create_task(self.vmis.run())
+            group.create_task(self._follow_changes(self.vms))
+            group.create_task(self._follow_changes(self.vmis))
+            group.create_task(self._follow_hosts())
+            await self._follow_sync_state()
+
+    def _cache(self, kind: Any, read: Callable[[Any], Any], chance: Chance) -> WatchedCache[Any]:
+        return WatchedCache(
+            self._transport, kind, self._namespace, read, self._clock, chance, labels=CREATOR_SELECTOR
+        )
+
+    # --- when to look ---------------------------------------------------------------------------------------------
+
+    async def _follow_changes(self, cache: WatchedCache[Any]) -> None:
+        async for before, after in cache.changes():
+            ref: Ref = (after or before).ref  # type: ignore[union-attr]
+            uid = self._by_ref.get(VM.ref(ref.name, ref.namespace))
+            if uid is not None:
+                self._refresh(uid, just_deleted=after is None)
+
+    async def _follow_hosts(self) -> None:
+        async for before, after in self._hosts.changes():
+            changed = {host.name for host in (before, after) if host is not None}
+            for vmi in list(self.vmis.values()):
+                uid = self._by_ref.get(VM.ref(vmi.ref.name, vmi.ref.namespace))
+                if vmi.host in changed and uid is not None:
+                    self._refresh(uid)
+
+    async def _follow_sync_state(self) -> None:
+        synced: bool | None = None
+        while True:
+            if self.has_synced != synced or not synced:
+                synced = self.has_synced
+                for uid in list(self._machines):
+                    self._refresh(uid)
+            await self._request_done.wait()
+            self._request_done.clear()
+
+    # --- what is seen ---------------------------------------------------------------------------------------------
+
+    def _refresh(self, uid: str, *, just_deleted: bool = False) -> None:
+        machine = self._machines[uid]
+        if not self.has_synced:
+            self._cancel_recheck(uid)
+            self._on_status(uid, self._unknown(machine, self.unsynced_reason))
+            return
+        vm = self.vms.get(machine.configuration.ref)
+        if vm is None or not is_owned_by(vm, machine.configuration):
+            if (unlabelled := self._unlabelled.get(uid)) is not None:
+                self._on_status(uid, self._present(uid, unlabelled))
+            self._schedule_recheck(uid, timedelta(0) if just_deleted else RECHECK_GRACE)
+            return
+        self._cancel_recheck(uid)
+        self._on_status(uid, self._present(uid, vm))
+
+    def _present(self, uid: str, vm: Vm) -> MachineStatus:
+        vmi: Vmi | None = self.vmis.get(VMI.ref(vm.ref.name, vm.ref.namespace))
+        return machine_status(uid, vm.ref.name, see(vm, vmi, self._host(vmi)))
+
+    def _host(self, vmi: Vmi | None) -> Host | None:
+        return self._hosts.find(vmi.host) if vmi is not None and vmi.host else None
+
+    def _unknown(self, machine: TrackedVm, because: str) -> MachineStatus:
+        configuration = machine.configuration
+        return MachineStatus(
+            configuration.machine_uid, configuration.machine_name, "unknown", because=because
+        )
+
+    # --- doubts ---------------------------------------------------------------------------------------------------
+
+    def _schedule_recheck(self, uid: str, grace: timedelta) -> None:
+        """The cache does not show the machine: ask, unless that is being done."""
+        if uid in self._rechecks and grace:
+            return
+        self._cancel_recheck(uid)
+        if self._group is not None:
+            self._rechecks[uid] = self._group.create_task(self._recheck(uid, grace))
+
+    def _cancel_recheck(self, uid: str) -> None:
+        if (recheck := self._rechecks.pop(uid, None)) is not None:
+            recheck.cancel()
+
+    async def _recheck(self, uid: str, grace: timedelta) -> None:
+        await pause(self._clock, grace)
+        while (machine := self._machines.get(uid)) is not None:
+            try:
+                status = await self._get_live(machine)
+            except InfrastructureUnknown as unknown:
+                status = self._unknown(machine, str(unknown))
+            self._on_status(uid, status)
+            if status is None or status.presence == "missing":
+                break
+            await pause(self._clock, RECHECK_INTERVAL)
+        self._rechecks.pop(uid, None)
+
+    async def _get_live(self, machine: TrackedVm) -> MachineStatus | None:
+        """The live answer; None for a machine that never came to be. Raises InfrastructureUnknown."""
+        configuration = machine.configuration
+        uid = configuration.machine_uid
+        self._unlabelled.pop(uid, None)
+        try:
+            raw = answer(await self._connection.transport.send(requests.get(configuration.ref)))
+        except KubeError as error:
+            if not says_gone(error, configuration.machine_name):
+                raise self._connection.translate_error(error) from error
+            raw = None
+        owner = "another's" if raw is None else whose(configuration, raw)
+        if owner == "mine":
+            vm = self._unlabelled[uid] = read_vm(raw)
+            return self._present(uid, vm)
+        if not machine.was_created:
+            return None
+        await self._connection.verify_identity(configuration.harvester_uid)
+        if raw is not None and is_synthetic_uid(configuration.vm_uid):
+            raise foreign_driver_vm(configuration)
+        if owner == "unclear":
+            problem = unclear(configuration, raw)
+            raise InfrastructureUnknown(problem.fact, problem.cure)
+        where = f"{configuration.vm_namespace}/{configuration.machine_name}"
+        because = f"Harvester has no VM {where}"
+        if raw is not None:
+            because = f"VM {where} belongs to somebody else now"
+        return MachineStatus(uid, configuration.machine_name, "missing", because=because)
+
+
+def foreign_driver_vm(configuration: Configuration) -> InfrastructureUnknown:
+    """A plugin that knows no marks made the machine: nobody but such a plugin can tell whose the VM is."""
+    where = f"{configuration.vm_namespace}/{configuration.machine_name}"
+    return InfrastructureUnknown(
+        f"VM {where} was made by a docker-machine driver that puts no marks on it",
+        "let the manager use that driver, or ours as a plugin, for the rest of the machine's life",
+    )
+
+
+def is_owned_by(vm: Vm, configuration: Configuration) -> bool:
+    """Whether the VM bears the machine's marks; without a uid there are none to bear."""
+    if not configuration.machine_uid:
+        return False
+    return (vm.machine_uid, vm.cluster_uid) == (configuration.machine_uid, configuration.cluster_uid)

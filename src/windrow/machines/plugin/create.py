@@ -1,0 +1,257 @@
+"""Making a machine by a plugin.
+
+    blank configuration ──> flags ──> PreCreateCheck ──> noted on disk ──> Create ┄┄ looks beside it
+                                                                             │
+    the order counts as taken when the machine shows, and Create goes on <───┘
+
+Whatever the driver notes on the way is written down here at once. Our own driver can be told again to make what it has
+begun, and continues; with any other, what a broken-off Create left is taken as it is, or cleared away. A Create that was
+refused is looked after: where it left nothing, it counts as never begun, so that what others make under the name later
+is not taken for this machine's (`plugin_proof`).
+
+Harvester learns the address of a bridged VM from its guest agent alone, and no driver adds that; so the document that a
+Harvester driver is handed brings it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+from typing import Any
+
+from windrow.cloudinit.agent import lend_agent
+from windrow.formats.json import dumps
+from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCredential
+from windrow.machines.plugin.error_text import is_inconclusive, says_already_exists
+from windrow.machines.plugin.flags import plan_flags
+from windrow.machines.plugin.launcher import is_windrow_plugin
+from windrow.machines.plugin.ownership import SEEN_UID_KEY, exists, find_existence
+from windrow.machines.plugin.poller import StatusPoller
+from windrow.machines.plugin.process.client import DriverError, Plugin, PluginError
+from windrow.machines.plugin.sanitizer import SecretSanitizer
+from windrow.machines.plugin.status import PollResult, poll
+from windrow.machines.plugin.tracked_machine import ACCOUNT, PendingOperation, TrackedMachine, write_private
+from windrow.machines.port import (
+    HARVESTER,
+    InfrastructureUnknown,
+    MachineRefused,
+    MachineSpec,
+    initial_driver_config,
+)
+from windrow.nodedriver.configuration import read_fields
+from windrow.nodedriver.plans import planned_claims
+from windrow.nodedriver.stored import read_memory
+
+_LAST_SAVE_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateOperation:
+    """One machine that is to be made with an open plugin, which knows nothing yet."""
+
+    machine: TrackedMachine
+    spec: MachineSpec
+    credential: ResolvedCredential
+    plugin: Plugin
+    poller: StatusPoller
+    resolver: CredentialResolver
+
+    async def check(self) -> None:
+        """Raises MachineRefused, and what the driver says."""
+        await self._configure()
+        await self.plugin.call("PreCreateCheck")
+
+    async def create(self, operation: PendingOperation) -> None:
+        """Raises MachineRefused, and what the driver says. `deed` is told when the infrastructure has taken it."""
+        is_windrow = await is_windrow_plugin(self.plugin)
+        try:
+            if (
+                not is_windrow
+                and (self.machine.create_started or self.machine.create_uncertain)
+                and await self._adopt_partial(operation)
+            ):
+                return
+            await self.check()
+            await self._save(create_started=True)
+            await self._call_create(operation, is_windrow=is_windrow)
+        finally:
+            self.machine.user_data_path.unlink(missing_ok=True)
+
+    async def _configure(self) -> None:
+        machine, spec = self.machine, self.spec
+        values, problems = plan_flags(
+            spec.driver,
+            await self.plugin.get_flags(),
+            spec.options,
+            self.credential.fields,
+            str(machine.user_data_path),
+            cluster_name=spec.cluster_name,
+        )
+        if problems:
+            raise MachineRefused(problems)
+        machine.make_folder()
+        write_private(machine.user_data_path, _cloud_config(spec).encode())
+        await self._set_config(_new_config(spec, self.credential.harvester_uid))
+        await self.plugin.set_flags(values)
+
+    async def _set_config(self, config: Any) -> None:
+        await self.plugin.set_config(dumps(self._sanitizer().restore(config)))
+
+    def _sanitizer(self) -> SecretSanitizer:
+        return replace(self.machine.sanitizer(self.credential.fields), document=_cloud_config(self.spec))
+
+    async def initial_config(self) -> dict[str, Any]:
+        """What the driver holds of the machine before it makes it. Raises MachineRefused, and what the driver says."""
+        await self._configure()
+        return self.machine.sanitizer(self.credential.fields).sanitize(await self.plugin.get_driver_config())
+
+    async def _adopt_partial(self, operation: PendingOperation) -> bool:
+        """An earlier Create was broken off, or may have been. What runs or starts is taken; anything else of it is
+        cleared away. Raises InfrastructureUnknown where nobody can tell what is there.
+
+        Nobody was told of that machine yet, so nothing can be lost with it.
+        """
+        machine = self.machine
+        await self._set_config(machine.config)
+        if not await exists(self.resolver, machine, self.credential, self.plugin):
+            machine.save(machine.config, create_started=False)
+            return False
+        try:
+            result = await poll(self.plugin, machine)
+        except DriverError as said:
+            if is_inconclusive(said.text):
+                raise
+            result = None
+        if result is not None and result.is_accepted:
+            log.info("%s stands already; it is taken as it is", machine.name)
+            await self._save(create_started=True, vm_uid=machine.vm_uid)
+            operation.accept(machine.config)
+            self.poller.put_result(machine, result)
+            return True
+        try:
+            await self.plugin.call("Remove")
+        except DriverError as said:
+            if is_inconclusive(said.text) or "not found" not in said.text.lower():
+                raise
+        machine.save(machine.config, create_started=False)
+        return False
+
+    async def _check_leftovers(self) -> None:
+        """Create was refused: see whether it left anything. Where that cannot be seen, it may have."""
+        machine = self.machine
+        await self._save()
+        try:
+            existence, _ = await find_existence(self.resolver, machine)
+            if existence == "not_queried" and (await poll(self.plugin, machine)).status.presence == "missing":
+                existence = "absent"
+        except (DriverError, PluginError, InfrastructureUnknown) as error:
+            log.info("whether the refused Create of %s left anything cannot be seen: %s", machine.name, error)
+            return
+        if existence == "absent":
+            machine.save(machine.config, create_started=False)
+
+    async def _call_create(self, operation: PendingOperation, *, is_windrow: bool) -> None:
+        machine = self.machine
+
+        async def on_poll(result: PollResult) -> None:
+            accepted = not operation.is_resolved and result.is_accepted
+            if (
+                accepted or not is_windrow
+            ):  # another driver may have noted something that finds its machine again
+                await self._save(vm_uid=(result.status.vm_uid or machine.vm_uid) if accepted else "")
+            if accepted:
+                operation.accept(machine.config)
+
+        try:
+            await self.poller.call_while_polling(machine, self.plugin, "Create", on_poll)
+        except DriverError as said:
+            if says_already_exists(said.text, machine.name) and not operation.is_resolved:
+                # Somebody else's: what was not made here must never be removed from here.
+                machine.save(machine.config, create_started=False)
+            elif not is_windrow and not operation.is_resolved:
+                await self._check_leftovers()
+            elif not is_windrow:
+                await self._save()
+            raise
+        except asyncio.CancelledError:
+            if not is_windrow:
+                await self._save_last()
+            raise
+        if is_windrow and operation.is_resolved:
+            return
+        await self._save(vm_uid=machine.vm_uid)
+        operation.accept(machine.config)
+
+    async def _save_last(self) -> None:
+        """The host ends in the middle of a Create: what the driver has noted by now finds its machine again."""
+        try:
+            async with asyncio.timeout(_LAST_SAVE_S):
+                await self._save()
+        except (TimeoutError, DriverError, PluginError) as error:
+            name = self.machine.name
+            log.warning("%s was being made, and what its driver knows of it is lost: %s", name, error)
+
+    async def _save(self, *, create_started: bool | None = None, vm_uid: str = "") -> None:
+        """Write down what the driver holds of the machine, before and after what it does."""
+        machine = self.machine
+        config = self._sanitizer().sanitize(await self.plugin.get_driver_config())
+        known = {
+            **_owner_keys(self.spec),
+            "MachineName": self.spec.name,
+            "WindrowHarvesterUID": self.credential.harvester_uid,
+            ACCOUNT: self.credential.account,
+            SEEN_UID_KEY: machine.config.get(SEEN_UID_KEY)
+            or (await self._observed_vm_uid() if vm_uid else ""),
+            "WindrowVMUID": config.get("WindrowVMUID") or vm_uid or machine.config.get("WindrowVMUID"),
+            "WindrowClaims": machine.config.get("WindrowClaims"),
+        }
+        config |= {key: value for key, value in known.items() if value}
+        if not await is_windrow_plugin(self.plugin):
+            config.pop("WindrowClaims", None)  # it names its disks as it likes
+        elif not config.get("WindrowClaims"):
+            config["WindrowClaims"] = list(planned_claims(read_memory(config)))
+        machine.account_differs = False
+        machine.save(config, create_started=create_started)
+
+    async def _observed_vm_uid(self) -> str:
+        if await is_windrow_plugin(self.plugin):
+            return ""
+        try:
+            return (await find_existence(self.resolver, self.machine))[1]
+        except InfrastructureUnknown as error:
+            log.info("the VM %s cannot be seen, so its uid is not known: %s", self.machine.name, error)
+            return ""
+
+
+def _cloud_config(spec: MachineSpec) -> str:
+    if spec.driver != HARVESTER:
+        return spec.cloud_config
+    return lend_agent(spec.cloud_config, read_fields(spec.options)[0].user_data)
+
+
+def _owner_keys(spec: MachineSpec) -> dict[str, Any]:
+    return {key: value for key, value in initial_driver_config(spec).items() if key.startswith("Windrow")}
+
+
+def _new_config(spec: MachineSpec, harvester_uid: str) -> dict[str, Any]:
+    """The configuration that a host gives for a new machine: docker-machine's BaseDriver, all but empty.
+
+    Our own driver learns from it whose machine this is, so that the VM bears the marks from its first moment.
+    """
+    config: dict[str, Any] = {
+        "IPAddress": "",
+        "MachineName": spec.name,
+        "SSHUser": "",
+        "SSHPort": 0,
+        "SSHKeyPath": "",
+        "StorePath": "",
+        "SwarmMaster": False,
+        "SwarmHost": "",
+        "SwarmDiscovery": "",
+    }
+    if spec.driver == HARVESTER:
+        config |= {**_owner_keys(spec), "WindrowHarvesterUID": harvester_uid}
+    return config

@@ -1,0 +1,143 @@
+"""What a plugin is handed of a credential, and which Harvester or account it leads to.
+
+A driver of somebody else cannot be asked whose account it works in, and one that is shown another account says "not
+found" of every machine. So the account is told from the credential's own fields, as a digest: by those that are no
+secrets (an address, a user, a project) where there are any, else by all. With the latter a renewed token looks like
+another account; until a machine is seen through it, or its Secret says that it opens the same account, the absence of
+a machine is not believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from windrow.formats.json import dumps
+from windrow.harvester.kinds import VM
+from windrow.kube.errors import KubeError
+from windrow.machines.harvester.connections import Connect, Connections, ReadKubeconfig
+from windrow.machines.port import HARVESTER, InfrastructureUnknown
+from windrow.nodedriver.observe import find
+from windrow.values.clock import Clock
+
+# A driver's name and a credential's "namespace:name" -> its fields (`<driver>credentialConfig-<field>` in the Secret).
+ReadCredentialFields = Callable[[str, str], Awaitable[Mapping[str, str]]]
+
+KUBECONFIG = "kubeconfigContent"
+# A field of a credential that no driver gets: digests of accounts, by commas, that it opens too.
+SAME_ACCOUNT = "windrowSameAccountAs"
+_SECRET_FIELD = re.compile(r"pass|secret|token|key|pem|cert|credential|content|json", re.IGNORECASE)
+# The kernel takes no longer variable (MAX_ARG_STRLEN); each of these comes by a flag or the configuration, too.
+_MAX_ENV_LENGTH = 120 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedCredential:
+    """One credential of the day. `env` are the variables by which a plugin takes it, `identity` is its Harvester's."""
+
+    credential: str
+    fields: Mapping[str, str] = field(repr=False)
+    env: Mapping[str, str] = field(repr=False)
+    harvester_uid: str = ""
+    account: str = ""
+    same_accounts: frozenset[str] = frozenset()
+
+    def is_for_account(self, recorded: str) -> bool:
+        """Whether this is known to be the account that was recorded."""
+        return recorded in ("", self.account) or recorded in self.same_accounts
+
+
+class CredentialResolver:
+    """Reads credentials anew for each use, so that a rotated one takes effect at once.
+
+    With `dial` a Harvester is asked who it is, once for each connection; without, its CA has to say so.
+    """
+
+    def __init__(
+        self,
+        read_kubeconfig: ReadKubeconfig,
+        read_fields: ReadCredentialFields,
+        connect: Connect | None,
+        clock: Clock,
+    ) -> None:
+        self._read_fields = read_fields
+        self._can_query = connect is not None
+        self._connections = Connections(read_kubeconfig, connect or _no_transport, clock)
+        self._accounts: dict[str, tuple[Mapping[str, str], str]] = {}
+
+    async def resolve(self, driver: str, credential: str, recorded: str = "") -> ResolvedCredential:
+        """The credential, which must lead to the recorded Harvester. Raises InfrastructureUnknown."""
+        if driver == HARVESTER:
+            connection = await self._connections.get(credential)
+            identity = await (
+                connection.verify_identity if self._can_query else connection.verify_fingerprint
+            )(recorded)
+            return _resolved_credential(driver, credential, {KUBECONFIG: connection.kubeconfig}, identity)
+        try:
+            fields = dict(await self._read_fields(driver, credential))
+        except InfrastructureUnknown:
+            raise
+        except (KubeError, LookupError, ValueError) as error:
+            raise InfrastructureUnknown(
+                f"credential {credential} cannot be read: {error}",
+                f"create that Secret with the fields of driver {driver}, or name another",
+            ) from error
+        same_accounts = frozenset(text.strip() for text in fields.pop(SAME_ACCOUNT, "").split(","))
+        return replace(
+            _resolved_credential(driver, credential, fields),
+            account=self._account(driver, credential, fields),
+            same_accounts=same_accounts - {""},
+        )
+
+    def _account(self, driver: str, credential: str, fields: Mapping[str, str]) -> str:
+        cached = self._accounts.get(credential)
+        if cached is None or cached[0] != fields:
+            cached = self._accounts[credential] = (fields, account_digest(driver, fields))
+        return cached[1]
+
+    async def find_vm(
+        self, credential: str, name: str, namespace: str
+    ) -> Mapping[str, Any] | Literal["not_queried"] | None:
+        """The VM as Harvester shows it to our own client. Raises InfrastructureUnknown."""
+        if not self._can_query:
+            return "not_queried"
+        connection = await self._connections.get(credential)
+        found: Mapping[str, Any] | None = await connection.run(
+            find(VM.ref(name, namespace), "see whose VM it is")
+        )
+        return found
+
+    async def close(self) -> None:
+        await self._connections.close()
+
+
+def _resolved_credential(
+    driver: str, credential: str, fields: Mapping[str, str], harvester_uid: str = ""
+) -> ResolvedCredential:
+    env = {_env_name(driver, name): text for name, text in fields.items() if _fits(text)}
+    return ResolvedCredential(credential, dict(fields), env, harvester_uid)
+
+
+def account_digest(driver: str, fields: Mapping[str, str]) -> str:
+    """A digest that is slow to make, since what it is made of may be a password."""
+    public = {name: text for name, text in fields.items() if text and not _SECRET_FIELD.search(name)}
+    digested = dumps([[name, text] for name, text in sorted((public or fields).items())])
+    return hashlib.scrypt(digested, salt=f"windrow:{driver}".encode(), n=4096, r=8, p=1, dklen=16).hex()
+
+
+def _fits(text: str) -> bool:
+    return 0 < len(text.encode()) < _MAX_ENV_LENGTH and "\0" not in text
+
+
+def _env_name(driver: str, name: str) -> str:
+    """`HARVESTER_KUBECONFIG_CONTENT`, as Rancher hands credentials to rancher-machine."""
+    kebab = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    return re.sub(r"[^A-Z0-9_]", "_", f"{driver}_{kebab}".upper())
+
+
+def _no_transport(client_config: Any) -> Any:
+    """Stands for a transport where nothing is asked."""
+    return None

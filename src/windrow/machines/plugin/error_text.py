@@ -1,0 +1,150 @@
+"""What a driver's error text means. Text is all that a plugin sends, so this is reading, not knowing: only words that
+say for certain that the request itself was refused are taken for that, and only one sentence for "it is gone".
+"""
+
+from __future__ import annotations
+
+import re
+
+from windrow.machines.plugin.process.client import DriverError, PluginError
+from windrow.machines.port import HARVESTER, InfrastructureUnknown, MachineRefused, Problem
+from windrow.wire import dockermachine as wire
+
+# An admission's no, whatever status it came with.
+_ADMISSION_WORDS = ("denied the request", "exceeded quota", "quota exceeded", "quotaexceeded")
+_AUTH_WORDS = (
+    "unauthorized",
+    "unauthenticated",
+    "forbidden",
+    "not authorized",
+    "does not accept credential",
+    "access denied",
+    "accessdenied",
+    "authfailure",
+    "authentication",
+    "invalid credential",
+    "invalid token",
+    "expired token",
+    "token expired",
+    "x509",
+    "certificate",
+    "kubeconfig",
+)
+_UNREACHABLE_WORDS = (
+    "connection refused",
+    "connection reset",
+    "connection is shut down",
+    "no route to host",
+    "unreachable",
+    "cannot be reached",
+    "could not be reached",
+    "did not answer",
+    "no such host",
+    "name or service not known",
+    "timeout",
+    "timed out",
+    "deadline exceeded",
+    "dial tcp",
+    "unexpected eof",
+    "broken pipe",
+    "temporarily unavailable",
+    "service unavailable",
+    "internal server error",
+    "internal error",
+    "server is currently unable",
+    "etcdserver",
+    "too many requests",
+    "requestlimitexceeded",
+    "throttl",
+    "rate limit",
+    "slow down",
+    "too many retries",
+)
+_AUTH_CODES = re.compile(r"\b(401|403)\b")
+# What drivers call a machine, and how they go on.
+_NOUN = (
+    r"(?<![\w.-])(?:virtual ?machines?(?:\.kubevirt\.io)?|machine|vm|instance|server|droplet|node|domain|guest)"
+    r"(?: named| with name)?"
+)
+_IS = r"(?:was |is |has |could |can |cannot |be |been )*"
+_PANIC_TEXT = "panic in the driver"
+# Only these calls judge what was asked for; the others speak of the infrastructure.
+_VALIDATING_CALLS = frozenset({"SetConfigFromFlags", "PreCreateCheck", "Create", wire.REWRITE})
+
+
+def is_inconclusive(text: str) -> bool:
+    """Whether the text leaves open what is true, because nobody could be asked."""
+    low = text.lower()
+    return _is_auth_failure(low) or any(word in low for word in _UNREACHABLE_WORDS)
+
+
+def _is_auth_failure(low: str) -> bool:
+    return any(word in low for word in _AUTH_WORDS) or _AUTH_CODES.search(low) is not None
+
+
+def says_not_found(text: str, name: str, driver: str = "") -> bool:
+    """Whether the text says of exactly this machine that it is not there. A Secret, a disk or a namespace that is
+    missing is no machine, and m-1 is not m-10."""
+    pattern = _harvester_not_found_pattern(name) if driver == HARVESTER else _not_found_pattern(name)
+    return pattern.search(text) is not None and not is_inconclusive(text)
+
+
+def says_already_exists(text: str, name: str) -> bool:
+    """Whether the text says that a machine of this name was there before."""
+    return re.search(rf"{_machine_pattern(name)}\s+already exists", text, re.IGNORECASE) is not None
+
+
+def _not_found_pattern(name: str) -> re.Pattern[str]:
+    before = rf"{_machine_pattern(name)}\s+{_IS}not (?:be )?found"
+    after = rf"{_NOUN}\s+{_IS}not (?:be )?found[:,]?\s+[\"'(]?{_whole_name(name)}"
+    return re.compile(f"{before}|{after}", re.IGNORECASE)
+
+
+def _harvester_not_found_pattern(name: str) -> re.Pattern[str]:
+    """The API server's own sentence, which the Go driver passes on and a plugin of ours says itself."""
+    return re.compile(rf'virtualmachines\.kubevirt\.io "{re.escape(name)}" not found')
+
+
+def _machine_pattern(name: str) -> str:
+    """The machine in a sentence: a noun that is a machine's and the name, or the sentence begins with the name."""
+    return rf"(?:{_NOUN}:?\s+|^\s*)[\"'(]?{_whole_name(name)}[\"')]?:?"
+
+
+def _whole_name(name: str) -> str:
+    return rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)"
+
+
+def translate_error(
+    error: DriverError | PluginError, driver: str, credential: str, machine: str
+) -> InfrastructureUnknown | MachineRefused:
+    """The error in the port's words: which driver, which credential, what to do."""
+    if isinstance(error, PluginError):
+        return InfrastructureUnknown(f"credential {credential}: {error.message}", error.hint)
+    text = " ".join(error.text.split())
+    low = text.lower()
+    if _PANIC_TEXT in low:
+        first = error.text.strip().splitlines()[0]
+        return InfrastructureUnknown(
+            f"driver {driver} crashed (credential {credential}): {first}",
+            "tell its makers; it is tried again",
+        )
+    is_denied = any(word in low for word in _ADMISSION_WORDS)
+    if _is_auth_failure(low) and not is_denied:
+        return InfrastructureUnknown(
+            f"credential {credential} opens nothing for driver {driver}: {text}",
+            "put a valid one into that Secret, with the rights that the driver needs",
+        )
+    if is_inconclusive(text) and not is_denied:
+        return InfrastructureUnknown(
+            f"driver {driver} could not ask (credential {credential}): {text}",
+            "nothing to do if it comes back; it is asked again",
+        )
+    if error.method in _VALIDATING_CALLS:
+        message, _, hint = text.rpartition("; ")
+        if not message:
+            message, hint = text, "change what it names in the machine config, or on the infrastructure"
+        return MachineRefused([Problem(f"driver {driver} refuses {machine}: {message}", hint)])
+    return InfrastructureUnknown(
+        f"{error.method} of {machine} by driver {driver} failed (credential {credential}): {text}",
+        "it is tried again",
+    )

@@ -1,0 +1,141 @@
+"""From machine config fields to a driver's create flags, as Rancher and rancher-machine map them (reference/01 §5.5-5.6).
+
+A host sends every flag, those that nobody set with their default, and beside them the flags of its own `create` command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windrow.formats.json import dumps
+from windrow.machines.port import HARVESTER, NOT_OPTIONS, Problem
+from windrow.nodedriver.options import BY_FIELD, BadValue, read_count, read_switch, read_value
+from windrow.wire.dockermachine import Flag, field_of
+
+# The first flag with one of these in its name takes the path of the machine's cloud-config (reference/01 §5.3).
+_USER_DATA_WORDS = ("user-data", "userdata", "custom-data", "cloud-config")
+# Sizes may be written as quantities for our own driver; a plugin takes whole numbers.
+_NUMERIC_FORMS = frozenset({"count", "gib", "mib", "switch"})
+
+# What rancher-machine's `create` sends beside the driver's own flags.
+_HOST_FLAGS: Mapping[str, str | bool] = {
+    "engine-install-url": "https://get.docker.com",
+    "engine-storage-driver": "",
+    "swarm": False,
+    "swarm-image": "swarm:latest",
+    "swarm-master": False,
+    "swarm-discovery": "",
+    "swarm-strategy": "spread",
+    "swarm-host": "tcp://0.0.0.0:3376",
+    "swarm-addr": "",
+    "swarm-experimental": False,
+    "custom-install-script": "",
+    "hostname-override": "",
+}
+
+
+def find_user_data_flag(flags: Sequence[Flag]) -> Flag | None:
+    """The flag that takes the path of the machine's cloud-config."""
+    return next((flag for flag in flags if any(word in flag.name for word in _USER_DATA_WORDS)), None)
+
+
+def ssh_provisioning_problem(driver: str) -> Problem:
+    """Said of a driver without such a flag."""
+    return Problem(
+        f"node driver {driver} has no flag for user data, so its machines would need SSH provisioning",
+        "use a driver that has one: its name contains user-data, userdata, custom-data or cloud-config",
+    )
+
+
+def plan_flags(
+    driver: str,
+    flags: Sequence[Flag],
+    options: Mapping[str, Any],
+    credential: Mapping[str, str],
+    user_data_path: str,
+    *,
+    cluster_name: str = "",
+) -> tuple[dict[str, Any], list[Problem]]:
+    """The value of every flag, and everything that is wrong with `options`.
+
+    `credential` are the credential's fields, which nothing else sets; `user_data` is the path of the document.
+    """
+    user_data_flag = find_user_data_flag(flags)
+    if user_data_flag is None:
+        return {}, [ssh_provisioning_problem(driver)]
+    by_field = {field_of(flag.name): flag for flag in flags}
+    values: dict[str, Any] = {"driver": driver, **_HOST_FLAGS}
+    values |= {flag.name: _default(flag) for flag in flags}
+    if f"{driver}-cluster-name" in values:
+        values[f"{driver}-cluster-name"] = cluster_name
+    problems: list[Problem] = []
+    for field, value in options.items():
+        if field in NOT_OPTIONS or value is None or value == "" or field in credential:
+            continue
+        flag = by_field.get(field)
+        if flag is None:
+            problems.append(_unknown_option(driver, field, by_field))
+        elif flag is not user_data_flag:
+            values[flag.name] = _read(driver, flag, field, value, problems)
+        elif driver != HARVESTER:
+            problems.append(
+                Problem(
+                    f"{field} is the document by which Windrow makes the machine a node",
+                    "leave it out",
+                    field,
+                )
+            )
+    for field, text in credential.items():
+        if flag := by_field.get(field):
+            values[flag.name] = _read(driver, flag, field, text, problems)
+    values[user_data_flag.name] = user_data_path
+    return values, problems
+
+
+def _default(flag: Flag) -> Any:
+    return list(flag.default) if isinstance(flag.default, tuple) else flag.default
+
+
+def _unknown_option(driver: str, field: str, known: Mapping[str, Flag]) -> Problem:
+    near = [name for name in known if name.lower() == field.lower()]
+    hint = f"write it as {near[0]}" if near else f"leave it out; {driver} knows {', '.join(sorted(known))}"
+    return Problem(f"{field} is no option of node driver {driver}", hint, field)
+
+
+def _read(driver: str, flag: Flag, field: str, value: Any, problems: list[Problem]) -> Any:
+    option = BY_FIELD.get(field) if driver == HARVESTER else None
+    try:
+        if option is not None and option.form in _NUMERIC_FORMS and option.type == flag.kind:
+            value = read_value(option, value)
+        return _typed(flag, field, value)
+    except BadValue as bad:
+        problems.append(Problem(str(bad), bad.cure, field))
+        return _default(flag)
+
+
+def _typed(flag: Flag, field: str, value: Any) -> Any:
+    match flag.kind:
+        case "int":
+            return read_count(field, value)
+        case "bool":
+            return read_switch(field, value)
+        case "strings":
+            if isinstance(value, str):
+                return [value]
+            if not isinstance(value, list) or not all(isinstance(each, str | int) for each in value):
+                raise BadValue(f"{field} is {value!r}, not a list of text", f"write {field} as a list")
+            return [str(each) for each in value]
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    """Text as it is; structures as JSON, which is how drivers take them."""
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return str(value)
+    return dumps(value).decode()

@@ -1,0 +1,99 @@
+"""What every use of a plugin needs: its binary, the credential of the day, and room among the processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from windrow.formats.json import dumps
+from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCredential
+from windrow.machines.plugin.error_text import translate_error
+from windrow.machines.plugin.process.client import DriverError, Plugin, PluginError, Timeouts, open_plugin
+from windrow.machines.plugin.tracked_machine import TrackedMachine
+from windrow.machines.port import DriverConfig, InfrastructureUnknown, MachineRefused
+from windrow.wire import dockermachine as wire
+
+FindBinary = Callable[[str], Path | None]  # driver name -> its plugin binary, where one is installed
+
+
+class ConcurrencyLimit:
+    """Room for so many processes behind each credential: where one leads to nobody who answers, the others go on."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._semaphores: dict[str, asyncio.Semaphore] = {}
+
+    def for_machine(self, machine: TrackedMachine) -> asyncio.Semaphore:
+        return self._semaphores.setdefault(machine.credential, asyncio.Semaphore(self._count))
+
+
+@dataclass(frozen=True, slots=True)
+class PluginLauncher:
+    """Opens plugins. There are places for questions, for orders, and for the making of machines, which takes long and
+    must not hold up the others."""
+
+    find_binary: FindBinary
+    resolver: CredentialResolver
+    env: Mapping[str, str]
+    argv: Sequence[str]
+    timeouts: Timeouts
+    queries: ConcurrencyLimit
+    operations: ConcurrencyLimit
+    creates: ConcurrencyLimit
+
+    def get_binary(self, driver: str) -> Path:
+        """Raises InfrastructureUnknown."""
+        path = self.find_binary(driver)
+        if path is None:
+            raise InfrastructureUnknown(
+                f"node driver {driver} is not installed here", f"enable it: windrow driver enable {driver}"
+            )
+        return path
+
+    def open(
+        self,
+        machine: TrackedMachine,
+        credential: ResolvedCredential,
+        driver_config: DriverConfig | None,
+        *,
+        secrets: Sequence[str] = (),
+    ) -> AbstractAsyncContextManager[Plugin]:
+        """A plugin for this machine; with `driver_config` it knows the machine, without it is as new."""
+        config = (
+            dumps(machine.sanitizer(credential.fields).restore(driver_config))
+            if driver_config is not None
+            else None
+        )
+        return open_plugin(
+            self.get_binary(machine.driver),
+            machine.driver,
+            env={**self.env, **credential.env},
+            argv=self.argv,
+            config=config,
+            label=machine.name,
+            secrets=[*credential.fields.values(), *secrets],
+            timeouts=self.timeouts,
+        )
+
+    async def resolve(
+        self, machine: TrackedMachine, config: DriverConfig | None = None
+    ) -> ResolvedCredential:
+        """The credential, which must lead to where `memory` says that the machine is. Raises InfrastructureUnknown."""
+        recorded = str((config or {}).get("WindrowHarvesterUID") or machine.harvester_uid)
+        credential = await self.resolver.resolve(machine.driver, machine.credential, recorded)
+        machine.account_differs = not credential.is_for_account(machine.account)
+        return credential
+
+
+def translate_plugin_error(
+    error: DriverError | PluginError, machine: TrackedMachine
+) -> InfrastructureUnknown | MachineRefused:
+    return translate_error(error, machine.driver, machine.credential, machine.name)
+
+
+async def is_windrow_plugin(plugin: Plugin | None) -> bool:
+    """Whether it is a plugin of ours, which tells more, continues what was begun, and knows its own by their marks."""
+    return plugin is not None and wire.LOOK in await plugin.get_extensions()

@@ -1,0 +1,378 @@
+"""Machines made by docker-machine plugins, our own among them: the manager's port over any driver's binary.
+
+A plugin process lives for one question or one deed; only `Create` and the like keep one for longer. Deeds are tasks of
+`run()`; whoever ordered waits until the infrastructure shows the deed, or it failed. How machines are made stands in
+`plugin_making`, what else is done to them in `plugin_orders`, how they are looked at in `plugin_watch`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from windrow.client.cache import Cache
+from windrow.cloudinit.agent import lend_agent
+from windrow.machines.harvester.connections import Connect, ReadKubeconfig
+from windrow.machines.plugin.create import CreateOperation
+from windrow.machines.plugin.credentials import CredentialResolver, ReadCredentialFields, ResolvedCredential
+from windrow.machines.plugin.launcher import (
+    ConcurrencyLimit,
+    FindBinary,
+    PluginLauncher,
+    is_windrow_plugin,
+    translate_plugin_error,
+)
+from windrow.machines.plugin.operations import PluginOperations
+from windrow.machines.plugin.poller import PollIntervals, StatusPoller
+from windrow.machines.plugin.process.client import DriverError, PluginError, Timeouts
+from windrow.machines.plugin.process.orphans import HOST_ID_ENV, kill_orphans, reap_previous_host
+from windrow.machines.plugin.tracked_machine import (
+    ACCOUNT,
+    CHECKS,
+    PLANNED,
+    PendingOperation,
+    TrackedMachine,
+    clean_state_dir,
+    load_tracked_machine,
+)
+from windrow.machines.port import (
+    HARVESTER,
+    DriverConfig,
+    InfrastructureUnknown,
+    MachineRefused,
+    MachineSpec,
+    MachineStatus,
+    Power,
+    Problem,
+    ReplaceUserDataUnsupported,
+    initial_driver_config,
+)
+from windrow.machines.status_store import StatusStore
+from windrow.nodedriver.configuration import read_fields
+from windrow.nodedriver.plans import planned_claims
+from windrow.values.chance import Chance
+from windrow.values.clock import Clock
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+__all__ = ["FindBinary", "PluginMachines", "PollIntervals"]
+
+
+class PluginMachines:
+    """The port Machines over plugin binaries. `run()` is the owner's task; orders wait for it.
+
+    `credentials` gives the kubeconfig text of a Harvester credential, `fields` the fields of any other driver's.
+    `state` is a directory of this host alone. `env` is what plugins get of the environment; `argv` what follows the
+    binary (rancher-machine's dialect). With `dial`, a Harvester is asked once who it is, as the direct adapter does.
+    Behind each credential at most `at_once` processes ask, as many carry out orders, four times as many make machines,
+    and one of our own stays open.
+    """
+
+    def __init__(
+        self,
+        find_binary: FindBinary,
+        read_kubeconfig: ReadKubeconfig,
+        read_fields: ReadCredentialFields,
+        state_dir: Path,
+        clock: Clock,
+        chance: Chance,
+        *,
+        env: Mapping[str, str],
+        argv: Sequence[str] = (),
+        connect: Connect | None = None,
+        store: StatusStore[MachineStatus] | None = None,
+        max_processes: int = 8,
+        intervals: PollIntervals | None = None,
+        timeouts: Timeouts | None = None,
+    ) -> None:
+        self._state_dir, self._chance, self._intervals = state_dir, chance, intervals or PollIntervals()
+        self._host_id = f"{chance.uid()}@{state_dir}"
+        self._launcher = PluginLauncher(
+            find_binary,
+            CredentialResolver(read_kubeconfig, read_fields, connect, clock),
+            {**env, HOST_ID_ENV: self._host_id},
+            tuple(argv),
+            timeouts or Timeouts(),
+            ConcurrencyLimit(max_processes),
+            ConcurrencyLimit(max_processes),
+            ConcurrencyLimit(max_processes * 4),
+        )
+        statuses: StatusStore[MachineStatus] = store if store is not None else StatusStore()
+        self._poller = StatusPoller(self._launcher, statuses, clock, chance, self._intervals)
+        self._operations = PluginOperations(self._launcher, self._poller)
+        self._group: asyncio.TaskGroup | None = None
+        self._running = asyncio.Event()
+
+    async def run(self) -> None:
+        """Carry out orders and keep the sightings current, until cancelled; then no plugin is left."""
+        self._state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        clean_state_dir(self._state_dir)
+        reap_previous_host(self._state_dir, self._host_id)
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                for machine in self._poller.machines.values():
+                    self._start_polling(machine)
+                self._running.set()
+                await asyncio.Event().wait()
+        finally:
+            self._group = None
+            self._running.clear()
+            for machine in self._poller.machines.values():
+                machine.poll_task = machine.operation = None
+            await self._poller.close()
+            await self._launcher.resolver.close()
+            kill_orphans(self._host_id)  # what plugins started and did not end
+
+    # --- the port -------------------------------------------------------------------------------------------------
+
+    async def check(self, specs: Sequence[MachineSpec]) -> list[Problem]:
+        problems: list[Problem] = []
+        for spec in specs:
+            try:
+                await self._check(spec)
+            except MachineRefused as refused:
+                problems += refused.problems
+        return list(dict.fromkeys(problems))
+
+    async def plan(self, spec: MachineSpec) -> DriverConfig:
+        self._launcher.get_binary(spec.driver)
+        credential = await self._launcher.resolver.resolve(spec.driver, spec.credential)
+        config = dict(initial_driver_config(spec))
+        if spec.driver == HARVESTER:
+            configuration, _ = read_fields(spec.options)
+            named = replace(configuration, machine_name=spec.name, machine_uid=spec.machine_uid)
+            config |= {
+                "WindrowHarvesterUID": credential.harvester_uid,
+                "WindrowClaims": list(planned_claims(named)),
+            }
+            return {**config, PLANNED: True}
+        config = {
+            **await self._with_new_plugin(spec, credential, CreateOperation.initial_config),
+            **config,
+            PLANNED: True,
+            ACCOUNT: credential.account,
+        }
+        if spec.machine_uid not in self._poller.machines:
+            # As long as this note is there, nobody began it: other hosts, which have none, leave it alone.
+            machine = load_tracked_machine(self._state_dir, config)
+            if not (machine.create_started or machine.was_created):
+                machine.save(config)
+        return config
+
+    async def ensure(self, spec: MachineSpec, config: DriverConfig | None) -> DriverConfig:
+        if config is not None and config.get("WindrowVMUID"):
+            self.track(config)
+            return config
+        await self._running.wait()
+        machine = self._tracked(config or initial_driver_config(spec))
+        if machine.was_created:
+            return machine.config
+        credential = await self._launcher.resolve(machine, config)
+        operation = machine.operation
+        if operation is None or not machine.has_operation("create"):
+            await self._wait_until_idle(machine)
+            operation = self._start(
+                machine, PendingOperation("create"), lambda own: self._create(machine, spec, credential, own)
+            )
+        created = await operation.wait_accepted(self._intervals.create_accept_s)
+        if created is None:
+            raise InfrastructureUnknown(
+                f"driver {machine.driver} is making {machine.name}, which does not show yet",
+                "nothing to do; it is waited for",
+            )
+        return created
+
+    async def power(self, config: DriverConfig, wanted: Power) -> DriverConfig:
+        await self._running.wait()
+        machine = self._tracked(config)
+        credential = await self._launcher.resolve(machine, config)
+        operation = machine.operation
+        if operation is None or operation.wanted != wanted.value or not machine.has_operation("power"):
+            await self._wait_until_idle(machine)
+            own = PendingOperation("power", wanted.value)
+            operation = self._start(
+                machine, own, lambda own: self._operations.power(machine, wanted, credential, own)
+            )
+        await operation.wait_accepted(self._intervals.other_accept_s)
+        return config
+
+    async def replace_user_data(self, config: DriverConfig, cloud_config: str) -> DriverConfig:
+        """Replaces the document where the plugin can, which only our own can: with any other it stays readable to
+        whoever may read the infrastructure."""
+        machine = self._tracked(config)
+        credential = await self._launcher.resolve(machine, config)
+        if machine.driver == HARVESTER:
+            cloud_config = lend_agent(cloud_config, str(config.get("UserData") or ""))
+        try:
+            replaced = await self._operations.replace_user_data(machine, cloud_config, credential)
+        except (DriverError, PluginError) as error:
+            raise translate_plugin_error(error, machine) from error
+        if not replaced:
+            raise ReplaceUserDataUnsupported(
+                f"driver {machine.driver} cannot replace what its machines read at their next start: the bootstrap "
+                f"document of {machine.name} stays there, secrets included",
+                "let nobody else read it there",
+            )
+        return config
+
+    async def remove(self, config: DriverConfig, volumes: frozenset[str]) -> None:
+        await self._running.wait()
+        machine = self._tracked(config)
+        credential = await self._launcher.resolve(machine, config)
+        operation = machine.operation
+        if operation is None or not machine.has_operation("remove"):
+            previous = operation
+            operation = self._start(
+                machine,
+                PendingOperation("remove"),
+                lambda own: self._operations.remove(machine, volumes, credential, own, previous),
+            )
+        await operation.wait_accepted(self._intervals.other_accept_s)
+
+    def statuses(self) -> Cache[MachineStatus]:
+        return self._poller.store
+
+    def track(self, config: DriverConfig) -> None:
+        self._tracked(config)
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _tracked(self, config: DriverConfig) -> TrackedMachine:
+        """The machine of `memory`, which is looked after from now on."""
+        uid = str(config["WindrowMachineUID"])
+        machine = self._poller.machines.get(uid)
+        if machine is None:
+            machine = self._poller.machines[uid] = load_tracked_machine(self._state_dir, config)
+            machine.create_uncertain = machine.create_uncertain and not self._poller.was_removed(uid)
+            if machine.was_created and self._poller.store.get(uid) is None:
+                self._poller.put_unknown(machine, "it has not been looked at yet")
+            self._start_polling(machine)
+        elif config.get("WindrowVMUID") and not machine.was_created:
+            machine.config = config
+        return machine
+
+    def _start_polling(self, machine: TrackedMachine) -> None:
+        if self._group is not None and machine.poll_task is None:
+            name = f"look after {machine.name}"
+            machine.poll_task = self._group.create_task(self._poller.poll_until_removed(machine), name=name)
+
+    async def _check(self, spec: MachineSpec) -> None:
+        """Raises MachineRefused, InfrastructureUnknown."""
+        await self._with_new_plugin(
+            spec, await self._launcher.resolver.resolve(spec.driver, spec.credential), CreateOperation.check
+        )
+
+    async def _with_new_plugin(
+        self,
+        spec: MachineSpec,
+        credential: ResolvedCredential,
+        ask: Callable[[CreateOperation], Awaitable[T]],
+    ) -> T:
+        """What a plugin answers for a machine that is not made by it. Raises MachineRefused, InfrastructureUnknown."""
+        launcher = self._launcher
+        planned = {**initial_driver_config(spec), "WindrowMachineUID": self._chance.uid()}
+        machine = load_tracked_machine(self._state_dir / CHECKS, planned)
+        try:
+            async with (
+                launcher.queries.for_machine(machine),
+                launcher.open(machine, credential, None, secrets=[spec.cloud_config]) as plugin,
+            ):
+                return await ask(
+                    CreateOperation(machine, spec, credential, plugin, self._poller, launcher.resolver)
+                )
+        except (DriverError, PluginError) as error:
+            raise translate_plugin_error(error, machine) from error
+        finally:
+            machine.delete_folder()
+
+    async def _create(
+        self,
+        machine: TrackedMachine,
+        spec: MachineSpec,
+        credential: ResolvedCredential,
+        operation: PendingOperation,
+    ) -> None:
+        async with (
+            self._launcher.creates.for_machine(machine),
+            self._launcher.open(machine, credential, None, secrets=[spec.cloud_config]) as plugin,
+            self._poller.using_plugin(machine, plugin),
+        ):
+            await CreateOperation(
+                machine, spec, credential, plugin, self._poller, self._launcher.resolver
+            ).create(operation)
+
+    def _start(
+        self,
+        machine: TrackedMachine,
+        operation: PendingOperation,
+        work: Callable[[PendingOperation], Awaitable[None]],
+    ) -> PendingOperation:
+        assert self._group is not None
+        machine.operation = operation
+        machine.last_error = ""
+        operation.task = self._group.create_task(
+            self._execute(machine, operation, work), name=f"{operation.verb} {machine.name}"
+        )
+        return operation
+
+    async def _wait_until_idle(self, machine: TrackedMachine) -> None:
+        """Return when nothing is being done to the machine. Raises InfrastructureUnknown where that takes long.
+
+        Our own Create that was taken only waits for an address, and need not.
+        """
+        operation = machine.operation
+        if operation is None or operation.task is None or not machine.has_operation():
+            return
+        if operation.verb == "create" and operation.is_resolved and await is_windrow_plugin(machine.plugin):
+            operation.task.cancel()
+        await asyncio.wait({operation.task}, timeout=self._intervals.other_accept_s)
+        if not operation.task.done():
+            raise _busy(machine, operation)
+
+    async def _execute(
+        self,
+        machine: TrackedMachine,
+        operation: PendingOperation,
+        work: Callable[[PendingOperation], Awaitable[None]],
+    ) -> None:
+        try:
+            await work(operation)
+        except (DriverError, PluginError) as error:
+            self._on_failure(machine, operation, translate_plugin_error(error, machine))
+        except Exception as error:  # the caller hears it; the other machines go on
+            self._on_failure(machine, operation, error)
+        finally:
+            operation.finished.set()
+            # A deed that was cancelled has nobody who waits for more than this.
+            operation.fail(
+                InfrastructureUnknown(
+                    f"{operation.verb} of {machine.name} was broken off", "it is tried again"
+                )
+            )
+            machine.wake.set()
+
+    def _on_failure(self, machine: TrackedMachine, operation: PendingOperation, error: Exception) -> None:
+        if operation.fail(error):
+            return
+        machine.last_error = str(error)
+        expected = isinstance(error, MachineRefused | InfrastructureUnknown)
+        log.warning("%s of %s: %s", operation.verb, machine.name, error, exc_info=None if expected else error)
+
+
+def _busy(machine: TrackedMachine, operation: PendingOperation) -> InfrastructureUnknown:
+    states = {
+        "create": "is just being made",
+        "power": "is just being started or stopped",
+        "remove": "is being removed",
+    }
+    return InfrastructureUnknown(
+        f"{machine.name} {states[operation.verb]}, so another order has to wait",
+        "nothing to do; the order is given again",
+    )

@@ -1,0 +1,149 @@
+"""Orders to machines that were made by a plugin: power, a new document, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.formats.json import dumps
+from windrow.machines.plugin.credentials import ResolvedCredential
+from windrow.machines.plugin.error_text import says_not_found
+from windrow.machines.plugin.launcher import PluginLauncher, is_windrow_plugin
+from windrow.machines.plugin.ownership import account_changed, exists
+from windrow.machines.plugin.poller import StatusPoller
+from windrow.machines.plugin.process.client import DriverError, Plugin
+from windrow.machines.plugin.status import PollResult, poll
+from windrow.machines.plugin.tracked_machine import PendingOperation, TrackedMachine
+from windrow.machines.port import MachineRefused, Power, Problem
+from windrow.wire import dockermachine as wire
+
+_METHODS = {Power.ON: "Start", Power.OFF: "Stop", Power.RESTART: "Restart"}
+_ALREADY_IN_STATE: Mapping[Power, frozenset[str]] = {
+    Power.ON: frozenset({"running", "starting", "migrating"}),
+    Power.OFF: frozenset({"stopped", "stopping"}),
+    Power.RESTART: frozenset(),
+}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginOperations:
+    """Each order raises what its driver says, and tells its deed when the infrastructure has taken it."""
+
+    launcher: PluginLauncher
+    poller: StatusPoller
+
+    async def power(
+        self,
+        machine: TrackedMachine,
+        wanted: Power,
+        credential: ResolvedCredential,
+        operation: PendingOperation,
+    ) -> None:
+        """Raises MachineRefused where the machine is not there."""
+        async with (
+            self.launcher.operations.for_machine(machine),
+            self.launcher.open(machine, credential, machine.config) as plugin,
+            self.poller.using_plugin(machine, plugin),
+        ):
+            result = await poll(plugin, machine)
+            self.poller.put_result(machine, result)
+            before = result.status
+            if before.presence == "missing":
+                if not credential.is_for_account(machine.account):
+                    raise account_changed(machine)
+                raise MachineRefused([_not_found_problem(machine, before.because)])
+            if before.state in _ALREADY_IN_STATE[wanted]:
+                return operation.accept(machine.config)
+
+            async def on_poll(result: PollResult) -> None:
+                if result.status.state != before.state:
+                    operation.accept(machine.config)
+
+            await self.poller.call_while_polling(machine, plugin, _METHODS[wanted], on_poll)
+            return operation.accept(machine.config)
+
+    async def replace_user_data(
+        self, machine: TrackedMachine, cloud_config: str, credential: ResolvedCredential
+    ) -> bool:
+        """Whether the plugin could replace what the machine reads at its next start."""
+        async with (
+            self.launcher.queries.for_machine(machine),
+            self.launcher.open(machine, credential, machine.config, secrets=[cloud_config]) as plugin,
+        ):
+            if wire.REWRITE not in await plugin.get_extensions():
+                return False
+            await plugin.call(wire.REWRITE, cloud_config.encode())
+            return True
+
+    async def remove(
+        self,
+        machine: TrackedMachine,
+        volumes: frozenset[str],
+        credential: ResolvedCredential,
+        operation: PendingOperation,
+        previous: PendingOperation | None,
+    ) -> None:
+        await _cancel(machine, previous)
+        machine.removal_requested = True
+        async with (
+            self.launcher.operations.for_machine(machine),
+            self.launcher.open(machine, credential, None) as plugin,
+            self.poller.using_plugin(machine, plugin),
+        ):
+            is_windrow = await is_windrow_plugin(plugin)
+            because = f"driver {machine.driver} has made no {machine.name}"
+            if is_windrow or machine.was_created or machine.create_started or machine.create_uncertain:
+                config = _with_volumes(machine, volumes, is_windrow=is_windrow)
+                await plugin.set_config(dumps(machine.sanitizer(credential.fields).restore(config)))
+                if is_windrow or await exists(self.launcher.resolver, machine, credential, plugin):
+                    await self._remove(machine, plugin, operation)
+                    because = f"driver {machine.driver} has removed {machine.name}"
+            operation.accept(machine.config)
+            self.poller.put_removed(machine, because)
+
+    async def _remove(self, machine: TrackedMachine, plugin: Plugin, operation: PendingOperation) -> None:
+        async def on_poll(result: PollResult) -> None:
+            if result.status.state == "deleting":
+                operation.accept(machine.config)
+
+        try:
+            await self.poller.call_while_polling(machine, plugin, "Remove", on_poll)
+        except DriverError as said:
+            if not says_not_found(said.text, machine.name, machine.driver):
+                raise
+
+
+def _not_found_problem(machine: TrackedMachine, because: str) -> Problem:
+    return Problem(
+        f"machine {machine.name} is not there: {because}", "replace the machine instead of powering it"
+    )
+
+
+def _with_volumes(machine: TrackedMachine, volumes: frozenset[str], *, is_windrow: bool) -> dict[str, Any]:
+    """The memory by which `volumes` go along too, where the driver can be told so."""
+    config = dict(machine.config)
+    if is_windrow and volumes:
+        config["WindrowVolumes"] = sorted(volumes)
+    elif volumes:
+        log.warning(
+            "driver %s removes what it made with %s and nothing else; these stay: %s",
+            machine.driver,
+            machine.name,
+            ", ".join(sorted(volumes)),
+        )
+    return config
+
+
+async def _cancel(machine: TrackedMachine, operation: PendingOperation | None) -> None:
+    """End what is being done to the machine. Another's Create that runs is waited for: broken off in the middle, it could
+    leave something behind that nobody knows of."""
+    if operation is None or operation.task is None or operation.finished.is_set():
+        return
+    if operation.verb != "create" or machine.plugin is None or await is_windrow_plugin(machine.plugin):
+        operation.task.cancel()
+    await asyncio.wait({operation.task})

@@ -1,0 +1,418 @@
+"""Docker-machine plugins as a host uses them: start the binary, speak to it, end it.
+
+    start ──> address line ──> dial, CONNECT ──> GetVersion ──> SetConfigRaw ──> calls … ──> Close ──> reaped
+                                                    └── from here a heartbeat every 5 s, beside the calls
+
+Facts: reference/01 §1. Every wait has a limit, both pipes are drained for ever, and the process is gone when the
+context is left, however it is left; when this process dies, the plugin's own watchdog ends it within 10 s. What runs
+beside the caller are callbacks of the event loop (pipes, pidfd, connection, heartbeat): there is no task to lose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from windrow.formats.json import NotJson, loads
+from windrow.machines.plugin.process.child import CUT_MARK, ChildProcess
+from windrow.machines.plugin.process.redaction import Redactor
+from windrow.machines.plugin.process.rpc_connection import ConnectionLost, RpcConnection
+from windrow.wire import dockermachine as wire
+from windrow.wire.gob import EMPTY, fits
+
+# How long a plugin may take for each call. What makes, changes or removes a machine may wait for it to be done.
+_OPERATION_S = {
+    "PreCreateCheck": 180.0,
+    "Create": 3600.0,
+    "Remove": 1500.0,
+    "Start": 1500.0,
+    "Stop": 1500.0,
+    "Restart": 1500.0,
+    "Kill": 1500.0,
+}
+_QUERY_S = 60.0  # those that ask the infrastructure
+_LOCAL_S = 20.0  # those that only look into the plugin's own memory
+_LOCAL_CALLS = frozenset(
+    {"GetVersion", "SetConfigRaw", "GetConfigRaw", "GetCreateFlags", "SetConfigFromFlags", "DriverName"}
+    | {"GetMachineName", "Heartbeat", "Close"}
+)
+# Pipes and connections end a moment before the process that held them.
+_EXIT_GRACE_S = 0.5
+LAST_LINES_KEPT = 5
+LOG_LINE_LIMIT = 2000
+CONFIG_LIMIT = 256 * 1024  # it is kept in the ledger
+ERROR_TEXT_LIMIT = 1500  # of an error's text: a panic comes with its whole stack
+_REDACTION_LIMIT = 64 * 1024  # how far into it secrets are looked for, before it is cut
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long the host waits for what, in seconds."""
+
+    address: float = 10.0
+    dial: float = 10.0
+    close: float = 3.0
+    term: float = 2.0
+    heartbeat: float = float(wire.HEARTBEAT_S)
+    heartbeat_answer: float = 60.0  # heartbeats without an answer, after which the plugin counts as hung
+    calls: Mapping[str, float] = field(default_factory=dict)  # instead of the limits above
+
+    def for_call(self, method: str) -> float:
+        default = _OPERATION_S.get(method) or (_LOCAL_S if method in _LOCAL_CALLS else _QUERY_S)
+        return self.calls.get(method, default)
+
+
+class PluginError(Exception):
+    """Something is wrong with the plugin itself, not with what it was asked."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(f"{message}; {hint}")
+        self.message, self.hint = message, hint
+
+
+class PluginUnusable(PluginError):
+    """It cannot be started, does not speak the protocol, or speaks another version of it."""
+
+
+class PluginDisconnected(PluginError):
+    """It ended, or the connection to it broke, while it was asked."""
+
+
+class PluginTimeout(PluginError):
+    """It did not answer in time. What it was doing may have been done."""
+
+
+class DriverError(Exception):
+    """The driver's answer to a call is an error; `text` is all that there is of it."""
+
+    def __init__(self, method: str, text: str) -> None:
+        super().__init__(text)
+        self.method, self.text = method, text
+
+    @property
+    def is_unknown_call(self) -> bool:
+        """Whether the plugin does not have this method at all."""
+        return self.text.startswith(("rpc: can't find method", "rpc: can't find service"))
+
+
+class Plugin:
+    """An open plugin. Calls may run side by side."""
+
+    def __init__(
+        self, connection: RpcConnection, process: ChildProcess, timeouts: Timeouts, output: _PluginOutput
+    ) -> None:
+        self._connection, self._process, self._timeouts, self._output = connection, process, timeouts, output
+        self._service = wire.SERVICE
+        self._extensions: frozenset[str] | None = None
+        self.pid = process.pid
+
+    async def call(self, method: str, value: Any = None) -> Any:
+        """The driver's answer. Raises DriverError, PluginDisconnected, PluginTimeout, PluginUnusable."""
+        types = wire.METHODS[method]
+        timeout_s = self._timeouts.for_call(method)
+        answer = self._connection.call(
+            f"{self._service}.{method}", types.argument, {} if value is None else value
+        )
+        try:
+            async with asyncio.timeout(timeout_s):
+                reply = await answer
+        except TimeoutError:
+            raise PluginTimeout(
+                f"{self._output.name} did not answer {method} within {timeout_s:g} s{self._output.last_lines()}",
+                "it is asked again; what it was doing may have been done",
+            ) from None
+        except ConnectionLost as lost:
+            raise await self._connection_error(method, str(lost)) from None
+        finally:
+            answer.cancel()
+        if reply.error:
+            raise DriverError(method, self._output.truncate(reply.error, ERROR_TEXT_LIMIT))
+        if types.reply is not EMPTY and not fits(types.reply, reply.value):
+            raise PluginUnusable(
+                f"{self._output.name} answered {method} with a value of another type", _REINSTALL_HINT
+            )
+        return reply.value
+
+    async def set_config(self, config: bytes) -> None:
+        await self.call("SetConfigRaw", config)
+
+    async def get_config(self) -> bytes:
+        return bytes(await self.call("GetConfigRaw"))
+
+    async def get_driver_config(self) -> dict[str, Any]:
+        """The driver's configuration as an object, as it would be kept. Raises PluginUnusable where it is none."""
+        raw = await self.get_config()
+        try:
+            config = loads(raw) if len(raw) <= CONFIG_LIMIT else None
+        except NotJson:
+            config = None
+        if not isinstance(config, dict):
+            raise PluginUnusable(
+                f"{self._output.name} keeps a configuration that is no JSON object of at most {CONFIG_LIMIT} bytes",
+                _REINSTALL_HINT,
+            )
+        return config
+
+    async def get_flags(self) -> tuple[wire.Flag, ...]:
+        """The create flags, in the driver's order. Raises PluginUnusable for flags of an unknown kind."""
+        value = await self.call("GetCreateFlags")
+        try:
+            return tuple(wire.read_flags(value))
+        except ValueError as error:
+            raise PluginUnusable(
+                f"{self._output.name} has create flags that cannot be read: {error}", _REINSTALL_HINT
+            ) from error
+
+    async def get_extensions(self) -> frozenset[str]:
+        """The methods beyond docker-machine's that the plugin has; only our own has any."""
+        if self._extensions is None:
+            try:
+                self._extensions = frozenset(str(await self.call(wire.EXTENSIONS)).split())
+            except DriverError:
+                self._extensions = frozenset()
+        return self._extensions
+
+    async def set_flags(self, values: Mapping[str, Any]) -> None:
+        await self.call("SetConfigFromFlags", wire.write_options(values))
+
+    async def _connection_error(self, method: str, reason: str) -> PluginError:
+        """Why the connection is lost; how the process ended says more than that it did."""
+        async with _no_longer_than(_EXIT_GRACE_S):
+            await self._process.exited.wait()
+        exit_text = (
+            f" (it ended with {_exit_text(self._process.code)})" if self._process.code is not None else ""
+        )
+        return PluginDisconnected(
+            f"{self._output.name} was lost during {method}: {reason}{exit_text}{self._output.last_lines()}",
+            "it is started anew; if it ends again, ask its makers",
+        )
+
+    async def negotiate_version(self) -> None:
+        """Agree on the service's name and the version. Raises PluginUnusable, PluginDisconnected, PluginTimeout."""
+        try:
+            version = await self.call("GetVersion")
+        except DriverError:
+            self._service = wire.OLD_SERVICE
+            try:
+                version = await self.call("GetVersion")
+            except DriverError as said:
+                raise PluginUnusable(
+                    f"{self._output.name} does not answer GetVersion: {said.text}", _REINSTALL_HINT
+                ) from said
+        if version != wire.API_VERSION:
+            raise PluginUnusable(
+                f"{self._output.name} speaks version {version} of the plugin protocol, not {wire.API_VERSION}",
+                "install a build of the driver for docker-machine or rancher-machine",
+            )
+        self._connection.start_heartbeat(
+            f"{self._service}.Heartbeat", self._timeouts.heartbeat, self._timeouts.heartbeat_answer
+        )
+
+    async def close(self) -> None:
+        """Ask the plugin to end; it may end before it answers."""
+        self._connection.stop_heartbeat()
+        try:
+            await self.call("Close")
+        except PluginDisconnected:
+            return
+        except (DriverError, PluginError) as error:
+            log.debug("%s: Close: %s", self._output.name, error)
+
+
+_REINSTALL_HINT = "install a docker-machine driver for this system under that path"
+
+
+@asynccontextmanager
+async def open_plugin(
+    path: Path,
+    driver: str,
+    *,
+    env: Mapping[str, str],
+    argv: Sequence[str] = (),
+    config: bytes | None = None,
+    label: str = "",
+    secrets: Sequence[str] = (),
+    folder: Path | None = None,
+    timeouts: Timeouts | None = None,
+) -> AsyncIterator[Plugin]:
+    """A plugin that answers, until the block is left; then its process is gone.
+
+    `env` is its whole environment but for the protocol's own variables. `argv` is what follows the binary: nothing
+    for docker/machine, the host's own arguments for rancher-machine. `config` is given to it first of all. Its lines
+    become our log records under `label`, without any of `secrets`.
+    Raises PluginUnusable, PluginDisconnected, PluginTimeout, DriverError.
+    """
+    timeouts = timeouts or Timeouts()
+    output = _PluginOutput(f"plugin {path.name}", label or driver, Redactor(secrets, (label, driver)))
+    process = _start(path, driver, env, argv, folder, output)
+    connection: RpcConnection | None = None
+    try:
+        connection = await _connect(await _read_address_line(process, output, timeouts), output, timeouts)
+        plugin = Plugin(connection, process, timeouts, output)
+        await plugin.negotiate_version()
+        if config is not None:
+            await plugin.set_config(config)
+        yield plugin
+        await _shut_down(plugin, process, timeouts)
+    finally:
+        if connection is not None:
+            connection.abort()
+        await process.kill_and_wait()
+
+
+def _start(
+    path: Path,
+    driver: str,
+    env: Mapping[str, str],
+    argv: Sequence[str],
+    folder: Path | None,
+    output: _PluginOutput,
+) -> ChildProcess:
+    protocol_env = {wire.TOKEN_ENV: wire.TOKEN, wire.NAME_ENV: driver}
+    try:
+        return ChildProcess(
+            [str(path), *argv], {**env, **protocol_env}, output.on_stdout, output.on_stderr, folder
+        )
+    except (OSError, ValueError) as error:
+        raise PluginUnusable(f"{output.name} cannot be started: {error}", _hint_for(error)) from error
+
+
+def _hint_for(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.E2BIG:
+        return (
+            "shorten the fields of its credential: together they are more than the system hands to a program"
+        )
+    return _REINSTALL_HINT
+
+
+async def _read_address_line(
+    process: ChildProcess, output: _PluginOutput, timeouts: Timeouts
+) -> tuple[str, int]:
+    """The address that the plugin prints as its first line."""
+    printed = asyncio.ensure_future(output.address_printed.wait())
+    ended = asyncio.ensure_future(process.out_ended.wait())
+    try:
+        await asyncio.wait({printed, ended}, timeout=timeouts.address, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        printed.cancel()
+        ended.cancel()
+    if output.address_printed.is_set():
+        return _parse_address(output.address, output)
+    if process.out_ended.is_set():
+        async with _no_longer_than(_EXIT_GRACE_S):
+            await process.exited.wait()
+        reason = f"ended with {_exit_text(process.code)}" if process.code is not None else "closed its output"
+        raise PluginUnusable(
+            f"{output.name} {reason} before it printed its address{output.last_lines()}", _REINSTALL_HINT
+        )
+    raise PluginUnusable(
+        f"{output.name} printed no address within {timeouts.address:g} s{output.last_lines()}",
+        _REINSTALL_HINT,
+    )
+
+
+def _parse_address(text: str, output: _PluginOutput) -> tuple[str, int]:
+    host, _, port = text.strip().rpartition(":")
+    host = host.strip("[]")
+    try:
+        if ipaddress.ip_address(host).is_loopback and 0 < int(port) < 65536:
+            return host, int(port)
+    except ValueError:
+        pass
+    raise PluginUnusable(
+        f"{output.name} printed {output.redact_line(text)[:80]!r} where 127.0.0.1:PORT was expected",
+        _REINSTALL_HINT,
+    )
+
+
+async def _connect(address: tuple[str, int], output: _PluginOutput, timeouts: Timeouts) -> RpcConnection:
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(timeouts.dial):
+            _, connection = await loop.create_connection(RpcConnection, *address)
+    except (OSError, TimeoutError) as error:
+        raise PluginUnusable(
+            f"{output.name} cannot be reached at {address[0]}:{address[1]}, where it says it is: "
+            f"{error or 'no answer'}{output.last_lines()}",
+            _REINSTALL_HINT,
+        ) from error
+    return connection
+
+
+async def _shut_down(plugin: Plugin, process: ChildProcess, timeouts: Timeouts) -> None:
+    """See the plugin off: it is asked, then told, and what is left after that is killed."""
+    async with _no_longer_than(timeouts.close):
+        await plugin.close()
+        await process.exited.wait()
+    if process.exited.is_set():
+        return
+    process.terminate()
+    async with _no_longer_than(timeouts.term):
+        await process.exited.wait()
+
+
+@asynccontextmanager
+async def _no_longer_than(seconds: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        return
+
+
+def _exit_text(code: int | None) -> str:
+    if code is None:
+        return "no code"
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+class _PluginOutput:
+    """What the plugin prints: the address first, then log lines of which the last are kept for error texts."""
+
+    def __init__(self, name: str, label: str, redact: Redactor) -> None:
+        self.name, self._redact = name, redact
+        self.address = ""
+        self.address_printed = asyncio.Event()
+        self._label = label
+        self._lines: deque[str] = deque(maxlen=LAST_LINES_KEPT)
+
+    def on_stdout(self, line: str) -> None:
+        if not self.address_printed.is_set():
+            self.address = line
+            self.address_printed.set()
+            return
+        self._log(logging.INFO, line)
+
+    def on_stderr(self, line: str) -> None:
+        self._log(logging.WARNING, line)
+
+    def last_lines(self) -> str:
+        """The last lines as the end of a sentence; empty where there are none."""
+        if not self._lines:
+            return ""
+        return f"; its last words: {' | '.join(self._lines)[-600:]}"
+
+    def redact_line(self, line: str) -> str:
+        """The line without secrets; of one that was cut, also without the beginning of one."""
+        kept, cut, more = line.rpartition(CUT_MARK)
+        return f"{self._redact.redact_truncated(kept)}{cut}{more}" if cut else self._redact(line)
+
+    def truncate(self, text: str, limit: int) -> str:
+        """So much of the text, without secrets. They are looked for behind that place too."""
+        kept = text[:_REDACTION_LIMIT]
+        return (self._redact(kept) if kept == text else self._redact.redact_truncated(kept))[:limit]
+
+    def _log(self, level: int, line: str) -> None:
+        if text := self.redact_line(line.strip())[:LOG_LINE_LIMIT]:
+            self._lines.append(text[:300])
+            log.log(level, "(%s) %s", self._label, text)

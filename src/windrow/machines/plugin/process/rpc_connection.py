@@ -1,0 +1,115 @@
+"""The connection to a plugin on an event loop: requests out, answers to whoever waits, and the heartbeat beside them.
+
+All of it is callbacks, so there is no task that could be lost or would have to be waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from windrow.wire.dockermachine import DEFAULT_LIMITS
+from windrow.wire.gob import EMPTY, Type
+from windrow.wire.netrpc import Answer, Client
+
+
+class ConnectionLost(Exception):
+    """The connection ended, or what came over it made no sense."""
+
+
+class RpcConnection(asyncio.Protocol):
+    """The connection: requests out, answers to whoever waits for them, and the heartbeat."""
+
+    def __init__(self) -> None:
+        self._rpc = Client(DEFAULT_LIMITS)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._pending: dict[int, asyncio.Future[Answer]] = {}
+        self._lost_reason = ""
+        self._heartbeat_timer: asyncio.TimerHandle | None = None
+        self._last_heartbeat: asyncio.Future[Answer] | None = None
+        self._last_answered = 0.0
+
+    def call(self, method: str, argument: Type, value: Any) -> asyncio.Future[Answer]:
+        """Send a request; the future fails with Lost when no answer can come any more."""
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        if self._transport is None or self._lost_reason:
+            future.set_exception(ConnectionLost(self._lost_reason or "the connection is closed"))
+            return future
+        seq = self._rpc.call(method, argument, value)
+        self._pending[seq] = future
+        future.add_done_callback(lambda done: self._pending.pop(seq, None))
+        self._transport.write(self._rpc.take())
+        return future
+
+    def start_heartbeat(self, method: str, interval_s: float, timeout_s: float) -> None:
+        """Send heartbeats from now on. A plugin that leaves them unanswered for longer than `silence` counts as lost."""
+        self._last_answered = self._loop.time()
+        self._heartbeat(method, interval_s, timeout_s)
+
+    def stop_heartbeat(self) -> None:
+        if self._heartbeat_timer is not None:
+            self._heartbeat_timer.cancel()
+            self._heartbeat_timer = None
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._fail_pending("the connection is closed")
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- asyncio's side -------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not every loop's transports are of asyncio's class; all of them behave so.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.write(self._rpc.take())
+
+    def data_received(self, data: bytes) -> None:
+        if self._lost_reason:
+            return
+        try:
+            answers = self._rpc.feed(data)
+        except ValueError as error:
+            assert self._transport is not None
+            self._fail_pending(f"what it sent is not the plugin protocol ({error})")
+            self._transport.abort()
+            return
+        assert self._transport is not None
+        self._transport.write(self._rpc.take())
+        for answer in answers:
+            future = self._pending.get(answer.seq)
+            if future is not None and not future.done():
+                future.set_result(answer)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail_pending(f"the connection broke ({error})" if error else "the connection ended")
+
+    def _fail_pending(self, reason: str) -> None:
+        self._lost_reason = self._lost_reason or reason
+        self.stop_heartbeat()
+        for future in list(self._pending.values()):
+            if not future.done():
+                future.set_exception(ConnectionLost(self._lost_reason))
+                future.exception()  # nobody need be waiting any more
+
+    # --- the heartbeat --------------------------------------------------------------------------------------------
+
+    def _heartbeat(self, method: str, interval_s: float, timeout_s: float) -> None:
+        now = self._loop.time()
+        previous = self._last_heartbeat
+        if previous is None or previous.done():
+            self._last_answered = now
+            self._last_heartbeat = self.call(method, EMPTY, {})
+            self._last_heartbeat.add_done_callback(_ignore_result)
+        elif now - self._last_answered > timeout_s:
+            self._fail_pending(f"it has answered no heartbeat for {timeout_s:g} s")
+            return
+        self._heartbeat_timer = self._loop.call_later(
+            interval_s, self._heartbeat, method, interval_s, timeout_s
+        )
+
+
+def _ignore_result(done: asyncio.Future[Answer]) -> None:
+    if not done.cancelled():
+        done.exception()

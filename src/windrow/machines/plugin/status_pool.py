@@ -1,0 +1,138 @@
+"""Looking at many machines through few processes.
+
+A plugin of ours can be told of one machine after the other, so one of them stays open for each credential: a look through
+it takes 4 ms instead of 70 ms of processor time. Where it is busy, ill or not ours, a look has a plugin of its own, and
+then many can be waited for at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from windrow.formats.json import dumps
+from windrow.machines.plugin.credentials import ResolvedCredential
+from windrow.machines.plugin.launcher import PluginLauncher, is_windrow_plugin
+from windrow.machines.plugin.process.client import DriverError, Plugin, PluginError
+from windrow.machines.plugin.status import PollResult, poll
+from windrow.machines.plugin.tracked_machine import TrackedMachine
+from windrow.machines.port import HARVESTER
+from windrow.nodedriver.configuration import Configuration, write_memory
+
+# Longer than a look takes; whoever waits longer goes another way.
+_LOCK_TIMEOUT_S = 2.0
+# What a machine's memory does not say must not be left over from the machine before.
+_EMPTY_CONFIG: Mapping[str, Any] = write_memory(Configuration())
+
+
+@dataclass(slots=True)
+class _PooledPlugin:
+    """One open plugin, and what it was opened with."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    plugin: Plugin | None = None
+    opened_with: tuple[Path, Mapping[str, str]] | None = None
+    stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    foreign_binary: Path | None = None  # this binary is not ours, and cannot be told of another machine
+
+    async def close(self) -> None:
+        stack, self.stack = self.stack, AsyncExitStack()
+        self.plugin = None
+        await stack.aclose()
+
+    async def abort(self) -> None:
+        """Close it because of the exception that is being handled: at once."""
+        stack, self.stack = self.stack, AsyncExitStack()
+        self.plugin = None
+        await stack.__aexit__(*sys.exc_info())
+
+
+class StatusPluginPool:
+    """Looks at machines. `close` leaves no process."""
+
+    def __init__(self, launcher: PluginLauncher) -> None:
+        self._launcher = launcher
+        self._plugins: dict[str, _PooledPlugin] = {}
+
+    async def poll(self, machine: TrackedMachine, credential: ResolvedCredential) -> PollResult:
+        """Raises what says nothing of the machine: DriverError, PluginError, InfrastructureUnknown."""
+        path = self._launcher.get_binary(machine.driver)
+        if machine.driver != HARVESTER:
+            return await self._poll_unpooled(machine, credential)
+        pooled = self._plugins.setdefault(machine.credential, _PooledPlugin())
+        if pooled.foreign_binary == path or not await _acquire(pooled.lock):
+            return await self._poll_unpooled(machine, credential)
+        try:
+            result = None
+            if self._plugins.get(machine.credential) is pooled:  # else it was put away while we waited
+                result = await self._poll_pooled(pooled, path, machine, credential)
+        finally:
+            pooled.lock.release()
+        return result or await self._poll_unpooled(machine, credential)
+
+    async def release(self, credential: str) -> None:
+        """No machine is behind this credential any more."""
+        pooled = self._plugins.pop(credential, None)
+        if pooled is not None:
+            async with pooled.lock:
+                await pooled.close()
+
+    async def close(self) -> None:
+        while self._plugins:
+            await self.release(next(iter(self._plugins)))
+
+    async def _poll_unpooled(self, machine: TrackedMachine, credential: ResolvedCredential) -> PollResult:
+        async with (
+            self._launcher.queries.for_machine(machine),
+            self._launcher.open(machine, credential, machine.config) as plugin,
+        ):
+            return await poll(plugin, machine)
+
+    async def _poll_pooled(
+        self, pooled: _PooledPlugin, path: Path, machine: TrackedMachine, credential: ResolvedCredential
+    ) -> PollResult | None:
+        """None where that plugin is of no use."""
+        try:
+            plugin = await self._open(pooled, path, machine, credential)
+            if plugin is None:
+                return None
+            config = {**_EMPTY_CONFIG, **machine.config}
+            await plugin.set_config(dumps(machine.sanitizer(credential.fields).restore(config)))
+            return await poll(plugin, machine)
+        except DriverError:
+            raise
+        except PluginError:
+            await pooled.abort()
+            return None
+        except BaseException:
+            await pooled.abort()
+            raise
+
+    async def _open(
+        self, pooled: _PooledPlugin, path: Path, machine: TrackedMachine, credential: ResolvedCredential
+    ) -> Plugin | None:
+        opened_with = (path, credential.fields)
+        if pooled.plugin is not None and pooled.opened_with == opened_with:
+            return pooled.plugin
+        await pooled.close()
+        plugin = await pooled.stack.enter_async_context(self._launcher.open(machine, credential, None))
+        if not await is_windrow_plugin(plugin):
+            pooled.foreign_binary = path
+            await pooled.close()
+            return None
+        pooled.plugin, pooled.opened_with = plugin, opened_with
+        return plugin
+
+
+async def _acquire(lock: asyncio.Lock) -> bool:
+    try:
+        async with asyncio.timeout(_LOCK_TIMEOUT_S):
+            await lock.acquire()
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,93 @@
+"""The plugin adapter over an emulated Harvester on loopback: real processes, real sockets, real time, sped up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from tests.contract.harvester_rig import RackWorld
+from tests.stories.rackside import a_harvester
+from tests.unit.machines.binaries import living, our_driver
+
+from windrow.app.clock import SystemClock
+from windrow.client.sockets import SocketTransport
+from windrow.client.transport import Transport
+from windrow.emulator.harvester import Harvester
+from windrow.emulator.serving import serve
+from windrow.kube.kubeconfig import Access
+from windrow.machines.plugin.machines import PluginMachines, PollIntervals
+from windrow.values.chance import Chance
+
+GO_DRIVER = "WINDROW_GO_NODE_DRIVER"
+OUR_DRIVER = "WINDROW_DRIVER_ELF"
+SPEED = 60.0
+QUICKLY = PollIntervals(
+    transitional=timedelta(seconds=0.3), steady=timedelta(seconds=0.5), unknown=timedelta(seconds=0.5)
+)
+
+
+class PluginWorld(RackWorld):
+    """As the rack's world, with the orders going through a plugin process."""
+
+    def __init__(self, harvester: Harvester, url: str, folder: Path, binary: Path) -> None:
+        super().__init__(harvester)
+        self.server, self.folder, self._binary = url, folder, binary
+        self.machines: PluginMachines = self._a_host(folder / "state")  # type: ignore[assignment]
+
+    def another(self, binary: Path | None = None) -> PluginMachines:
+        """A host on another computer, whose state outlives it."""
+        self._binary = binary or self._binary
+        return self._a_host(self.folder / "other")
+
+    def _a_host(self, state: Path) -> PluginMachines:
+        return PluginMachines(
+            lambda driver: self._binary if driver == "harvester" else None,
+            self.credential,
+            _no_fields,
+            state,
+            SystemClock(),
+            Chance(5),
+            env={"PATH": os.environ["PATH"]},
+            connect=self.dial_out,
+            intervals=QUICKLY,
+        )
+
+    def dial_out(self, access: Access) -> Transport:
+        return SocketTransport(access, SystemClock())
+
+
+async def _no_fields(driver: str, credential: str) -> Mapping[str, str]:
+    raise LookupError(f"{driver} has no credential {credential} here")
+
+
+@asynccontextmanager
+async def _plugin_world(binary: Path | None) -> AsyncIterator[PluginWorld]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with a_harvester(speed=SPEED) as harvester, serve(harvester) as served:
+            world = PluginWorld(harvester, served.url, folder, binary or our_driver(folder))
+            async with asyncio.TaskGroup() as tasks:
+                running = tasks.create_task(world.machines.run())
+                yield world
+                running.cancel()
+            assert living(folder) == set()
+
+
+@asynccontextmanager
+async def plugin_world() -> AsyncIterator[PluginWorld]:
+    """Our own plugin: the ELF that the environment names, else run from the sources."""
+    named = os.environ.get(OUR_DRIVER)
+    async with _plugin_world(Path(named) if named else None) as world:
+        yield world
+
+
+@asynccontextmanager
+async def go_world() -> AsyncIterator[PluginWorld]:
+    """The Go driver that the environment names."""
+    async with _plugin_world(Path(os.environ[GO_DRIVER])) as world:
+        yield world

@@ -1,0 +1,183 @@
+"""Users, servers, programs, the API and the process itself do as they like for a while; then all is well again.
+
+At any time: nothing is run but what matches a checksum that somebody wrote. In the end, once every server delivers and
+every program answers: each driver is as it is asked for, and the disk holds exactly the files of those that are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.drivers.files import a_driver, sha256
+
+from windrow.apiserver.admission import Operation
+from windrow.client.downloads import DownloadFailed
+from windrow.drivers.controller import NodeDriverController
+from windrow.drivers.kinds import NODE_DRIVER
+from windrow.drivers.lookup import find_refusal
+from windrow.kube.errors import Exists, NotFound, ServerFailed
+from windrow.kube.objects import dig, is_deleting, name_of
+from windrow.kube.refs import CRD
+from windrow.values.chance import Chance
+
+from .shops import FLAGS, Shop, shop, told
+
+NAMES = ("apple", "pear", "plum")
+VERSIONS = (b"1", b"2", b"3")
+STEPS = 40
+
+
+def a_file(name: str, version: bytes) -> bytes:
+    return a_driver(version, f"docker-machine-driver-{name}")
+
+
+def an_url(name: str, mirror: int) -> str:
+    return f"https://mirror{mirror}.example/{name}.tar.gz"
+
+
+FILES = {sha256(a_file(name, version)): a_file(name, version) for name in NAMES for version in VERSIONS}
+
+
+@dataclass
+class Weather:
+    """What goes wrong, by chance, until it clears up."""
+
+    room: Shop
+    chance: Chance
+    bad: bool = True
+    wished: dict[str, tuple[str, str]] = field(default_factory=dict)  # URL and checksum by NodeDriver
+
+    def is_foul(self, one_in: int) -> bool:
+        return self.bad and self.chance.integer(one_in) == 0
+
+    async def fetch(self, url: str, write: Any) -> None:
+        await asyncio.sleep(self.chance.between(0.1, 20))
+        if self.is_foul(4):
+            raise DownloadFailed("the server is away", "wait")
+        name = url.rpartition("/")[2].removesuffix(".tar.gz")
+        found = next((FILES[sum] for where, sum in self.wished.values() if where == url), a_file(name, b"1"))
+        if self.is_foul(4):
+            found = a_file(name, b"another")
+        for place in range(0, len(found), 60):
+            if self.is_foul(40):
+                raise ConnectionResetError(104, "Connection reset by peer")
+            write(found[place : place + 60])
+
+    async def ask_flags(self, path: Path) -> Any:
+        digest = path.parent.name
+        assert digest in FILES, "something was run that nobody named"
+        assert path.read_bytes() == _program(digest)  # noqa: ASYNC240
+        await asyncio.sleep(self.chance.between(0.1, 15 if self.bad else 1))
+        if self.is_foul(4):
+            raise RuntimeError("it crashed")
+        return FLAGS
+
+    async def refuse(self, operation: Operation) -> None:
+        if operation.verb != "delete" and self.is_foul(15):
+            raise ServerFailed("the API server has a bad day", status=500)
+
+
+def _program(digest: str) -> bytes:
+    import io
+    import tarfile
+
+    with tarfile.open(fileobj=io.BytesIO(FILES[digest])) as archive:
+        content = archive.extractfile(archive.getmembers()[0])
+        assert content is not None
+        return content.read()
+
+
+async def do_something(weather: Weather) -> None:
+    """One thing that people or machines do."""
+    room, chance = weather.room, weather.chance
+    name = NAMES[chance.integer(len(NAMES))]
+    version = VERSIONS[chance.integer(len(VERSIONS))]
+    url, checksum = an_url(name, chance.integer(2)), sha256(a_file(name, version))
+    try:
+        match chance.integer(8):
+            case 0 | 1 | 2:
+                await room.add(name, url, checksum)
+                weather.wished[name] = url, checksum
+            case 3:
+                await room.change(name, url=url, checksum=checksum)
+                weather.wished[name] = url, checksum
+            case 4:
+                await room.change(name, active=bool(chance.integer(2)))
+            case 5:
+                await room.client.delete(NODE_DRIVER.ref(name))
+            case 6:
+                await room.stop()
+                start(weather)
+            case 7:
+                touch_a_file(room, chance)
+    except (NotFound, Exists, ServerFailed):
+        pass
+
+
+def touch_a_file(room: Shop, chance: Chance) -> None:
+    found = [path for path in (room.state / "drivers").rglob("*") if path.is_file()]
+    if found:
+        path = found[chance.integer(len(found))]
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+
+
+def start(weather: Weather) -> NodeDriverController:
+    return weather.room.start(fetch=weather.fetch, ask_flags=weather.ask_flags)
+
+
+async def all_is_well(weather: Weather) -> None:
+    room = weather.room
+    catalogue = room.catalogue
+    assert catalogue is not None
+    files: list[str] = []
+    for raw in await room.client.list(NODE_DRIVER):
+        if dig(raw, "spec", "builtin"):
+            continue
+        name = name_of(raw)
+        assert not is_deleting(raw), name
+        active = await room.condition("Active", name)
+        assert active.status == ("True" if raw["spec"]["active"] else "False"), (name, active)
+        assert active.reason in ("Active", "Deactivated"), (name, active)
+        if not raw["spec"]["active"]:
+            continue
+        assert raw["status"]["appliedURL"] == raw["spec"]["url"]
+        assert raw["status"]["appliedChecksum"] == raw["spec"]["checksum"]
+        kind = raw["status"]["configKind"]
+        assert find_refusal(kind, catalogue.drivers) is None
+        path = catalogue.find_binary(name)
+        assert path is not None
+        assert path.read_bytes() == _program(raw["spec"]["checksum"])
+        files += room.files_of(FILES[raw["spec"]["checksum"]], name=path.name)
+    drivers = await room.client.list(NODE_DRIVER)
+    named = {
+        dig(raw, *path) for raw in drivers for path in (("spec", "checksum"), ("status", "appliedChecksum"))
+    }
+    assert set(files) <= set(room.files())
+    assert {path.split("/")[1] for path in room.files()} <= named
+    assert not [path for path in room.files() if path.endswith(".partial")]
+    ours = {f"{name}configs.rke-machine-config.cattle.io": name for name in NAMES}
+    defined = {ours[name_of(raw)] for raw in await room.client.list(CRD) if name_of(raw) in ours}
+    assert defined <= {name_of(raw) for raw in drivers}
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_after_any_weather_each_driver_is_as_it_is_asked_for(seed: int, tmp_path: Path):
+    async def story() -> None:
+        async with shop(tmp_path, start=False) as room:
+            weather = Weather(room, Chance(seed))
+            room.api.admission.append(weather.refuse)
+            start(weather)
+            for _ in range(STEPS):
+                await do_something(weather)
+                await room.wait(weather.chance.between(0, 30))
+            weather.bad = False
+            await room.stop()
+            start(weather)
+            await room.wait(2000)
+            await all_is_well(weather)
+
+    told(story)

@@ -1,0 +1,153 @@
+"""The catalogue dies at every write to the API and at every step on the disk, and the next start makes it good."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import io
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.drivers.files import sha256
+
+from windrow.client.transport import Transport
+from windrow.drivers.kinds import NODE_DRIVER
+from windrow.kube.errors import NotFound
+from windrow.kube.refs import CRD
+from windrow.kube.requests import Event, Reply, Request
+
+from .shops import FIRST, NOOP_CONFIG, SECOND, URL, Shop, shop, told
+
+STEPS = ("fsync", "rename", "replace", "unlink", "rmdir", "mkdir", "chmod")
+
+
+class Death(BaseException):
+    """Nothing that the process does after this happens any more."""
+
+
+@dataclass
+class Life:
+    """Ends at step number `end`: on the disk before the step, at the API before or after a write."""
+
+    end: int
+    steps: list[str] = field(default_factory=list)
+    over: bool = False
+
+    def step(self, what: str) -> None:
+        if self.over:
+            raise Death
+        self.steps.append(what)
+        if len(self.steps) == self.end:
+            self.over = True
+            raise Death
+
+
+@dataclass
+class MortalTransport:
+    """The line of a process to the API; cut when its life is over."""
+
+    inner: Transport
+    life: Life
+
+    async def send(self, request: Request) -> Reply:
+        if self.life.over:
+            await asyncio.Event().wait()
+        if request.is_read:
+            return await self.inner.send(request)
+        self.life.step(f"before {request.method} {request.path}")
+        reply = await self.inner.send(request)
+        self.life.step(f"after {request.method} {request.path}")
+        return reply
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        return self.inner.stream(request)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Life], None]:
+    """Makes the steps on the disk those of a life."""
+
+    def belong_to(life: Life) -> None:
+        def mortal(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+            def step(*args: Any, **rest: Any) -> Any:
+                if life.end:
+                    life.step(f"{name} {args[0]}")
+                return real(*args, **rest)
+
+            return step
+
+        for name in STEPS:
+            monkeypatch.setattr(os, name, mortal(name, REAL[name]))
+
+        def mortal_open(file: Any, mode: str = "r", *args: Any, **rest: Any) -> Any:
+            if life.end and "w" in mode:
+                life.step(f"open {file}")
+            return REAL_OPEN(file, mode, *args, **rest)
+
+        monkeypatch.setattr(io, "open", mortal_open)
+
+    return belong_to
+
+
+REAL = {name: getattr(os, name) for name in STEPS}
+REAL_OPEN = builtins.open
+
+
+async def live(room: Shop, life: Life) -> None:
+    """Let time pass, and start the next life where the one before ended; that one never does."""
+    await room.wait(10)
+    if life.over and life.end:
+        await room.stop()
+        life.end = 0
+        room.start()
+        await room.wait(10)
+
+
+def told_with_death(end: int, folder: Path, disk: Callable[[Life], None]) -> Life:
+    life = Life(end)
+
+    async def story() -> None:
+        async with shop(folder, start=False) as room:
+            disk(life)
+            room.start(MortalTransport(room.api.local(), life))
+            await room.add()
+            await live(room, life)
+            assert (await room.condition()).reason == "Active", life.steps[-1]
+            assert room.files() == room.files_of(FIRST), life.steps[-1]
+
+            room.shelves[URL] = SECOND
+            await room.change(checksum=sha256(SECOND))
+            await live(room, life)
+            assert (await room.condition()).reason == "Active", life.steps[-1]
+            assert (await room.get())["status"]["appliedChecksum"] == sha256(SECOND)
+            assert room.files() == room.files_of(SECOND), life.steps[-1]
+            assert room.catalogue is not None
+            assert room.catalogue.find_binary("noop") is not None
+
+            await room.client.delete(NODE_DRIVER.ref("noop"))
+            await live(room, life)
+            assert room.files() == [], life.steps[-1]
+            with pytest.raises(NotFound):
+                await room.get()
+            with pytest.raises(NotFound):
+                await room.client.get(CRD.ref(NOOP_CONFIG.qualified))
+
+    told(story)
+    return life
+
+
+def test_a_crash_at_any_write_or_rename_is_made_good_at_the_next_start(
+    tmp_path: Path, disk: Callable[[Life], None]
+):
+    whole = told_with_death(10_000, tmp_path / "whole", disk)
+
+    assert not whole.over
+    assert len(whole.steps) > 60
+    for end in range(1, len(whole.steps) + 1):
+        life = told_with_death(end, tmp_path / str(end), disk)
+        assert life.over

@@ -1,0 +1,247 @@
+"""Every situation that one NodeDriver may be in, and the one step that follows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windrow.drivers.api import NO_FIELD_ANNOTATIONS, FieldAnnotations, NodeDriver
+from windrow.drivers.faults import TERMINAL_REASONS, Fault, Reason
+from windrow.drivers.plan import (
+    RETRY_INITIAL,
+    RETRY_MAX,
+    Activate,
+    AddFinalizer,
+    Deactivate,
+    DefineKind,
+    Download,
+    Failure,
+    Install,
+    NodeDriverState,
+    Plan,
+    Uninstall,
+    next_failure,
+    plan_driver,
+)
+from windrow.drivers.schema import read_fields, render_crd
+from windrow.drivers.store import InstalledDriver
+from windrow.nodedriver.schema import harvester_config_crd
+from windrow.wire.dockermachine import Flag
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+URL, OTHER = "https://files.example/noop.tar.gz", "https://mirror.example/noop.tar.gz"
+SUM, NEW = "a" * 64, "b" * 64
+APPLIED = {"appliedURL": URL, "appliedChecksum": SUM, "driverName": "noop", "configKind": "NoopConfig"}
+STORED = InstalledDriver(SUM, "noop", Path("/x"), "c" * 64, 9, (URL,))
+CRD = render_crd("noop", read_fields([Flag("string", "noop-a", "", "", "")]), SUM)
+
+
+def a_driver(**fields: Any) -> NodeDriver:
+    return NodeDriver(**{"name": "noop", "uid": "u", "url": URL, "checksum": SUM, "active": True, **fields})
+
+
+def seen(driver: NodeDriver | None = None, **fields: Any) -> NodeDriverState:
+    return NodeDriverState(driver or a_driver(has_finalizer=True), NOON, **fields)
+
+
+def in_use(**fields: Any) -> NodeDriverState:
+    return seen(a_driver(has_finalizer=True, status=APPLIED, **fields), installed=STORED, crd=CRD)
+
+
+def trouble(
+    again: datetime | None, asked: tuple[object, ...] = ("u", URL, SUM, NO_FIELD_ANNOTATIONS)
+) -> Failure:
+    return Failure(Fault("it broke", "mend it", "DownloadFailed"), asked, 1, NOON, again)
+
+
+STEPS: dict[str, tuple[NodeDriverState, type]] = {
+    "new": (seen(a_driver()), AddFinalizer),
+    "claimed": (seen(), Download),
+    "downloaded": (seen(downloaded=True), Install),
+    "unpacked": (seen(installed=STORED), DefineKind),
+    "unpacked, of the same content from another URL": (
+        seen(installed=replace(STORED, urls=(OTHER,))),
+        Download,
+    ),
+    "answered": (in_use(), Activate),
+    "switched off": (in_use(active=False), Deactivate),
+    "never wanted": (seen(a_driver(active=False)), Deactivate),
+    "wanted for its kind": (
+        seen(a_driver(active=False, add_cloud_credential=True, has_finalizer=True)),
+        Download,
+    ),
+    "another URL": (in_use(url=OTHER), Download),
+    "another URL, downloaded": (replace(in_use(url=OTHER), downloaded=True), Install),
+    "another URL, unpacked": (
+        replace(in_use(url=OTHER), installed=replace(STORED, urls=(URL, OTHER))),
+        DefineKind,
+    ),
+    "another checksum": (replace(in_use(checksum=NEW), installed=None), Download),
+    "its files are gone": (replace(in_use(), installed=None), Download),
+    "its kind is gone": (replace(in_use(), crd=None), DefineKind),
+    "its kind was made of an older driver": (
+        replace(in_use(), crd=render_crd("noop", (), NEW)),
+        DefineKind,
+    ),
+    "its annotations say more about its fields": (
+        in_use(field_annotations=FieldAnnotations(passwords=frozenset("a"))),
+        DefineKind,
+    ),
+    "its kind is kept by the manager": (
+        replace(in_use(), crd=harvester_config_crd(), kind_external=True),
+        Activate,
+    ),
+    "broken, and the time has come": (seen(failure=trouble(NOON)), Download),
+    "broken, and asked for otherwise since": (
+        seen(failure=trouble(None, ("u", OTHER, SUM, NO_FIELD_ANNOTATIONS))),
+        Download,
+    ),
+    "broken, and made anew since": (
+        seen(failure=trouble(None, ("v", URL, SUM, NO_FIELD_ANNOTATIONS))),
+        Download,
+    ),
+    "built in": (seen(a_driver(url="local://", checksum="", built_in_kind="HarvesterConfig")), Activate),
+    "built in, switched off": (seen(a_driver(active=False, built_in_kind="HarvesterConfig")), Deactivate),
+    "deleted": (seen(a_driver(has_finalizer=True, is_deleting=True, status=APPLIED)), Uninstall),
+    "deleted while its fault lasts": (
+        seen(a_driver(has_finalizer=True, is_deleting=True), failure=trouble(None)),
+        Uninstall,
+    ),
+}
+
+
+@pytest.mark.parametrize("situation", STEPS)
+def test_each_situation_has_its_step(situation: str):
+    before, step = STEPS[situation]
+
+    plan = plan_driver(before)
+
+    assert type(plan.action) is step
+    assert plan.fault is None
+    assert plan.action.because
+
+
+REFUSED: dict[str, tuple[NodeDriverState, Reason]] = {
+    "faults in the object": (seen(a_driver(faults=(Fault("bad", "mend"),))), "Refused"),
+    "faults in the object while an older one is in use": (in_use(faults=(Fault("bad", "mend"),)), "Refused"),
+    "broken, and the time has not come": (
+        seen(failure=trouble(NOON + timedelta(seconds=1))),
+        "DownloadFailed",
+    ),
+    "broken for good": (seen(failure=trouble(None)), "DownloadFailed"),
+    "another one has the name": (seen(installed=STORED, owner="older"), "NameTaken"),
+    "it calls itself otherwise now": (
+        replace(in_use(), installed=replace(STORED, name="nope"), crd=None),
+        "NameTaken",
+    ),
+    "the kind is somebody else's": (
+        seen(installed=STORED, crd={"metadata": {"name": "noopconfigs"}}),
+        "NameTaken",
+    ),
+    "deleted and in use": (
+        seen(a_driver(has_finalizer=True, is_deleting=True, status=APPLIED), clusters=("a/b",)),
+        "InUse",
+    ),
+    "deleted, and machines of it are left": (
+        seen(a_driver(has_finalizer=True, is_deleting=True, status=APPLIED), machines=("a/b-1",)),
+        "InUse",
+    ),
+}
+
+
+@pytest.mark.parametrize("situation", REFUSED)
+def test_each_refusal_has_its_reason(situation: str):
+    before, reason = REFUSED[situation]
+
+    plan = plan_driver(before)
+
+    assert plan.action is None
+    assert plan.fault is not None
+    assert plan.fault.reason == reason
+
+
+def test_an_object_that_is_deleted_and_was_never_claimed_is_left_alone():
+    assert plan_driver(seen(a_driver(is_deleting=True))) == Plan()
+
+
+def test_a_kind_of_which_objects_exist_is_kept():
+    deleted = a_driver(has_finalizer=True, is_deleting=True, status=APPLIED)
+
+    assert plan_driver(seen(deleted)).action == Uninstall("NoopConfig", False, "it was deleted")
+    assert plan_driver(seen(deleted, machine_configs=("a/b",))).action == Uninstall(
+        "NoopConfig", True, "it was deleted; NoopConfig stays, because objects of it exist"
+    )
+
+
+def test_who_uses_it_is_named_up_to_three():
+    deleted = a_driver(has_finalizer=True, is_deleting=True, status=APPLIED)
+    users = tuple(f"ns/{name}" for name in "abcde")
+
+    fault = plan_driver(seen(deleted, clusters=users)).fault
+
+    assert str(fault) == (
+        "NoopConfig is used by Clusters ns/a, ns/b, ns/c and 2 more; "
+        "delete them first; the driver is needed to remove their machines"
+    )
+
+
+def test_machines_that_it_made_are_named_up_to_three():
+    deleted = a_driver(has_finalizer=True, is_deleting=True, status=APPLIED)
+
+    def fault(names: str) -> str:
+        return str(plan_driver(seen(deleted, machines=tuple(f"ns/{name}" for name in names))).fault)
+
+    assert fault("a") == (
+        "the driver noop has made Machine ns/a; "
+        "wait until it is gone, or delete it; the driver is needed to remove it"
+    )
+    assert fault("abcde").startswith("the driver noop has made Machines ns/a, ns/b, ns/c and 2 more; wait")
+
+
+def test_reasons_say_what_changed():
+    def because(before: NodeDriverState) -> str:
+        action = plan_driver(before).action
+        assert action is not None
+        return action.because
+
+    assert because(seen()) == "it is not installed yet"
+    assert because(in_use(url=OTHER)) == f"its URL changed from {URL}"
+    assert because(replace(in_use(checksum=NEW), installed=None)) == f"its checksum changed from {SUM[:12]}…"
+    assert because(replace(in_use(), installed=None)) == "its program is not on the disk as it was installed"
+
+
+# -- later and later ---------------------------------------------------------------------------------------------
+
+
+def test_what_may_heal_is_tried_again_later_and_later():
+    fault = Fault("it broke", "mend it", "DownloadFailed")
+    waits: list[timedelta] = []
+    before = None
+    for _ in range(12):
+        before = next_failure(before, fault, seen(), 1.0)
+        assert before.retry_at is not None
+        waits.append(before.retry_at - NOON)
+
+    assert waits[0] == RETRY_INITIAL + timedelta(seconds=1)
+    assert waits == sorted(waits)
+    assert waits[-1] == RETRY_MAX + timedelta(seconds=1)
+    assert before is not None
+    assert before.since == NOON
+
+
+def test_another_fault_or_another_wish_begins_anew():
+    fault = Fault("it broke", "mend it", "DownloadFailed")
+    late = next_failure(next_failure(None, fault, seen(), 1.0), fault, seen(), 1.0)
+
+    assert late.count == 2
+    assert next_failure(late, Fault("x", "y", "NoAnswer"), seen(), 1.0).count == 1
+    assert next_failure(late, fault, seen(a_driver(url=OTHER)), 1.0).count == 1
+
+
+@pytest.mark.parametrize("reason", sorted(TERMINAL_REASONS))
+def test_what_cannot_heal_is_not_tried_again(reason: Reason):
+    assert next_failure(None, Fault("x", "y", reason), seen(), 1.0).retry_at is None

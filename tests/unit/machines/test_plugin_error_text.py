@@ -1,0 +1,141 @@
+"""What drivers say, in the words of the port."""
+
+from __future__ import annotations
+
+import pytest
+
+from windrow.machines.plugin.error_text import (
+    is_inconclusive,
+    says_already_exists,
+    says_not_found,
+    translate_error,
+)
+from windrow.machines.plugin.process.client import DriverError, PluginDisconnected
+from windrow.machines.port import InfrastructureUnknown, MachineRefused
+
+
+def told(text: str, method: str = "PreCreateCheck") -> InfrastructureUnknown | MachineRefused:
+    return translate_error(DriverError(method, text), "noop", "ns:cc", "m-1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'virtualmachines.kubevirt.io "m-1" not found',
+        "machine m-1 was Not Found",
+        "GetState: instance 'm-1' could not be found",
+        "VM not found: m-1",
+        "m-1 not found",
+    ],
+)
+def test_a_sentence_that_names_the_machine_says_that_it_is_gone(text: str) -> None:
+    assert says_not_found(text, "m-1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "not found",
+        'secrets "m-1-cloudinit" not found',
+        'secrets "m-1" not found',
+        'namespaces "m-1" not found',
+        'virtualmachines.kubevirt.io "m-10" not found',
+        'virtualmachines.kubevirt.io "m-1.other" not found',
+        'persistentvolumeclaims "m-1-disk-0-abcde" not found',
+        'image "rke-m-1" not found',
+        "networks for m-1: flavor 4x not found",
+        "page not found: https://api.example/v1/m-1",
+        'Error 404: project "acme" not found while listing m-1',
+        "host key /state/machines/m-1/id_rsa not found",
+        "credential for m-1 not found in vault",
+        'namespaces "default" not found',
+        "m-1: 401 Unauthorized: user not found",
+        "m-1: dial tcp: lookup api: no such host: not found",
+        "m-1 is Stopped",
+    ],
+)
+def test_any_other_sentence_says_nothing_of_its_absence(text: str) -> None:
+    assert not says_not_found(text, "m-1")
+
+
+@pytest.mark.parametrize(
+    ("text", "gone"),
+    [
+        ('virtualmachines.kubevirt.io "m-1" not found', True),
+        ('virtualmachineinstances.kubevirt.io "m-1" not found', False),
+        ("machine m-1 not found", False),
+        ("m-1 not found", False),
+    ],
+)
+def test_of_harvester_only_its_own_sentence_about_the_vm_counts(text: str, gone: bool) -> None:
+    assert says_not_found(text, "m-1", "harvester") is gone
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ('virtualmachines.kubevirt.io "m-1" already exists', True),
+        ("machine m-1 already exists in namespace default", True),
+        ('persistentvolumeclaims "m-1-disk-0" already exists', False),
+        ('secrets "m-1" already exists', False),
+        ("machine m-10 already exists", False),
+    ],
+)
+def test_only_a_machine_of_the_name_takes_it(text: str, taken: bool) -> None:
+    assert says_already_exists(text, "m-1") is taken
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Unauthorized",
+        "the server replied 403",
+        'x509: certificate signed by unknown authority (possibly because of "crypto/rsa")',
+        "dial tcp 192.0.2.1:443: connect: connection refused",
+        "Get https://x: context deadline exceeded",
+        "too many retries waiting for machine to be Running.  Last error: Maximum number of retries (120) exceeded",
+        "unexpected EOF",
+        "connection is shut down",
+    ],
+)
+@pytest.mark.parametrize("method", ["PreCreateCheck", "Remove", "GetState"])
+def test_what_could_not_be_asked_is_unknown_and_names_the_credential(text: str, method: str) -> None:
+    unknown = told(text, method)
+    assert isinstance(unknown, InfrastructureUnknown)
+    assert "ns:cc" in unknown.message
+    assert is_inconclusive(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "must specify harvester image name",
+        'virtualmachineimages.harvesterhci.io "x" not found',
+        'admission webhook "v.kubevirt.io" denied the request: bus is forbidden',
+        'pods "m-1" is forbidden: exceeded quota: default-quota',
+        "size 1401 is too large",
+    ],
+)
+def test_what_is_wrong_with_the_machine_asked_for_is_refused(text: str) -> None:
+    refused = told(text)
+    assert isinstance(refused, MachineRefused)
+    assert text in str(refused)
+
+
+def test_a_failing_order_on_a_machine_that_exists_is_no_refusal() -> None:
+    assert isinstance(told("disk is busy", "Remove"), InfrastructureUnknown)
+
+
+def test_a_panic_is_told_in_one_line() -> None:
+    unknown = told(
+        "Panic in the driver: index out of range\ngoroutine 1 [running]:\nnet/http timeout", "Create"
+    )
+    assert isinstance(unknown, InfrastructureUnknown)
+    assert "index out of range" in unknown.message
+    assert "goroutine" not in unknown.message
+
+
+def test_a_lost_plugin_is_unknown_with_its_cure() -> None:
+    unknown = translate_error(PluginDisconnected("plugin x was lost", "do this"), "noop", "ns:cc", "m-1")
+    assert isinstance(unknown, InfrastructureUnknown)
+    assert (unknown.message, unknown.hint) == ("credential ns:cc: plugin x was lost", "do this")

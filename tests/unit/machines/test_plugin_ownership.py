@@ -1,0 +1,95 @@
+"""Whose VM it is that stands on Harvester under the name of a machine of the Go driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windrow.app.clock import SystemClock
+from windrow.formats.json import dumps
+from windrow.harvester.identity import marks
+from windrow.kube.kubeconfig import Access, render_kubeconfig
+from windrow.kube.requests import Reply, Request
+from windrow.machines.plugin.credentials import CredentialResolver
+from windrow.machines.plugin.ownership import SEEN_UID_KEY, find_existence
+from windrow.machines.plugin.tracked_machine import TrackedMachine, load_tracked_machine
+from windrow.machines.port import InfrastructureUnknown
+
+PLANNED = {
+    "MachineName": "m",
+    "VMNamespace": "default",
+    "WindrowMachineUID": "uid-1",
+    "WindrowClusterUID": "c-1",
+    "WindrowCredential": "ns:cc",
+    "WindrowPlanned": True,
+}
+MADE = {**PLANNED, "WindrowVMUID": "harvester:uid-1"}
+LABELS = {"harvesterhci.io/creator": "docker-machine-driver-harvester", "harvesterhci.io/vmName": "m"}
+
+
+class Shows:
+    """A Harvester with one VM or none."""
+
+    def __init__(self, vm: dict[str, Any] | None) -> None:
+        self._vm = vm
+
+    async def send(self, request: Request) -> Reply:
+        if self._vm is not None:
+            return Reply(200, dumps(self._vm))
+        gone = {"kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": "m"}}
+        return Reply(404, dumps({**gone, "message": 'virtualmachines.kubevirt.io "m" not found'}))
+
+    def stream(self, request: Request) -> Any:
+        raise AssertionError
+
+
+def a_vm(uid: str = "vm-1", **metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "m", "namespace": "default", "uid": uid, **metadata}}
+
+
+def a_charge(tmp_path: Path, memory: dict[str, Any]) -> TrackedMachine:
+    return load_tracked_machine(tmp_path, memory)
+
+
+def a_ring(vm: dict[str, Any] | None) -> CredentialResolver:
+    async def kubeconfig(credential: str) -> str:
+        return render_kubeconfig(Access(server="https://harvester.example", token="t"), "harvester")
+
+    async def no_fields(driver: str, credential: str) -> dict[str, str]:
+        raise AssertionError
+
+    return CredentialResolver(kubeconfig, no_fields, lambda _: Shows(vm), SystemClock())
+
+
+@pytest.mark.parametrize(
+    ("memory", "vm", "standing"),
+    [
+        (PLANNED, None, "absent"),
+        (PLANNED, a_vm(labels=LABELS), "exists"),
+        (PLANNED, a_vm(), "absent"),
+        (PLANNED, a_vm(labels=LABELS, annotations=marks("c-2", "uid-2")), "absent"),
+        (PLANNED, a_vm(annotations=marks("c-1", "uid-1")), "exists"),
+        (MADE, None, "absent"),
+        (MADE, a_vm(labels=LABELS), "exists"),
+        ({**MADE, SEEN_UID_KEY: "vm-1"}, a_vm(), "exists"),
+        ({**MADE, SEEN_UID_KEY: "vm-0"}, a_vm(labels=LABELS), "absent"),
+    ],
+)
+async def test_only_a_vm_that_can_be_this_machines_stands(
+    tmp_path: Path, memory: dict[str, Any], vm: dict[str, Any] | None, standing: str
+) -> None:
+    found, uid = await find_existence(a_ring(vm), a_charge(tmp_path, memory))
+    assert (found, uid) == (standing, "vm-1" if standing == "exists" else "")
+
+
+async def test_a_vm_that_was_made_and_lost_its_labels_is_left_to_people(tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureUnknown, match="put the label back"):
+        await find_existence(a_ring(a_vm()), a_charge(tmp_path, MADE))
+
+
+def test_a_record_that_was_planned_elsewhere_is_in_doubt(tmp_path: Path) -> None:
+    assert load_tracked_machine(tmp_path, PLANNED).create_uncertain
+    assert not load_tracked_machine(tmp_path, MADE).create_uncertain
+    assert not load_tracked_machine(tmp_path, {**PLANNED, "WindrowPlanned": False}).create_uncertain

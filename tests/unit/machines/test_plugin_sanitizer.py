@@ -1,0 +1,186 @@
+"""A memory holds no credential and no path of this host, and the driver gets back what it had."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.machines.plugin.sanitizer import SecretSanitizer
+from windrow.machines.port import synthetic_uid
+
+STORE = Path("/var/lib/windrow/machines/uid-1")
+
+
+def a_seal(driver: str = "noop", **credential: str) -> SecretSanitizer:
+    return SecretSanitizer(driver, credential, STORE, STORE / "user-data")
+
+
+def test_what_came_from_the_credential_is_named_and_put_back() -> None:
+    config = {
+        "Key": "s3cret-key",
+        "Deep": [{"url": "https://u:s3cret-key@host/"}],
+        "Basic": "czNjcmV0LWtleQ==",
+    }
+    sealed = a_seal(key="s3cret-key").sanitize(config)
+
+    assert "s3cret-key" not in str(sealed)
+    assert "czNjcmV0" not in str(sealed)
+    assert a_seal(key="s3cret-key").restore(sealed) == {**config, "StorePath": str(STORE)}
+
+
+def test_a_rotated_credential_takes_effect() -> None:
+    sealed = a_seal(key="s3cret-key").sanitize({"Key": "s3cret-key"})
+    assert a_seal(key="another").restore(sealed)["Key"] == "another"
+
+
+def test_a_short_value_is_only_taken_as_a_whole() -> None:
+    sealed = a_seal(zone="a").sanitize({"Zone": "a", "Name": "banana"})
+    assert sealed["Name"] == "banana"
+    assert a_seal(zone="b").restore(sealed)["Zone"] == "b"
+
+
+def test_paths_of_this_host_are_left_out_and_set_anew() -> None:
+    config = {
+        "StorePath": str(STORE),
+        "SSHKeyPath": f"{STORE}/machines/m/id_rsa",
+        "File": f"{STORE}/user-data",
+    }
+    sealed = a_seal().sanitize(config)
+
+    assert sealed == {"StorePath": "", "SSHKeyPath": "", "File": ""}
+    assert a_seal().restore(sealed)["StorePath"] == str(STORE)
+
+
+def test_a_kubeconfig_is_left_out_as_a_whole() -> None:
+    seal = a_seal("harvester", kubeconfigContent="apiVersion: v1\n")
+    sealed = seal.sanitize({"KubeConfigContent": "decoded differently", "CPU": 2})
+
+    assert sealed == {"KubeConfigContent": "", "CPU": 2}
+    assert seal.restore(sealed)["KubeConfigContent"] == "apiVersion: v1\n"
+
+
+def test_a_foreign_driver_does_not_see_our_keys_and_our_own_does() -> None:
+    memory = {"WindrowMachineUID": "uid-1", "Id": "i-1"}
+    assert "WindrowMachineUID" not in a_seal().restore(memory)
+    assert a_seal("harvester").restore(memory)["WindrowMachineUID"] == "uid-1"
+
+
+def test_a_machine_that_the_go_driver_made_is_not_looked_for_by_marks() -> None:
+    marks = {"WindrowMachineUID": "uid-1", "WindrowClusterUID": "c-1"}
+    opened = a_seal("harvester").restore({**marks, "WindrowVMUID": synthetic_uid("harvester", "uid-1")})
+    assert {opened[key] for key in (*marks, "WindrowVMUID")} == {""}
+
+    made = {**marks, "WindrowVMUID": "0c7a"}
+    assert a_seal("harvester").restore(made).items() >= made.items()
+
+
+DOCUMENT = "#cloud-config\nwrite_files:\n- content: 'token: \"s3cret-of-the-cluster\"'\n"
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def folded(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, 20))
+
+
+def of_a_document(document: str) -> SecretSanitizer:
+    return replace(a_seal(), document=document)
+
+
+def forms_of(document: str) -> dict[str, str]:
+    return {
+        "text": document,
+        "trimmed": document.strip(),
+        "within": f"header\n{document}footer",
+        "base64": b64(document.encode()),
+        "base64, trimmed": b64(document.strip().encode()),
+        "without padding": b64(document.encode()).rstrip("="),
+        "data URL": f"data:text/plain;base64,{b64(document.encode())}",
+        "JSON": json.dumps({"user-data": document}),
+        "gzip": b64(gzip.compress(document.encode(), mtime=0)),
+    }
+
+
+@pytest.mark.parametrize("form", forms_of(""))
+@pytest.mark.parametrize("more", ["", "x", "xx"])
+def test_the_bootstrap_document_is_left_out_and_put_back_while_it_is_at_hand(form: str, more: str) -> None:
+    document = DOCUMENT + more
+    config = {"UserData": forms_of(document)[form], "Deep": [{"it": forms_of(document)[form]}]}
+    sealed = of_a_document(document).sanitize(config)
+
+    assert not holds_secret(sealed)
+    assert of_a_document(document).restore(sealed).items() >= config.items()
+    assert (
+        of_a_document(another := "#another\n" + document).restore(sealed)["UserData"]
+        == forms_of(another)[form]
+    )
+    assert a_seal().restore(sealed)["UserData"] == sealed["UserData"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        folded(b64(DOCUMENT.encode())),
+        b64(f"..{DOCUMENT}..".encode()),
+        f"x:{b64(f'.{DOCUMENT}..'.encode())}",
+        b64(gzip.compress(f"a{DOCUMENT}b".encode())),
+        b64(gzip.compress(b64(DOCUMENT.encode()).encode())),
+        b64(b64(DOCUMENT.encode()).encode()),
+        base64.urlsafe_b64encode(DOCUMENT.encode()).decode(),
+        b64(gzip.compress(DOCUMENT.encode(), 1)),
+    ],
+)
+def test_a_document_that_is_packed_in_something_else_is_left_out_whole(text: str) -> None:
+    sealed = of_a_document(DOCUMENT).sanitize({"UserData": text})
+    assert sealed["UserData"].startswith("${windrow:document:")
+    assert sealed["UserData"].endswith("}")
+
+
+def test_what_is_no_document_stays_as_it_is() -> None:
+    config = {
+        "Script": "#cloud-config\n",
+        "Blob": b64(gzip.compress(b"something")),
+        "Odd": "H4sI!",
+        "Empty": "",
+    }
+    assert of_a_document(DOCUMENT).sanitize(config) == config
+    assert of_a_document("#cloud-config\n").sanitize(config) == config
+
+
+def holds_secret(config: dict[str, Any]) -> bool:
+    """Whether the document's token is in there, as far as a reader would look."""
+    text = json.dumps(config)
+    packed = [gzip.decompress(base64.b64decode(each)) for each in re.findall(r"H4sI[\w+/=]+", text)]
+    plain = [base64.b64decode(each[: len(each) // 4 * 4]) for each in re.findall(r"[\w+/]{8,}", text)]
+    return any(b"s3cret-of" in each for each in [text.encode(), *packed, *plain])
+
+
+values: Any = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(config=st.dictionaries(st.text(), values), secret=st.text(min_size=8))
+def test_no_configuration_keeps_a_long_secret_in_its_values(config: dict[str, Any], secret: str) -> None:
+    config = {**config, "Key": secret, "In": f"<{secret}>", "B": base64.b64encode(secret.encode()).decode()}
+    seal = a_seal(key=secret)
+    sealed = seal.sanitize(config)
+
+    assert sealed["Key"] != secret
+    opened = seal.restore(sealed)
+    assert {key: opened[key] for key in ("Key", "In", "B")} == {
+        key: config[key] for key in ("Key", "In", "B")
+    }
