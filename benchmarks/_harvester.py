@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.client.transport import Transport
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
 from windrow.emulator.guests.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.stock import Image, Network
-from windrow.kube.requests import Event, Reply, Request
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.machines.port import MachineSpec
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
 
 DOCUMENT = "#cloud-config\nruncmd:\n- echo hello\n"
 
@@ -42,7 +42,7 @@ class CountingTransport:
         self._count.calls.append(f"{request.method} {request.path}")
         return await self._inner.send(request)
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         self._count.watches.append(request.path)
         return self._inner.stream(request)
 
@@ -65,7 +65,7 @@ async def a_harvester(clock: Clock, speed: float = 1.0) -> AsyncIterator[Harvest
     """A stocked Harvester whose machines boot, report an address and do nothing else."""
     harvester = Harvester(
         clock,
-        Chance(7),
+        Rng(7),
         speed=speed,
         machine_factory=lambda hardware, wires: BlankMachine(hardware, wires, agent=True),
     )

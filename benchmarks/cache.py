@@ -15,14 +15,14 @@ from typing import Any
 
 from benchmarks import Figure
 from windrow.app.clock import SystemClock
-from windrow.client.watching import WatchedCache
-from windrow.formats.fastjson import dumps
+from windrow.client.informer import Informer
+from windrow.core.fastjson import dumps
+from windrow.core.rng import Rng
 from windrow.harvester.instances import read_vmi
 from windrow.harvester.kinds import VM, VMI
 from windrow.harvester.vms import read_vm
-from windrow.kube.refs import Kind
-from windrow.kube.requests import Event, Reply, Request
-from windrow.values.chance import Chance
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.resources import ApiResource
 
 OBJECTS = 10_000
 PAGE = 500
@@ -78,11 +78,11 @@ class _Pages:
             self._pages.append(dumps({"metadata": metadata, "items": items}))
 
     async def send(self, request: Request) -> Reply:
-        return Reply(200, self._pages[int(request.parameter("continue") or 0) // PAGE])
+        return Reply(200, self._pages[int(request.query_parameter("continue") or 0) // PAGE])
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         @asynccontextmanager
-        async def silence() -> AsyncIterator[AsyncIterator[Event]]:
+        async def silence() -> AsyncIterator[AsyncIterator[WatchEvent]]:
             await asyncio.Event().wait()
             yield  # type: ignore[misc]
 
@@ -99,13 +99,13 @@ def measure() -> Iterator[Figure]:
         yield Figure(f"{OBJECTS} {kind.plural}: hold", megabytes, "MB", 76, "reference 07 §5.2: typed views")
 
 
-async def _fill(pages: _Pages, kind: Kind, read: Callable[[Any], object]) -> tuple[float, float]:
+async def _fill(pages: _Pages, kind: ApiResource, read: Callable[[Any], object]) -> tuple[float, float]:
     seconds = await _time(pages, kind, read)
     gc.collect()
     tracemalloc.start()
-    cache = WatchedCache(pages, kind, "default", read, SystemClock(), Chance(1))
+    cache = Informer(pages, kind, "default", read, SystemClock(), Rng(1))
     running = asyncio.create_task(cache.run())
-    await cache.synced()
+    await cache.wait_for_sync()
     gc.collect()
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -114,10 +114,10 @@ async def _fill(pages: _Pages, kind: Kind, read: Callable[[Any], object]) -> tup
     return seconds, held / 1e6
 
 
-async def _time(pages: _Pages, kind: Kind, read: Callable[[Any], object]) -> float:
-    cache = WatchedCache(pages, kind, "default", read, SystemClock(), Chance(1))
+async def _time(pages: _Pages, kind: ApiResource, read: Callable[[Any], object]) -> float:
+    cache = Informer(pages, kind, "default", read, SystemClock(), Rng(1))
     begun = time.perf_counter()
     running = asyncio.create_task(cache.run())
-    await cache.synced()
+    await cache.wait_for_sync()
     running.cancel()
     return time.perf_counter() - begun

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from benchmarks import Figure
 from benchmarks._harvester import CallCount, CountingTransport, a_harvester, a_spec
 from windrow.client.in_process import InProcessTransport
-from windrow.kube.kubeconfig import Access
+from windrow.core.rng import Rng
+from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.machines.harvester.machines import HarvesterMachines
 from windrow.machines.port import MachineStatus
 from windrow.testing.clock import LoopClock, run_driven
-from windrow.values.chance import Chance
 
 MACHINES = 10
 IDLE_S = 600.0
@@ -46,10 +46,10 @@ async def _story() -> Result:
         async def credential(name: str) -> str:
             return kubeconfig
 
-        def dial(access: Access) -> CountingTransport:
+        def dial(access: ClientConfig) -> CountingTransport:
             return CountingTransport(InProcessTransport(access, harvester.rack.find, clock), count)
 
-        machines = HarvesterMachines(credential, dial, clock, Chance(3))
+        machines = HarvesterMachines(credential, dial, clock, Rng(3))
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(machines.run())
             await _make(machines, "first")

@@ -42,8 +42,8 @@ from benchmarks import Figure
 from windrow.emulator.delays import Delays
 from windrow.emulator.guests.hardware import AgentReport
 from windrow.emulator.hosts import default_hosts
-from windrow.kube.objects import Raw, new_object
-from windrow.kube.refs import NODE, SERVICE
+from windrow.kubernetes.objects import Raw, new_object
+from windrow.kubernetes.resources import NODE, SERVICE
 
 AT_ONCE = 100
 MANY = 500
@@ -106,7 +106,7 @@ async def a_bench_context(folder: Path) -> AsyncIterator[BenchContext]:
 def _counted(notes: Sequence[RecordedRequest]) -> list[RecordedRequest]:
     found = []
     for note in notes:
-        is_list = note.request.method == "GET" and note.request.parameter("limit") is not None
+        is_list = note.request.method == "GET" and note.request.query_parameter("limit") is not None
         if note.what and "(watch)" not in note.what and "lease" not in note.what and not is_list:
             found.append(note)
     return found

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from importlib.resources import files
 
 from benchmarks import Figure
-from windrow.formats.yaml import load_all
-from windrow.kube.objects import Raw, name_of
+from windrow.core.yaml import load_all
+from windrow.kubernetes.objects import Raw, name_of
 from windrow.testing.clock import run_driven
 from windrow.testing.simulation import simulation
 

@@ -24,7 +24,7 @@ from benchmarks._harvester import a_harvester, a_spec
 from windrow.app.clock import SystemClock
 from windrow.emulator.faults import Fault, Slow
 from windrow.emulator.serving import serve
-from windrow.kube.requests import Request
+from windrow.kubernetes.requests import Request
 from windrow.machines.plugin.process.client import Timeouts, open_plugin
 
 ROOT = Path(__file__).parents[1]

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from benchmarks import Figure
 from benchmarks._harvester import a_harvester, a_spec
 from windrow.app.clock import SystemClock
-from windrow.client.sockets import Pool, SocketTransport
+from windrow.client.http_transport import ConnectionPool, HttpTransport
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import serve
-from windrow.kube.kubeconfig import Access
-from windrow.kube.objects import dig, name_of
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.objects import name_of, nested
 from windrow.machines.harvester.machines import HarvesterMachines
-from windrow.values.chance import Chance
 
 MACHINES = 100
 SPEED = 10.0
@@ -35,15 +35,15 @@ def measure() -> Iterator[Figure]:
 
 async def _measure() -> list[float]:
     clock = SystemClock()
-    async with a_harvester(clock, SPEED) as harvester, serve(harvester) as served, Pool() as pool:
+    async with a_harvester(clock, SPEED) as harvester, serve(harvester) as served, ConnectionPool() as pool:
 
         async def credential(name: str) -> str:
             return served.kubeconfig
 
-        def dial(access: Access) -> SocketTransport:
-            return SocketTransport(access, clock, pool=pool)
+        def dial(access: ClientConfig) -> HttpTransport:
+            return HttpTransport(access, clock, pool=pool)
 
-        machines = HarvesterMachines(credential, dial, clock, Chance(3))
+        machines = HarvesterMachines(credential, dial, clock, Rng(3))
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(machines.run())]
             there: dict[str, float] = {}
@@ -65,6 +65,6 @@ async def _note_there(harvester: Harvester, there: dict[str, float]) -> None:
     """Note when each instance first shows an address, as Harvester's own store tells it."""
     async with harvester.api.local().watch(kinds.VMI, "default") as events:
         async for event in events:
-            interfaces = dig(event.object, "status", "interfaces", default=[])
+            interfaces = nested(event.object, "status", "interfaces", default=[])
             if any(interface.get("ipAddress") for interface in interfaces):
                 there.setdefault(name_of(event.object), time.perf_counter())

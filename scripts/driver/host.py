@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windrow.formats import x509
-from windrow.wire import dockermachine
-from windrow.wire.netrpc import Client
+from windrow.core import pki
+from windrow.protocols import dockermachine
+from windrow.protocols.netrpc import Client
 
 TOKENS = {dockermachine.TOKEN_ENV: dockermachine.TOKEN, dockermachine.NAME_ENV: "harvester"}
 PATIENCE_S = 20
@@ -55,7 +55,7 @@ class Host:
         value = {} if argument is None else argument
         self._client.call(f"{dockermachine.SERVICE}.{method}", types.argument, value)
         while True:
-            if ready := self._client.take():
+            if ready := self._client.data_to_send():
                 self._socket.sendall(ready)
             block = self._socket.recv(1 << 16)
             if not block:
@@ -144,8 +144,8 @@ def a_harvester(host: str = "127.0.0.1") -> Iterator[SmallHarvester]:
     """A TLS server with a certificate of a private authority; it knows one running VM."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     now, hour = datetime.datetime.now(datetime.UTC), datetime.timedelta(hours=1)
-    authority, authority_key = x509.new_authority("rack", now, 1)
-    issue = functools.partial(x509.issue, authority, authority_key, now=now, lifetime=hour)
+    authority, authority_key = pki.new_ca("rack", now, 1)
+    issue = functools.partial(pki.issue_certificate, authority, authority_key, now=now, lifetime=hour)
     user, user_key = issue(common_name=USER, client=True)
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.bind((host, 0))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windrow.formats.yaml import dump, load_all
-from windrow.kube.objects import Raw, dig
+from windrow.core.yaml import dump, load_all
+from windrow.kubernetes.objects import Raw, nested
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "charts" / "harvester-cloud-provider"
@@ -67,7 +67,7 @@ def the(objects: list[Raw], kind: str, name: str = NAME) -> Raw:
 
 
 def pod_of(objects: list[Raw], kind: str = "Deployment", name: str = NAME) -> Raw:
-    spec: Raw = dig(the(objects, kind, name), "spec", "template", "spec")
+    spec: Raw = nested(the(objects, kind, name), "spec", "template", "spec")
     return spec
 
 

@@ -35,11 +35,13 @@ from windrow.apiserver.stores import MemoryStore
 from windrow.client.in_process import InProcessTransport
 from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.cmd.main import run as cloud_provider
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.guests.charts import CLOUD_CONFIG
-from windrow.kube.errors import Forbidden
-from windrow.kube.objects import Raw, annotations_of, dig, name_of, new_object
-from windrow.kube.refs import (
+from windrow.kubernetes.errors import Forbidden
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, new_object
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.resources import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
@@ -50,17 +52,13 @@ from windrow.kube.refs import (
     ROLE_BINDING,
     SERVICE,
     SERVICE_ACCOUNT,
-    Kind,
+    ApiResource,
 )
-from windrow.kube.refs import (
-    NAMESPACE as NAMESPACES,
-)
-from windrow.kube.requests import Event, Reply, Request
+from windrow.kubernetes.resources import NAMESPACE as NAMESPACES
 from windrow.probes.endpoints import Endpoints, ProbeRequest
 from windrow.testing.clock import LoopClock
-from windrow.values.chance import Chance
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, ApiResource] = {
     kind.kind: kind for kind in (SERVICE_ACCOUNT, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING)
 }
 ZONE = "topology.kubernetes.io/zone"
@@ -156,7 +154,7 @@ class RightsRecorder:
         return reply
 
     @asynccontextmanager
-    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[Event]]:
+    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         self._note(request)
         try:
             async with self._door.stream(request, peer) as events:
@@ -188,9 +186,9 @@ class RightsRecorder:
 class RestrictedRig(Room):
     """A room whose guest API asks for rights, of the provider and of kube-vip."""
 
-    def __init__(self, host: Balancing, clock: LoopClock, chance: Chance, tasks: asyncio.TaskGroup) -> None:
-        super().__init__(host, clock, chance, tasks)
-        self.api = ApiServer(MemoryStore(), clock, chance, name="guest", tls=SERVER, authorize="rbac")
+    def __init__(self, host: Balancing, clock: LoopClock, rng: Rng, tasks: asyncio.TaskGroup) -> None:
+        super().__init__(host, clock, rng, tasks)
+        self.api = ApiServer(MemoryStore(), clock, rng, name="guest", tls=SERVER, authorize="rbac")
         self.watchman = RightsRecorder(self.api)
         self.gates["guest"] = Gate(self.watchman)
         self.guest = self.api.local("user", ("system:masters",))
@@ -221,7 +219,7 @@ class RestrictedRig(Room):
             self.read,
             lambda access: InProcessTransport(access, self.find, self.clock, read_file=self.read),
             self.clock,
-            Chance(name),
+            Rng(name),
             self.said.append,
             serve=serve,
         )
@@ -238,10 +236,10 @@ class RestrictedRig(Room):
 
 @asynccontextmanager
 async def a_restricted_rig(objects: Sequence[Raw]) -> AsyncIterator[RestrictedRig]:
-    clock, chance = LoopClock(), Chance(1)
+    clock, rng = LoopClock(), Rng(1)
     async with asyncio.TaskGroup() as tasks:
-        host = Balancing(clock, chance)
-        room = RestrictedRig(host, clock, chance, tasks)
+        host = Balancing(clock, rng)
+        room = RestrictedRig(host, clock, rng, tasks)
         running = [tasks.create_task(one) for one in (host.run(), room.api.run(), room.announcer.run())]
         host.api.tokens["host-token"] = ("system:serviceaccount:default:demo", (), None)
         room.files[CLOUD_CONFIG] = a_cloud_config("host-token")
@@ -281,15 +279,15 @@ async def run_cloud_provider(objects: Sequence[Raw]) -> RunResult:
 async def _lead(room: RestrictedRig, did: dict[str, bool]) -> None:
     async def holds() -> bool:
         raw = await room.guest.find(LEASE_REF)
-        return str(dig(raw, "spec", "holderIdentity", default="")).startswith("pod-1")
+        return str(nested(raw, "spec", "holderIdentity", default="")).startswith("pod-1")
 
     did["leads"] = await room.sees(holds)
 
 
 async def _lead_on(room: RestrictedRig, did: dict[str, bool]) -> None:
-    before = dig(await room.guest.find(LEASE_REF), "spec", "renewTime", default="")
+    before = nested(await room.guest.find(LEASE_REF), "spec", "renewTime", default="")
     await room.pass_time(30)
-    did["keeps the lead"] = dig(await room.guest.find(LEASE_REF), "spec", "renewTime", default="") > before
+    did["keeps the lead"] = nested(await room.guest.find(LEASE_REF), "spec", "renewTime", default="") > before
 
 
 async def _nodes(room: RestrictedRig, did: dict[str, bool]) -> None:
@@ -300,22 +298,22 @@ async def _nodes(room: RestrictedRig, did: dict[str, bool]) -> None:
         return await room.guest.find(NODE.ref(name)) or {}
 
     async def is_initialised() -> bool:
-        keys = [taint["key"] for taint in dig(await node(), "spec", "taints", default=[])]
-        return dig(await node(), "metadata", "labels", ZONE) == "z1" and UNINITIALISED not in keys
+        keys = [taint["key"] for taint in nested(await node(), "spec", "taints", default=[])]
+        return nested(await node(), "metadata", "labels", ZONE) == "z1" and UNINITIALISED not in keys
 
     async def has_address() -> bool:
-        return {"type": "InternalIP", "address": "192.168.50.2"} in dig(
+        return {"type": "InternalIP", "address": "192.168.50.2"} in nested(
             await node(), "status", "addresses", default=[]
         )
 
     async def has_moved() -> bool:
-        return bool(dig(await node(), "metadata", "labels", ZONE) == "z2")
+        return bool(nested(await node(), "metadata", "labels", ZONE) == "z2")
 
     async def is_gone() -> bool:
         return await node("m-2") == {}
 
     async def networks() -> str:
-        return str(dig(await room.guest.find(NETWORKS), "data", default={}))
+        return str(nested(await room.guest.find(NETWORKS), "data", default={}))
 
     did["initialises nodes"] = await room.sees(is_initialised)
     did["writes addresses"] = await room.sees(has_address)

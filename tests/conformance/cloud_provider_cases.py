@@ -22,8 +22,8 @@ from tests.conformance.cloud_provider_rig import (
 )
 
 from windrow.emulator.guests.hardware import AgentReport
-from windrow.kube.objects import Raw, new_object
-from windrow.kube.refs import NODE, SERVICE
+from windrow.kubernetes.objects import Raw, new_object
+from windrow.kubernetes.resources import NODE, SERVICE
 
 IPAM, PRIMARY, LB_NETWORK = f"{PREFIX}/ipam", f"{PREFIX}/primary-service", f"{PREFIX}/network"
 POOL_FIRST, POOL_LAST = "192.168.50.100", "192.168.50.190"

@@ -51,8 +51,8 @@ from tests.conformance.object_tables import (
 )
 
 from windrow.emulator import kinds
-from windrow.kube.objects import Raw, dig, labels_of, name_of
-from windrow.kube.refs import CONFIG_MAP, EVENT, NODE, SERVICE
+from windrow.kubernetes.objects import Raw, labels_of, name_of, nested
+from windrow.kubernetes.resources import CONFIG_MAP, EVENT, NODE, SERVICE
 
 DOCUMENT = Path(__file__).parents[2] / "docs/reference/differences-cloud-provider.md"
 SERVICES_HEADING = "### Services and their load balancers"
@@ -212,7 +212,7 @@ class CaseRun:
 
         async def there() -> bool:
             raw = await self.guest.api.find(ref)
-            return BARE_NETWORK in dig(raw, "data", "interface-nad-mapping", default="")
+            return BARE_NETWORK in nested(raw, "data", "interface-nad-mapping", default="")
 
         await eventually(there, f"the network map\n{self.running.log()[-2000:]}", 30)
 
@@ -284,7 +284,7 @@ def namespace_for(name: str) -> str:
 
 
 def _has_no_address(balancer: Raw) -> bool:
-    return not dig(balancer, "status", "allocatedAddress", "ip")
+    return not nested(balancer, "status", "allocatedAddress", "ip")
 
 
 def _about(note: RecordedRequest) -> str:
@@ -309,7 +309,7 @@ def _request_line(note: RecordedRequest) -> str:
 def _event_summaries(events: Iterable[Raw], general: Callable[[str], str]) -> list[EventSummary]:
     found = set()
     for raw in events:
-        source = dig(raw, "source", "component", default="")
+        source = nested(raw, "source", "component", default="")
         about = f"{raw['involvedObject']['kind']} {raw['involvedObject']['name']}"
         message = raw["message"].replace("Error syncing load balancer: failed to ensure load balancer: ", "")
         found.add(
@@ -323,7 +323,7 @@ def _name_masks(namespace: str, objects: Sequence[Raw]) -> Callable[[str], str]:
     seen: dict[str, str] = {}
     for raw in sorted(objects, key=lambda one: (one["kind"], name_of(one))):  # load balancers first
         service = labels_of(raw).get(f"{PREFIX}/serviceName") or name_of(raw)
-        for address in (dig(raw, "status", "allocatedAddress", "ip", default=""), *addresses_of(raw)):
+        for address in (nested(raw, "status", "allocatedAddress", "ip", default=""), *addresses_of(raw)):
             seen.setdefault(address, f"<address of {service}>")
 
     def general(text: str) -> str:

@@ -31,8 +31,11 @@ from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
 from windrow.app.clock import SystemClock
+from windrow.client.informer import Informer
 from windrow.client.transport import Transport
-from windrow.client.watching import WatchedCache
+from windrow.core import pki
+from windrow.core.clock import format_micro_time, format_time
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.guests.hardware import AgentReport, Hardware, Wires
 from windrow.emulator.harvester import Harvester
@@ -46,14 +49,11 @@ from windrow.emulator.load_balancers.services import (
 )
 from windrow.emulator.serving import serve
 from windrow.emulator.stock import Image, Network
-from windrow.formats import x509
-from windrow.kube.errors import Conflict, Exists, Invalid, NotFound
-from windrow.kube.kubeconfig import Access, render_kubeconfig
-from windrow.kube.objects import Raw, annotations_of, dig, name_of, namespace_of, new_object
-from windrow.kube.refs import LEASE, NAMESPACE, NODE, SERVICE, Kind, Ref
-from windrow.kube.requests import call
-from windrow.values.chance import Chance
-from windrow.values.clock import stamp, stamp_micro
+from windrow.kubernetes.errors import AlreadyExists, Conflict, Invalid, NotFound
+from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of, nested, new_object
+from windrow.kubernetes.requests import put_subresource
+from windrow.kubernetes.resources import LEASE, NAMESPACE, NODE, SERVICE, ApiResource, ObjectRef
 
 GO_PROVIDER = "WINDROW_GO_CLOUD_PROVIDER"
 PROGRAM = "harvester-cloud-provider"
@@ -74,15 +74,15 @@ GUEST_CLUSTER = "guestcluster.harvesterhci.io/name"
 class Api(Protocol):
     """What both a server in this process and one behind a socket offer."""
 
-    async def get(self, ref: Ref) -> Raw: ...
-    async def find(self, ref: Ref) -> Raw | None: ...
+    async def get(self, ref: ObjectRef) -> Raw: ...
+    async def find(self, ref: ObjectRef) -> Raw | None: ...
     async def list(
-        self, kind: Kind, namespace: str = "", labels: str = "", fields: str = ""
+        self, kind: ApiResource, namespace: str = "", labels: str = "", fields: str = ""
     ) -> list[Raw]: ...
-    async def create(self, kind: Kind, raw: Mapping[str, Any], namespace: str = "") -> Raw: ...
-    async def update(self, kind: Kind, raw: Mapping[str, Any], subresource: str = "") -> Raw: ...
-    async def patch(self, ref: Ref, change: Mapping[str, Any], subresource: str = "") -> Raw: ...
-    async def delete(self, ref: Ref) -> Raw: ...
+    async def create(self, kind: ApiResource, raw: Mapping[str, Any], namespace: str = "") -> Raw: ...
+    async def update(self, kind: ApiResource, raw: Mapping[str, Any], subresource: str = "") -> Raw: ...
+    async def patch(self, ref: ObjectRef, change: Mapping[str, Any], subresource: str = "") -> Raw: ...
+    async def delete(self, ref: ObjectRef) -> Raw: ...
 
 
 def our_program() -> Path:
@@ -166,7 +166,7 @@ class Host:
 
         async def has_told() -> bool:
             vmi = await self.api.find(kinds.VMI.ref(name, HOST_NAMESPACE)) or {}
-            return bool(dig(vmi, "status", "interfaces", 0, "ipAddress")) and ZONE in annotations_of(vmi)
+            return bool(nested(vmi, "status", "interfaces", 0, "ipAddress")) and ZONE in annotations_of(vmi)
 
         await eventually(has_told, f"{name} runs")
 
@@ -191,7 +191,7 @@ class Host:
 
     async def address_of(self, name: str) -> str:
         vmi = await self.api.get(kinds.VMI.ref(name, HOST_NAMESPACE))
-        return str(dig(vmi, "status", "interfaces", 0, "ipAddress"))
+        return str(nested(vmi, "status", "interfaces", 0, "ipAddress"))
 
     async def remove_vm(self, name: str) -> None:
         ref = kinds.VM.ref(name, HOST_NAMESPACE)
@@ -203,7 +203,9 @@ class Host:
         await eventually(gone, f"VM {name} is gone")
 
     async def order(self, verb: str, name: str) -> None:
-        reply = await self.harvester.api.local().send(call(kinds.VM_ORDERS.ref(name, HOST_NAMESPACE), verb))
+        reply = await self.harvester.api.local().send(
+            put_subresource(kinds.VM_ORDERS.ref(name, HOST_NAMESPACE), verb)
+        )
         assert reply.status == 202, reply
 
     async def make_pool(
@@ -219,7 +221,7 @@ class Host:
 
         async def ready() -> bool:
             found = await self.api.get(kinds.IP_POOL.ref(name))
-            return dig(found, "status", "total", default=0) > 0
+            return nested(found, "status", "total", default=0) > 0
 
         await eventually(ready, f"pool {name} is ready")
 
@@ -237,7 +239,7 @@ async def a_host(
     reports: dict[str, AgentReport] = {}
     harvester = Harvester(
         SystemClock(),
-        Chance(seed),
+        Rng(seed),
         machine_factory=lambda hardware, wires: PassiveMachine(hardware, wires, reports),
         speed=speed,
         **rest,
@@ -309,7 +311,7 @@ class Guest:
     door: RecordingHandler | None = None
 
     async def make_namespace(self, name: str) -> None:
-        with contextlib.suppress(Exists):
+        with contextlib.suppress(AlreadyExists):
             await self.api.create(NAMESPACE, new_object(NAMESPACE, name))
 
     async def make_service(self, raw: Raw) -> Raw:
@@ -339,7 +341,7 @@ class Guest:
 
     async def tell_ready(self, name: str, status: str) -> None:
         """The Ready condition, as a kubelet or the node controller writes it."""
-        now = stamp(datetime.now(UTC))
+        now = format_time(datetime.now(UTC))
         condition = {
             "type": "Ready",
             "status": status,
@@ -373,10 +375,10 @@ class Guest:
         found: Raw = await eventually(look, f"service {namespace}/{name}: {what}", within)
         return found
 
-    async def delete(self, ref: Ref) -> None:
+    async def delete(self, ref: ObjectRef) -> None:
         await self.api.delete(ref)
 
-    async def until_gone(self, ref: Ref, within: float = 30) -> None:
+    async def until_gone(self, ref: ObjectRef, within: float = 30) -> None:
         async def gone() -> bool:
             return await self.api.find(ref) is None
 
@@ -387,19 +389,19 @@ class Guest:
 async def our_guest(seed: int = 2) -> AsyncIterator[Guest]:
     """A guest API of our own, behind TLS on loopback; every request is noted."""
     clock = SystemClock()
-    ca, ca_key = x509.new_authority("guest", clock.now(), 2)
-    chain, key = x509.issue(
+    ca, ca_key = pki.new_ca("guest", clock.now(), 2)
+    chain, key = pki.issue_certificate(
         ca, ca_key, common_name="api", ips=["127.0.0.1"], server=True, now=clock.now(),
         lifetime=timedelta(days=1),
     )  # fmt: skip
-    server = ApiServer(MemoryStore(), clock, Chance(seed), tls=Identity(chain, key, ca), root_ca=ca)
+    server = ApiServer(MemoryStore(), clock, Rng(seed), tls=Identity(chain, key, ca), root_ca=ca)
     server.tokens["t"] = ("program", ("system:masters",), None)
     door = RecordingHandler(server)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(server.run())
         try:
             async with Listener(door) as listener:
-                access = Access(f"https://127.0.0.1:{listener.port}", ca=ca, token="t")
+                access = ClientConfig(f"https://127.0.0.1:{listener.port}", ca=ca, token="t")
                 local = server.local()
                 spec = {"ports": [{"name": "https", "port": 443, "targetPort": 6443}]}
                 await local.create(SERVICE, new_object(SERVICE, "kubernetes", "default", spec=spec))
@@ -424,8 +426,8 @@ class FakeKubeVip:
         self.told_at: dict[str, float] = {}
 
     async def run(self) -> None:
-        services = WatchedCache(
-            self._guest.transport, SERVICE, "", lambda raw: raw, SystemClock(), Chance(5), heard=None
+        services = Informer(
+            self._guest.transport, SERVICE, "", lambda raw: raw, SystemClock(), Rng(5), on_error=None
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(services.run())
@@ -435,7 +437,7 @@ class FakeKubeVip:
 
     async def _serve(self, raw: Raw) -> None:
         asked = asked_addresses(raw)
-        if not asked or dig(raw, "metadata", "deletionTimestamp"):
+        if not asked or nested(raw, "metadata", "deletionTimestamp"):
             return
         self.asked_at.setdefault(name_of(raw), time.perf_counter())
         said = {HOST: self._node}
@@ -479,7 +481,7 @@ async def keep_heartbeat(guest: Guest, name: str, every: float = 1.0) -> None:
         spec = {
             "holderIdentity": name,
             "leaseDurationSeconds": 4,
-            "renewTime": stamp_micro(datetime.now(UTC)),
+            "renewTime": format_micro_time(datetime.now(UTC)),
         }
         if await guest.api.find(ref) is None:
             await guest.api.create(LEASE, new_object(LEASE, name, "kube-node-lease", spec=spec))
@@ -492,16 +494,16 @@ async def keep_heartbeat(guest: Guest, name: str, every: float = 1.0) -> None:
 
 
 def is_ready(node: Raw) -> bool:
-    conditions = dig(node, "status", "conditions", default=[])
+    conditions = nested(node, "status", "conditions", default=[])
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def has_taint(node: Raw, key: str) -> bool:
-    return any(one["key"] == key for one in dig(node, "spec", "taints", default=[]))
+    return any(one["key"] == key for one in nested(node, "spec", "taints", default=[]))
 
 
 def addresses_of(service: Raw) -> list[str]:
-    return [one["ip"] for one in dig(service, "status", "loadBalancer", "ingress", default=[])]
+    return [one["ip"] for one in nested(service, "status", "loadBalancer", "ingress", default=[])]
 
 
 # --- the programs -------------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from base64 import b64encode
 from random import Random
 from typing import Any
 
-from windrow.wire.dockermachine import FLAGS, Flag, read_flags, read_options, write_flags, write_options
-from windrow.wire.gob import BYTES, INT, INTERFACE, STRING, Slice, Type
+from windrow.protocols.dockermachine import FLAGS, Flag, read_flags, read_options, write_flags, write_options
+from windrow.protocols.gob import BYTES, INT, INTERFACE, STRING, Slice, Type
 
 TYPES: dict[str, Type] = {
     "flags": FLAGS,

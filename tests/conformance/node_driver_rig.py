@@ -26,14 +26,14 @@ import pytest
 from windrow.apiserver.calls import parse_target
 from windrow.apiserver.doors import Door, Identity, Peer
 from windrow.app.clock import SystemClock
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.guests.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import serve
 from windrow.emulator.stock import Image, KeyPair, Network
-from windrow.kube.refs import PVC, SECRET
-from windrow.kube.requests import Event, Reply, Request
-from windrow.values.chance import Chance
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.resources import PVC, SECRET
 
 RANCHER_MACHINE = "WINDROW_RANCHER_MACHINE"
 DOCKER_MACHINE = "WINDROW_DOCKER_MACHINE"
@@ -91,7 +91,7 @@ class RecordedRequest:
         """The kind asked for, with its subresource: `virtualmachines/stop`, `secrets`, `virtualmachines (watch)`."""
         parts = parse_target(self.request.path)
         named = "/".join(filter(None, (parts.plural, parts.subresource)))
-        return named + (" (watch)" if self.request.parameter("watch") in ("true", "1") else "")
+        return named + (" (watch)" if self.request.query_parameter("watch") in ("true", "1") else "")
 
 
 class RecordingHandler:
@@ -109,7 +109,7 @@ class RecordingHandler:
         self.notes.append(RecordedRequest(request, reply.status))
         return reply
 
-    def stream(self, request: Request, peer: Peer) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+    def stream(self, request: Request, peer: Peer) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         self.notes.append(RecordedRequest(request, 200))
         return self._door.stream(request, peer)
 
@@ -205,7 +205,7 @@ async def a_site(*, speed: float = SPEED, key: str = "", seed: int = 1) -> Async
     """A Harvester with something on every shelf. Its guests bring an agent, so that drivers learn their addresses."""
     harvester = Harvester(
         SystemClock(),
-        Chance(seed),
+        Rng(seed),
         machine_factory=lambda hardware, wires: BlankMachine(hardware, wires, agent=True),
         speed=speed,
     )
@@ -361,7 +361,7 @@ class Docker:
         body = b'{"Version":"27.0.0","ApiVersion":"1.46","MinAPIVersion":"1.24"}'
         return Reply(200, body, headers={"Api-Version": "1.46"})
 
-    def stream(self, request: Request, peer: Peer) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+    def stream(self, request: Request, peer: Peer) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         raise NotImplementedError
 
 

@@ -21,19 +21,19 @@ from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.bootstrap.intent import ClusterSecrets, NodeIntent, Role
 from windrow.bootstrap.minting import mint_access
 from windrow.client.client import Client
-from windrow.client.sockets import SocketTransport
-from windrow.formats import x509, yaml
-from windrow.formats.json import dumps
-from windrow.kube.errors import NotTrusted, Unauthorized
-from windrow.kube.kubeconfig import Access
-from windrow.kube.objects import Raw, dig
-from windrow.kube.refs import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT, Kind
-from windrow.kube.requests import JSON, Request
+from windrow.client.http_transport import HttpTransport
+from windrow.core import pki, yaml
+from windrow.core.json import dumps
+from windrow.kubernetes.errors import CertificateError, Unauthorized
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.objects import Raw, nested
+from windrow.kubernetes.requests import JSON, Request
+from windrow.kubernetes.resources import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT, ApiResource
 
 pytestmark = pytest.mark.go
 
 TLS = "/var/lib/rancher/rke2/server/tls"
-SELF = Kind("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False)
+SELF = ApiResource("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False)
 TOKEN = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
@@ -45,7 +45,7 @@ class Cluster:
     secrets: ClusterSecrets
     url: str
 
-    def access(self) -> Access:
+    def access(self) -> ClientConfig:
         return mint_access(self.secrets, self.url, datetime.now(UTC), HOUR)
 
 
@@ -63,7 +63,7 @@ class Disk:
 
     def issue(self, ca: str, name: str) -> str:
         """What RKE2 would do next: a certificate of one of the authorities, for this machine. Gives its path."""
-        certificate, key = x509.issue(
+        certificate, key = pki.issue_certificate(
             self.text(f"{ca}.crt"),
             self.text(f"{ca}.key"),
             common_name=name,
@@ -191,12 +191,12 @@ def cluster(
         yield made
 
 
-async def ask_who_i_am(access: Access) -> Raw:
-    async with SocketTransport(access, SystemClock()) as transport:
+async def ask_who_i_am(access: ClientConfig) -> Raw:
+    async with HttpTransport(access, SystemClock()) as transport:
         review = await Client(transport).create(
             SELF, {"apiVersion": SELF.api_version, "kind": SELF.kind, "metadata": {}}
         )
-    user: Raw = dig(review, "status", "userInfo", default={})
+    user: Raw = nested(review, "status", "userInfo", default={})
     return user
 
 
@@ -208,7 +208,7 @@ async def test_a_real_api_server_takes_the_manager_for_an_administrator(cluster:
 
 
 async def test_the_manager_may_write_what_it_likes(cluster: Cluster) -> None:
-    async with SocketTransport(cluster.access(), SystemClock()) as transport:
+    async with HttpTransport(cluster.access(), SystemClock()) as transport:
         client = Client(transport)
         await client.create(NAMESPACE, {"metadata": {"name": "mine"}})
         await client.create(
@@ -224,12 +224,12 @@ async def test_the_service_key_signs_tokens_that_the_api_server_believes(cluster
     wanted = Request(
         "POST", SERVICE_ACCOUNT.path("default", "robot", "token"), body=dumps(TOKEN), content_type=JSON
     )
-    async with SocketTransport(access, SystemClock()) as transport:
+    async with HttpTransport(access, SystemClock()) as transport:
         client = Client(transport)
         await client.create(SERVICE_ACCOUNT, {"metadata": {"name": "robot", "namespace": "default"}})
         token = (await client.call(wanted))["status"]["token"]
 
-    user = await ask_who_i_am(Access(server=access.server, ca=access.ca, token=token))
+    user = await ask_who_i_am(ClientConfig(server=access.server, ca=access.ca, token=token))
 
     assert user["username"] == "system:serviceaccount:default:robot"
 
@@ -253,7 +253,7 @@ async def test_a_client_that_knows_another_authority_does_not_talk_to_the_api_se
 ) -> None:
     other = new_cluster_secrets(datetime.now(UTC))
 
-    with pytest.raises(NotTrusted):
+    with pytest.raises(CertificateError):
         await ask_who_i_am(replace(cluster.access(), ca=other.server_ca.certificate))
 
 

@@ -12,12 +12,19 @@ from tests.conformance.test_charts import BY_SECRET, EVERYTHING, K3S, NAMED, SHA
 
 from windrow.app.clock import SystemClock
 from windrow.client.client import Client
-from windrow.client.sockets import SocketTransport
-from windrow.formats.json import dumps
-from windrow.kube.kubeconfig import render_kubeconfig
-from windrow.kube.objects import Raw, dig, uid_of
-from windrow.kube.refs import CLUSTER_ROLE, DAEMON_SET, DEPLOYMENT, ROLE, SERVICE_ACCOUNT, Kind
-from windrow.kube.requests import JSON, Request
+from windrow.client.http_transport import HttpTransport
+from windrow.core.json import dumps
+from windrow.kubernetes.kubeconfig import render_kubeconfig
+from windrow.kubernetes.objects import Raw, nested, uid_of
+from windrow.kubernetes.requests import JSON, Request
+from windrow.kubernetes.resources import (
+    CLUSTER_ROLE,
+    DAEMON_SET,
+    DEPLOYMENT,
+    ROLE,
+    SERVICE_ACCOUNT,
+    ApiResource,
+)
 
 pytestmark = pytest.mark.go
 __all__ = ["cluster"]  # the fixture
@@ -44,14 +51,14 @@ def helm(reference_program: Callable[[str], str], tmp_path: Path) -> Helm:
 
 @pytest.fixture
 async def api(cluster: Cluster) -> AsyncIterator[Client]:
-    async with SocketTransport(cluster.access(), SystemClock()) as transport:
+    async with HttpTransport(cluster.access(), SystemClock()) as transport:
         yield Client(transport)
 
 
-def kind_of(raw: Raw) -> Kind:
+def kind_of(raw: Raw) -> ApiResource:
     group, _, version = raw["apiVersion"].rpartition("/")
     plural = BUILT_IN[raw["apiVersion"]][raw["kind"]]
-    return Kind(group, version, raw["kind"], plural, namespaced=not raw["kind"].startswith("Cluster"))
+    return ApiResource(group, version, raw["kind"], plural, namespaced=not raw["kind"].startswith("Cluster"))
 
 
 async def try_to_create(api: Client, raw: Raw) -> Raw:
@@ -74,7 +81,7 @@ async def test_what_is_asked_for_is_what_the_server_stores(helm: Helm, api: Clie
 
     stored = await try_to_create(api, asked)
 
-    ours, theirs = (dig(raw, "spec", "template", "spec") for raw in (asked, stored))
+    ours, theirs = (nested(raw, "spec", "template", "spec") for raw in (asked, stored))
     assert {key: theirs[key] for key in ours if key not in ("containers", "volumes")} == {
         key: ours[key] for key in ours if key not in ("containers", "volumes")
     }
@@ -106,7 +113,7 @@ async def test_helm_installs_changes_and_removes_it(helm: Helm, api: Client, the
     k3s = await api.get(DEPLOYMENT.ref(NAME, NAMESPACE))
     helm.run("uninstall", NAME, *there, "--cascade", "background")
 
-    sources = [dig(raw, "spec", "template", "spec", "volumes", 0) for raw in (by_file, by_secret, k3s)]
+    sources = [nested(raw, "spec", "template", "spec", "volumes", 0) for raw in (by_file, by_secret, k3s)]
     assert sources[0]["hostPath"]["path"].startswith("/var/lib/rancher/rke2/")
     assert sources[1]["secret"]["secretName"] == "access"
     assert sources[2]["hostPath"]["path"].startswith("/var/lib/rancher/k3s/")
@@ -191,13 +198,13 @@ async def test_it_takes_the_place_of_the_original_s_release_and_gives_it_back(
     helm.run("uninstall", NAME, *there)
 
 
-async def uid(api: Client, name: str, kind: Kind) -> str:
+async def uid(api: Client, name: str, kind: ApiResource) -> str:
     return uid_of(await api.get(kind.ref(name, NAMESPACE)))
 
 
 async def container(api: Client) -> Raw:
     deployment = await api.get(DEPLOYMENT.ref(NAME, NAMESPACE))
-    found: Raw = dig(deployment, "spec", "template", "spec", "containers", 0)
+    found: Raw = nested(deployment, "spec", "template", "spec", "containers", 0)
     return found
 
 

@@ -28,12 +28,13 @@ from tests.conformance.test_certificates import Cluster, cluster
 
 from windrow.app.clock import SystemClock
 from windrow.client.client import Client
-from windrow.client.sockets import SocketTransport
+from windrow.client.http_transport import HttpTransport
+from windrow.core.json import dumps
 from windrow.emulator import kinds
-from windrow.formats.json import dumps
-from windrow.kube.kubeconfig import Access, render_kubeconfig
-from windrow.kube.objects import Raw, dig, new_object
-from windrow.kube.refs import (
+from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
+from windrow.kubernetes.objects import Raw, nested, new_object
+from windrow.kubernetes.requests import JSON, Request
+from windrow.kubernetes.resources import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
@@ -42,7 +43,6 @@ from windrow.kube.refs import (
     SERVICE,
     SERVICE_ACCOUNT,
 )
-from windrow.kube.requests import JSON, Request
 
 pytestmark = [pytest.mark.go, pytest.mark.timeout(180)]
 __all__ = ["cluster"]  # the fixture
@@ -89,7 +89,7 @@ async def test_the_process_does_all_its_work_with_these_rights_and_is_refused_no
     objects = Helm(reference_program("helm"), tmp_path).render(
         {"global": {"cattle": {"clusterName": "demo"}}}
     )
-    async with a_host() as host, SocketTransport(cluster.access(), SystemClock()) as transport:
+    async with a_host() as host, HttpTransport(cluster.access(), SystemClock()) as transport:
         api = Client(transport)
         for raw in objects:
             if raw["kind"] in KINDS:
@@ -97,7 +97,7 @@ async def test_the_process_does_all_its_work_with_these_rights_and_is_refused_no
         reader = await let_read_metrics(api, "prometheus")
         admin = Guest(api, transport, render_kubeconfig(cluster.access(), "admin"))
         token = await token_of(api, NAME, NAMESPACE)
-        rightful = Access(cluster.url, ca=cluster.access().ca, token=token)
+        rightful = ClientConfig(cluster.url, ca=cluster.access().ca, token=token)
         guest = Guest(api, transport, render_kubeconfig(rightful, "provider"))
         await host.make_pool("pool", "192.168.50.100", "192.168.50.120")
         async with (
@@ -144,7 +144,7 @@ async def test_the_process_does_all_its_work_with_these_rights_and_is_refused_no
 
 
 def is_initialised(node: Raw) -> bool:
-    return not has_taint(node, UNINITIALISED) and ZONE in dig(node, "metadata", "labels", default={})
+    return not has_taint(node, UNINITIALISED) and ZONE in nested(node, "metadata", "labels", default={})
 
 
 def a_service(name: str, ipam: str) -> Raw:

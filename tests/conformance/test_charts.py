@@ -26,9 +26,9 @@ from tests.conformance.chart_rig import (
     the,
 )
 
+from windrow.core.yaml import load, load_all
 from windrow.emulator.guests.charts import default_values, merge_values, render_arguments
-from windrow.formats.yaml import load, load_all
-from windrow.kube.objects import Raw, dig
+from windrow.kubernetes.objects import Raw, nested
 
 pytestmark = pytest.mark.go
 
@@ -160,7 +160,7 @@ def test_the_original_s_values_are_rendered_as_they_say(helm: Helm, original: Pa
     container, pod = container_of(objects), pod_of(objects)
     assert container["image"] == "rancher/harvester-cloud-provider:master-head"
     assert container["imagePullPolicy"] == "Always"
-    assert dig(pod, "volumes", 0, "hostPath") == {"path": FILE, "type": "File"}
+    assert nested(pod, "volumes", 0, "hostPath") == {"path": FILE, "type": "File"}
     assert pod["tolerations"] == load(original.read_text())["tolerations"]
     assert "requiredDuringSchedulingIgnoredDuringExecution" in pod["affinity"]["podAntiAffinity"]
     vip = container_of(objects, "DaemonSet", "kube-vip")
@@ -246,7 +246,7 @@ def test_a_cluster_that_is_given_the_manifest_gets_its_pod(
         "--cluster-name=edge",
         "--v=3",
     ]
-    path = dig(pod_of(objects), "volumes", 0, "hostPath", "path")
+    path = nested(pod_of(objects), "volumes", 0, "hostPath", "path")
     assert path == f"/var/lib/rancher/{distribution}/etc/config-files/cloud-provider-config"
 
 
@@ -372,7 +372,7 @@ def test_names_that_a_user_gives_are_used_everywhere(helm: Helm) -> None:
     labels = the(objects, "Deployment", "mine")["spec"]["selector"]["matchLabels"]
     assert labels["app.kubernetes.io/name"] == "ccm"
     for kind in ("PodDisruptionBudget", "ServiceMonitor"):
-        assert dig(the(objects, kind, "mine"), "spec", "selector", "matchLabels") == labels
+        assert nested(the(objects, kind, "mine"), "spec", "selector", "matchLabels") == labels
 
 
 def test_the_registry_of_the_cluster_comes_before_both_images(helm: Helm) -> None:

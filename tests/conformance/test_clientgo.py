@@ -16,8 +16,8 @@ from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
 from windrow.app.clock import SystemClock
-from windrow.formats import x509, yaml
-from windrow.values.chance import Chance
+from windrow.core import pki, yaml
+from windrow.core.rng import Rng
 
 pytestmark = pytest.mark.go
 
@@ -64,8 +64,8 @@ async def test_a_client_go_program_finds_nothing_amiss(
 ) -> None:
     program = reference_program("clientgo")
     clock = SystemClock()
-    ca, ca_key = x509.new_authority("it", clock.now(), 2)
-    chain, key = x509.issue(
+    ca, ca_key = pki.new_ca("it", clock.now(), 2)
+    chain, key = pki.issue_certificate(
         ca,
         ca_key,
         common_name="api",
@@ -75,7 +75,7 @@ async def test_a_client_go_program_finds_nothing_amiss(
         now=clock.now(),
         lifetime=timedelta(days=1),
     )
-    server = ApiServer(MemoryStore(), clock, Chance(1), authorize="rbac", tls=Identity(chain, key, ca))
+    server = ApiServer(MemoryStore(), clock, Rng(1), authorize="rbac", tls=Identity(chain, key, ca))
     server.tokens["t"] = ("admin", ("system:masters",), None)
     server.install_crd(WIDGETS)
     async with asyncio.TaskGroup() as tasks:

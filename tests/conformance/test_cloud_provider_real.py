@@ -48,12 +48,12 @@ from windrow.bootstrap import rke2
 from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.bootstrap.intent import NodeIntent, Role
 from windrow.client.client import Client
-from windrow.client.sockets import SocketTransport
+from windrow.client.http_transport import HttpTransport
 from windrow.emulator import kinds
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
-from windrow.kube.kubeconfig import render_kubeconfig
-from windrow.kube.objects import Raw, annotations_of, dig, labels_of, new_object
-from windrow.kube.refs import EVENT, LEASE, NAMESPACE, NODE, POD, SERVICE
+from windrow.kubernetes.kubeconfig import render_kubeconfig
+from windrow.kubernetes.objects import Raw, annotations_of, labels_of, nested, new_object
+from windrow.kubernetes.resources import EVENT, LEASE, NAMESPACE, NODE, POD, SERVICE
 
 pytestmark = [pytest.mark.go, pytest.mark.timeout(180)]
 
@@ -162,7 +162,7 @@ async def a_real_cluster(
     cluster: Cluster, folder: Path, *, provider: bool = True
 ) -> AsyncIterator[RealCluster]:
     """Nodes and services that are left in the cluster are removed in the end; the provider helps with it."""
-    async with a_host() as host, SocketTransport(cluster.access(), SystemClock()) as transport:
+    async with a_host() as host, HttpTransport(cluster.access(), SystemClock()) as transport:
         await host.make_pool("pool", "192.168.50.100", "192.168.50.120")
         guest = Guest(Client(transport), transport, render_kubeconfig(cluster.access(), "guest"))
         town = RealCluster(host, guest, folder)
@@ -202,7 +202,7 @@ def a_service(
 
 
 def is_initialised(node: Raw) -> bool:
-    return not has_taint(node, UNINITIALISED) and bool(dig(node, "spec", "providerID"))
+    return not has_taint(node, UNINITIALISED) and bool(nested(node, "spec", "providerID"))
 
 
 # --- nodes --------------------------------------------------------------------------------------------------------
@@ -215,7 +215,9 @@ async def test_a_node_that_joins_is_told_who_it_is_and_gets_free_of_every_taint(
         await town.join("n-1")
         address = await town.host.address_of("n-1")
         node = await town.guest.node_where(
-            "n-1", lambda raw: not dig(raw, "spec", "taints") and address in addresses_in(raw), "its address"
+            "n-1",
+            lambda raw: not nested(raw, "spec", "taints") and address in addresses_in(raw),
+            "its address",
         )
         vm = await town.host.api.get(kinds.VM.ref("n-1", "default"))
         vmi = await town.host.api.get(kinds.VMI.ref("n-1", "default"))
@@ -226,7 +228,7 @@ async def test_a_node_that_joins_is_told_who_it_is_and_gets_free_of_every_taint(
 
 
 def addresses_in(node: Raw) -> list[str]:
-    found = dig(node, "status", "addresses", default=[])
+    found = nested(node, "status", "addresses", default=[])
     return [one["address"] for one in found if one["type"] == "InternalIP"]
 
 
@@ -259,7 +261,9 @@ async def test_a_stopped_vm_marks_its_node_until_it_is_back(cluster: Cluster, tm
         await town.host.order("start", "n-2")
         town.hearts["n-2"] = asyncio.create_task(keep_heartbeat(town.guest, "n-2"))
 
-        await town.guest.node_where("n-2", lambda raw: not dig(raw, "spec", "taints"), "free of taints", 40)
+        await town.guest.node_where(
+            "n-2", lambda raw: not nested(raw, "spec", "taints"), "free of taints", 40
+        )
 
 
 async def test_a_migration_takes_the_node_to_the_other_zone(cluster: Cluster, tmp_path: Path) -> None:
@@ -296,11 +300,11 @@ async def test_a_pool_service_gets_its_address_and_gives_it_back(cluster: Cluste
 
 
 async def shows_address(town: RealCluster, service: str, address: str) -> bool:
-    return dig(await town.balancer_of(service), "status", "address") == address
+    return nested(await town.balancer_of(service), "status", "address") == address
 
 
 async def is_deleting_service(town: RealCluster, service: str) -> bool:
-    return bool(dig(await town.balancer_of(service), "metadata", "deletionTimestamp"))
+    return bool(nested(await town.balancer_of(service), "metadata", "deletionTimestamp"))
 
 
 async def test_the_real_controllers_see_the_service_as_any_other(cluster: Cluster, tmp_path: Path) -> None:

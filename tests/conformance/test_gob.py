@@ -17,19 +17,19 @@ import pytest
 from tests.conformance.gob_values import TYPES, random_value, render_value
 from tests.wire.lies import drop, flip, overwrite, renumber, repeat
 
-from windrow.wire.dockermachine import (
+from windrow.protocols.dockermachine import (
     DEFAULT_LIMITS,
     FLAGS,
+    LEGACY_SERVICE,
     METHODS,
-    OLD_SERVICE,
     REGISTRY,
     SERVICE,
     Method,
     read_flags,
     read_options,
 )
-from windrow.wire.gob import EMPTY, INTERFACE, NOT_YET, STRING, BadGob, Decoder, Encoder, Type, fits
-from windrow.wire.netrpc import Answer, Call, Client, Server, ill_formed, no_method, no_service
+from windrow.protocols.gob import EMPTY, INTERFACE, NOT_YET, STRING, BadGob, Decoder, Encoder, Type, fits
+from windrow.protocols.netrpc import Call, Client, Response, Server, ill_formed, no_method, no_service
 
 pytestmark = pytest.mark.go
 
@@ -154,15 +154,15 @@ class Caller:
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.client = Client(DEFAULT_LIMITS)
-        self.answered: dict[int, Answer] = {}
+        self.answered: dict[int, Response] = {}
 
     def send(self, method: str, value: Any = None, service: str = SERVICE) -> int:
         types = METHODS.get(method, Method(EMPTY, EMPTY))
         seq = self.client.call(f"{service}.{method}", types.argument, {} if value is None else value)
-        self.connection.sendall(self.client.take())
+        self.connection.sendall(self.client.data_to_send())
         return seq
 
-    def answer(self, seq: int) -> Answer:
+    def answer(self, seq: int) -> Response:
         while seq not in self.answered:
             self._receive()
         return self.answered.pop(seq)
@@ -176,7 +176,7 @@ class Caller:
         data = self.connection.recv(1 << 16)
         assert data, "the plugin hung up"
         self.answered |= {answer.seq: answer for answer in self.client.feed(data)}
-        self.connection.sendall(self.client.take())
+        self.connection.sendall(self.client.data_to_send())
 
 
 @contextmanager
@@ -201,7 +201,7 @@ def caller(gobrpc: str) -> Iterator[Caller]:
 def test_a_go_plugin_understands_our_host_and_is_understood(caller: Caller) -> None:
     random = Random(2)
     assert caller.ask("GetVersion") == 1
-    assert caller.ask("GetVersion", service=OLD_SERVICE) == 1
+    assert caller.ask("GetVersion", service=LEGACY_SERVICE) == 1
     for _ in range(ROUNDS):
         config = random_value(random, "bytes")
         text = config.decode("utf-8", "surrogateescape")
@@ -240,7 +240,7 @@ def test_a_go_plugin_refuses_in_the_words_that_we_use(caller: Caller) -> None:
     assert caller.answer(caller.send("GetVersion", service="Other")).error == no_service("Other.GetVersion")
     client = caller.client
     seq = client.call("Upgrade", EMPTY, {})
-    caller.connection.sendall(client.take())
+    caller.connection.sendall(client.data_to_send())
     assert caller.answer(seq).error == ill_formed("Upgrade")
 
 
@@ -251,7 +251,7 @@ def test_another_method_is_refused_as_go_refuses_it(gobrpc: str) -> None:
         theirs = b"".join(iter(lambda: connection.recv(1 << 16), b""))
     server = Server(DEFAULT_LIMITS)
     server.feed(request)
-    ours = server.take()
+    ours = server.data_to_send()
 
     assert ours.partition(b"\r\n\r\n")[2] == theirs.partition(b"\r\n\r\n")[2]
     assert ours.split(b" ")[1] == theirs.split(b" ")[1] == b"405"
@@ -278,25 +278,25 @@ class Plugin:
             for call in calls:
                 called[call.method] += 1
                 self._answer(server, call)
-            connection.sendall(server.take())
+            connection.sendall(server.data_to_send())
         return called
 
     def _answer(self, server: Server, call: Call) -> None:
         service, dot, name = call.method.rpartition(".")
         text = self.config.decode("utf-8", "surrogateescape")
         if not dot:
-            server.refuse(call, ill_formed(call.method))
+            server.respond_error(call, ill_formed(call.method))
         elif service == "Recorder":
-            server.answer(call, STRING, self.told)
+            server.respond(call, STRING, self.told)
         elif service != SERVICE:
-            server.refuse(call, no_service(call.method))
+            server.respond_error(call, no_service(call.method))
         elif name not in METHODS:
-            server.refuse(call, no_method(call.method))
+            server.respond_error(call, no_method(call.method))
         elif name == "GetIP":
-            server.refuse(call, text)
+            server.respond_error(call, text)
         else:
             reply = self._replies().get(name, lambda _: {})(call.argument)
-            server.answer(call, METHODS[name].reply, reply)
+            server.respond(call, METHODS[name].reply, reply)
 
     def _replies(self) -> dict[str, Callable[[Any], Any]]:
         return {

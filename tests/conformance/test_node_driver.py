@@ -39,8 +39,8 @@ from tests.conformance.node_driver_rig import (
 
 from windrow.emulator import kinds
 from windrow.emulator.faults import CONFLICT, Fault, LoseAnswer, Refuse
-from windrow.kube.objects import new_object
-from windrow.kube.refs import PVC, SECRET
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import PVC, SECRET
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -84,19 +84,17 @@ WISHES: Mapping[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-def drawn_flags(chance: random.Random) -> dict[str, Any]:
+def drawn_flags(rng: random.Random) -> dict[str, Any]:
     """Every flag with its default, some with another value; every second time disks and cards are in order."""
     values: dict[str, Any] = {option.flag: option.default for option in OPTIONS}
-    values |= {
-        f"harvester-{name}": chance.choice(some) for name, some in WISHES.items() if chance.random() < 0.4
-    }
-    if chance.random() < 0.5:
+    values |= {f"harvester-{name}": rng.choice(some) for name, some in WISHES.items() if rng.random() < 0.4}
+    if rng.random() < 0.5:
         values["harvester-disk-info"] = '{"disks":[{"imageName":"i","size":5}]}'
         values["harvester-network-info"] = '{"interfaces":[{"networkName":"n"}]}'
     return values | {"swarm-master": False, "swarm-host": "tcp://0.0.0.0:3376", "swarm-discovery": ""}
 
 
-def drawn_document(chance: random.Random, config: Mapping[str, Any]) -> bytes:
+def drawn_document(rng: random.Random, config: Mapping[str, Any]) -> bytes:
     """Some keys of the stored configuration, in any case, with values of their type or any; now and then no JSON."""
     fitting: Mapping[type, tuple[Any, ...]] = {str: ("a", "é", "<&>"), int: (3, -1), bool: (True, False)}
     values: tuple[Any, ...] = (
@@ -105,13 +103,13 @@ def drawn_document(chance: random.Random, config: Mapping[str, Any]) -> bytes:
         {"interfaces": [{"networkName": 3}]}, {"vGPURequests": [{"name": "a", "devicename": "d"}]},
     )  # fmt: skip
     document = {}
-    for key in chance.sample(list(config), chance.randint(0, 8)):
-        some = fitting.get(type(config[key]), values) if chance.random() < 0.9 else values
-        document[chance.choice((key, key, key.lower(), key.upper()))] = chance.choice(some)
-    text = json.dumps(document, ensure_ascii=chance.random() < 0.5).encode()
-    if chance.random() < 0.1:
-        place = chance.randrange(len(text))
-        text = text[:place] + bytes([chance.randrange(256)]) + text[place + 1 :]
+    for key in rng.sample(list(config), rng.randint(0, 8)):
+        some = fitting.get(type(config[key]), values) if rng.random() < 0.9 else values
+        document[rng.choice((key, key, key.lower(), key.upper()))] = rng.choice(some)
+    text = json.dumps(document, ensure_ascii=rng.random() < 0.5).encode()
+    if rng.random() < 0.1:
+        place = rng.randrange(len(text))
+        text = text[:place] + bytes([rng.randrange(256)]) + text[place + 1 :]
     return text
 
 
@@ -164,14 +162,14 @@ async def fresh(folder: Path) -> Configuration:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_flags_are_read_as_the_go_driver_reads_them(seed: int, tmp_path: Path) -> None:
-    chance, before = random.Random(seed), await fresh(tmp_path)
+    rng, before = random.Random(seed), await fresh(tmp_path)
     for _ in range(ROUNDS // 3):
-        values = drawn_flags(chance)
+        values = drawn_flags(rng)
         said, config = await go_result(tmp_path, "flags", values)
         try:
             ours = shown(read_flags(values, before))
         except Refused as refused:
-            words = [problem.go or problem.fact for problem in refused.problems]
+            words = [problem.go or problem.message for problem in refused.problems]
             if said and not said.startswith(ABOUT_YAML):
                 assert said in words, values
             elif not said:
@@ -191,9 +189,9 @@ def is_more_lenient(key: str, values: Mapping[str, Any]) -> bool:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_stored_configurations_are_read_as_the_go_driver_reads_them(seed: int, tmp_path: Path) -> None:
-    chance, before = random.Random(seed), await fresh(tmp_path)
+    rng, before = random.Random(seed), await fresh(tmp_path)
     for _ in range(ROUNDS // 3):
-        document = drawn_document(chance, shown(before))
+        document = drawn_document(rng, shown(before))
         said, config = await go_result(tmp_path, "stored", document)
         ours, words = loaded(document, before)
         if ours is None:

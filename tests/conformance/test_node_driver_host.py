@@ -23,13 +23,13 @@ from tests.conformance.node_driver_rig import (
 )
 
 from windrow.app.clock import SystemClock
-from windrow.client.sockets import SocketTransport
+from windrow.client.http_transport import HttpTransport
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.machines.plugin.machines import PluginMachines, PollIntervals
 from windrow.machines.plugin.process.client import DriverError, Plugin, open_plugin
 from windrow.machines.port import MachineSpec, MachineStatus, Power
-from windrow.values.chance import Chance
-from windrow.wire import dockermachine as wire
+from windrow.protocols import dockermachine as wire
 
 NAME = "c1-pool1-abcde-fghij"
 # The Go driver's words where ours are spelled otherwise; people read them in `create --help`.
@@ -168,9 +168,9 @@ async def machines(driver: str, site: HarvesterSite, tmp_path: Path) -> AsyncIte
         no_fields,
         tmp_path / "state",
         clock,
-        Chance(1),
+        Rng(1),
         env={"PATH": "/usr/bin:/bin"},
-        connect=lambda access: SocketTransport(access, clock),
+        connect=lambda access: HttpTransport(access, clock),
         intervals=PollIntervals(transitional=timedelta(seconds=0.3), steady=timedelta(seconds=0.5)),
     )
     async with asyncio.TaskGroup() as tasks:

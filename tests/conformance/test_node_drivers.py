@@ -16,19 +16,19 @@ from windrow.app.clock import SystemClock
 from windrow.app.embedded import install_crds, management_api
 from windrow.app.machines import running
 from windrow.client.client import Client
-from windrow.client.downloads import Downloads
+from windrow.client.downloads import Downloader
+from windrow.core.rng import Rng
 from windrow.drivers.controller import NodeDriverController
 from windrow.drivers.kinds import NODE_DRIVER
 from windrow.drivers.lookup import find_refusal
 from windrow.drivers.platforms import Platform
 from windrow.drivers.store import DriverStore
-from windrow.kube.conditions import find_condition
-from windrow.kube.objects import new_object
-from windrow.kube.refs import CRD
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import CRD
 from windrow.machines.plugin.process.client import open_plugin
 from windrow.nodedriver.schema import harvester_config_crd
-from windrow.values.chance import Chance
-from windrow.wire.dockermachine import Flag
+from windrow.protocols.dockermachine import Flag
 
 BINARY = os.environ.get("WINDROW_GO_NODE_DRIVER", "")
 pytestmark = pytest.mark.skipif(not BINARY, reason="WINDROW_GO_NODE_DRIVER names no binary of the Go driver")
@@ -46,16 +46,16 @@ def properties(crd: dict) -> dict:
 async def test_its_flags_give_the_kind_that_we_have_for_it(tmp_path: Path):
     data = Path(BINARY).read_bytes()  # noqa: ASYNC240 - nothing else goes on
     (tmp_path / "docker-machine-driver-gopher").write_bytes(data)
-    clock, chance = SystemClock(), Chance(1)
-    api = management_api(MemoryStore(), clock, chance)
+    clock, rng = SystemClock(), Rng(1)
+    api = management_api(MemoryStore(), clock, rng)
     client = Client(api.local())
     catalogue = NodeDriverController(
         client,
         DriverStore(tmp_path / "drivers", Platform(sys.platform, platform.machine())),
-        Downloads().fetch,
+        Downloader().fetch,
         ask_flags,
         clock,
-        chance,
+        rng,
         files_allowed=True,
         run_blocking=asyncio.to_thread,
     )

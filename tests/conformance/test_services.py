@@ -11,11 +11,11 @@ from windrow.apiserver.services.allocation import ServiceRanges
 from windrow.apiserver.stores.memory import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.client.client import Client
-from windrow.client.sockets import SocketTransport
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import Raw, new_object
-from windrow.kube.refs import SERVICE
-from windrow.values.chance import Chance
+from windrow.client.http_transport import HttpTransport
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import Raw, new_object
+from windrow.kubernetes.resources import SERVICE
 
 __all__ = ["cluster"]
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.go
 
 
 def ours() -> Client:
-    server = ApiServer(MemoryStore(), SystemClock(), Chance(1), services=ServiceRanges(("10.43.0.0/16",)))
+    server = ApiServer(MemoryStore(), SystemClock(), Rng(1), services=ServiceRanges(("10.43.0.0/16",)))
     return Client(server.local())
 
 
@@ -44,7 +44,7 @@ async def changed(api: Client, name: str, spec: Raw) -> Raw | str:
 
 async def test_new_services_get_the_same_fields_and_refusals(cluster: Cluster) -> None:
     here = ours()
-    async with SocketTransport(cluster.access(), SystemClock()) as transport:
+    async with HttpTransport(cluster.access(), SystemClock()) as transport:
         there = Client(transport)
         real = {name: await created(there, name, spec) for name, spec in CREATED.items()}
     found = {name: await created(here, name, spec) for name, spec in CREATED.items()}
@@ -60,7 +60,7 @@ async def test_changed_services_keep_get_and_lose_the_same_fields(cluster: Clust
             seen[name] = await changed(api, f"c-{name}", after)
         return seen
 
-    async with SocketTransport(cluster.access(), SystemClock()) as transport:
+    async with HttpTransport(cluster.access(), SystemClock()) as transport:
         real = await both(Client(transport))
 
     assert await both(ours()) == real
@@ -75,7 +75,7 @@ async def test_what_a_service_had_can_be_had_again_once_it_is_gone(cluster: Clus
         await api.delete(SERVICE.ref("f-one", "default"))
         return [first, taken, await created(api, "f-two", spec)]
 
-    async with SocketTransport(cluster.access(), SystemClock()) as transport:
+    async with HttpTransport(cluster.access(), SystemClock()) as transport:
         real = await again(Client(transport))
 
     assert await again(ours()) == real

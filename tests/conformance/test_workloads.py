@@ -22,15 +22,17 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.client.client import Client
-from windrow.client.sockets import SocketTransport
+from windrow.client.http_transport import HttpTransport
+from windrow.core.clock import format_micro_time, format_time
+from windrow.core.json import dumps, loads
+from windrow.core.rng import Rng
 from windrow.emulator.guests.workloads import pod_life
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
-from windrow.formats.json import dumps, loads
-from windrow.kube import requests
-from windrow.kube.conditions import is_true
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import Raw, dig, is_deleting, name_of, new_object, uid_of
-from windrow.kube.refs import (
+from windrow.kubernetes import requests
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import Raw, is_deleting, name_of, nested, new_object, uid_of
+from windrow.kubernetes.resources import (
     DAEMON_SET,
     DEPLOYMENT,
     LEASE,
@@ -40,12 +42,10 @@ from windrow.kube.refs import (
     REPLICA_SET,
     SERVICE,
     STATEFUL_SET,
-    Kind,
+    ApiResource,
     ref_of,
 )
 from windrow.testing.clock import run_driven
-from windrow.values.chance import Chance
-from windrow.values.clock import stamp, stamp_micro
 
 __all__ = ["cluster"]
 
@@ -67,12 +67,12 @@ async def snapshot(api: Api, *, tell_nodes: bool = False) -> Pictures:
         raw for raw in await api.list(ENDPOINT_SLICE, "default") if raw["metadata"]["name"].startswith("web-")
     ]
     service = await api.get(SERVICE.ref("web", "default"))
-    nodes = sorted({dig(pod, "spec", "nodeName", default="") for pod in found["Pod"]} - {""})
+    nodes = sorted({nested(pod, "spec", "nodeName", default="") for pod in found["Pod"]} - {""})
     names = {uid_of(service): "<service>"} | {
         node: f"<node {place if tell_nodes else ''}>" for place, node in enumerate(nodes)
     }
     for kind, objects in found.items():
-        objects.sort(key=lambda raw: (dig(raw, "spec", "nodeName", default=""), name_of(raw)))
+        objects.sort(key=lambda raw: (nested(raw, "spec", "nodeName", default=""), name_of(raw)))
         for raw in objects:
             names[uid_of(raw)] = f"<{kind}>"
     for raw in found["ReplicaSet"]:
@@ -83,7 +83,7 @@ async def snapshot(api: Api, *, tell_nodes: bool = False) -> Pictures:
         "deployment": [_shown(raw, "metadata", "status") for raw in found["Deployment"]],
         "sets": [_shown(raw, "metadata", "spec", "status") for raw in found["ReplicaSet"]],
         "pods": [
-            _shown(raw, "metadata") | {"tolerations": dig(raw, "spec", "tolerations")} | _readiness(raw)
+            _shown(raw, "metadata") | {"tolerations": nested(raw, "spec", "tolerations")} | _readiness(raw)
             for raw in found["Pod"]
         ],
         "slices": [_shown(raw, "metadata", "addressType", "ports", "endpoints") for raw in slices],
@@ -100,7 +100,7 @@ def _readiness(pod: Raw) -> Raw:
     return {
         "conditions": {
             one["type"]: one["status"]
-            for one in dig(pod, "status", "conditions", default=[])
+            for one in nested(pod, "status", "conditions", default=[])
             if one["type"] in ("Ready", "PodScheduled")
         }
     }
@@ -167,7 +167,7 @@ async def is_settled(api: Api, count: int) -> bool:
     """Whether everything has come to rest with that many pods."""
     pods, deployment = await api.list(POD, "default"), await api.get(WEB)
     status = deployment.get("status", {})
-    ready = [pod for pod in pods if is_true(dig(pod, "status", "conditions"), "Ready")]
+    ready = [pod for pod in pods if is_true(nested(pod, "status", "conditions"), "Ready")]
     endpoints = [
         one
         for raw in await api.list(ENDPOINT_SLICE, "default")
@@ -177,7 +177,7 @@ async def is_settled(api: Api, count: int) -> bool:
     return (
         len(pods) == len(ready) == len(endpoints) == count
         and not any(is_deleting(pod) for pod in pods)
-        and all(dig(one, "conditions", "ready") for one in endpoints)
+        and all(nested(one, "conditions", "ready") for one in endpoints)
         and status.get("observedGeneration") == deployment["metadata"]["generation"]
         and status.get("replicas") == status.get("updatedReplicas") == count
         and status.get("availableReplicas") == count
@@ -204,7 +204,9 @@ class Kubelets:
     async def register(self, *names: str) -> None:
         for name in names:
             ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
-            times = {key: stamp(datetime.now(UTC)) for key in ("lastHeartbeatTime", "lastTransitionTime")}
+            times = {
+                key: format_time(datetime.now(UTC)) for key in ("lastHeartbeatTime", "lastTransitionTime")
+            }
             raw = new_object(
                 NODE, name, status={"conditions": [ready | times]}, spec={"podCIDR": "10.42.0.0/24"}
             )
@@ -223,12 +225,12 @@ class Kubelets:
 
     async def _beat(self, name: str) -> None:
         now = datetime.now(UTC)
-        spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": stamp_micro(now)}
+        spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": format_micro_time(now)}
         lease = new_object(LEASE, name, "kube-node-lease", spec=spec)
         await self.api.apply(LEASE.ref(name, "kube-node-lease"), lease, "kubelet", force=True)
 
     async def _serve(self, pod: Raw) -> None:
-        node, now = dig(pod, "spec", "nodeName", default=""), datetime.now(UTC)
+        node, now = nested(pod, "spec", "nodeName", default=""), datetime.now(UTC)
         if not node:
             names = sorted(self.nodes.keys() - self.silent)
             # In turn, so that two pods are on two nodes.
@@ -240,12 +242,12 @@ class Kubelets:
                 "metadata": {"name": name_of(pod)},
                 "target": target,
             }
-            await self.api.call(requests.create_sub(ref_of(POD, pod), "binding", body))
+            await self.api.call(requests.create_subresource(ref_of(POD, pod), "binding", body))
         elif node in self.silent:
             return
         elif is_deleting(pod):
             await self.api.call(requests.delete(ref_of(POD, pod), grace_s=0))
-        elif dig(pod, "status", "phase") != "Running":
+        elif nested(pod, "status", "phase") != "Running":
             self.number += 1
             address = f"10.42.0.{self.number}"
             status = pod_life.render_running(pod, self.nodes[node], address, now)
@@ -256,7 +258,7 @@ class Kubelets:
 
 @asynccontextmanager
 async def real_side(cluster: Cluster) -> Any:
-    async with SocketTransport(cluster.access(), SystemClock()) as transport:
+    async with HttpTransport(cluster.access(), SystemClock()) as transport:
         api = Client(transport)
         kubelets = Kubelets(api)
         await kubelets.register("w1", "w2")
@@ -365,8 +367,8 @@ async def test_bad_workloads_get_the_same_refusals(cluster: Cluster) -> None:
         return said
 
     namespace = {"metadata": {"name": "bad"}}
-    ours = ApiServer(MemoryStore(), SystemClock(), Chance(1))
-    async with SocketTransport(cluster.access(), SystemClock()) as transport:
+    ours = ApiServer(MemoryStore(), SystemClock(), Rng(1))
+    async with HttpTransport(cluster.access(), SystemClock()) as transport:
         there, here = Client(transport), Client(ours.local())
         for api in (there, here):
             await api.create(NAMESPACE, namespace)
@@ -375,7 +377,7 @@ async def test_bad_workloads_get_the_same_refusals(cluster: Cluster) -> None:
         assert await told(here) == expected
 
 
-def a_workload(kind: Kind, name: str, spec: Raw) -> Raw:
+def a_workload(kind: ApiResource, name: str, spec: Raw) -> Raw:
     # Only a Deployment has a strategy; a real server drops it elsewhere, ours keeps what it does not know.
     kept = {key: value for key, value in spec.items() if key != "strategy" or kind is DEPLOYMENT}
     return new_object(kind, name, "bad", spec=kept)
@@ -393,7 +395,9 @@ def test_a_silent_node_means_the_same_for_pods_and_endpoints(cluster: Cluster) -
     async def lost(api: Api) -> bool:
         pods = await api.list(POD, "default")
         slices = [raw for raw in await api.list(ENDPOINT_SLICE, "default") if name_of(raw).startswith("web-")]
-        ready = [one for raw in slices for one in raw["endpoints"] or () if dig(one, "conditions", "ready")]
+        ready = [
+            one for raw in slices for one in raw["endpoints"] or () if nested(one, "conditions", "ready")
+        ]
         return len(pods) == 2 and len(ready) == 1
 
     async def real() -> Pictures:

@@ -12,15 +12,15 @@ from tests.stories.rackside import a_harvester, a_vm, blank, eventually, is_gone
 
 from windrow.client.in_process import InProcessTransport
 from windrow.client.transport import Transport
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.guests.blank import BlankMachine
 from windrow.emulator.guests.hardware import Hardware, Wires
 from windrow.emulator.harvester import Harvester
-from windrow.kube.kubeconfig import Access
-from windrow.kube.refs import PVC, SECRET
-from windrow.kube.requests import Reply, Request
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.requests import Reply, Request
+from windrow.kubernetes.resources import PVC, SECRET
 from windrow.machines.harvester.machines import HarvesterMachines
-from windrow.values.chance import Chance
 
 
 class Counting:
@@ -47,14 +47,14 @@ class RackWorld:
         self.token = harvester.new_token()
         self.server = ""
         self.missing_credential = False
-        self.machines = HarvesterMachines(self.credential, self.dial, harvester.pace.clock, Chance(3))
+        self.machines = HarvesterMachines(self.credential, self.dial, harvester.pace.clock, Rng(3))
 
     async def credential(self, name: str) -> str:
         if self.missing_credential:
             raise LookupError(f"Secret {name} does not exist")
         return self.harvester.token_kubeconfig(self.token, self.server)
 
-    def dial(self, access: Access) -> Transport:
+    def dial(self, access: ClientConfig) -> Transport:
         clock = self.harvester.pace.clock
         return Counting(InProcessTransport(access, self.harvester.rack.find, clock), self.requests)
 
@@ -62,7 +62,7 @@ class RackWorld:
         """The requests but for watches and the lists that they begin with, as `VERB last/parts`."""
         told = []
         for request in self.requests:
-            is_watch = request.parameter("watch") is not None
+            is_watch = request.query_parameter("watch") is not None
             is_list = request.method == "GET" and request.path.endswith(
                 ("virtualmachines", "virtualmachineinstances", "nodes")
             )

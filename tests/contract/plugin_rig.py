@@ -15,13 +15,13 @@ from tests.stories.rackside import a_harvester
 from tests.unit.machines.binaries import living, our_driver
 
 from windrow.app.clock import SystemClock
-from windrow.client.sockets import SocketTransport
+from windrow.client.http_transport import HttpTransport
 from windrow.client.transport import Transport
+from windrow.core.rng import Rng
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import serve
-from windrow.kube.kubeconfig import Access
+from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.machines.plugin.machines import PluginMachines, PollIntervals
-from windrow.values.chance import Chance
 
 GO_DRIVER = "WINDROW_GO_NODE_DRIVER"
 OUR_DRIVER = "WINDROW_DRIVER_ELF"
@@ -51,14 +51,14 @@ class PluginWorld(RackWorld):
             _no_fields,
             state,
             SystemClock(),
-            Chance(5),
+            Rng(5),
             env={"PATH": os.environ["PATH"]},
             connect=self.dial_out,
             intervals=QUICKLY,
         )
 
-    def dial_out(self, access: Access) -> Transport:
-        return SocketTransport(access, SystemClock())
+    def dial_out(self, access: ClientConfig) -> Transport:
+        return HttpTransport(access, SystemClock())
 
 
 async def _no_fields(driver: str, credential: str) -> Mapping[str, str]:

@@ -13,26 +13,33 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.client.client import Client
+from windrow.client.http_transport import HttpTransport
 from windrow.client.in_process import InProcessTransport
-from windrow.client.sockets import SocketTransport
-from windrow.client.watching import WatchedCache
-from windrow.formats import x509
-from windrow.kube import requests
-from windrow.kube.errors import Exists, Forbidden, NotFound, NotTrusted, Unauthorized, Unreachable
-from windrow.kube.kubeconfig import Access, parse_kubeconfig, render_kubeconfig
-from windrow.kube.objects import new_object
-from windrow.kube.refs import CONFIG_MAP, NAMESPACE, NODE
-from windrow.values.chance import Chance
+from windrow.client.informer import Informer
+from windrow.core import pki
+from windrow.core.rng import Rng
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import (
+    AlreadyExists,
+    CertificateError,
+    Forbidden,
+    NotFound,
+    Unauthorized,
+    Unreachable,
+)
+from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig, render_kubeconfig
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import CONFIG_MAP, NAMESPACE, NODE
 
 HOUR = timedelta(hours=1)
 CLOCK = SystemClock()
-CA = x509.new_authority("servers", CLOCK.now(), 1)
-CLIENT_CA = x509.new_authority("clients", CLOCK.now(), 1)
-OTHER_CA = x509.new_authority("strangers", CLOCK.now(), 1)
+CA = pki.new_ca("servers", CLOCK.now(), 1)
+CLIENT_CA = pki.new_ca("clients", CLOCK.now(), 1)
+OTHER_CA = pki.new_ca("strangers", CLOCK.now(), 1)
 
 
 def issued(authority, **what):
-    return x509.issue(*authority, now=CLOCK.now(), lifetime=HOUR, **what)
+    return pki.issue_certificate(*authority, now=CLOCK.now(), lifetime=HOUR, **what)
 
 
 @dataclass
@@ -40,7 +47,7 @@ class World:
     """One API server, the access to it as its administrator, and the way to dial."""
 
     server: ApiServer
-    access: Access
+    access: ClientConfig
     dial: object
 
     def client(self, **differing):
@@ -56,7 +63,7 @@ def new_server():
     server = ApiServer(
         MemoryStore(),
         CLOCK,
-        Chance(1),
+        Rng(1),
         name="test",
         tls=Identity(chain, key, CLIENT_CA[0]),
         authorize=only_reads_for_guests,
@@ -72,7 +79,7 @@ async def over_sockets(server):
         opened = []
 
         def dial(access):
-            opened.append(SocketTransport(access, CLOCK))
+            opened.append(HttpTransport(access, CLOCK))
             return opened[-1]
 
         yield f"https://127.0.0.1:{listener.port}", dial
@@ -92,7 +99,7 @@ async def in_process(server):
 async def world(request):
     server = new_server()
     async with request.param(server) as (address, dial):
-        access = Access(address, ca=CA[0], token="admin-token", user="admin")
+        access = ClientConfig(address, ca=CA[0], token="admin-token", user="admin")
         yield World(server, access, dial)
 
 
@@ -118,7 +125,7 @@ async def test_refusals_are_the_errors_they_stand_for(world):
     client = world.client()
     await client.create(CONFIG_MAP, config_map("a"))
 
-    with pytest.raises(Exists):
+    with pytest.raises(AlreadyExists):
         await client.create(CONFIG_MAP, config_map("a"))
     with pytest.raises(NotFound):
         await client.get(CONFIG_MAP.ref("b", "default"))
@@ -144,11 +151,11 @@ async def test_a_long_list_comes_whole(world):
 
 async def test_a_watch_tells_what_happens_after_its_version(world):
     client = world.client()
-    listing = await client.listing(CONFIG_MAP, "default")
+    listing = await client.list_with_version(CONFIG_MAP, "default")
     await client.create(CONFIG_MAP, config_map("a"))
     await client.delete(REF)
 
-    request = requests.watch(CONFIG_MAP, "default", version=listing.version)
+    request = requests.watch(CONFIG_MAP, "default", version=listing.resource_version)
     async with world.client().transport.stream(request) as events:
         seen = [await anext(events), await anext(events)]
 
@@ -159,8 +166,8 @@ async def test_a_watch_tells_what_happens_after_its_version(world):
 
 
 async def test_a_watch_ends_cleanly_when_its_time_is_over(world):
-    listing = await world.client().listing(CONFIG_MAP, "default")
-    request = requests.watch(CONFIG_MAP, "default", version=listing.version, timeout_s=1)
+    listing = await world.client().list_with_version(CONFIG_MAP, "default")
+    request = requests.watch(CONFIG_MAP, "default", version=listing.resource_version, timeout_s=1)
 
     async with asyncio.timeout(10):
         async with world.client().transport.stream(request) as events:
@@ -187,13 +194,13 @@ async def test_a_missing_right_is_forbidden_not_unauthorized(world):
 
 @pytest.mark.parametrize("verb", ["send", "stream"])
 async def test_a_server_of_another_ca_is_not_trusted(world, verb):
-    with pytest.raises(NotTrusted, match="certificate-authority-data"):
+    with pytest.raises(CertificateError, match="certificate-authority-data"):
         await attempt(world.client(ca=OTHER_CA[0]), verb)
 
 
 async def test_a_certificate_is_checked_for_the_name_the_kubeconfig_gives(world):
     assert await world.client(tls_server_name="kubernetes").list(NAMESPACE)
-    with pytest.raises(NotTrusted):
+    with pytest.raises(CertificateError):
         await world.client(tls_server_name="elsewhere").list(NAMESPACE)
 
 
@@ -234,14 +241,12 @@ async def test_a_rendered_kubeconfig_leads_to_the_same_server(world):
 
 async def test_a_cache_follows_the_server(world):
     client = world.client()
-    cache = WatchedCache(
-        client.transport, CONFIG_MAP, "default", lambda raw: raw["data"]["x"], CLOCK, Chance(1)
-    )
+    cache = Informer(client.transport, CONFIG_MAP, "default", lambda raw: raw["data"]["x"], CLOCK, Rng(1))
     running = asyncio.create_task(cache.run())
     try:
         async with asyncio.timeout(10):
             changes = cache.changes()
-            await cache.synced()
+            await cache.wait_for_sync()
             await client.create(CONFIG_MAP, config_map("a", x="1"))
             seen = [await anext(changes)]
             await client.patch(REF, {"data": {"x": "2"}})

@@ -17,10 +17,10 @@ from typing import Any
 from tests.e2e.plugin_host import HOST_ARGV, PLUGIN, Plugin, Said, a_plugin
 from tests.e2e.plugin_site import IMAGE, NETWORK, Site
 
-from windrow.formats.json import dumps, loads
+from windrow.core.json import dumps, loads
+from windrow.core.rng import SystemRng
 from windrow.nodedriver.ssh_keys import KeyPair, new_key
-from windrow.values.chance import SystemChance
-from windrow.wire import dockermachine as wire
+from windrow.protocols import dockermachine as wire
 
 NAME = "c1-pool1-abcde-fghij"
 SCRIPT = "#cloud-config\nruncmd:\n- sh /usr/local/custom_script/install.sh\n"
@@ -43,7 +43,7 @@ SHARED_FLAGS: Mapping[str, Any] = {
 
 @cache
 def _a_key() -> KeyPair:
-    return new_key(SystemChance())
+    return new_key(SystemRng())
 
 
 @dataclass
@@ -104,7 +104,7 @@ class ReconcileContext:
             try:
                 assert plugin.call("GetVersion") == wire.API_VERSION
             except Said:
-                plugin.service = wire.OLD_SERVICE
+                plugin.service = wire.LEGACY_SERVICE
                 assert plugin.call("GetVersion") == wire.API_VERSION
             plugin.beat()
             plugin.call("SetConfigRaw", config if config is not None else dumps(self.saved))

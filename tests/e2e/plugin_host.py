@@ -19,9 +19,9 @@ from pathlib import Path
 from threading import Condition, Event, Lock, Thread
 from typing import Any
 
-from windrow.wire import dockermachine as wire
-from windrow.wire.gob import Type
-from windrow.wire.netrpc import Answer, Client
+from windrow.protocols import dockermachine as wire
+from windrow.protocols.gob import Type
+from windrow.protocols.netrpc import Client, Response
 
 # The ELF, where one was built; else the same program as the console script starts it.
 ELF = os.environ.get("WINDROW_DRIVER_ELF", "")
@@ -31,7 +31,7 @@ ADDRESS_WITHIN_S = 10.0
 # What rancher-machine's command line leaves in its plugin's arguments.
 HOST_ARGV = ("rancher-machine", "--storage-path", "/store", "create", "--driver=harvester")
 
-_BEAT_S = wire.HEARTBEAT_S
+_BEAT_S = wire.HEARTBEAT_INTERVAL_S
 
 
 class Said(Exception):
@@ -54,7 +54,7 @@ class Plugin:
 
     def __post_init__(self) -> None:
         self._client = Client(wire.DEFAULT_LIMITS)
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, Response] = {}
         self._changed = Condition()
         self._sending = Lock()
         self._greeted = self._over = False
@@ -62,7 +62,7 @@ class Plugin:
         self.calls: list[str] = []
         self.socket = socket.create_connection(self.address, timeout=10)
         self.socket.settimeout(None)
-        self.socket.sendall(self._client.take())
+        self.socket.sendall(self._client.data_to_send())
         Thread(target=self._listen, daemon=True).start()
         with self._changed:
             assert self._changed.wait_for(lambda: self._greeted or self._over, 10)
@@ -82,7 +82,7 @@ class Plugin:
         with self._sending:
             number = self._client.call(f"{self.service}.{method}", kind, value)
             with suppress(OSError):
-                self.socket.sendall(self._client.take())
+                self.socket.sendall(self._client.data_to_send())
         return number
 
     def result(self, number: int, within: float = 60) -> Any:
@@ -132,7 +132,7 @@ class Plugin:
             while block := self.socket.recv(65536):
                 with self._sending:
                     answers = self._client.feed(block)
-                    ready = self._client.take()
+                    ready = self._client.data_to_send()
                     if ready:
                         self.socket.sendall(ready)
                 with self._changed:

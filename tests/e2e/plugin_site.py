@@ -11,6 +11,7 @@ from threading import Event, Thread
 from typing import Any, TypeVar
 
 from windrow.app.clock import SystemClock
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.faults import Effect, Fault, Slow
 from windrow.emulator.guests.blank import BlankMachine
@@ -18,10 +19,9 @@ from windrow.emulator.harvester import Harvester
 from windrow.emulator.inventory import Item, inventory
 from windrow.emulator.serving import serve
 from windrow.emulator.stock import Image, Network
-from windrow.kube.errors import NotFound
-from windrow.kube.refs import SECRET
-from windrow.kube.requests import Request
-from windrow.values.chance import Chance
+from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.requests import Request
+from windrow.kubernetes.resources import SECRET
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class Site:
             rest = parts[2:] if parts[0] == "api" else parts[3:]
             if rest[:1] == ["namespaces"] and len(rest) > 2:
                 rest = rest[2:]
-            verb = "WATCH" if request.parameter("watch") else request.method
+            verb = "WATCH" if request.query_parameter("watch") else request.method
             told.append(" ".join([verb, rest[0], *rest[2:]]))
         return told
 
@@ -118,7 +118,7 @@ def a_site(speed: float = SPEED, machine: Callable[..., Any] | None = None) -> I
 
     async def live() -> None:
         factory = machine or (lambda hardware, wires: BlankMachine(hardware, wires, agent=True))
-        harvester = Harvester(SystemClock(), Chance(11), machine_factory=factory, speed=speed)
+        harvester = Harvester(SystemClock(), Rng(11), machine_factory=factory, speed=speed)
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(harvester.run())
             async with serve(harvester) as served:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow.kube.kubeconfig import Access, render_kubeconfig
+from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 
 PROGRAM = Path(sys.executable).with_name("harvester-cloud-provider")
 # Where anybody may go; what is mounted there is seen by the process alone.
@@ -71,7 +71,7 @@ def test_it_runs_with_no_more_than_the_chart_gives(tmp_path: Path, user: int, mo
         pytest.skip(reason)
     credential = tmp_path / "cloud-config"
     credential.write_text(
-        render_kubeconfig(Access("https://127.0.0.1:1", token="t", namespace="default"), "it")
+        render_kubeconfig(ClientConfig("https://127.0.0.1:1", token="t", namespace="default"), "it")
     )
     os.chown(credential, 0, user)
     credential.chmod(mode)

@@ -23,22 +23,22 @@ from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
 from windrow.app.clock import SystemClock
+from windrow.core import pki
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.guests.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import serve
-from windrow.formats import x509
-from windrow.kube.errors import NotFound
-from windrow.kube.kubeconfig import Access, Exec, parse_kubeconfig, render_kubeconfig
-from windrow.kube.objects import dig, new_object
-from windrow.kube.refs import LEASE, NODE, SERVICE, Kind
-from windrow.values.chance import Chance
+from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.kubeconfig import ClientConfig, ExecConfig, parse_kubeconfig, render_kubeconfig
+from windrow.kubernetes.objects import nested, new_object
+from windrow.kubernetes.resources import LEASE, NODE, SERVICE, ApiResource
 
 PROGRAM = str(Path(sys.executable).with_name("harvester-cloud-provider"))
 LEASE_REF = LEASE.ref("cloud-controller-manager", "kube-system")
 UNINITIALISED = "node.cloudprovider.kubernetes.io/uninitialized"
-CLUSTER_ROLE = Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False)
-CLUSTER_ROLE_BINDING = Kind(
+CLUSTER_ROLE = ApiResource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False)
+CLUSTER_ROLE_BINDING = ApiResource(
     "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
 )
 MASTERS = ("system:masters",)
@@ -108,7 +108,7 @@ class Place:
         self.harvester = harvester
         self.guest = guest
         self.cluster = guest.local()
-        self.host_access = self.guest_access = Access("")
+        self.host_access = self.guest_access = ClientConfig("")
         self._tasks = tasks
         self._listeners: list[asyncio.Task[None]] = []
 
@@ -145,7 +145,7 @@ class Place:
 
     async def holder(self) -> str:
         try:
-            return str(dig(await self.cluster.get(LEASE_REF), "spec", "holderIdentity", default=""))
+            return str(nested(await self.cluster.get(LEASE_REF), "spec", "holderIdentity", default=""))
         except NotFound:
             return ""
 
@@ -181,7 +181,7 @@ class Place:
 
     async def is_initialised(self, name: str) -> bool:
         raw = await self.cluster.get(NODE.ref(name))
-        return bool(dig(raw, "spec", "providerID")) and not dig(raw, "spec", "taints")
+        return bool(nested(raw, "spec", "providerID")) and not nested(raw, "spec", "taints")
 
 
 @pytest.fixture
@@ -194,14 +194,14 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 async def a_place(folder: Path) -> AsyncIterator[Place]:
     clock = SystemClock()
     now = datetime.now(UTC)
-    authority = x509.new_authority("guest", now, 1)
-    chain, key = x509.issue(
+    authority = pki.new_ca("guest", now, 1)
+    chain, key = pki.issue_certificate(
         *authority, common_name="guest", ips=["127.0.0.1"], server=True, now=now, lifetime=timedelta(days=1)
     )
     guest = ApiServer(
         MemoryStore(),
         clock,
-        Chance(1),
+        Rng(1),
         name="guest",
         tls=Identity(chain, key),
         authorize="rbac",
@@ -210,7 +210,7 @@ async def a_place(folder: Path) -> AsyncIterator[Place]:
     guest.tokens["program"] = ("program", MASTERS, None)
     harvester = Harvester(
         clock,
-        Chance(2),
+        Rng(2),
         machine_factory=lambda hardware, wires: BlankMachine(hardware, wires, agent=True),
         speed=100.0,
     )
@@ -224,7 +224,9 @@ async def a_place(folder: Path) -> AsyncIterator[Place]:
         made = Place(folder, stack, harvester, guest)
         administrator = parse_kubeconfig(served.kubeconfig)
         made.host_access = replace(administrator, proxy_url="", certificate="", key="", token="")
-        made.guest_access = Access(f"https://127.0.0.1:{listener.port}", ca=authority[0], token="program")
+        made.guest_access = ClientConfig(
+            f"https://127.0.0.1:{listener.port}", ca=authority[0], token="program"
+        )
         (folder / "guest").write_text(render_kubeconfig(made.guest_access, "guest"))
         made.write_cloud_config("first")
         yield made
@@ -284,7 +286,7 @@ async def test_a_credential_may_come_from_a_program(place: Place) -> None:
     said = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"printed"}}'
     plugin.write_text(f"#!/bin/sh\necho '{said}'\n")
     plugin.chmod(0o755)
-    access = replace(place.host_access, exec=Exec(str(plugin)), namespace="default")
+    access = replace(place.host_access, exec=ExecConfig(str(plugin)), namespace="default")
     (place.folder / "cloud-config").write_text(render_kubeconfig(access, "harvester"))
     running = await place.leads()
     await place.make_vm("w1")
@@ -407,8 +409,8 @@ async def test_a_taken_port_is_told_with_the_cure(place: Place) -> None:
 async def test_the_certificate_on_the_port_is_renewed_without_a_restart(place: Place) -> None:
     def write(name: str) -> str:
         now = datetime.now(UTC)
-        authority = x509.new_authority(name, now, 1)
-        chain, key = x509.issue(
+        authority = pki.new_ca(name, now, 1)
+        chain, key = pki.issue_certificate(
             *authority, common_name=name, ips=["127.0.0.1"], server=True, now=now, lifetime=timedelta(days=1)
         )
         (place.folder / "tls.crt").write_text(chain)

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from windrow.app.clock import SystemClock
+from windrow.core.json import dumps
+from windrow.core.rng import Rng
 from windrow.emulator.guests.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import serve
 from windrow.emulator.stock import Image, Network
-from windrow.formats.json import dumps
-from windrow.values.chance import Chance
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -88,7 +88,7 @@ class Kubectl:
 async def a_rack(home: Path) -> AsyncIterator[Kubectl]:
     harvester = Harvester(
         SystemClock(),
-        Chance(3),
+        Rng(3),
         machine_factory=lambda hardware, wires: BlankMachine(hardware, wires, agent=True),
         speed=100,
     )

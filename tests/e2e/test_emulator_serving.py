@@ -10,24 +10,24 @@ import pytest
 
 from windrow.app.clock import SystemClock
 from windrow.client.client import Client
-from windrow.client.sockets import SocketTransport
+from windrow.client.http_transport import HttpTransport
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.faults import Fault, LoseAnswer
 from windrow.emulator.guests.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import Served, serve
-from windrow.kube.errors import NotTrusted, Unanswered, Unauthorized, Unreachable
-from windrow.kube.kubeconfig import parse_kubeconfig
-from windrow.kube.objects import new_object
-from windrow.kube.refs import CONFIG_MAP, NODE
-from windrow.values.chance import Chance
+from windrow.kubernetes.errors import CertificateError, OutcomeUnknown, Unauthorized, Unreachable
+from windrow.kubernetes.kubeconfig import parse_kubeconfig
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import CONFIG_MAP, NODE
 
 
 @asynccontextmanager
 async def a_served_harvester() -> AsyncIterator[tuple[Harvester, Served]]:
     harvester = Harvester(
         SystemClock(),
-        Chance(1),
+        Rng(1),
         machine_factory=lambda hardware, wires: BlankMachine(hardware, wires),
         speed=100,
     )
@@ -40,7 +40,7 @@ async def a_served_harvester() -> AsyncIterator[tuple[Harvester, Served]]:
 
 @asynccontextmanager
 async def a_client(kubeconfig: str) -> AsyncIterator[Client]:
-    transport = SocketTransport(parse_kubeconfig(kubeconfig), SystemClock())
+    transport = HttpTransport(parse_kubeconfig(kubeconfig), SystemClock())
     try:
         yield Client(transport)
     finally:
@@ -127,7 +127,7 @@ async def test_another_authority_is_not_trusted():
         a_served_harvester() as (other, _),
         a_client(other.admin_kubeconfig(served.url)) as client,
     ):
-        with pytest.raises(NotTrusted):
+        with pytest.raises(CertificateError):
             await client.list(NODE)
 
 
@@ -136,7 +136,7 @@ async def test_a_lost_answer_breaks_the_connection_after_the_write():
         fault = harvester.faults.add(Fault(LoseAnswer(), frozenset({"create"}), times=1))
         raw = new_object(CONFIG_MAP, "c", "default")
 
-        with pytest.raises(Unanswered):
+        with pytest.raises(OutcomeUnknown):
             await client.create(CONFIG_MAP, raw)
 
         assert harvester.faults.struck(fault) == 1

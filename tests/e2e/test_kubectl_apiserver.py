@@ -18,8 +18,8 @@ from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
 from windrow.app.clock import SystemClock
-from windrow.formats import x509, yaml
-from windrow.values.chance import Chance
+from windrow.core import pki, yaml
+from windrow.core.rng import Rng
 
 KUBECTL = shutil.which("kubectl")
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
@@ -119,17 +119,17 @@ def b64(text: str) -> str:
 async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
     clock = SystemClock()
     day = {"now": clock.now(), "lifetime": timedelta(days=1)}
-    ca, ca_key = x509.new_authority("it", clock.now(), 2)
-    chain, key = x509.issue(
+    ca, ca_key = pki.new_ca("it", clock.now(), 2)
+    chain, key = pki.issue_certificate(
         ca, ca_key, common_name="api", ips=["127.0.0.1"], server=True, client=False, **day
     )
-    shown, shown_key = x509.issue(
+    shown, shown_key = pki.issue_certificate(
         ca, ca_key, common_name="admin", organizations=["system:masters"], server=False, client=True, **day
     )
     server = ApiServer(
         MemoryStore(),
         clock,
-        Chance(1),
+        Rng(1),
         authorize="rbac",
         tls=Identity(chain, key, ca),
         root_ca=ca,

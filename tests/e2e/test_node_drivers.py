@@ -21,17 +21,17 @@ from windrow.app.clock import SystemClock
 from windrow.app.embedded import install_crds, management_api
 from windrow.app.machines import running
 from windrow.client.client import Client
-from windrow.client.downloads import Downloads
+from windrow.client.downloads import Downloader
+from windrow.core import pki
+from windrow.core.rng import Rng
 from windrow.drivers.controller import NodeDriverController
 from windrow.drivers.kinds import NODE_DRIVER
 from windrow.drivers.platforms import Platform
 from windrow.drivers.store import DriverStore
-from windrow.formats import x509
-from windrow.kube.conditions import Condition, find_condition
-from windrow.kube.objects import new_object
-from windrow.kube.refs import CRD
-from windrow.values.chance import Chance
-from windrow.wire.dockermachine import Flag
+from windrow.kubernetes.conditions import Condition, find_condition
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import CRD
+from windrow.protocols.dockermachine import Flag
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("cc") is None, reason="needs Linux and a C compiler"
@@ -59,8 +59,8 @@ async def ask_flags(path: Path) -> tuple[Flag, ...]:
 async def served(data: bytes, folder: Path) -> AsyncIterator[tuple[str, str]]:
     """An https server that delivers `data` everywhere; gives its URL and its CA."""
     now = SystemClock().now()
-    authority = x509.new_authority("test", now, 1)
-    certificate, key = x509.issue(
+    authority = pki.new_ca("test", now, 1)
+    certificate, key = pki.issue_certificate(
         *authority, common_name="files", server=True, ips=["127.0.0.1"], now=now, lifetime=timedelta(hours=1)
     )
     (folder / "server.pem").write_text(key + certificate)
@@ -79,15 +79,15 @@ async def served(data: bytes, folder: Path) -> AsyncIterator[tuple[str, str]]:
 
 async def added(data: bytes, folder: Path, checksum: str = "") -> tuple[Condition, Condition, list[str]]:
     """Add the driver; its conditions Active and Installed once the first is settled, and the fields of its kind."""
-    clock, chance = SystemClock(), Chance(1)
-    api = management_api(MemoryStore(), clock, chance)
+    clock, rng = SystemClock(), Rng(1)
+    api = management_api(MemoryStore(), clock, rng)
     client = Client(api.local())
     store = DriverStore(folder / "drivers", Platform(sys.platform, platform.machine()))
     async with running(api.run), served(data, folder) as (url, ca):
         await install_crds(client)
-        fetch = Downloads(ca=ca).fetch
+        fetch = Downloader(ca=ca).fetch
         catalogue = NodeDriverController(
-            client, store, fetch, ask_flags, clock, chance, run_blocking=asyncio.to_thread
+            client, store, fetch, ask_flags, clock, rng, run_blocking=asyncio.to_thread
         )
         async with running(catalogue.run), asyncio.timeout(60):
             spec = {"url": url, "checksum": checksum or sha256(data), "active": True}

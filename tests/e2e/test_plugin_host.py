@@ -14,7 +14,7 @@ from tests.contract.test_machines import DOCUMENT, a_spec, seen
 from tests.unit.machines.binaries import living, our_driver
 
 from windrow.emulator import kinds
-from windrow.kube.refs import SECRET
+from windrow.kubernetes.resources import SECRET
 from windrow.machines.plugin.machines import PluginMachines
 from windrow.machines.port import DriverConfig, InfrastructureUnknown, MachineRefused
 

@@ -15,7 +15,7 @@ from tests.e2e.plugin_host import ELF, a_plugin
 from tests.e2e.plugin_site import a_site
 
 from windrow.plugin import __main__ as entry
-from windrow.wire import dockermachine as wire
+from windrow.protocols import dockermachine as wire
 
 pytestmark = pytest.mark.skipif(bool(ELF), reason="the ELF holds what it holds")
 

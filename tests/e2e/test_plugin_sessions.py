@@ -19,6 +19,7 @@ from tests.e2e.plugin_commands import NAME, ReconcileContext
 from tests.e2e.plugin_host import Gone, Plugin, Said, a_plugin, read_address, start
 from tests.e2e.plugin_site import Site, a_site
 
+from windrow.core.json import dumps, loads
 from windrow.emulator import kinds
 from windrow.emulator.faults import (
     BROKEN,
@@ -33,15 +34,14 @@ from windrow.emulator.faults import (
     Slow,
     denied,
 )
-from windrow.formats.json import dumps, loads
-from windrow.kube.kubeconfig import parse_kubeconfig, render_kubeconfig
-from windrow.kube.objects import new_object
-from windrow.kube.refs import SECRET
+from windrow.kubernetes.kubeconfig import parse_kubeconfig, render_kubeconfig
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import SECRET
 from windrow.nodedriver.whereabouts import ANY_HARVESTER
 from windrow.plugin.lifetime import GRACE_S
-from windrow.wire import dockermachine as wire
-from windrow.wire.gob import Boxed, Type
-from windrow.wire.netrpc import GREETING, WELCOME
+from windrow.protocols import dockermachine as wire
+from windrow.protocols.gob import Interface, Type
+from windrow.protocols.netrpc import CONNECT_REQUEST, CONNECTED
 
 ROOT = Path(__file__).parents[2]
 
@@ -121,7 +121,7 @@ def test_a_machine_lives_its_life_under_docker_machine(desk: ReconcileContext, s
 
 def test_a_host_that_asks_for_the_old_service_is_served(site: Site):
     with a_plugin() as plugin:
-        plugin.service = wire.OLD_SERVICE
+        plugin.service = wire.LEGACY_SERVICE
         assert plugin.call("GetVersion") == 1
         assert plugin.call("DriverName") == "harvester"
         plugin.service = "Other"
@@ -239,8 +239,8 @@ def test_a_kubeconfig_in_the_environment_renews_the_stored_one(desk: ReconcileCo
 def test_a_document_is_replaced_where_the_machine_reads_it(desk: ReconcileContext, site: Site):
     desk.create()
     with desk.plugin() as plugin:
-        assert wire.REWRITE in plugin.call(wire.EXTENSIONS).split()
-        assert plugin.call(wire.REWRITE, b'#cloud-config\nruncmd: ["true"]\n') == b""
+        assert wire.REPLACE_USER_DATA in plugin.call(wire.LIST_EXTENSIONS).split()
+        assert plugin.call(wire.REPLACE_USER_DATA, b'#cloud-config\nruncmd: ["true"]\n') == b""
         plugin.close()
 
     document = base64.b64decode(site.secret(NAME)["data"]["userdata"]).decode()
@@ -711,8 +711,8 @@ def test_whoever_only_knocks_is_no_host_that_has_left():
     process = start()
     address = read_address(process)
     with socket.create_connection(address) as knock:
-        knock.sendall(GREETING)
-        assert knock.recv(100) == WELCOME
+        knock.sendall(CONNECT_REQUEST)
+        assert knock.recv(100) == CONNECTED
     time.sleep(3 * GRACE_S)
 
     plugin = Plugin(process, address)
@@ -730,7 +730,7 @@ def test_whoever_only_knocks_is_no_host_that_has_left():
         ("SetConfigRaw", wire.EMPTY, {}, "wrong type"),
         ("SetConfigFromFlags", wire.EMPTY, {}, "wrong type"),
         ("SetConfigFromFlags", wire.INTERFACE, None, "no RPCFlags"),
-        ("SetConfigFromFlags", wire.INTERFACE, Boxed("string", "x"), "no RPCFlags"),
+        ("SetConfigFromFlags", wire.INTERFACE, Interface("string", "x"), "no RPCFlags"),
         (
             "SetConfigFromFlags",
             wire.INTERFACE,

@@ -13,7 +13,7 @@ import pytest
 from scripts.driver.host import TOKENS, USER, Host, Refused, SmallHarvester, a_harvester
 from tests.elf.jails import JAILS, Jail, ask, command, furnish, why_not
 
-from windrow.wire.dockermachine import RUNNING, read_flags
+from windrow.protocols.dockermachine import RUNNING, read_flags
 
 # Rancher's installer ends it after that; a host stops waiting for its address after ten seconds.
 RANCHERS_PATIENCE_S = 5

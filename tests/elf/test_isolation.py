@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scripts.driver.host import TOKENS, Host, a_harvester
 
-from windrow.wire.dockermachine import RUNNING
+from windrow.protocols.dockermachine import RUNNING
 
 # What a module that lies in the way would do.
 TRAP = "import os\nos.write(2, b'trapped')\nos._exit(3)\n"

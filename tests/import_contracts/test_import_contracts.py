@@ -17,9 +17,9 @@ LINT = Path(sys.executable).with_name("lint-imports")
 
 # Each contract with breaches that it must notice: a module, and what it may not import.
 BREACHES = [
-    ("layers", "windrow/values/clock.py", "windrow.kube.refs"),
-    ("layers", "windrow/kube/refs.py", "windrow.client.cache"),
-    ("layers", "windrow/formats/json.py", "windrow.wire"),
+    ("layers", "windrow/core/clock.py", "windrow.kubernetes.resources"),
+    ("layers", "windrow/kubernetes/resources.py", "windrow.client.cache"),
+    ("layers", "windrow/core/json.py", "windrow.protocols"),
     ("layers", "windrow/client/cache.py", "windrow.harvester"),
     ("layers", "windrow/harvester/__init__.py", "windrow.nodedriver"),
     ("layers", "windrow/bootstrap/intent.py", "windrow.machines.port"),
@@ -31,7 +31,7 @@ BREACHES = [
     ("layers", "windrow/clusters/__init__.py", "windrow.emulator.rack"),
     ("layers", "windrow/app/__init__.py", "windrow.cli"),
     ("layers", "windrow/nodedriver/__init__.py", "windrow.drivers.kinds"),
-    ("layers", "windrow/unplaced/__init__.py", "windrow.values.clock"),
+    ("layers", "windrow/unplaced/__init__.py", "windrow.core.clock"),
     ("layers", "windrow/probes/endpoints.py", "windrow.client.transport"),
     ("emulator-independent", "windrow/emulator/rack.py", "windrow.client.transport"),
     ("emulator-independent", "windrow/emulator/rack.py", "windrow.probes.endpoints"),
@@ -46,10 +46,10 @@ BREACHES = [
     ("machines-port", "windrow/drivers/__init__.py", "windrow.machines.memory"),
     ("clusters-port", "windrow/clusters/__init__.py", "windrow.nodedriver"),
     ("composition", "windrow/cli/__init__.py", "windrow.emulator.rack"),
-    ("plugin-safe", "windrow/values/clock.py", "asyncio"),
-    ("plugin-safe", "windrow/kube/refs.py", "windrow.formats.fastjson"),
+    ("plugin-safe", "windrow/core/clock.py", "asyncio"),
+    ("plugin-safe", "windrow/kubernetes/resources.py", "windrow.core.fastjson"),
     ("plugin-safe", "windrow/nodedriver/__init__.py", "aiohttp"),
-    ("plugin-safe", "windrow/harvester/__init__.py", "windrow.formats.x509"),
+    ("plugin-safe", "windrow/harvester/__init__.py", "windrow.core.pki"),
     ("plugin-safe", "windrow/plugin/http.py", "asyncio"),
     ("plugin-safe", "windrow/plugin/driver.py", "windrow.client.transport"),
     ("testing", "windrow/demo/__init__.py", "windrow.testing"),
@@ -60,10 +60,10 @@ BREACHES = [
     ("adapter-aiohttp", "windrow/probes/endpoints.py", "aiohttp"),
     ("adapter-msgspec", "windrow/client/cache.py", "msgspec"),
     ("adapter-cryptography", "windrow/bootstrap/intent.py", "cryptography.x509"),
-    ("adapter-yaml", "windrow/kube/refs.py", "yaml"),
+    ("adapter-yaml", "windrow/kubernetes/resources.py", "yaml"),
     ("adapter-rich", "windrow/app/__init__.py", "rich.table"),
     ("adapter-uvloop", "windrow/client/cache.py", "uvloop"),
-    ("adapter-random", "windrow/kube/refs.py", "random"),
+    ("adapter-random", "windrow/kubernetes/resources.py", "random"),
     ("adapter-sqlite", "windrow/clusters/__init__.py", "sqlite3"),
 ]
 

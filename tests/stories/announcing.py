@@ -10,9 +10,9 @@ from windrow.apiserver.server import ApiServer
 from windrow.emulator.hand import Hand
 from windrow.emulator.load_balancers import services as vip
 from windrow.emulator.mirror import Mirror
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import Raw, annotations_of, name_of, namespace_of, uid_of
-from windrow.kube.refs import SERVICE
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of, uid_of
+from windrow.kubernetes.resources import SERVICE
 
 
 class Announcer:

@@ -13,6 +13,7 @@ from functools import cache
 from windrow.apiserver.calls import Caller, Target
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
+from windrow.core.rng import Rng
 from windrow.emulator import definitions, kinds
 from windrow.emulator.delays import Delays, Pace
 from windrow.emulator.faults import Faults, FaultyDoor
@@ -23,9 +24,8 @@ from windrow.emulator.mirror import Mirror
 from windrow.emulator.networks import Segments
 from windrow.emulator.rack import Rack
 from windrow.emulator.world import World
-from windrow.kube.objects import Raw
+from windrow.kubernetes.objects import Raw
 from windrow.testing.clock import LoopClock
-from windrow.values.chance import Chance
 
 GROUP = "loadbalancer.harvesterhci.io"
 
@@ -45,18 +45,16 @@ async def only_what_the_role_allows(caller: Caller, verb: str, target: Target) -
 class Balancing:
     """Harvester's load balancer controller, IPAM and webhooks, and nothing else of it."""
 
-    def __init__(self, clock: LoopClock, chance: Chance, version: str = "v1.8.2") -> None:
-        self.api = ApiServer(
-            MemoryStore(), clock, chance, name="harvester", authorize=only_what_the_role_allows
-        )
+    def __init__(self, clock: LoopClock, rng: Rng, version: str = "v1.8.2") -> None:
+        self.api = ApiServer(MemoryStore(), clock, rng, name="harvester", authorize=only_what_the_role_allows)
         served = {
-            one.qualified for one in (kinds.LOAD_BALANCER, kinds.IP_POOL, kinds.VM, kinds.VMI, kinds.NAD)
+            one.group_resource for one in (kinds.LOAD_BALANCER, kinds.IP_POOL, kinds.VM, kinds.VMI, kinds.NAD)
         }
         for raw in _definitions():
             if raw["metadata"]["name"] in served:
                 self.api.install_crd(raw)
         pace, self.faults, self.rack = Pace(clock), Faults(), Rack()
-        self.door = FaultyDoor(self.api, self.faults, pace, chance)
+        self.door = FaultyDoor(self.api, self.faults, pace, rng)
         self.rack.open(VIP, PORT, self.door)
         self.log: deque[str] = deque(maxlen=100)
         hand = Hand(self.api.local("harvester", ("system:masters",)))

@@ -17,9 +17,9 @@ from windrow.emulator import kinds
 from windrow.emulator.guests.cluster import GuestCluster
 from windrow.emulator.guests.supervisor import ApiDoor
 from windrow.emulator.inventory import Item, inventory
-from windrow.kube.conditions import is_true
-from windrow.kube.objects import Raw, annotations_of, dig, labels_of, name_of, namespace_of, uid_of
-from windrow.kube.refs import EVENT, NODE, SECRET
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, namespace_of, nested, uid_of
+from windrow.kubernetes.resources import EVENT, NODE, SECRET
 from windrow.testing.simulation import Simulation
 
 CLUSTER_UID = "windrow.io/cluster-uid"
@@ -78,7 +78,7 @@ async def find_remains(room: Simulation, before: Iterable[Item], kept: frozenset
 def _wrong_counts(cluster: Raw, machines: list[Raw]) -> list[str]:
     wanted = {
         pool["name"]: pool["quantity"]
-        for pool in dig(cluster, "spec", "rkeConfig", "machinePools", default=[])
+        for pool in nested(cluster, "spec", "rkeConfig", "machinePools", default=[])
     }
     found = Counter(machine["spec"]["pool"] for machine in machines)
     faults = [
@@ -86,7 +86,7 @@ def _wrong_counts(cluster: Raw, machines: list[Raw]) -> list[str]:
         for pool, quantity in wanted.items()
         if found[pool] != quantity
     ]
-    unready = [name_of(raw) for raw in machines if not is_true(dig(raw, "status", "conditions"), "Ready")]
+    unready = [name_of(raw) for raw in machines if not is_true(nested(raw, "status", "conditions"), "Ready")]
     return faults + [f"machine {name} is not Ready" for name in unready]
 
 
@@ -94,7 +94,7 @@ async def _strays_at_manager(room: Simulation, clusters: set[str], machines: lis
     """Secrets that no cluster explains, and Machines that no cluster owns."""
     faults = []
     for raw in await room.management_client.list(MACHINE):
-        if dig(raw, "spec", "clusterName") not in clusters:
+        if nested(raw, "spec", "clusterName") not in clusters:
             faults.append(f"Machine {name_of(raw)} belongs to no cluster")
     for raw in await room.management_client.list(SECRET):
         if annotations_of(raw).get(CLUSTER_UID) and name_of(raw) not in {
@@ -114,7 +114,7 @@ async def _strays_on_harvester(
     named: set[Item] = set()
     for machine in machines:
         named |= _named_by(machine)
-    account = dig(await stage.get_cluster(), "status", "guestAccess")
+    account = nested(await stage.get_cluster(), "status", "guestAccess")
     if account:
         namespace, name = account["namespace"], account["serviceAccount"]
         binding = f"{namespace}-{name}"
@@ -138,7 +138,7 @@ async def _strays_on_harvester(
 
 
 def _named_by(machine: Raw) -> set[Item]:
-    memory = dig(machine, "status", "memory", default={})
+    memory = nested(machine, "status", "memory", default={})
     namespace, name = memory.get("VMNamespace", "default"), name_of(machine)
     items = {
         ("VirtualMachine", namespace, name),
@@ -160,9 +160,9 @@ async def _secrets_left(room: Simulation, machines: list[Raw]) -> list[str]:
     """What a machine reads at its next start holds no token and no key."""
     faults = []
     for machine in machines:
-        namespace = dig(machine, "status", "memory", "VMNamespace", default="default")
+        namespace = nested(machine, "status", "memory", "VMNamespace", default="default")
         raw = await room.harvester_client.find(SECRET.ref(f"{name_of(machine)}-cloudinit", namespace))
-        text = b64decode(dig(raw, "data", "userdata", default="")).decode() if raw else ""
+        text = b64decode(nested(raw, "data", "userdata", default="")).decode() if raw else ""
         for secret in ("PRIVATE KEY", "token:"):
             if secret in text:
                 faults.append(f"the user data of {name_of(machine)} still holds a {secret}")
@@ -181,11 +181,11 @@ async def _guest_faults(line: Local, guest: GuestCluster, machines: list[Raw]) -
             f"nodes {sorted(map(name_of, nodes))} do not match machines {sorted(map(name_of, machines))}"
         )
     for node in nodes:
-        if not is_true(dig(node, "status", "conditions"), "Ready"):
+        if not is_true(nested(node, "status", "conditions"), "Ready"):
             faults.append(f"node {name_of(node)} is not Ready")
-        if dig(node, "spec", "unschedulable"):
+        if nested(node, "spec", "unschedulable"):
             faults.append(f"node {name_of(node)} is cordoned")
-        if not dig(node, "spec", "providerID"):
+        if not nested(node, "spec", "providerID"):
             faults.append(f"node {name_of(node)} has no providerID")
     servers = sorted(name_of(raw) for raw in machines if "etcd" in raw["spec"]["roles"])
     voters = sorted(member.node for member in guest.members.voters())
@@ -207,7 +207,7 @@ async def _guest_faults(line: Local, guest: GuestCluster, machines: list[Raw]) -
 async def count_events(room: Simulation) -> Counter[tuple[str, str, str]]:
     """How often each thing was told: (object, reason, message)."""
     return Counter(
-        (dig(raw, "involvedObject", "name"), raw["reason"], raw["message"])
+        (nested(raw, "involvedObject", "name"), raw["reason"], raw["message"])
         for raw in await room.management_client.list(EVENT)
     )
 

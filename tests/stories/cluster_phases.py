@@ -15,8 +15,8 @@ from windrow.demo.cluster import DemoCluster
 from windrow.demo.manifests import read_documents, shipped
 from windrow.emulator.inventory import Item, inventory
 from windrow.harvester.kinds import LOAD_BALANCER, VM
-from windrow.kube.objects import Raw, dig, name_of, namespace_of, new_object
-from windrow.kube.refs import SECRET, SERVICE
+from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, new_object
+from windrow.kubernetes.resources import SECRET, SERVICE
 from windrow.testing.clock import run_driven
 from windrow.testing.simulation import Simulation, simulation
 
@@ -117,7 +117,7 @@ async def serve(stage: DemoCluster) -> None:
     await (await stage.guest_client()).create(SERVICE, raw)
 
     def judge(world: Objects) -> bool | None:
-        return any(dig(raw, "status", "address", default="") for raw in world.values()) or None
+        return any(nested(raw, "status", "address", default="") for raw in world.values()) or None
 
     await wait_for(
         stage.harvester.transport,
@@ -266,7 +266,7 @@ class _Telling:
         try:
             await PHASES[phase](self.stage)
         except WaitTimedOut as error:
-            faults.append(f"{error}; {[dig(raw, 'status', 'waiting') for raw in error.last.values()]}")
+            faults.append(f"{error}; {[nested(raw, 'status', 'waiting') for raw in error.last.values()]}")
         seconds = (self.room.clock.now() - begun) / timedelta(seconds=1)
         await self.room.advance(seconds=REST_S)
         if not faults and phase == "delete":

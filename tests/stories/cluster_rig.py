@@ -19,11 +19,11 @@ from typing import Any
 from windrow.app.preload import credential_secrets, read_preload
 from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
+from windrow.core.fastjson import loads
 from windrow.demo.cluster import DemoCluster
-from windrow.formats.fastjson import loads
-from windrow.kube.objects import Raw, dig, name_of, namespace_of
-from windrow.kube.refs import SECRET, Ref
-from windrow.kube.requests import Event, Reply, Request
+from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.resources import SECRET, ObjectRef
 from windrow.testing.simulation import VIP, Simulation
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -97,7 +97,7 @@ async def stock(room: Simulation, documents: Sequence[Raw], *, kubeconfig: str =
             await room.management_client.create(SECRET, raw)
 
 
-async def post(room: Simulation, documents: Sequence[Raw]) -> Ref:
+async def post(room: Simulation, documents: Sequence[Raw]) -> ObjectRef:
     """Create the documents; the Ref of the Cluster among them."""
     kinds = {"HarvesterConfig": HARVESTER_CONFIG, "Cluster": CLUSTER}
     ref = None
@@ -109,20 +109,20 @@ async def post(room: Simulation, documents: Sequence[Raw]) -> Ref:
     return ref
 
 
-async def gone(room: Simulation, ref: Ref, within: timedelta = timedelta(minutes=20)) -> None:
+async def gone(room: Simulation, ref: ObjectRef, within: timedelta = timedelta(minutes=20)) -> None:
     """Return once the object is gone. Fails when simulated time runs out."""
     end = room.clock.now() + within
     while (found := await room.management_client.find(ref)) is not None:
-        assert room.clock.now() < end, f"{ref} is still there: {dig(found, 'status', 'waiting')}"
+        assert room.clock.now() < end, f"{ref} is still there: {nested(found, 'status', 'waiting')}"
         await room.advance(seconds=1)
 
 
-async def scale(room: Simulation, ref: Ref, pool: int, quantity: int) -> None:
+async def scale(room: Simulation, ref: ObjectRef, pool: int, quantity: int) -> None:
     step = {"op": "replace", "path": f"/spec/rkeConfig/machinePools/{pool}/quantity", "value": quantity}
     await room.management_client.json_patch(ref, [step])
 
 
-async def machines_of(room: Simulation, ref: Ref, pool: str = "") -> list[Raw]:
+async def machines_of(room: Simulation, ref: ObjectRef, pool: str = "") -> list[Raw]:
     found = [
         raw
         for raw in await room.management_client.list(MACHINE, ref.namespace)
@@ -136,12 +136,14 @@ async def until(stage: DemoCluster, words: str, within: timedelta = timedelta(mi
     end = stage.clock.now() + within
     while True:
         raw = await stage.get_cluster()
-        said = [str(dig(raw, "status", "waiting", "for"))]
-        said += [str(condition.get("message")) for condition in dig(raw, "status", "conditions", default=())]
+        said = [str(nested(raw, "status", "waiting", "for"))]
+        said += [
+            str(condition.get("message")) for condition in nested(raw, "status", "conditions", default=())
+        ]
         if any(words in sentence for sentence in said):
             return raw
         assert stage.clock.now() < end, f"nobody said {words!r}; last: {said}"
-        await stage.clock.until(stage.clock.now() + timedelta(seconds=1))
+        await stage.clock.sleep_until(stage.clock.now() + timedelta(seconds=1))
 
 
 # -- what the manager writes -------------------------------------------------------------------------------------
@@ -164,7 +166,7 @@ class Teller:
             self._hear(request, reply)
         return reply
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         return self.inner.stream(request)
 
     def say(self, line: str) -> None:
@@ -182,7 +184,7 @@ class Teller:
                 self._hear_wait(raw)
 
     def _hear_wait(self, raw: Raw) -> None:
-        waiting = dig(raw, "status", "waiting", default={})
+        waiting = nested(raw, "status", "waiting", default={})
         key = f"{namespace_of(raw)}/{name_of(raw)}"
         sentence = f"{waiting.get('for')}; then {waiting.get('next')}" if waiting else ""
         if self._waits.get(key, "") != sentence:

@@ -22,10 +22,10 @@ from typing import Any, Literal, Protocol
 from windrow.app.network import verb_and_resource
 from windrow.bootstrap.minting import USER
 from windrow.client.transport import Transport
-from windrow.kube.kubeconfig import Access
-from windrow.kube.requests import Event, Reply, Request
+from windrow.core.rng import Rng
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.testing.simulation import Simulation
-from windrow.values.chance import Chance
 
 When = Literal["before", "after", "idle"]
 HELD_S = 5.0  # how long an instant waits for the request that it is to cut off
@@ -112,11 +112,11 @@ class SomeWrites:
 
     ask_at_s: float | None = None
 
-    def __init__(self, each: int, chance: Chance) -> None:
-        self._each, self._chance = each, chance
+    def __init__(self, each: int, rng: Rng) -> None:
+        self._each, self._rng = each, rng
 
     def strikes(self, moment: Moment) -> bool:
-        return moment.write > 0 and self._chance.integer(self._each) == 0
+        return moment.write > 0 and self._rng.below(self._each) == 0
 
 
 class AtInstants:
@@ -206,11 +206,11 @@ class Line:
             self._process.die()
         self._process.check()
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         return self._stream(request)
 
     @asynccontextmanager
-    async def _stream(self, request: Request) -> AsyncIterator[AsyncIterator[Event]]:
+    async def _stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         self._process.check()
         async with self._inner.stream(request) as events:
             yield events
@@ -266,7 +266,7 @@ class Lives:
                 await self._room.advance(seconds=self._down_s)
 
     def _begin(self, process: Process) -> asyncio.Task[None]:
-        def dial(access: Access) -> Transport:
+        def dial(access: ClientConfig) -> Transport:
             # The manager reaches guests with a certificate of its own, Harvester with the user's credential.
             label = "guest" if access.user == USER else "harvester"
             return Line(self._room.connect(access), label, process, self)

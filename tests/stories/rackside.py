@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+from windrow.core.json import dumps
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.guests.blank import BlankMachine
 from windrow.emulator.guests.hardware import Hardware, Wires
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.stock import Image, Network
-from windrow.formats.json import dumps
-from windrow.kube.objects import Raw, dig
-from windrow.kube.refs import Ref
-from windrow.kube.requests import call
+from windrow.kubernetes.objects import Raw, nested
+from windrow.kubernetes.requests import put_subresource
+from windrow.kubernetes.resources import ObjectRef
 from windrow.testing.clock import LoopClock
-from windrow.values.chance import Chance
 
 NAMESPACE = "default"
 IMAGE = "default/jammy"
@@ -34,7 +34,7 @@ async def a_harvester(
     seed: int = 7, *, machine: Callable[[Hardware, Wires], Any] = blank, **rest: Any
 ) -> AsyncIterator[Harvester]:
     """A stocked Harvester that runs for as long as the block does."""
-    harvester = Harvester(LoopClock(), Chance(seed), machine_factory=machine, **rest)
+    harvester = Harvester(LoopClock(), Rng(seed), machine_factory=machine, **rest)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(harvester.run())
         await harvester.stock(
@@ -109,16 +109,16 @@ def a_vm(
     }
 
 
-def vm_ref(name: str = "m-1") -> Ref:
+def vm_ref(name: str = "m-1") -> ObjectRef:
     return kinds.VM.ref(name, NAMESPACE)
 
 
-def vmi_ref(name: str = "m-1") -> Ref:
+def vmi_ref(name: str = "m-1") -> ObjectRef:
     return kinds.VMI.ref(name, NAMESPACE)
 
 
 async def eventually(
-    harvester: Harvester, ref: Ref, holds: Callable[[Raw | None], Any], within_s: float = 600
+    harvester: Harvester, ref: ObjectRef, holds: Callable[[Raw | None], Any], within_s: float = 600
 ) -> Raw | None:
     """The object once `holds` of it (None: it is gone). Fails when simulated time runs out."""
     line, clock = harvester.api.local(), harvester.pace.clock
@@ -128,7 +128,7 @@ async def eventually(
         if holds(found):
             return found
         assert clock.now() < end, f"{ref} never got there; last seen: {found}"
-        await clock.until(clock.now() + timedelta(seconds=0.5))
+        await clock.sleep_until(clock.now() + timedelta(seconds=0.5))
 
 
 async def post(harvester: Harvester, **vm: Any) -> Raw:
@@ -149,11 +149,11 @@ async def boot(harvester: Harvester, **vm: Any) -> Raw:
 
 
 def shows(status: str) -> Callable[[Raw | None], bool]:
-    return lambda vm: dig(vm, "status", "printableStatus") == status
+    return lambda vm: nested(vm, "status", "printableStatus") == status
 
 
 def has_address(vmi: Raw | None) -> bool:
-    return bool(dig(vmi, "status", "interfaces", 0, "ipAddress"))
+    return bool(nested(vmi, "status", "interfaces", 0, "ipAddress"))
 
 
 def is_gone(raw: Raw | None) -> bool:
@@ -163,5 +163,5 @@ def is_gone(raw: Raw | None) -> bool:
 async def order(harvester: Harvester, verb: str, name: str = "m-1", **options: Any) -> int:
     """Send a subresource order and return the answer's status."""
     ref = kinds.VM_ORDERS.ref(name, NAMESPACE)
-    reply = await harvester.api.local().send(call(ref, verb, options or None))
+    reply = await harvester.api.local().send(put_subresource(ref, verb, options or None))
     return reply.status

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.faults import (
     BROKEN,
@@ -33,11 +34,18 @@ from windrow.emulator.faults import (
     Reset,
     Slow,
 )
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, labels_of, name_of, new_object
-from windrow.kube.refs import SERVICE
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import (
+    Raw,
+    annotations_of,
+    is_deleting,
+    labels_of,
+    name_of,
+    nested,
+    new_object,
+)
+from windrow.kubernetes.resources import SERVICE
 from windrow.testing.clock import run_driven
-from windrow.values.chance import Chance
 
 from .crashes import Moment, SomeWrites
 from .service_invariants import SOMEBODYS, Witness, find_faults, look, name_for
@@ -62,7 +70,7 @@ class Life:
     """One run: what happened (`told`) and what is wrong with it (`faults`)."""
 
     room: Room
-    chance: Chance
+    rng: Rng
     told: list[str] = field(default_factory=list)
     machines: int = 1
     sweeps: bool = False  # whether orphans are deleted
@@ -71,7 +79,7 @@ class Life:
         self.told.append(f"{self.room.now_s:9.3f} s  {what}")
 
     def pick(self, *options: Any) -> Any:
-        return options[self.chance.integer(len(options))]
+        return options[self.rng.below(len(options))]
 
     def name(self) -> str:
         return str(self.pick(*NAMES))
@@ -164,7 +172,7 @@ async def meddle(life: Life) -> str:
 
 
 async def decorate(life: Life) -> str:
-    name, mark = await life.someone(), life.chance.suffix()
+    name, mark = await life.someone(), life.rng.name_suffix()
     marks = {"labels": {"mark": mark}, "annotations": {"example.com/mark": mark}}
     await life.room.guest.patch(service_ref(name), {"metadata": marks})
     return f"{name} is marked"
@@ -234,7 +242,7 @@ async def lose_host(life: Life) -> str:
 async def break_watches(life: Life) -> str:
     side = life.pick("host", "guest")
     faults = life.room.host.faults if side == "host" else life.room.faults
-    if life.chance.integer(2):
+    if life.rng.below(2):
         faults.add(Fault(ForgetHistory(), frozenset({"watch"}), times=2))
     life.room.gates[side].cut()
     return f"the watches of the {side} break"
@@ -261,7 +269,7 @@ async def kill(life: Life) -> str:
 
 async def kill_soon(life: Life) -> str:
     """At one of the next writes, before or after it."""
-    life.room.fate = Once(SomeWrites(4, life.chance))
+    life.room.fate = Once(SomeWrites(4, life.rng))
     return "a process will die at a write"
 
 
@@ -319,7 +327,7 @@ def _trouble(life: Life) -> list[tuple[str, Fault]]:
         Fault(Reset(), WRITES, odds=odds),
         Fault(THROTTLED, odds=odds),
         Fault(Slow(life.pick(0.3, 3.0)), odds=odds),
-        Fault(CutWatch(1 + life.chance.integer(3), clean=bool(life.chance.integer(2))), frozenset({"watch"})),
+        Fault(CutWatch(1 + life.rng.below(3), clean=bool(life.rng.below(2))), frozenset({"watch"})),
     )
     return [(life.pick("host", "guest"), life.pick(*sorts)) for _ in range(life.pick(1, 2, 3))]
 
@@ -343,7 +351,7 @@ def live(seed: int, only: Collection[int] | None = None, *, narrate: bool = Fals
 
 async def _live(seed: int, only: Collection[int] | None, narrate: bool) -> Outcome:
     async with a_room(f"room {seed}") as room:
-        life = Life(room, Chance(f"services {seed}"))
+        life = Life(room, Rng(f"services {seed}"))
         witness = Witness(room)
         narrator = Narrator(room, life.told) if narrate else None
         await room.at_host.create(kinds.LOAD_BALANCER, THEIRS)
@@ -359,15 +367,15 @@ async def _live(seed: int, only: Collection[int] | None, narrate: bool) -> Outco
             with suppress(KubeError):
                 life.tell(await create(life))
             await room.pass_time(1)
-        for place in range(4 + life.chance.integer(6)):
+        for place in range(4 + life.rng.below(6)):
             # Drawn also where it is left out, so that the others stay as they are.
             deed, pause = life.pick(*_TABLE), life.pick(0.0, 0.02, 0.06, 0.1, 0.3, 1.0, 6.0, 20.0)
-            chance, life.chance = life.chance, Chance(f"{seed}/{place}")
+            rng, life.rng = life.rng, Rng(f"{seed}/{place}")
             if only is None or place in only:
                 with suppress(KubeError):  # a refusal is an answer
                     life.tell(f"[{place}] {await deed(life)}")
                 await room.pass_time(pause)
-            life.chance = chance
+            life.rng = rng
         _clear_up(life, troubles)
         life.tell("all is well from here on")
         await _restore_pool(room)
@@ -398,9 +406,9 @@ def _faults_of(room: Room, side: str) -> Any:
 
 
 def _start(life: Life) -> None:
-    life.sweeps = not life.chance.integer(4)
+    life.sweeps = not life.rng.below(4)
     flags = ["--orphan-sweep=delete"] if life.sweeps else []
-    if life.chance.integer(4):
+    if life.rng.below(4):
         life.room.start("--leader-elect=false", *flags)
         return
     for _ in range(2):
@@ -461,7 +469,7 @@ def _writes(room: Room) -> list[str]:
     return [write.what for write in room.writes if not write.what.endswith(passed_over)]
 
 
-__all__ = ["DEEDS", "Life", "Outcome", "dig", "live", "name_for"]
+__all__ = ["DEEDS", "Life", "Outcome", "live", "name_for", "nested"]
 
 
 if __name__ == "__main__":

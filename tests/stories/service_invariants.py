@@ -14,19 +14,19 @@ from zlib import crc32
 
 from windrow.apiserver.admission import Operation
 from windrow.emulator import kinds
-from windrow.kube.conditions import find_condition
-from windrow.kube.objects import (
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.objects import (
     Raw,
     annotations_of,
-    dig,
     finalizers_of,
     is_deleting,
     labels_of,
     name_of,
     namespace_of,
+    nested,
     uid_of,
 )
-from windrow.kube.refs import EVENT, SERVICE
+from windrow.kubernetes.resources import EVENT, SERVICE
 
 from .service_rig import (
     ADDRESSES,
@@ -142,7 +142,7 @@ def _strange_changes(old: Raw, new: Raw) -> Iterable[str]:
     foreign = [[one for one in finalizers_of(raw) if one != CLEANUP] for raw in (old, new)]
     if foreign[0] != foreign[1]:
         yield f"finalizers {foreign[0]} to {foreign[1]}"
-    shown, shows = (dig(raw, "status", "loadBalancer", "ingress", default=[]) for raw in (old, new))
+    shown, shows = (nested(raw, "status", "loadBalancer", "ingress", default=[]) for raw in (old, new))
     if shows and shown != shows:
         yield f"the status to {shows}"
 
@@ -197,11 +197,11 @@ def group_of(service: Raw) -> str:
 
 
 def shown(service: Raw) -> str:
-    return str(dig(service, "status", "loadBalancer", "ingress", 0, "ip", default=""))
+    return str(nested(service, "status", "loadBalancer", "ingress", 0, "ip", default=""))
 
 
 def allocated(balancer: Raw | None) -> str:
-    return str(dig(balancer, "status", "allocatedAddress", "ip", default=""))
+    return str(nested(balancer, "status", "allocatedAddress", "ip", default=""))
 
 
 async def look(room: Room) -> Scene:
@@ -302,7 +302,7 @@ def _differs(service: Raw, balancer: Raw) -> bool:
     """Whether it wants what its load balancer cannot become."""
     said, made_for = annotations_of(service), annotations_of(balancer)
     mode = said.get(IPAM) or "pool"
-    return mode != dig(balancer, "spec", "ipam") or said.get(NETWORK_OF, "") != made_for.get(
+    return mode != nested(balancer, "spec", "ipam") or said.get(NETWORK_OF, "") != made_for.get(
         f"{PROVIDER}/lb-network", ""
     )
 
@@ -321,14 +321,14 @@ def _address_faults(service: Raw, balancer: Raw, *, is_refused: bool = False) ->
         yield "shows nothing yet"
     if address and address != "0.0.0.0" and shown(service) != address:
         yield f"shows {shown(service) or 'nothing'} and its load balancer has {address}"
-    recorded = dig(balancer, "status", "address", default="")
+    recorded = nested(balancer, "status", "address", default="")
     # A service that is refused is left alone, also in this.
     if shown(service) and recorded != shown(service) and not is_refused:
         yield f"shows {shown(service)} and Harvester was told {recorded or 'nothing'}"
 
 
 def _refusal(balancer: Raw) -> str:
-    found = find_condition(dig(balancer, "status", "conditions"), "Ready")
+    found = find_condition(nested(balancer, "status", "conditions"), "Ready")
     return found.message if found is not None and found.status == "False" else ""
 
 
@@ -349,7 +349,7 @@ def _key(service: Raw) -> tuple[str, str]:
 
 
 def _ports(service: Raw) -> set[tuple[str, int]]:
-    return {(one.get("protocol", "TCP"), one["port"]) for one in dig(service, "spec", "ports", default=[])}
+    return {(one.get("protocol", "TCP"), one["port"]) for one in nested(service, "spec", "ports", default=[])}
 
 
 def _leaks(scene: Scene) -> Iterable[str]:
@@ -374,7 +374,9 @@ def _doubles(scene: Scene) -> Iterable[str]:
         if len(keys) > 1:
             yield f"{address} is held by {sorted(keys)}"
     count = Counter(
-        allocated(raw) for raw in scene.balancers.values() if dig(raw, "status", "allocatedAddress", "ipPool")
+        allocated(raw)
+        for raw in scene.balancers.values()
+        if nested(raw, "status", "allocatedAddress", "ipPool")
     )
     for address, times in count.items():
         if times > 1:
@@ -382,12 +384,12 @@ def _doubles(scene: Scene) -> Iterable[str]:
 
 
 def _is_for_us(pool: Raw) -> bool:
-    scope = dig(pool, "spec", "selector", "scope", 0, default={})
+    scope = nested(pool, "spec", "selector", "scope", 0, default={})
     return scope.get("guestCluster") in ("*", CLUSTER) and scope.get("namespace") in ("*", "default")
 
 
 def _pool_faults(scene: Scene) -> Iterable[str]:
-    room = sum(dig(pool, "status", "available", default=0) for pool in scene.pools if _is_for_us(pool))
+    room = sum(nested(pool, "status", "available", default=0) for pool in scene.pools if _is_for_us(pool))
     for name, balancer in scene.balancers.items():
         if room and not allocated(balancer) and not is_deleting(balancer):
             yield f"load balancer {name} has no address, and there are {room}: {_refusal(balancer)}"
@@ -411,6 +413,6 @@ def find_floods(events: Iterable[Raw]) -> list[str]:
     """Services of which too much was told."""
     count: Counter[str] = Counter()
     for raw in events:
-        if dig(raw, "involvedObject", "kind") == "Service":
-            count[str(dig(raw, "involvedObject", "uid"))] += raw.get("count") or 1
+        if nested(raw, "involvedObject", "kind") == "Service":
+            count[str(nested(raw, "involvedObject", "uid"))] += raw.get("count") or 1
     return [f"{times} events of one service" for times in count.values() if times > MOST_EVENTS]

@@ -30,6 +30,8 @@ from windrow.app.network import CountingTransport
 from windrow.client.in_process import InProcessTransport
 from windrow.client.transport import Transport
 from windrow.cloudprovider.cmd.main import run as cloud_provider
+from windrow.core import pki
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.delays import Pace
 from windrow.emulator.faults import Faults, FaultyDoor
@@ -39,14 +41,20 @@ from windrow.emulator.load_balancers.room import BalancerRoom
 from windrow.emulator.networks import Lan, render_network
 from windrow.emulator.rack import Rack
 from windrow.emulator.stock import Image, Network
-from windrow.formats import x509
-from windrow.kube.errors import NotFound, Unanswered
-from windrow.kube.kubeconfig import Access, render_kubeconfig
-from windrow.kube.objects import Raw, dig, new_object, uid_of
-from windrow.kube.refs import NAMESPACE, NODE, ROLE_BINDING, SECRET, SERVICE, SERVICE_ACCOUNT, Ref
-from windrow.kube.requests import Event, Reply, Request
+from windrow.kubernetes.errors import NotFound, OutcomeUnknown
+from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
+from windrow.kubernetes.objects import Raw, nested, new_object, uid_of
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.resources import (
+    NAMESPACE,
+    NODE,
+    ROLE_BINDING,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    ObjectRef,
+)
 from windrow.testing.clock import NOON, LoopClock
-from windrow.values.chance import Chance
 
 from .announcing import Announcer
 from .balancing import Balancing
@@ -65,9 +73,11 @@ US = "system:serviceaccount:kube-system:harvester-cloud-provider"
 AT_HOST = "system:serviceaccount:default:demo"
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-CA = x509.new_authority("guest", NOON, 3650)
+CA = pki.new_ca("guest", NOON, 3650)
 SERVER = Identity(
-    *x509.issue(*CA, common_name="guest", server=True, ips=[GUEST], now=NOON, lifetime=timedelta(days=3650))
+    *pki.issue_certificate(
+        *CA, common_name="guest", server=True, ips=[GUEST], now=NOON, lifetime=timedelta(days=3650)
+    )
 )
 
 
@@ -124,25 +134,25 @@ class Gate:
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
         if not self.is_open:
-            raise Unanswered("connection reset by peer (the cable was pulled)")
+            raise OutcomeUnknown("connection reset by peer (the cable was pulled)")
         return reply
 
     @asynccontextmanager
-    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[Event]]:
+    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         scope = asyncio.timeout(None)
         try:
             async with scope, self._door.stream(request, peer) as events:
                 self._streams[scope] = None
                 yield _lagging(events, self.lag_s) if self.lag_s else events
         except TimeoutError as error:
-            raise Unanswered(
+            raise OutcomeUnknown(
                 "connection reset by peer (the cable was pulled, in the middle of a watch)"
             ) from error
         finally:
             self._streams.pop(scope, None)
 
 
-async def _lagging(events: AsyncIterator[Event], lag_s: float) -> AsyncIterator[Event]:
+async def _lagging(events: AsyncIterator[WatchEvent], lag_s: float) -> AsyncIterator[WatchEvent]:
     async for event in events:
         await asyncio.sleep(lag_s)
         yield event
@@ -166,14 +176,14 @@ class Pod:
 class Room:
     """The whole stage. Guest objects through `guest`, Harvester's through `at_host`, both as their administrators."""
 
-    def __init__(self, host: Host, clock: LoopClock, chance: Chance, tasks: asyncio.TaskGroup) -> None:
-        self.clock, self.chance, self.tasks, self.host = clock, chance, tasks, host
-        self.api = ApiServer(MemoryStore(), clock, chance, name="guest", tls=SERVER)
+    def __init__(self, host: Host, clock: LoopClock, rng: Rng, tasks: asyncio.TaskGroup) -> None:
+        self.clock, self.rng, self.tasks, self.host = clock, rng, tasks, host
+        self.api = ApiServer(MemoryStore(), clock, rng, name="guest", tls=SERVER)
         self.api.tokens["guest-token"] = (US, ("system:serviceaccounts",), None)
         self.faults = Faults()
         self.gates = {
             "host": Gate(host.door),
-            "guest": Gate(FaultyDoor(self.api, self.faults, Pace(clock), chance)),
+            "guest": Gate(FaultyDoor(self.api, self.faults, Pace(clock), rng)),
         }
         self.guest, self.at_host = self.api.local("user"), host.api.local("administrator")
         self.announcer = Announcer(self.api)
@@ -235,7 +245,7 @@ class Room:
                 self.read,
                 lambda access: self._dial(access, process),
                 self.clock,
-                Chance(f"{self.chance.bits(64)}"),
+                Rng(f"{self.rng.bits(64)}"),
                 self.said.append,
             )
             try:
@@ -251,7 +261,7 @@ class Room:
             raise FileNotFoundError(path)
         return self.files[path]
 
-    def _dial(self, access: Access, process: Process) -> Transport:
+    def _dial(self, access: ClientConfig, process: Process) -> Transport:
         label = "guest" if GUEST in access.server else "host"
         plain = InProcessTransport(access, self.find, self.clock, read_file=self.read)
         lives = _Process(self, process)
@@ -350,7 +360,7 @@ class Room:
     async def address(self, name: str = "web", namespace: str = "default") -> str:
         """The first address in a service's status; "" while it has none."""
         raw = await self.service(name, namespace)
-        return str(dig(raw, "status", "loadBalancer", "ingress", 0, "ip", default=""))
+        return str(nested(raw, "status", "loadBalancer", "ingress", 0, "ip", default=""))
 
     async def served(self, name: str = "web", namespace: str = "default", within_s: float = 600) -> str:
         """A service's address, as soon as it has one."""
@@ -522,14 +532,14 @@ async def a_room(
     seed: int | str = 1, *, whole: bool = False, version: str = "v1.8.2", machines: Sequence[str] = ("m-1",)
 ) -> AsyncIterator[Room]:
     """A room with machines and a credential, in which no cloud provider runs yet."""
-    clock, chance = LoopClock(), Chance(seed)
+    clock, rng = LoopClock(), Rng(seed)
     async with asyncio.TaskGroup() as tasks:
         host: Any = (
-            Harvester(clock, chance, machine_factory=blank, version=version)
+            Harvester(clock, rng, machine_factory=blank, version=version)
             if whole
-            else Balancing(clock, chance, version)
+            else Balancing(clock, rng, version)
         )
-        room = Room(host, clock, chance, tasks)
+        room = Room(host, clock, rng, tasks)
         running = [
             tasks.create_task(host.run()),
             tasks.create_task(room.announcer.run()),
@@ -562,7 +572,9 @@ async def a_room(
 
 @cache
 def a_cloud_config(token: str, namespace: str = "default") -> str:
-    return render_kubeconfig(Access(f"http://{VIP}:{PORT}", token=token, namespace=namespace), "default")
+    return render_kubeconfig(
+        ClientConfig(f"http://{VIP}:{PORT}", token=token, namespace=namespace), "default"
+    )
 
 
 async def an_account(
@@ -588,7 +600,7 @@ async def an_account(
     )
     for kind, raw in ((SERVICE_ACCOUNT, account), (SECRET, token), (ROLE_BINDING, binding)):
         await line.create(kind, raw)
-    while not dig(raw := await line.get(SECRET.ref(f"{name}-token", namespace)), "data", "token"):
+    while not nested(raw := await line.get(SECRET.ref(f"{name}-token", namespace)), "data", "token"):
         await harvester.pace.pause(0.1)
     from windrow.bootstrap.access import find_credential
 
@@ -597,5 +609,5 @@ async def an_account(
     return text
 
 
-def service_ref(name: str = "web", namespace: str = "default") -> Ref:
+def service_ref(name: str = "web", namespace: str = "default") -> ObjectRef:
     return SERVICE.ref(name, namespace)

@@ -17,16 +17,16 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.store import Change
 from windrow.emulator import kinds
 from windrow.emulator.load_balancers import names as balancer_names
-from windrow.kube.conditions import find_condition
-from windrow.kube.objects import (
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.objects import (
     Raw,
     annotations_of,
-    dig,
     finalizers_of,
     is_deleting,
     labels_of,
     name_of,
     namespace_of,
+    nested,
 )
 
 from .service_rig import CLEANUP, Room
@@ -65,7 +65,7 @@ class Narrator:
         before = change.before.raw if change.before else None
         after = change.after.raw if change.after else None
         kind = str((after or before or {}).get("kind"))
-        if kind == "Node" and not dig(after or before, "spec", "providerID"):
+        if kind == "Node" and not nested(after or before, "spec", "providerID"):
             return  # a host, or not initialised yet
         if kind in self._tell:
             self.lines += [_plain(line) for line in self._tell[kind](before, after)]
@@ -140,12 +140,12 @@ def _texts(before: Raw, after: Raw) -> Iterator[str]:
 
 
 def _ingress(raw: Raw) -> str:
-    found = dig(raw, "status", "loadBalancer", "ingress", default=[])
+    found = nested(raw, "status", "loadBalancer", "ingress", default=[])
     return ", ".join(str(one.get("ip")) for one in found)
 
 
 def _event(before: Raw | None, after: Raw | None) -> Iterator[str]:
-    if after is None or dig(after, "involvedObject", "kind") not in ("Service", "Node"):
+    if after is None or nested(after, "involvedObject", "kind") not in ("Service", "Node"):
         return
     about = after["involvedObject"]
     name = f"{about.get('namespace')}/{about['name']}" if about.get("namespace") else about["name"]
@@ -187,14 +187,14 @@ def _balancer(before: Raw | None, after: Raw | None) -> Iterator[str]:
 
 
 def _balancer_status(before: Raw, after: Raw) -> Iterator[str]:
-    was, now = (dig(raw, "status", "allocatedAddress", default={}) for raw in (before, after))
+    was, now = (nested(raw, "status", "allocatedAddress", default={}) for raw in (before, after))
     if was != now:
         yield (
             f"has {now['ip']} of {now['ipPool']}"
             if now.get("ipPool")
             else f"has {now.get('ip') or 'no address'}"
         )
-    was, now = (dig(raw, "status", "address", default="") for raw in (before, after))
+    was, now = (nested(raw, "status", "address", default="") for raw in (before, after))
     if was != now:
         yield f"address {now or 'none'}"
     was, now = (_refusal(raw) for raw in (before, after))
@@ -203,7 +203,7 @@ def _balancer_status(before: Raw, after: Raw) -> Iterator[str]:
 
 
 def _refusal(raw: Raw) -> str:
-    found: Any = find_condition(dig(raw, "status", "conditions"), balancer_names.READY)
+    found: Any = find_condition(nested(raw, "status", "conditions"), balancer_names.READY)
     return found.message if found is not None and found.status == "False" else ""
 
 

@@ -18,16 +18,16 @@ from windrow.app.machines import running
 from windrow.client.client import Client
 from windrow.client.downloads import DownloadFailed
 from windrow.client.transport import Transport
+from windrow.core.rng import Rng
 from windrow.drivers.controller import NodeDriverController
 from windrow.drivers.installer import Fetch
 from windrow.drivers.kinds import NODE_DRIVER, machine_config
 from windrow.drivers.probe import ReadFlags
 from windrow.drivers.store import DriverStore
-from windrow.kube.conditions import Condition, find_condition
-from windrow.kube.objects import Raw, new_object
+from windrow.kubernetes.conditions import Condition, find_condition
+from windrow.kubernetes.objects import Raw, new_object
+from windrow.protocols.dockermachine import Flag
 from windrow.testing.clock import LoopClock, run_driven
-from windrow.values.chance import Chance
-from windrow.wire.dockermachine import Flag
 
 NOOP_CONFIG = machine_config("NoopConfig")
 URL = "https://drivers.example/docker-machine-driver-noop.tar.gz"
@@ -62,7 +62,7 @@ class Shop:
     url: str = URL
     life_is_over: Callable[[], bool] = lambda: False
     _task: asyncio.Task[None] | None = None
-    chance: Chance = field(default_factory=lambda: Chance(1))
+    rng: Rng = field(default_factory=lambda: Rng(1))
 
     @property
     def client(self) -> Client:
@@ -100,7 +100,7 @@ class Shop:
             fetch or self.fetch,
             ask_flags or self.ask_flags,
             self.clock,
-            self.chance,
+            self.rng,
             **options,
         )
         self._task = asyncio.get_running_loop().create_task(self.catalogue.run())
@@ -146,8 +146,8 @@ class Shop:
 
 @asynccontextmanager
 async def shop(state: Path, *, start: bool = True, **options: Any) -> AsyncIterator[Shop]:
-    clock, chance = LoopClock(), Chance(0)
-    api = management_api(MemoryStore(), clock, chance)
+    clock, rng = LoopClock(), Rng(0)
+    api = management_api(MemoryStore(), clock, rng)
     made = Shop(state, clock, api)
     made.shelves[URL] = FIRST
     async with running(api.run):

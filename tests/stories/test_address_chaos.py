@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.doors import Peer
+from windrow.core.json import loads
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.faults import seeded
 from windrow.emulator.harvester import Harvester
-from windrow.formats.json import loads
-from windrow.kube import requests
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import Raw, dig, is_deleting, name_of
-from windrow.kube.requests import Request
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import Raw, is_deleting, name_of, nested
+from windrow.kubernetes.requests import Request
 from windrow.testing.clock import run_driven
-from windrow.values.chance import Chance
 
 from .rackside import a_harvester
 from .test_load_balancers import a_balancer, a_pool, address, lb_ref, pool_ref, ready
@@ -51,11 +51,11 @@ class Client:
         return None
 
 
-async def something(client: Client, chance: Chance) -> None:
+async def something(client: Client, rng: Rng) -> None:
     """One thing that cloud providers, administrators or their mistakes do."""
-    name, pool = BALANCERS[chance.integer(len(BALANCERS))], ("one", "two")[chance.integer(2)]
-    ipam = ("pool", "pool", "dhcp")[chance.integer(3)]
-    other: Any = {"spec": {"ranges": (WIDER, RANGES["one"])[chance.integer(2)]}}
+    name, pool = BALANCERS[rng.below(len(BALANCERS))], ("one", "two")[rng.below(2)]
+    ipam = ("pool", "pool", "dhcp")[rng.below(3)]
+    other: Any = {"spec": {"ranges": (WIDER, RANGES["one"])[rng.below(2)]}}
     deeds: list[Request] = [
         requests.create(kinds.LOAD_BALANCER, a_balancer(name, ipam=ipam)),
         requests.create(kinds.LOAD_BALANCER, a_balancer(name)),
@@ -70,7 +70,7 @@ async def something(client: Client, chance: Chance) -> None:
         requests.delete(pool_ref(pool)),
         requests.merge_patch(pool_ref("one"), other),
     ]
-    await client.send(deeds[chance.integer(len(deeds))])
+    await client.send(deeds[rng.below(len(deeds))])
 
 
 async def follow_books(harvester: Harvester, seen: list[str]) -> None:
@@ -91,13 +91,13 @@ async def holds(harvester: Harvester) -> None:
     """What is true whenever nobody is in the middle of something."""
     line = harvester.api.local()
     balancers = [raw for raw in await line.list(kinds.LOAD_BALANCER) if not is_deleting(raw)]
-    given = [address(raw) for raw in balancers if dig(raw, "status", "allocatedAddress", "ipPool")]
+    given = [address(raw) for raw in balancers if nested(raw, "status", "allocatedAddress", "ipPool")]
     assert len(given) == len(set(given)), given
     books = {
-        name_of(raw): dig(raw, "status", "allocated", default={}) for raw in await line.list(kinds.IP_POOL)
+        name_of(raw): nested(raw, "status", "allocated", default={}) for raw in await line.list(kinds.IP_POOL)
     }
     for raw in balancers:
-        held = dig(raw, "status", "allocatedAddress", default={})
+        held = nested(raw, "status", "allocatedAddress", default={})
         if held.get("ipPool"):
             assert books[held["ipPool"]][held["ip"]] == f"default/{name_of(raw)}"
             assert held["ip"] != held["gateway"]
@@ -106,15 +106,15 @@ async def holds(harvester: Harvester) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_no_address_is_held_twice_and_every_one_comes_back(seed: int):
     async def story() -> None:
-        chance = Chance(f"addresses {seed}")
+        rng = Rng(f"addresses {seed}")
         # What a load balancer forgets is healed by releases since 1.5; a leak of older ones is no accident.
-        async with a_harvester(seed, version="v1.9.0", faults=seeded(Chance(seed), odds=0.03)) as harvester:
+        async with a_harvester(seed, version="v1.9.0", faults=seeded(Rng(seed), odds=0.03)) as harvester:
             client, wrong = Client(harvester), list[str]()
             books = asyncio.ensure_future(follow_books(harvester, wrong))
             for _ in range(STEPS):
-                await something(client, chance)
-                await harvester.pace.pause(chance.between(0, 3))
-                await harvester.pace.pause(0.5 if chance.integer(4) == 0 else 0)
+                await something(client, rng)
+                await harvester.pace.pause(rng.uniform(0, 3))
+                await harvester.pace.pause(0.5 if rng.below(4) == 0 else 0)
                 await holds(harvester)
             await end(harvester)
             books.cancel()

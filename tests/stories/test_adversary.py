@@ -14,6 +14,7 @@ from windrow.app.machines import running
 from windrow.app.network import in_process_connector
 from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
+from windrow.core.rng import Rng
 from windrow.demo.cluster import NODE_MACHINE, DemoCluster
 from windrow.emulator.faults import CONFLICT, Fault, Refuse
 from windrow.emulator.guests.machine import machine_factory
@@ -21,13 +22,12 @@ from windrow.emulator.harvester import Harvester
 from windrow.emulator.inventory import inventory
 from windrow.harvester.kinds import VM, VM_ACTIONS
 from windrow.harvester.names import CLUSTER_UID, MACHINE_UID
-from windrow.kube.kubeconfig import Access
-from windrow.kube.objects import Raw, dig, name_of
-from windrow.kube.refs import EVENT, NODE, SECRET
-from windrow.kube.requests import Reply, call
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.objects import Raw, name_of, nested
+from windrow.kubernetes.requests import Reply, put_subresource
+from windrow.kubernetes.resources import EVENT, NODE, SECRET
 from windrow.testing.clock import run_driven
 from windrow.testing.simulation import Simulation, simulation
-from windrow.values.chance import Chance
 
 from .cluster_phases import delete, manifest
 
@@ -49,7 +49,7 @@ async def until(room: Simulation, stage: DemoCluster, judge: Callable[[list[Raw]
 
 def all_made(count: int) -> Callable[[list[Raw]], bool]:
     def judge(machines: list[Raw]) -> bool:
-        return [bool(dig(raw, "status", "memory", "WindrowVMUID")) for raw in machines] == [True] * count
+        return [bool(nested(raw, "status", "memory", "WindrowVMUID")) for raw in machines] == [True] * count
 
     return judge
 
@@ -84,7 +84,7 @@ def test_two_members_that_joined_unseen_leave_etcd_one_after_the_other() -> None
             await room.kill_manager()
             await room.advance(minutes=20)
             _, *others = [
-                name_of(raw) for raw in await stage.list_machines() if not dig(raw, "status", "nodeRef")
+                name_of(raw) for raw in await stage.list_machines() if not nested(raw, "status", "nodeRef")
             ]
             for name in others:
                 await room.management_client.delete(MACHINE.ref(name, "fleet-default"))
@@ -138,7 +138,7 @@ def test_a_start_that_harvester_did_not_take_is_no_start_in_vain() -> None:
             deaf = faults.add(
                 Fault(Refuse(403, "Forbidden"), where=lambda request: request.path.endswith("/start"))
             )
-            await room.harvester_client.call(call(VM_ACTIONS.ref(worker, "default"), "stop"))
+            await room.harvester_client.call(put_subresource(VM_ACTIONS.ref(worker, "default"), "stop"))
             await room.advance(minutes=15)
             assert faults.struck(deaf) > 1
             faults.end(deaf)
@@ -220,9 +220,9 @@ def test_an_account_is_not_gone_because_another_harvester_has_none() -> None:
     async def story() -> None:
         async with simulation(seed=1, with_manager=False) as room:
             factory = machine_factory(guest_programs())
-            other = Harvester(room.clock, Chance(2), machine_factory=factory, vip="192.168.200.10")
+            other = Harvester(room.clock, Rng(2), machine_factory=factory, vip="192.168.200.10")
 
-            def dial(access: Access) -> Transport:
+            def dial(access: ClientConfig) -> Transport:
                 return (
                     in_process_connector(other.rack, room.clock)
                     if other.vip in access.server

@@ -17,12 +17,12 @@ import pytest
 from windrow.bootstrap import rke2
 from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.bootstrap.intent import GuestCredential, NodeIntent, Role
+from windrow.core.clock import sleep
+from windrow.core.rng import Rng
 from windrow.emulator.guests.hardware import AgentReport, Disk, Hardware, Lease, Nic
 from windrow.emulator.guests.machine import machine_factory
 from windrow.emulator.rack import Rack
 from windrow.testing.clock import LoopClock, run_driven
-from windrow.values.chance import Chance
-from windrow.values.clock import pause
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECRETS = new_cluster_secrets(START)
@@ -41,7 +41,7 @@ class Wiring:
     name: str
     clock: LoopClock
     rack: Rack
-    chance: Chance = field(default_factory=lambda: Chance(7))
+    rng: Rng = field(default_factory=lambda: Rng(7))
     speed: float = 1.0
     lines: list[str] = field(default_factory=list)
 
@@ -87,7 +87,7 @@ def boot(damaged: str = "", damage: Damage = str) -> dict[str, str]:
                 nic = Nic("nic-0", f"02:00:00:00:00:0{place}", "default/vlan")
                 hardware = Hardware("default", name, f"vm-{name}", f"vmi-{name}", text, "", (nic,), Disk())
                 tasks.append(rackside.create_task(power_on(hardware, wires).run()))
-            await pause(clock, LONG_ENOUGH)
+            await sleep(clock, LONG_ENOUGH)
             for task in tasks:
                 task.cancel()
         return {name: "\n".join(wires.lines) for name, wires in wirings.items()}

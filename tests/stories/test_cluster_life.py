@@ -29,10 +29,10 @@ from windrow.demo.cluster import DemoCluster
 from windrow.emulator.guests.cluster import Beat
 from windrow.emulator.inventory import inventory
 from windrow.harvester.kinds import VM, VM_ACTIONS
-from windrow.kube.conditions import is_true
-from windrow.kube.objects import Raw, dig, name_of
-from windrow.kube.refs import NODE, SECRET, SERVICE_ACCOUNT, Ref
-from windrow.kube.requests import call
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.objects import Raw, name_of, nested
+from windrow.kubernetes.requests import put_subresource
+from windrow.kubernetes.resources import NODE, SECRET, SERVICE_ACCOUNT, ObjectRef
 from windrow.testing.clock import run_driven
 from windrow.testing.simulation import VIP, Simulation, simulation
 
@@ -42,7 +42,7 @@ class Told:
     """One story under way: the world, its cluster, and what was told so far."""
 
     room: Simulation
-    ref: Ref
+    ref: ObjectRef
     stage: DemoCluster
     teller: Teller
 
@@ -76,7 +76,7 @@ async def lose(story: Told, machine: Raw) -> None:
 
 async def voters(story: Told) -> set[str]:
     nodes = await story.stage.list_nodes()
-    return {name_of(node) for node in nodes if is_true(dig(node, "status", "conditions"), "EtcdIsVoter")}
+    return {name_of(node) for node in nodes if is_true(nested(node, "status", "conditions"), "EtcdIsVoter")}
 
 
 def test_birth_of_three_servers_and_two_workers() -> None:
@@ -123,7 +123,9 @@ def test_a_stopped_last_member_is_started_and_its_replacement_is_skipped_aloud()
             it.teller.lines.clear()
             machine = (await machines_of(it.room, it.ref))[0]
             it.teller.say(f"somebody stops the VM of {name_of(machine)}")
-            await it.room.harvester_client.call(call(VM_ACTIONS.ref(name_of(machine), "default"), "stop"))
+            await it.room.harvester_client.call(
+                put_subresource(VM_ACTIONS.ref(name_of(machine), "default"), "stop")
+            )
             await until(it.stage, LAST_ETCD_MEMBER)
             await it.stage.wait_for_settled()
             return it.teller
@@ -227,7 +229,7 @@ def test_a_deletion_with_a_hanging_vm_removes_the_rest_and_ends_when_it_can() ->
             it.teller.lines.clear()
             hanging = (await machines_of(it.room, it.ref, "workers"))[0]
             vm = VM.ref(name_of(hanging), "default")
-            finalizers = dig(await it.room.harvester_client.get(vm), "metadata", "finalizers", default=[])
+            finalizers = nested(await it.room.harvester_client.get(vm), "metadata", "finalizers", default=[])
             await it.room.harvester_client.patch(
                 vm, {"metadata": {"finalizers": [*finalizers, "example.com/hold"]}}
             )
@@ -236,9 +238,9 @@ def test_a_deletion_with_a_hanging_vm_removes_the_rest_and_ends_when_it_can() ->
             await it.room.advance(minutes=10)
             left = await machines_of(it.room, it.ref)
             assert [name_of(raw) for raw in left] == [name_of(hanging)]
-            assert name_of(hanging) in dig(left[0], "status", "waiting", "for")
+            assert name_of(hanging) in nested(left[0], "status", "waiting", "for")
             it.teller.say("it may go")
-            held = dig(await it.room.harvester_client.get(vm), "metadata", "finalizers")
+            held = nested(await it.room.harvester_client.get(vm), "metadata", "finalizers")
             kept = [name for name in held if name != "example.com/hold"]
             await it.room.harvester_client.patch(vm, {"metadata": {"finalizers": kept}})
             await gone(it.room, it.ref)

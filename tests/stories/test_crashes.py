@@ -21,7 +21,7 @@ from site import addsitedir
 
 import pytest
 
-from windrow.values.chance import Chance
+from windrow.core.rng import Rng
 
 from .branches import Branch, tell_branches
 from .cluster_phases import Life, Tale, tell
@@ -109,15 +109,15 @@ def test_a_manager_killed_while_load_balancers_go_leaves_none_behind(branches: T
 @pytest.mark.timeout(600)
 def test_a_manager_of_three_servers_killed_at_some_writes_keeps_all_members(branches: Tell) -> None:
     tale = Tale(("birth", "lose a server", "grow", "delete"), servers=3, workers=1, short=True)
-    calm, deaths = branches(tale, SomeWrites(30, Chance(SEED)))
+    calm, deaths = branches(tale, SomeWrites(30, Rng(SEED)))
     judge(tale, calm, deaths)
     assert deaths
 
 
 @pytest.mark.timeout(600)
 def test_a_manager_killed_at_fifty_instants_goes_on_as_if_nothing_had_happened(branches: Tell) -> None:
-    chance = Chance(SEED)
-    instants = [(chance.between(0, 390), chance.integer(20)) for _ in range(50)]
+    rng = Rng(SEED)
+    instants = [(rng.uniform(0, 390), rng.below(20)) for _ in range(50)]
     tale = replace(WHOLE, short=True)
     calm, deaths = branches(tale, AtInstants(instants))
     judge(tale, calm, deaths)
@@ -126,9 +126,9 @@ def test_a_manager_killed_at_fifty_instants_goes_on_as_if_nothing_had_happened(b
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_manager_killed_again_and_again_gets_there_in_the_end(seed: int) -> None:
-    chance = Chance(f"{SEED}/{seed}")
+    rng = Rng(f"{SEED}/{seed}")
     calm = tell(WHOLE)
-    instants = [(chance.between(0, 500), chance.integer(20)) for _ in range(12)]
-    tale = Tale(WHOLE.phases, (AtInstants(instants),), down_s=chance.between(0, 20), seed=seed)
+    instants = [(rng.uniform(0, 500), rng.below(20)) for _ in range(12)]
+    tale = Tale(WHOLE.phases, (AtInstants(instants),), down_s=rng.uniform(0, 20), seed=seed)
     life = tell(tale)
     assert find_differences(life, calm, tale.down_s) == [], f"seed {seed}: {instants}"

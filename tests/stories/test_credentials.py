@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 from tests.stories.cluster_rig import SERVERS, a_cluster, a_pool, machines_of, post, stock, until
 
-from windrow.kube.conditions import find_condition
-from windrow.kube.objects import dig, name_of
-from windrow.kube.refs import EVENT, SECRET
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.objects import name_of, nested
+from windrow.kubernetes.resources import EVENT, SECRET
 from windrow.testing.clock import run_driven
 from windrow.testing.simulation import VIP, Simulation, simulation
 
@@ -69,7 +69,7 @@ def test_a_credential_is_tried_as_soon_as_its_secret_changes(case: str) -> None:
             valid = find_condition(status["conditions"], "CredentialValid")
             assert valid is not None
             assert valid.status == "True"
-            assert dig(status, "waiting") is None
+            assert nested(status, "waiting") is None
             assert [name_of(raw) for raw in await machines_of(room, ref)] == before
 
     run_driven(story())

@@ -12,17 +12,17 @@ from tests.stories.cluster_rig import ALL, a_cluster, a_pool, gone, machines_of,
 
 from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import MACHINE
+from windrow.core.json import dumps
+from windrow.core.rng import Rng
 from windrow.emulator.faults import seeded
 from windrow.emulator.inventory import inventory
-from windrow.formats.json import dumps
 from windrow.harvester.kinds import VM
-from windrow.kube.errors import Unanswered, Unreachable
-from windrow.kube.kubeconfig import Access
-from windrow.kube.objects import name_of
-from windrow.kube.requests import Event, Reply, Request
+from windrow.kubernetes.errors import OutcomeUnknown, Unreachable
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.objects import name_of
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.testing.clock import run_driven
 from windrow.testing.simulation import simulation
-from windrow.values.chance import Chance
 
 LONG = timedelta(hours=3)
 
@@ -32,11 +32,11 @@ class Flaky:
     """A way on which requests get lost, answers get lost, and servers are out of sorts, by `odds` each."""
 
     inner: Transport
-    chance: Chance
+    rng: Rng
     odds: float
 
     def _strikes(self) -> bool:
-        return self.chance.between(0, 1) < self.odds
+        return self.rng.uniform(0, 1) < self.odds
 
     async def send(self, request: Request) -> Reply:
         if self._strikes():
@@ -47,21 +47,21 @@ class Flaky:
             return _refusal(409, "Conflict", "the object has been modified")
         reply = await self.inner.send(request)
         if self._strikes():
-            raise Unanswered("the connection broke before the answer came")
+            raise OutcomeUnknown("the connection broke before the answer came")
         return reply
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[Event]]:
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         if self._strikes():
             raise Unreachable("the network is down for a moment")
         async with self.inner.stream(request) as events:
             yield self._until_it_breaks(events)
 
-    async def _until_it_breaks(self, events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    async def _until_it_breaks(self, events: AsyncIterator[WatchEvent]) -> AsyncIterator[WatchEvent]:
         async for event in events:
             yield event
             if self._strikes():
-                raise Unanswered("the watch broke")
+                raise OutcomeUnknown("the watch broke")
 
 
 def _refusal(status: int, reason: str, message: str) -> Reply:
@@ -79,14 +79,14 @@ def _refusal(status: int, reason: str, message: str) -> Reply:
 @pytest.mark.parametrize("seed", range(8))
 def test_a_life_among_failing_servers_ends_as_asked(seed: int) -> None:
     async def story() -> None:
-        chance = Chance(f"flaky {seed}")
-        faults = seeded(Chance(f"harvester {seed}"), 0.03)
+        rng = Rng(f"flaky {seed}")
+        faults = seeded(Rng(f"harvester {seed}"), 0.03)
         async with simulation(seed=seed, with_manager=False, faults=faults) as room:
 
-            def dial(access: Access) -> Transport:
-                return Flaky(room.connect(access), chance, 0.02)
+            def dial(access: ClientConfig) -> Transport:
+                return Flaky(room.connect(access), rng, 0.02)
 
-            room.start_manager(Flaky(room.api.local(), chance, 0.04), dial)
+            room.start_manager(Flaky(room.api.local(), rng, 0.04), dial)
             documents = a_cluster(a_pool("servers", 3, ALL), a_pool("workers", 1, drainBeforeDelete=True))
             await stock(room, documents)
             before = await inventory(room.harvester.api)

@@ -14,10 +14,10 @@ from windrow.clusters.api.cluster import ResolveDriver
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE, machine_config
 from windrow.clusters.controller import ClusterController
 from windrow.emulator.inventory import inventory
-from windrow.kube.conditions import find_condition
-from windrow.kube.errors import NotFound
-from windrow.kube.objects import Raw, dig
-from windrow.kube.refs import CRD
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.objects import Raw, nested
+from windrow.kubernetes.resources import CRD
 from windrow.machines.dispatch import DriverDispatch
 from windrow.machines.harvester.machines import HarvesterMachines
 from windrow.machines.memory import MemoryMachines
@@ -37,7 +37,7 @@ def a_crd() -> Raw:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": kind.qualified},
+        "metadata": {"name": kind.group_resource},
         "spec": {"group": kind.group, "scope": "Namespaced", "names": names, "versions": [version]},
     }
 
@@ -102,7 +102,7 @@ def test_a_pool_of_another_drivers_kind_gets_its_machines_from_that_driver() -> 
                     "clusterName": "is a field like any other here",
                     "size": "large",
                 }
-                assert dig(machine, "status", "memory", "WindrowDriver") == "noop"
+                assert nested(machine, "status", "memory", "WindrowDriver") == "noop"
                 assert hands.others.vm_names() == [machine["metadata"]["name"]]
                 assert hands.harvesters.calls == []
                 assert await inventory(room.harvester.api) == before

@@ -8,15 +8,15 @@ from windrow.apiserver.doors import Peer
 from windrow.bootstrap import DISTRIBUTIONS
 from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.bootstrap.intent import ClusterSecrets, GuestCredential, NodeIntent, Role
+from windrow.core import pki
+from windrow.core.json import loads
 from windrow.emulator.guests.hardware import Surroundings
 from windrow.emulator.guests.machine import machine_factory
 from windrow.emulator.harvester import Harvester
-from windrow.formats import x509
-from windrow.formats.json import loads
-from windrow.kube import requests
-from windrow.kube.conditions import is_true
-from windrow.kube.objects import dig, name_of
-from windrow.kube.refs import NODE, SECRET
+from windrow.kubernetes import requests
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.objects import name_of, nested
+from windrow.kubernetes.resources import NODE, SECRET
 from windrow.testing.clock import NOON, run_driven
 
 from .rackside import a_harvester, boot, eventually, order, shows, vm_ref
@@ -51,14 +51,14 @@ async def stand_up(harvester: Harvester, intent: NodeIntent) -> str:
     secret = {"metadata": {"name": f"{intent.hostname}-init"}, "stringData": {"userdata": document}}
     await harvester.api.local().create(SECRET, secret, "default")
     vmi = await boot(harvester, name=intent.hostname, secret=f"{intent.hostname}-init")
-    return str(dig(vmi, "status", "interfaces", 0, "ipAddress"))
+    return str(nested(vmi, "status", "interfaces", 0, "ipAddress"))
 
 
 async def ready_nodes(harvester: Harvester, secrets: ClusterSecrets, address: str) -> set[str]:
     door = harvester.rack.find(address, 6443)
     if door is None:
         return set()
-    certificate, _ = x509.issue(
+    certificate, _ = pki.issue_certificate(
         secrets.client_ca.certificate,
         secrets.client_ca.key,
         common_name="admin",
@@ -77,12 +77,12 @@ async def until_ready(harvester: Harvester, secrets: ClusterSecrets, address: st
     end = clock.now() + timedelta(minutes=10)
     while not await ready_nodes(harvester, secrets, address) >= names:
         assert clock.now() < end, "\n".join(harvester.console("default", next(iter(names))))
-        await clock.until(clock.now() + timedelta(seconds=1))
+        await clock.sleep_until(clock.now() + timedelta(seconds=1))
 
 
 async def let_pass(harvester: Harvester, seconds: float) -> None:
     clock = harvester.pace.clock
-    await clock.until(clock.now() + timedelta(seconds=seconds))
+    await clock.sleep_until(clock.now() + timedelta(seconds=seconds))
 
 
 def test_a_rendered_server_and_worker_become_a_cluster_that_survives_a_restart():
@@ -91,7 +91,7 @@ def test_a_rendered_server_and_worker_become_a_cluster_that_survives_a_restart()
 
         async def provider(around: Surroundings) -> int:
             started.append(around.argv)
-            await around.clock.until(around.clock.now() + timedelta(days=1))
+            await around.clock.sleep_until(around.clock.now() + timedelta(days=1))
             return 0
 
         programs = {"harvester-cloud-provider": provider}

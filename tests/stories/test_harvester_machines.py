@@ -12,13 +12,14 @@ import pytest
 from tests.contract.harvester_rig import RackWorld, rack_world
 from tests.contract.test_machines import CREDENTIAL, DOCUMENT, a_spec, born, seen
 
+from windrow.core.json import dumps
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.stock import Image, Network
-from windrow.formats.json import dumps
 from windrow.harvester import names
-from windrow.kube.errors import Unanswered
-from windrow.kube.refs import PVC, SECRET
-from windrow.kube.requests import Reply, Request
+from windrow.kubernetes.errors import OutcomeUnknown
+from windrow.kubernetes.requests import Reply, Request
+from windrow.kubernetes.resources import PVC, SECRET
 from windrow.machines.harvester.machines import HarvesterMachines
 from windrow.machines.port import (
     InfrastructureUnknown,
@@ -28,7 +29,6 @@ from windrow.machines.port import (
     synthetic_uid,
 )
 from windrow.testing.clock import run_driven
-from windrow.values.chance import Chance
 
 NAME = "c1-pool1-abcde-fghij"
 
@@ -222,7 +222,7 @@ def test_a_crash_around_any_request_of_an_order_is_continued(at: int, after: boo
             world.credential,
             lambda access: Fragile(world.dial(access), at, after),
             world.harvester.pace.clock,
-            Chance(5),
+            Rng(5),
         )
         with pytest.raises(Crash):
             await fragile.ensure(a_spec(), None)
@@ -245,7 +245,7 @@ def test_a_crash_around_any_request_of_a_removal_is_continued(at: int, after: bo
             world.credential,
             lambda access: Fragile(world.dial(access), at, after),
             world.harvester.pace.clock,
-            Chance(5),
+            Rng(5),
         )
         with pytest.raises(Crash):
             await fragile.remove(memory, frozenset())
@@ -269,7 +269,7 @@ class Deaf:
         reply: Reply = await self._inner.send(request)
         if request.method == self._method and request.path.endswith(self._last):
             self._method = ""
-            raise Unanswered("the connection was reset")
+            raise OutcomeUnknown("the connection was reset")
         return reply
 
     def stream(self, request: Request) -> Any:
@@ -283,7 +283,7 @@ def test_a_lost_answer_is_looked_up_before_anything_is_repeated(last: str) -> No
             world.credential,
             lambda access: Deaf(world.dial(access), "POST", last),
             world.harvester.pace.clock,
-            Chance(5),
+            Rng(5),
         )
         await deaf.ensure(a_spec(), None)
         posts = [call for call in world.calls() if call == f"POST default/{last}"]
@@ -386,7 +386,7 @@ def test_a_vm_that_lost_its_label_is_not_missing() -> None:
 def test_another_rack_behind_the_same_credential_shows_nothing_as_missing() -> None:
     async def story(world: RackWorld) -> None:
         memory = await born(world, a_spec())
-        fresh = HarvesterMachines(world.credential, world.dial, world.harvester.pace.clock, Chance(9))
+        fresh = HarvesterMachines(world.credential, world.dial, world.harvester.pace.clock, Rng(9))
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(fresh.run())
             fresh.track(
@@ -515,13 +515,13 @@ def test_an_address_is_known_as_soon_as_harvester_knows_it() -> None:
 
         async def watch_harvester() -> None:
             while not (await world.line.get(kinds.VMI.ref(NAME, "default")))["status"].get("interfaces"):
-                await clock.until(clock.now() + timedelta(seconds=1))
+                await clock.sleep_until(clock.now() + timedelta(seconds=1))
             while True:
                 vmi = await world.line.get(kinds.VMI.ref(NAME, "default"))
                 if vmi["status"]["interfaces"][0].get("ipAddress"):
                     known["harvester"] = clock.now()
                     return
-                await clock.until(clock.now() + timedelta(seconds=0.01))
+                await clock.sleep_until(clock.now() + timedelta(seconds=0.01))
 
         await seen(world, "m-1", lambda s: s.state in ("starting", "running"))
         async with asyncio.TaskGroup() as tasks:
@@ -553,7 +553,7 @@ class Narrow:
 def test_a_narrow_credential_works_without_hosts_and_is_known_by_its_ca() -> None:
     async def story(world: RackWorld) -> None:
         narrow = HarvesterMachines(
-            world.credential, lambda access: Narrow(world.dial(access)), world.harvester.pace.clock, Chance(5)
+            world.credential, lambda access: Narrow(world.dial(access)), world.harvester.pace.clock, Rng(5)
         )
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(narrow.run())

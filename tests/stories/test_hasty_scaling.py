@@ -11,13 +11,13 @@ import pytest
 from tests.stories.cluster_rig import SERVERS, a_cluster, a_pool, machines_of, post, scale, stock
 
 from windrow.client.transport import Transport
-from windrow.formats.fastjson import loads
-from windrow.kube.conditions import is_true
-from windrow.kube.errors import Unreachable
-from windrow.kube.kubeconfig import Access
-from windrow.kube.objects import Raw, dig, is_deleting, name_of
-from windrow.kube.refs import Ref
-from windrow.kube.requests import Event, Reply, Request
+from windrow.core.fastjson import loads
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.errors import Unreachable
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.objects import Raw, is_deleting, name_of, nested
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.resources import ObjectRef
 from windrow.testing.clock import LoopClock, run_driven
 from windrow.testing.simulation import VIP, Simulation, simulation
 
@@ -33,7 +33,7 @@ class Slow:
 
     async def send(self, request: Request) -> Reply:
         if not request.is_read:
-            await self.clock.until(self.clock.now() + self.takes)
+            await self.clock.sleep_until(self.clock.now() + self.takes)
         reply = await self.inner.send(request)
         if not request.is_read and reply.status < 300:
             raw = loads(reply.body)
@@ -41,7 +41,7 @@ class Slow:
         return reply
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[Event]]:
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         async with self.inner.stream(request) as events:
             yield events
 
@@ -59,33 +59,33 @@ class Line:
         return await self.inner.send(request)
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[Event]]:
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         if self.cut:
             raise Unreachable("the line is cut")
         async with self.inner.stream(request) as events:
             yield events
 
 
-async def _ready_workers(room: Simulation, ref: Ref) -> set[str]:
+async def _ready_workers(room: Simulation, ref: ObjectRef) -> set[str]:
     return {
         name_of(raw)
         for raw in await machines_of(room, ref, "workers")
-        if not is_deleting(raw) and is_true(dig(raw, "status", "conditions"), "Ready")
+        if not is_deleting(raw) and is_true(nested(raw, "status", "conditions"), "Ready")
     }
 
 
-async def _look(room: Simulation, ref: Ref, seconds: float, most: int) -> None:
+async def _look(room: Simulation, ref: ObjectRef, seconds: float, most: int) -> None:
     """For this long: a Cluster that claims to be Ready has as many as the least that was asked for; else it says why."""
     for _ in range(int(seconds * 2)):
         await room.advance(seconds=0.5)
         raw = await room.management_client.get(ref)
-        if dig(raw, "status", "observedGeneration") != dig(raw, "metadata", "generation"):
+        if nested(raw, "status", "observedGeneration") != nested(raw, "metadata", "generation"):
             continue
         ready = await _ready_workers(room, ref)
-        if dig(raw, "status", "ready"):
+        if nested(raw, "status", "ready"):
             assert len(ready) >= most
         else:
-            assert dig(raw, "status", "waiting", "for")
+            assert nested(raw, "status", "waiting", "for")
 
 
 @pytest.mark.parametrize("takes", [0.0, 0.3])
@@ -96,7 +96,7 @@ def test_scaled_up_and_down_in_haste_the_workers_that_are_ready_stay(takes: floa
         cut: set[str] = set()
         async with simulation(seed=3, with_manager=False) as room:
 
-            def dial(access: Access) -> Transport:
+            def dial(access: ClientConfig) -> Transport:
                 inner = room.connect(access)
                 return inner if access.server == VIP else Line(inner, cut)
 

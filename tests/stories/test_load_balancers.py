@@ -13,18 +13,18 @@ from windrow.apiserver.doors import Peer
 from windrow.apiserver.stores.memory import MemoryStore
 from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.bootstrap.intent import ClusterSecrets
+from windrow.core import pki
+from windrow.core.json import loads
 from windrow.emulator import kinds
 from windrow.emulator.guests.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
-from windrow.formats import x509
-from windrow.formats.json import loads
-from windrow.kube import requests
-from windrow.kube.conditions import find_condition
-from windrow.kube.errors import Conflict, Denied, Invalid
-from windrow.kube.objects import Raw, annotations_of, dig, labels_of, name_of, new_object
-from windrow.kube.refs import CONFIG_MAP, NAMESPACE, NODE, SERVICE, Ref
-from windrow.kube.requests import Request
+from windrow.kubernetes import requests
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.errors import AdmissionDenied, Conflict, Invalid
+from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, nested, new_object
+from windrow.kubernetes.requests import Request
+from windrow.kubernetes.resources import CONFIG_MAP, NAMESPACE, NODE, SERVICE, ObjectRef
 from windrow.testing.clock import NOON, run_driven
 
 from .rackside import a_harvester, boot, eventually, is_gone, order, vm_ref, vmi_ref
@@ -64,11 +64,11 @@ def a_balancer(name: str = "web", *, ipam: str = "pool", cluster: str = "mine", 
     )
 
 
-def lb_ref(name: str = "web") -> Ref:
+def lb_ref(name: str = "web") -> ObjectRef:
     return kinds.LOAD_BALANCER.ref(name, "default")
 
 
-def pool_ref(name: str = "pool") -> Ref:
+def pool_ref(name: str = "pool") -> ObjectRef:
     return kinds.IP_POOL.ref(name)
 
 
@@ -79,7 +79,7 @@ async def make(harvester: Harvester, *objects: Raw) -> None:
 
 
 def ready(raw: Raw | None) -> bool:
-    found = find_condition(dig(raw, "status", "conditions"), "Ready")
+    found = find_condition(nested(raw, "status", "conditions"), "Ready")
     return found is not None and found.status == "True"
 
 
@@ -87,14 +87,14 @@ def says(words: str) -> Callable[[Raw | None], bool]:
     """Whether it is not Ready for this reason."""
 
     def holds(raw: Raw | None) -> bool:
-        found = find_condition(dig(raw, "status", "conditions"), "Ready")
+        found = find_condition(nested(raw, "status", "conditions"), "Ready")
         return found is not None and found.status == "False" and words in found.message
 
     return holds
 
 
 def address(raw: Raw | None) -> str:
-    return str(dig(raw, "status", "allocatedAddress", "ip", default=""))
+    return str(nested(raw, "status", "allocatedAddress", "ip", default=""))
 
 
 async def ready_balancer(harvester: Harvester, name: str = "web") -> Raw:
@@ -354,7 +354,7 @@ HEAD = (
 
 
 async def refusal(harvester: Harvester, raw: Raw) -> str:
-    with pytest.raises(Denied) as caught:
+    with pytest.raises(AdmissionDenied) as caught:
         await make(harvester, raw)
     assert caught.value.status == 500
     return caught.value.message
@@ -365,12 +365,12 @@ def test_neither_ipam_nor_workload_type_can_be_changed_since_1_4():
         async with a_harvester(version=version) as harvester:
             await make(harvester, a_pool(), a_balancer())
             await ready_balancer(harvester)
-            with pytest.raises(Denied) as caught:
+            with pytest.raises(AdmissionDenied) as caught:
                 await harvester.api.local().patch(lb_ref(), {"spec": {"ipam": "dhcp"}})
             refused = caught.value.message
             listener = {"port": 1, "backendPort": 1, "protocol": "TCP"}
             change = {"spec": {"workloadType": "vm", "listeners": [listener]}}
-            with pytest.raises(Denied, match="can't change the WorkloadType from cluster to vm"):
+            with pytest.raises(AdmissionDenied, match="can't change the WorkloadType from cluster to vm"):
                 await harvester.api.local().patch(lb_ref(), change)
             return refused
 
@@ -398,7 +398,7 @@ def test_a_pool_in_use_cannot_be_deleted_and_an_unused_one_can():
         async with a_harvester() as harvester:
             await make(harvester, a_pool(), a_balancer())
             await ready_balancer(harvester)
-            with pytest.raises(Denied) as caught:
+            with pytest.raises(AdmissionDenied) as caught:
                 await harvester.api.local().delete(pool_ref())
             assert caught.value.message == HEAD + "can't delete pool before releasing all the allocated IP"
             await harvester.api.local().delete(lb_ref())
@@ -415,7 +415,7 @@ def test_a_pool_cannot_shrink_below_what_it_gave_away():
             await make(harvester, a_pool(), a_balancer())
             await ready_balancer(harvester)
             less = [{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.11", "rangeEnd": "10.1.0.12"}]
-            with pytest.raises(Denied) as caught:
+            with pytest.raises(AdmissionDenied) as caught:
                 await harvester.api.local().patch(pool_ref(), {"spec": {"ranges": less}})
             why = "can't update IP pool pool because allocated IP 10.1.0.10 is excluded"
             assert caught.value.message == HEAD + why
@@ -553,7 +553,7 @@ def test_a_load_balancer_of_machines_has_its_address_before_it_has_machines():
 
             vmi = await boot(harvester, name="m-1", labels={"role": "server"})
             found = await ready_balancer(harvester, "front")
-            machine = str(dig(vmi, "status", "interfaces", 0, "ipAddress"))
+            machine = str(nested(vmi, "status", "interfaces", 0, "ipAddress"))
             assert found["status"]["backendServers"] == [machine]
             assert harvester.rack.find("10.1.0.10", 6443) is None  # nobody listens there yet
             harvester.rack.open(machine, 8443, Answering("m-1"))  # type: ignore[arg-type]
@@ -574,7 +574,7 @@ def test_a_probed_machine_is_behind_the_address_only_while_it_answers():
             check = {"port": 8443, "successThreshold": 1, "failureThreshold": 2, "periodSeconds": 1}
             await make(harvester, everybody(), of_machines(healthCheck=check))
             vmi = await boot(harvester, name="m-1", labels={"role": "server"})
-            machine = str(dig(vmi, "status", "interfaces", 0, "ipAddress"))
+            machine = str(nested(vmi, "status", "interfaces", 0, "ipAddress"))
             text = "running backend servers are not probed as healthy total:1, healthy:0"
             await eventually(harvester, lb_ref("front"), says(text))
             assert harvester.rack.find("10.1.0.10", 6443) is None
@@ -598,7 +598,7 @@ def test_a_machine_that_stops_leaves_and_comes_back_as_another_instance():
             await make(harvester, everybody(), of_machines())
             vmi = await boot(harvester, name="m-1", labels={"role": "server"})
             await ready_balancer(harvester, "front")
-            machine = str(dig(vmi, "status", "interfaces", 0, "ipAddress"))
+            machine = str(nested(vmi, "status", "interfaces", 0, "ipAddress"))
             harvester.rack.open(machine, 8443, Answering("m-1"))  # type: ignore[arg-type]
             await harvester.pace.pause(0.1)
             assert await ask(harvester, "10.1.0.10") == "m-1"
@@ -656,7 +656,7 @@ class Guest:
     def __init__(self, harvester: Harvester, secrets: ClusterSecrets, place: str) -> None:
         self.harvester = harvester
         self.place = place
-        certificate, _ = x509.issue(
+        certificate, _ = pki.issue_certificate(
             secrets.client_ca.certificate,
             secrets.client_ca.key,
             common_name="admin",
@@ -697,7 +697,7 @@ class Guest:
         """The address in the service's status, as soon as it is there; "" after two minutes."""
         for _ in range(240):
             raw = await self.send(requests.get(SERVICE.ref(name, "default")))
-            if found := dig(raw, "status", "loadBalancer", "ingress", 0, "ip", default=""):
+            if found := nested(raw, "status", "loadBalancer", "ingress", 0, "ip", default=""):
                 return str(found)
             await self.harvester.pace.pause(0.5)
         return ""
@@ -738,14 +738,14 @@ def test_an_address_of_a_pool_is_announced_in_the_guest_and_reaches_its_pod():
             # The guest agent tells of it as of any other address (harvester#6751).
             await eventually(guest.harvester, vmi_ref("one"), has_second(asked))
             await order(guest.harvester, "stop", "one")
-            await eventually(guest.harvester, vm_ref("one"), lambda vm: not dig(vm, "status", "ready"))
+            await eventually(guest.harvester, vm_ref("one"), lambda vm: not nested(vm, "status", "ready"))
             assert await guest.pod_behind(asked) == ""
 
     run_driven(story())
 
 
 def has_second(asked: str) -> Callable[[Raw | None], bool]:
-    return lambda vmi: asked in dig(vmi, "status", "interfaces", 0, "ipAddresses", default=[])[1:]
+    return lambda vmi: asked in nested(vmi, "status", "interfaces", 0, "ipAddresses", default=[])[1:]
 
 
 def test_the_networks_that_all_machines_have_on_one_interface_are_told_for_the_mapping():
@@ -789,7 +789,7 @@ def test_dhcp_leaves_the_ranges_of_pools_alone():
             ]
             await make(harvester, a_pool(ranges=ranges))
             await eventually(harvester, pool_ref(), ready)
-            return str(dig(await boot(harvester), "status", "interfaces", 0, "ipAddress"))
+            return str(nested(await boot(harvester), "status", "interfaces", 0, "ipAddress"))
 
     assert run_driven(story()) == "192.168.50.31"
 
@@ -806,7 +806,7 @@ def test_a_network_that_is_used_up_takes_no_address_from_a_service():
                 pass
             vmi = await boot(guest.harvester, name="late", user_data=WITH_AGENT)
 
-            assert dig(vmi, "status", "interfaces", 0, "ipAddress") != given
+            assert nested(vmi, "status", "interfaces", 0, "ipAddress") != given
             assert given in server.leases().values()
 
     run_driven(story())

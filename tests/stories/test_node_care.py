@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from windrow.emulator import kinds
-from windrow.kube.objects import annotations_of, dig, labels_of, name_of, new_object, uid_of
-from windrow.kube.refs import NODE, SERVICE
+from windrow.kubernetes.objects import annotations_of, labels_of, name_of, nested, new_object, uid_of
+from windrow.kubernetes.resources import NODE, SERVICE
 from windrow.testing.clock import run_driven
 from windrow.testing.simulation import simulation
 
@@ -29,7 +29,7 @@ class Orchard:
         return list(await self.guest.list(NODE))
 
     async def addresses(self) -> list[str]:
-        found = [dig(raw, "status", "addresses", default=[]) for raw in await self.nodes()]
+        found = [nested(raw, "status", "addresses", default=[]) for raw in await self.nodes()]
         return [f"{one['type']} {one['address']}" for many in found for one in many]
 
     async def vmi(self, name: str) -> Any:
@@ -82,7 +82,7 @@ def test_labels_of_the_host_that_change_or_go_are_followed() -> None:
             await orchard.room.pass_time(seconds=120)
             labels = labels_of((await orchard.nodes())[0])
             seen.append((labels.get(ZONE), labels.get(ZONE_BETA)))
-        taints = [one["key"] for one in dig((await orchard.nodes())[0], "spec", "taints", default=[])]
+        taints = [one["key"] for one in nested((await orchard.nodes())[0], "spec", "taints", default=[])]
         assert not [one for one in taints if "cloudprovider" in one]
         return seen
 
@@ -104,7 +104,7 @@ def test_the_address_of_a_service_is_in_the_report_of_the_vm_and_not_at_the_node
         )
         await orchard.room.pass_time(seconds=120)
         (node,) = await orchard.nodes()
-        reported = dig(await orchard.vmi(name_of(node)), "status", "interfaces", 0, "ipAddresses")
+        reported = nested(await orchard.vmi(name_of(node)), "status", "interfaces", 0, "ipAddresses")
         return "192.168.50.200" in reported, before, await orchard.addresses()
 
     is_reported, before, after = tell(story)

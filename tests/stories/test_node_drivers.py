@@ -11,10 +11,10 @@ from windrow.apiserver.admission import Operation
 from windrow.client.downloads import DownloadFailed
 from windrow.drivers.kinds import CLUSTER, MACHINE, NODE_DRIVER
 from windrow.drivers.lookup import find_driver, find_refusal
-from windrow.kube.errors import Invalid, NotFound, ServerFailed
-from windrow.kube.objects import Raw, dig, new_object
-from windrow.kube.refs import CRD, EVENT
-from windrow.wire.dockermachine import Flag
+from windrow.kubernetes.errors import Invalid, NotFound, ServerError
+from windrow.kubernetes.objects import Raw, nested, new_object
+from windrow.kubernetes.resources import CRD, EVENT
+from windrow.protocols.dockermachine import Flag
 
 from .shops import FIRST, FLAGS, NOOP_CONFIG, SECOND, URL, shop, told
 
@@ -540,7 +540,7 @@ def test_a_removed_driver_takes_its_files_and_its_kind_along(tmp_path: Path):
             with pytest.raises(NotFound):
                 await room.get()
             with pytest.raises(NotFound):
-                await room.client.get(CRD.ref(NOOP_CONFIG.qualified))
+                await room.client.get(CRD.ref(NOOP_CONFIG.group_resource))
 
     told(story)
 
@@ -568,20 +568,20 @@ def test_a_kind_of_which_objects_exist_stays_when_its_driver_goes(tmp_path: Path
 def test_a_kind_goes_with_a_driver_that_never_came_to_say_that_it_gives_it(tmp_path: Path):
     async def story() -> None:
         async def refuse(operation: Operation) -> None:
-            if operation.kind == NODE_DRIVER and dig(operation.object or {}, "status", "configKind"):
-                raise ServerFailed("the API server has a bad day", status=500)
+            if operation.kind == NODE_DRIVER and nested(operation.object or {}, "status", "configKind"):
+                raise ServerError("the API server has a bad day", status=500)
 
         async with shop(tmp_path) as room:
             room.api.admission.append(refuse)
             await room.add()
             await room.wait()
-            defined = await room.client.find(CRD.ref(NOOP_CONFIG.qualified))
+            defined = await room.client.find(CRD.ref(NOOP_CONFIG.group_resource))
             await room.client.delete(NODE_DRIVER.ref("noop"))
             await room.wait()
 
             assert defined is not None
             assert await room.client.find(NODE_DRIVER.ref("noop")) is None
-            assert await room.client.find(CRD.ref(NOOP_CONFIG.qualified)) is None
+            assert await room.client.find(CRD.ref(NOOP_CONFIG.group_resource)) is None
             assert room.files() == []
 
     told(story)

@@ -16,13 +16,13 @@ from tests.unit.drivers.files import a_driver, sha256
 
 from windrow.apiserver.admission import Operation
 from windrow.client.downloads import DownloadFailed
+from windrow.core.rng import Rng
 from windrow.drivers.controller import NodeDriverController
 from windrow.drivers.kinds import NODE_DRIVER
 from windrow.drivers.lookup import find_refusal
-from windrow.kube.errors import Exists, NotFound, ServerFailed
-from windrow.kube.objects import dig, is_deleting, name_of
-from windrow.kube.refs import CRD
-from windrow.values.chance import Chance
+from windrow.kubernetes.errors import AlreadyExists, NotFound, ServerError
+from windrow.kubernetes.objects import is_deleting, name_of, nested
+from windrow.kubernetes.resources import CRD
 
 from .shops import FLAGS, Shop, shop, told
 
@@ -47,15 +47,15 @@ class Weather:
     """What goes wrong, by chance, until it clears up."""
 
     room: Shop
-    chance: Chance
+    rng: Rng
     bad: bool = True
     wished: dict[str, tuple[str, str]] = field(default_factory=dict)  # URL and checksum by NodeDriver
 
     def is_foul(self, one_in: int) -> bool:
-        return self.bad and self.chance.integer(one_in) == 0
+        return self.bad and self.rng.below(one_in) == 0
 
     async def fetch(self, url: str, write: Any) -> None:
-        await asyncio.sleep(self.chance.between(0.1, 20))
+        await asyncio.sleep(self.rng.uniform(0.1, 20))
         if self.is_foul(4):
             raise DownloadFailed("the server is away", "wait")
         name = url.rpartition("/")[2].removesuffix(".tar.gz")
@@ -71,14 +71,14 @@ class Weather:
         digest = path.parent.name
         assert digest in FILES, "something was run that nobody named"
         assert path.read_bytes() == _program(digest)  # noqa: ASYNC240
-        await asyncio.sleep(self.chance.between(0.1, 15 if self.bad else 1))
+        await asyncio.sleep(self.rng.uniform(0.1, 15 if self.bad else 1))
         if self.is_foul(4):
             raise RuntimeError("it crashed")
         return FLAGS
 
     async def refuse(self, operation: Operation) -> None:
         if operation.verb != "delete" and self.is_foul(15):
-            raise ServerFailed("the API server has a bad day", status=500)
+            raise ServerError("the API server has a bad day", status=500)
 
 
 def _program(digest: str) -> bytes:
@@ -93,12 +93,12 @@ def _program(digest: str) -> bytes:
 
 async def do_something(weather: Weather) -> None:
     """One thing that people or machines do."""
-    room, chance = weather.room, weather.chance
-    name = NAMES[chance.integer(len(NAMES))]
-    version = VERSIONS[chance.integer(len(VERSIONS))]
-    url, checksum = an_url(name, chance.integer(2)), sha256(a_file(name, version))
+    room, rng = weather.room, weather.rng
+    name = NAMES[rng.below(len(NAMES))]
+    version = VERSIONS[rng.below(len(VERSIONS))]
+    url, checksum = an_url(name, rng.below(2)), sha256(a_file(name, version))
     try:
-        match chance.integer(8):
+        match rng.below(8):
             case 0 | 1 | 2:
                 await room.add(name, url, checksum)
                 weather.wished[name] = url, checksum
@@ -106,22 +106,22 @@ async def do_something(weather: Weather) -> None:
                 await room.change(name, url=url, checksum=checksum)
                 weather.wished[name] = url, checksum
             case 4:
-                await room.change(name, active=bool(chance.integer(2)))
+                await room.change(name, active=bool(rng.below(2)))
             case 5:
                 await room.client.delete(NODE_DRIVER.ref(name))
             case 6:
                 await room.stop()
                 start(weather)
             case 7:
-                touch_a_file(room, chance)
-    except (NotFound, Exists, ServerFailed):
+                touch_a_file(room, rng)
+    except (NotFound, AlreadyExists, ServerError):
         pass
 
 
-def touch_a_file(room: Shop, chance: Chance) -> None:
+def touch_a_file(room: Shop, rng: Rng) -> None:
     found = [path for path in (room.state / "drivers").rglob("*") if path.is_file()]
     if found:
-        path = found[chance.integer(len(found))]
+        path = found[rng.below(len(found))]
         path.write_bytes(path.read_bytes()[:-1] + b"?")
 
 
@@ -135,7 +135,7 @@ async def all_is_well(weather: Weather) -> None:
     assert catalogue is not None
     files: list[str] = []
     for raw in await room.client.list(NODE_DRIVER):
-        if dig(raw, "spec", "builtin"):
+        if nested(raw, "spec", "builtin"):
             continue
         name = name_of(raw)
         assert not is_deleting(raw), name
@@ -154,7 +154,9 @@ async def all_is_well(weather: Weather) -> None:
         files += room.files_of(FILES[raw["spec"]["checksum"]], name=path.name)
     drivers = await room.client.list(NODE_DRIVER)
     named = {
-        dig(raw, *path) for raw in drivers for path in (("spec", "checksum"), ("status", "appliedChecksum"))
+        nested(raw, *path)
+        for raw in drivers
+        for path in (("spec", "checksum"), ("status", "appliedChecksum"))
     }
     assert set(files) <= set(room.files())
     assert {path.split("/")[1] for path in room.files()} <= named
@@ -168,12 +170,12 @@ async def all_is_well(weather: Weather) -> None:
 def test_after_any_weather_each_driver_is_as_it_is_asked_for(seed: int, tmp_path: Path):
     async def story() -> None:
         async with shop(tmp_path, start=False) as room:
-            weather = Weather(room, Chance(seed))
+            weather = Weather(room, Rng(seed))
             room.api.admission.append(weather.refuse)
             start(weather)
             for _ in range(STEPS):
                 await do_something(weather)
-                await room.wait(weather.chance.between(0, 30))
+                await room.wait(weather.rng.uniform(0, 30))
             weather.bad = False
             await room.stop()
             start(weather)

@@ -17,9 +17,9 @@ from tests.unit.drivers.files import sha256
 
 from windrow.client.transport import Transport
 from windrow.drivers.kinds import NODE_DRIVER
-from windrow.kube.errors import NotFound
-from windrow.kube.refs import CRD
-from windrow.kube.requests import Event, Reply, Request
+from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.resources import CRD
 
 from .shops import FIRST, NOOP_CONFIG, SECOND, URL, Shop, shop, told
 
@@ -64,7 +64,7 @@ class MortalTransport:
         self.life.step(f"after {request.method} {request.path}")
         return reply
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         return self.inner.stream(request)
 
 
@@ -135,7 +135,7 @@ def told_with_death(end: int, folder: Path, disk: Callable[[Life], None]) -> Lif
             with pytest.raises(NotFound):
                 await room.get()
             with pytest.raises(NotFound):
-                await room.client.get(CRD.ref(NOOP_CONFIG.qualified))
+                await room.client.get(CRD.ref(NOOP_CONFIG.group_resource))
 
     told(story)
     return life

@@ -11,7 +11,7 @@ from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.bootstrap.intent import ClusterSecrets, NodeIntent, Role
 from windrow.emulator.guests.machine import machine_factory
 from windrow.emulator.harvester import Harvester
-from windrow.kube.refs import SECRET
+from windrow.kubernetes.resources import SECRET
 from windrow.testing.clock import NOON, run_driven
 
 from .rackside import a_harvester, post

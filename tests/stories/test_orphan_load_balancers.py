@@ -12,8 +12,8 @@ from windrow.emulator.faults import Fault, Refuse
 from windrow.emulator.inventory import Item, inventory
 from windrow.emulator.load_balancers.names import MACHINE_CLUSTER
 from windrow.harvester.kinds import IP_POOL, LOAD_BALANCER, VM
-from windrow.kube.objects import Raw, annotations_of, dig, name_of, new_object, uid_of
-from windrow.kube.refs import EVENT, SERVICE, Ref
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, new_object, uid_of
+from windrow.kubernetes.resources import EVENT, SERVICE, ObjectRef
 from windrow.testing.clock import run_driven
 from windrow.testing.simulation import Simulation, simulation
 
@@ -30,7 +30,7 @@ class Orchard:
     """A cluster that runs, with a service of type LoadBalancer that has its address."""
 
     room: Simulation
-    ref: Ref
+    ref: ObjectRef
     stage: DemoCluster
     before: frozenset[Item]
     seen: list[str] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Orchard:
 
     async def allocated(self) -> dict[str, str]:
         pool = await self.room.harvester_client.get(IP_POOL.ref(POOL))
-        return dict(dig(pool, "status", "allocated", default={}))
+        return dict(nested(pool, "status", "allocated", default={}))
 
     async def delete(self) -> None:
         await self.room.management_client.delete(self.ref)

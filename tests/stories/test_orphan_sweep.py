@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from windrow.emulator import kinds
-from windrow.kube.objects import annotations_of, dig, name_of, new_object
-from windrow.kube.refs import SERVICE
+from windrow.kubernetes.objects import annotations_of, name_of, nested, new_object
+from windrow.kubernetes.resources import SERVICE
 from windrow.testing.clock import run_driven
 
 from .service_rig import Room, a_room
@@ -82,7 +82,7 @@ def test_a_deleted_orphan_gives_its_address_back_to_the_pool() -> None:
         waiting = await room.address("other")
         address = await room.served("other", within_s=2 * HOUR)
         balancers = await room.balancers()
-        return waiting, [dig(raw, "metadata", "labels", default={}) for raw in balancers], address
+        return waiting, [nested(raw, "metadata", "labels", default={}) for raw in balancers], address
 
     waiting, labels, address = tell(story)
 
@@ -126,7 +126,7 @@ def test_the_credential_of_another_guest_of_the_same_name_costs_nobody_an_addres
         await room.serve()
         await asyncio.sleep(3 * HOUR)
         return orphans_told(room), [
-            dig(raw, "status", "allocatedAddress", "ip") for raw in await room.balancers()
+            nested(raw, "status", "allocatedAddress", "ip") for raw in await room.balancers()
         ]
 
     told, addresses = tell(story)

@@ -10,9 +10,9 @@ from tests.stories.cluster_rig import ALL, a_cluster, a_pool, post, stock
 
 from windrow.clusters.api.kinds import HARVESTER_CONFIG, MACHINE
 from windrow.emulator.inventory import inventory
-from windrow.kube.conditions import find_condition
-from windrow.kube.objects import Raw, dig
-from windrow.kube.refs import SECRET
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.objects import Raw, nested
+from windrow.kubernetes.resources import SECRET
 from windrow.testing.clock import run_driven
 from windrow.testing.simulation import VIP, Simulation, simulation
 
@@ -35,8 +35,8 @@ def pool(**fields: Any) -> Change:
 
 def said(cluster: Raw) -> str:
     """Everything that the Cluster says about itself."""
-    conditions = dig(cluster, "status", "conditions", default=[])
-    sentences = [str(dig(cluster, "status", "waiting", "for"))]
+    conditions = nested(cluster, "status", "conditions", default=[])
+    sentences = [str(nested(cluster, "status", "waiting", "for"))]
     return " | ".join([*sentences, *(condition.get("message", "") for condition in conditions)])
 
 
@@ -183,7 +183,7 @@ def test_a_vm_namespace_that_does_not_exist_is_refused_with_its_cure() -> None:
             documents = a_cluster(a_pool("pool1", 1, ALL))
             await stock(room, documents)
             documents[0].update(vmNamespace="nons")
-            fact = f'namespace "nons" does not exist on Harvester {VIP}'
-            await refused(room, documents, [fact, "create it there, or correct vmNamespace"])
+            message = f'namespace "nons" does not exist on Harvester {VIP}'
+            await refused(room, documents, [message, "create it there, or correct vmNamespace"])
 
     run_driven(story())

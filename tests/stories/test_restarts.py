@@ -16,8 +16,8 @@ from windrow.demo.cluster import DemoCluster
 from windrow.emulator.guests.cluster import Beat
 from windrow.emulator.inventory import Item, inventory
 from windrow.harvester.kinds import VM, VM_ACTIONS
-from windrow.kube.objects import Raw, dig, name_of, namespace_of
-from windrow.kube.requests import call
+from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
+from windrow.kubernetes.requests import put_subresource
 from windrow.testing.clock import run_driven
 from windrow.testing.simulation import Simulation, simulation
 
@@ -111,7 +111,7 @@ def test_a_manager_that_cannot_reach_harvester_after_a_restart_says_so() -> None
             it.call()
             await it.room.advance(minutes=1)
             said = [
-                dig(raw, "status", "waiting", "for", default="") for raw in await it.stage.list_machines()
+                nested(raw, "status", "waiting", "for", default="") for raw in await it.stage.list_machines()
             ]
             it.room.harvester.rack.open(it.room.harvester.vip, 6443, door)
             before = {name_of(raw) for raw in await it.stage.list_machines()}
@@ -159,7 +159,7 @@ def lose(which: Callable[[list[Raw]], Raw]) -> Deed:
 def stop(which: Callable[[list[Raw]], Raw]) -> Deed:
     async def stop_one(it: Household) -> None:
         vm = await it.stage.get_vm(which(await it.stage.list_machines()))
-        await it.stage.harvester.call(call(VM_ACTIONS.ref(name_of(vm), namespace_of(vm)), "stop"))
+        await it.stage.harvester.call(put_subresource(VM_ACTIONS.ref(name_of(vm), namespace_of(vm)), "stop"))
 
     return stop_one
 

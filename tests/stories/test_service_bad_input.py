@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from windrow.emulator.guests.charts import CLOUD_CONFIG
-from windrow.kube.objects import Raw, annotations_of, dig, labels_of
-from windrow.kube.refs import EVENT, SERVICE
+from windrow.kubernetes.objects import Raw, annotations_of, labels_of, nested
+from windrow.kubernetes.resources import EVENT, SERVICE
 from windrow.testing.clock import run_driven
 
 from .service_rig import (
@@ -143,7 +143,7 @@ async def _tell(case: Case) -> tuple[list[Raw], Raw, Raw, list[Raw], Raw | None,
         stands = await room.service()
         assert stands is not None
         uid = stands["metadata"]["uid"]
-        told = [raw for raw in await room.guest.list(EVENT) if dig(raw, "involvedObject", "uid") == uid]
+        told = [raw for raw in await room.guest.list(EVENT) if nested(raw, "involvedObject", "uid") == uid]
         held = await room.balancers()
         await _mend(room)
         await room.delete()
@@ -181,7 +181,7 @@ def test_one_event_says_what_is_wrong_and_nothing_else_happens(name: str) -> Non
         wrote
     )
     assert labels_of(stands) == labels_of(wrote)
-    assert not dig(stands, "status", "loadBalancer", "ingress")
+    assert not nested(stands, "status", "loadBalancer", "ingress")
     assert after is None
     assert left == []
 

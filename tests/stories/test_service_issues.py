@@ -12,8 +12,8 @@ import pytest
 
 from windrow.emulator import kinds
 from windrow.emulator.faults import CONFLICT, Fault, LoseAnswer, denied
-from windrow.kube.objects import Raw, annotations_of, dig, finalizers_of, labels_of, name_of
-from windrow.kube.refs import EVENT, SERVICE
+from windrow.kubernetes.objects import Raw, annotations_of, finalizers_of, labels_of, name_of, nested
+from windrow.kubernetes.resources import EVENT, SERVICE
 from windrow.testing.clock import run_driven
 
 from .service_invariants import Witness, find_faults, look, name_for
@@ -45,7 +45,7 @@ async def warnings(room: Room, name: str = "web") -> list[str]:
     return [
         raw["message"]
         for raw in await room.guest.list(EVENT)
-        if raw["type"] == "Warning" and dig(raw, "involvedObject", "name") == name
+        if raw["type"] == "Warning" and nested(raw, "involvedObject", "name") == name
     ]
 
 

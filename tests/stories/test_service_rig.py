@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from windrow.emulator import kinds
-from windrow.kube.objects import Raw, new_object
+from windrow.kubernetes.objects import Raw, new_object
 from windrow.testing.clock import run_driven
 
 from .service_chaos import live

@@ -13,14 +13,14 @@ from typing import Any
 
 from windrow.apiserver.doors import Peer
 from windrow.cloudprovider.cmd.flags import LEASE_NAME, LEASE_NAMESPACE
+from windrow.core.json import loads
 from windrow.emulator import kinds
 from windrow.emulator.guests.charts import CLOUD_CONFIG
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
-from windrow.formats.json import loads
-from windrow.kube.objects import annotations_of, dig, finalizers_of, labels_of, new_object
-from windrow.kube.refs import LEASE, NODE, SECRET, SERVICE
-from windrow.kube.requests import Request
+from windrow.kubernetes.objects import annotations_of, finalizers_of, labels_of, nested, new_object
+from windrow.kubernetes.requests import Request
+from windrow.kubernetes.resources import LEASE, NODE, SECRET, SERVICE
 from windrow.testing.clock import run_driven
 from windrow.testing.simulation import simulation
 
@@ -266,7 +266,7 @@ def test_a_credential_rotated_in_the_middle_of_a_service_costs_neither_the_servi
         narrator.lines.clear()
         narrator.forget_calls()
         lease = LEASE.ref(LEASE_NAME, LEASE_NAMESPACE)
-        holder = dig(await room.guest.get(lease), "spec", "holderIdentity")
+        holder = nested(await room.guest.get(lease), "spec", "holderIdentity")
         await narrator.say("the old credential is withdrawn, and a user creates service web")
         await room.at_host.delete(SECRET.ref(f"{CLUSTER}-token", "default"))
         room.gates["host"].cut()
@@ -277,7 +277,7 @@ def test_a_credential_rotated_in_the_middle_of_a_service_costs_neither_the_servi
         room.files[CLOUD_CONFIG] = await an_account(harvester, "second")
         assert await room.served(within_s=180) == "10.1.0.11"
         await room.pass_time(5)
-        assert dig(await room.guest.get(lease), "spec", "holderIdentity") == holder
+        assert nested(await room.guest.get(lease), "spec", "holderIdentity") == holder
         assert room.pods[0].starts == 1
 
     tell("credential", story, whole=True)
@@ -299,16 +299,16 @@ def test_a_migration_takes_the_node_to_another_zone_and_leaves_services_alone() 
         narrator.lines.clear()
         narrator.forget_calls()
         before = labels_of(await room.guest.get(NODE.ref("demo-1")))[ZONE]
-        host = dig(await room.at_host.get(vmi_ref("demo-1")), "status", "nodeName")
+        host = nested(await room.at_host.get(vmi_ref("demo-1")), "status", "nodeName")
         await narrator.say("an administrator migrates machine demo-1 to another host")
         await order(harvester, "migrate", "demo-1")
         await eventually(
-            harvester, vmi_ref("demo-1"), lambda raw: dig(raw, "status", "nodeName") not in (None, host)
+            harvester, vmi_ref("demo-1"), lambda raw: nested(raw, "status", "nodeName") not in (None, host)
         )
         await room.pass_time(60)
         node = await room.guest.get(NODE.ref("demo-1"))
         assert labels_of(node)[ZONE] != before
-        assert not dig(node, "spec", "taints", default=[])
+        assert not nested(node, "spec", "taints", default=[])
         assert not {key for key in narrator.count() if "loadbalancers" in key or "services" in key}
 
     tell("migration", story, whole=True)
@@ -356,7 +356,7 @@ def test_a_request_to_a_service_of_a_whole_guest_reaches_its_pod_and_no_one_once
             await guest.create(ENDPOINT_SLICE, slice_)
             await room.advance(seconds=5)
             found = await guest.get(SERVICE.ref("web", "default"))
-            address = dig(found, "status", "loadBalancer", "ingress", 0, "ip")
+            address = nested(found, "status", "loadBalancer", "ingress", 0, "ip")
             assert re.fullmatch(r"192\.168\.50\.2\d\d", str(address))
             assert annotations_of(found)[ADDRESSES] == address
             assert annotations_of(found)[INTERFACE] == "enp1s0"

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from windrow.emulator import kinds
-from windrow.kube.objects import Raw, dig, name_of, namespace_of
-from windrow.kube.refs import EVENT, SERVICE
+from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
+from windrow.kubernetes.resources import EVENT, SERVICE
 from windrow.testing.clock import run_driven
 
 from .crashes import AtWrite, Write
@@ -129,7 +129,7 @@ async def _state(room: Room) -> dict[str, Raw]:
         for raw in await line.list(kind):
             found[_plain(f"{kind.kind} {namespace_of(raw)}/{name_of(raw)}")] = _plain(raw)
     for raw in await room.guest.list(EVENT):
-        if dig(raw, "involvedObject", "kind") == "Service":
+        if nested(raw, "involvedObject", "kind") == "Service":
             key = f"event {raw['involvedObject']['name']} {raw['reason']} {raw['message']}"
             found[key] = {}
     return found

@@ -6,13 +6,13 @@ from contextlib import suppress
 
 import pytest
 
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.guests.blank import BlankMachine
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import dig, uid_of
-from windrow.kube.refs import POD, PVC
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import nested, uid_of
+from windrow.kubernetes.resources import POD, PVC
 from windrow.testing.clock import run_driven
-from windrow.values.chance import Chance
 
 from .rackside import NAMESPACE, a_harvester, eventually, has_address, is_gone, order, post, vm_ref, vmi_ref
 
@@ -30,22 +30,22 @@ def test_a_rack_in_trouble_stays_a_possible_world_and_recovers(seed):
 
     async def story():
         async with a_harvester(seed, machine=make) as harvester:
-            chance = Chance(f"chaos {seed}")
+            rng = Rng(f"chaos {seed}")
             for name in NAMES:
                 await post(harvester, name=name)
             for _ in range(STEPS):
-                await _something(harvester, chance, machines)
-                await harvester.pace.pause(chance.between(0, 40))
+                await _something(harvester, rng, machines)
+                await harvester.pace.pause(rng.uniform(0, 40))
                 await _holds(harvester)
             await _recovers(harvester)
 
     run_driven(story())
 
 
-async def _something(harvester, chance, machines):
+async def _something(harvester, rng, machines):
     """One thing that users, guests or hardware do."""
-    name = NAMES[chance.integer(len(NAMES))]
-    host = f"host-{1 + chance.integer(3)}"
+    name = NAMES[rng.below(len(NAMES))]
+    host = f"host-{1 + rng.below(3)}"
     line = harvester.api.local()
     vmi = harvester.world.instances.get((NAMESPACE, name))
     deeds = [
@@ -61,12 +61,12 @@ async def _something(harvester, chance, machines):
         lambda: _now(harvester.return_host, host),
         lambda: _now(harvester.silence_agent, NAMESPACE, name, 30),
         lambda: line.delete(vmi_ref(name)),
-        lambda: line.delete(vm_ref(name), propagation=("Foreground", "Background")[chance.integer(2)]),
+        lambda: line.delete(vm_ref(name), propagation=("Foreground", "Background")[rng.below(2)]),
         lambda: post(harvester, name=name),
-        lambda: line.patch(vm_ref(name), {"spec": {"runStrategy": ("Halted", "Always")[chance.integer(2)]}}),
+        lambda: line.patch(vm_ref(name), {"spec": {"runStrategy": ("Halted", "Always")[rng.below(2)]}}),
     ]
     with suppress(KubeError):  # a refusal is an answer
-        await deeds[chance.integer(len(deeds))]()
+        await deeds[rng.below(len(deeds))]()
 
 
 async def _now(deed, *what):
@@ -108,7 +108,7 @@ async def _recovers(harvester):
         if vm is None:
             assert await line.find(vmi_ref(name)) is None
             await post(harvester, name=name)
-        elif dig(vm, "status", "printableStatus") == "Stopped":
+        elif nested(vm, "status", "printableStatus") == "Stopped":
             await order(harvester, "start", name)
         await eventually(harvester, vmi_ref(name), has_address)
     assert len(await line.list(POD)) == len(NAMES)

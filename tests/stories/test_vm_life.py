@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from windrow.apiserver.stores.memory import MemoryStore
+from windrow.core.json import loads
 from windrow.emulator import kinds
 from windrow.emulator.guests.blank import BlankMachine
 from windrow.emulator.inventory import inventory
-from windrow.formats.json import loads
-from windrow.kube.objects import dig, uid_of
-from windrow.kube.refs import NAMESPACE as NAMESPACE_KIND
-from windrow.kube.refs import POD, PVC
-from windrow.kube.requests import list_
+from windrow.kubernetes.objects import nested, uid_of
+from windrow.kubernetes.requests import list_
+from windrow.kubernetes.resources import NAMESPACE as NAMESPACE_KIND
+from windrow.kubernetes.resources import POD, PVC
 from windrow.testing.clock import run_driven
 
 from .rackside import (
@@ -79,7 +79,7 @@ def test_a_restart_gives_a_new_instance_under_the_same_name():
 
             assert first["status"]["interfaces"][0]["mac"] == second["status"]["interfaces"][0]["mac"]
             vm = await eventually(harvester, vm_ref(), shows("Running"))
-            assert not dig(vm, "status", "stateChangeRequests", default=[])
+            assert not nested(vm, "status", "stateChangeRequests", default=[])
 
     run_driven(story())
 

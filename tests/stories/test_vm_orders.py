@@ -5,23 +5,23 @@ from __future__ import annotations
 import pytest
 
 from windrow.client.in_process import InProcessTransport
+from windrow.core.json import loads
 from windrow.emulator import kinds
 from windrow.emulator.faults import CONFLICT, Fault, ForgetHistory, Reset, Slow
 from windrow.emulator.inventory import inventory
-from windrow.formats.json import loads
-from windrow.kube import requests
-from windrow.kube.errors import (
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import (
     Conflict,
     Expired,
     Forbidden,
-    Unanswered,
+    OutcomeUnknown,
     Unauthorized,
     error_for,
     error_from_status,
 )
-from windrow.kube.kubeconfig import parse_kubeconfig
-from windrow.kube.objects import annotations_of, dig, labels_of, new_object, uid_of
-from windrow.kube.refs import (
+from windrow.kubernetes.kubeconfig import parse_kubeconfig
+from windrow.kubernetes.objects import annotations_of, labels_of, nested, new_object, uid_of
+from windrow.kubernetes.resources import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
@@ -52,7 +52,7 @@ WRAPPED = 'Operation cannot be fulfilled on virtualmachine.kubevirt.io "m-1": '
 
 async def refusal(harvester, verb, **options):
     reply = await harvester.api.local().send(
-        requests.call(kinds.VM_ORDERS.ref("m-1", NAMESPACE), verb, options or None)
+        requests.put_subresource(kinds.VM_ORDERS.ref("m-1", NAMESPACE), verb, options or None)
     )
     body = loads(reply.body)
     return reply.status, body["message"].removeprefix(WRAPPED)
@@ -132,7 +132,7 @@ def test_a_migrated_machine_keeps_its_uid_and_changes_its_zone():
             assert await order(harvester, "migrate") == 202
             await eventually(harvester, vm_ref(), shows("Migrating"))
             await eventually(
-                harvester, vmi_ref(), lambda vmi: dig(vmi, "status", "migrationState", "completed")
+                harvester, vmi_ref(), lambda vmi: nested(vmi, "status", "migrationState", "completed")
             )
             await eventually(harvester, vm_ref(), shows("Running"))
             (done,) = await harvester.api.local().list(kinds.MIGRATION)
@@ -200,9 +200,9 @@ def test_a_guest_credential_made_of_five_objects_may_do_what_its_roles_say():
             before = await inventory(harvester.api)
             await _make_guest_credential(line)
             secret = await eventually(
-                harvester, SECRET.ref("c1-token", NAMESPACE), lambda raw: bool(dig(raw, "data", "token"))
+                harvester, SECRET.ref("c1-token", NAMESPACE), lambda raw: bool(nested(raw, "data", "token"))
             )
-            assert dig(secret, "data", "ca.crt")
+            assert nested(secret, "data", "ca.crt")
             made = {kind for kind, _, _ in await inventory(harvester.api) - before}
             assert made == {"ServiceAccount", "Secret", "RoleBinding", "ClusterRoleBinding"}
 
@@ -301,7 +301,7 @@ def test_faults_befall_clients_and_never_the_cluster_itself():
             line = _through_door(harvester, harvester.new_token())
             broken = harvester.faults.add(Fault(Reset()))
             await boot(harvester)  # by the cluster's own hand, which the door does not touch
-            with pytest.raises(Unanswered):
+            with pytest.raises(OutcomeUnknown):
                 await line.send(requests.list_(NODE))
             harvester.faults.end(broken)
             assert (await line.send(requests.list_(NODE))).status == 200

@@ -5,9 +5,9 @@ from __future__ import annotations
 from windrow.emulator import kinds
 from windrow.emulator.faults import AgentFault, Faults
 from windrow.emulator.stock import Image
-from windrow.kube.conditions import find_condition
-from windrow.kube.objects import annotations_of, dig, labels_of, new_object, uid_of
-from windrow.kube.refs import EVENT, NODE, PVC, SECRET
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.objects import annotations_of, labels_of, nested, new_object, uid_of
+from windrow.kubernetes.resources import EVENT, NODE, PVC, SECRET
 from windrow.testing.clock import run_driven
 
 from .rackside import (
@@ -31,7 +31,7 @@ def test_a_machine_whose_cloud_init_secret_is_missing_waits_for_it():
             await post(harvester, secret="m-1-cloudinit")
             await harvester.pace.pause(300)
             waiting = await eventually(harvester, vmi_ref(), lambda vmi: vmi is not None)
-            assert dig(waiting, "status", "phase") == "Scheduling"
+            assert nested(waiting, "status", "phase") == "Scheduling"
             await eventually(harvester, vm_ref(), shows("Starting"))
 
             secret = new_object(
@@ -63,7 +63,7 @@ def test_a_machine_waits_for_its_image_to_be_imported():
             image = await eventually(
                 harvester,
                 kinds.IMAGE.ref("late", "default"),
-                lambda raw: bool(dig(raw, "status", "storageClassName")),
+                lambda raw: bool(nested(raw, "status", "storageClassName")),
             )
             assert image["status"]["progress"] < 100
             await post(harvester, image="default/late", storage_class=image["status"]["storageClassName"])
@@ -84,7 +84,7 @@ def test_an_import_that_fails_is_tried_again_and_given_up():
             await harvester.stock(images=[Image("default/bad", arrives="fails")])
 
             def gave_up(raw):
-                found = find_condition(dig(raw, "status", "conditions"), "RetryLimitExceeded")
+                found = find_condition(nested(raw, "status", "conditions"), "RetryLimitExceeded")
                 return found is not None and found.status == "True"
 
             image = await eventually(harvester, kinds.IMAGE.ref("bad", "default"), gave_up)
@@ -102,7 +102,7 @@ def test_a_machine_too_big_for_the_hosts_waits_and_starts_when_there_is_room():
             await post(harvester, memory="150Gi")
 
             def says_why(vm):
-                found = find_condition(dig(vm, "status", "conditions"), "PodScheduled")
+                found = find_condition(nested(vm, "status", "conditions"), "PodScheduled")
                 return found is not None and found.message.startswith(
                     "0/3 nodes are available: 3 Insufficient memory."
                 )
@@ -141,7 +141,7 @@ def test_a_machine_over_its_namespaces_quota_is_quietly_halted():
 
             await post(harvester, name="m-2")
             halted = await eventually(
-                harvester, vm_ref("m-2"), lambda vm: dig(vm, "spec", "runStrategy") == "Halted"
+                harvester, vm_ref("m-2"), lambda vm: nested(vm, "spec", "runStrategy") == "Halted"
             )
 
             text = "cpu insufficient resources due to resource quota"
@@ -162,8 +162,8 @@ def test_a_lost_host_costs_four_minutes_and_the_machine_comes_back_elsewhere():
             began = harvester.pace.now()
 
             harvester.lose_host(host)
-            await eventually(harvester, vmi_ref(), lambda vmi: dig(vmi, "status", "phase") == "Running")
-            await eventually(harvester, vm_ref(), lambda vm: not dig(vm, "status", "ready"))
+            await eventually(harvester, vmi_ref(), lambda vmi: nested(vmi, "status", "phase") == "Running")
+            await eventually(harvester, vm_ref(), lambda vm: not nested(vm, "status", "ready"))
             node = await harvester.api.local().get(NODE.ref(host))
             assert find_condition(node["status"]["conditions"], "Ready").status == "Unknown"
             second = await eventually(
@@ -184,7 +184,7 @@ def test_a_lost_host_costs_four_minutes_and_the_machine_comes_back_elsewhere():
 
             harvester.return_host(host)
             healthy = await eventually(
-                harvester, NODE.ref(host), lambda raw: not dig(raw, "spec", "taints", default=[])
+                harvester, NODE.ref(host), lambda raw: not nested(raw, "spec", "taints", default=[])
             )
             assert find_condition(healthy["status"]["conditions"], "Drained") is None
 

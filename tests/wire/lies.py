@@ -7,10 +7,10 @@ from random import Random
 
 from tests.wire.shapes import random_registry, random_type, random_value
 
-from windrow.wire.dockermachine import DEFAULT_LIMITS, FLAGS, SERVICE, Flag, write_flags, write_options
-from windrow.wire.gob import BYTES, INTERFACE, Encoder
-from windrow.wire.gob.numbers import write_int, write_uint
-from windrow.wire.netrpc import GREETING, WELCOME, Call, Client, Server
+from windrow.protocols.dockermachine import DEFAULT_LIMITS, FLAGS, SERVICE, Flag, write_flags, write_options
+from windrow.protocols.gob import BYTES, INTERFACE, Encoder
+from windrow.protocols.gob.numbers import write_int, write_uint
+from windrow.protocols.netrpc import CONNECT_REQUEST, CONNECTED, Call, Client, Server
 
 EVIL = (
     0,
@@ -49,26 +49,26 @@ def honest_stream(random: Random) -> bytes:
 def honest_call(random: Random) -> bytes:
     """One direction of a right net/rpc connection, after the greeting."""
     client = Client(DEFAULT_LIMITS)
-    client.take()
-    client.feed(WELCOME)
+    client.data_to_send()
+    client.feed(CONNECTED)
     for _ in range(random.randrange(1, 4)):
         client.call(f"{SERVICE}.SetConfigRaw", BYTES, random.randbytes(random.randrange(30)))
         client.call(
             f"{SERVICE}.SetConfigFromFlags", INTERFACE, write_options({"n": 1, "l": ["a", "b"], "s": "text"})
         )
-    return client.take()
+    return client.data_to_send()
 
 
 def honest_answer(random: Random) -> bytes:
     server = Server(DEFAULT_LIMITS)
-    server.feed(GREETING)
-    server.take()
+    server.feed(CONNECT_REQUEST)
+    server.data_to_send()
     for seq in range(random.randrange(1, 4)):
         call = Call(f"{SERVICE}.GetCreateFlags", seq, {})
         flags = [Flag("strings", "x-list", "a list", "X", ["a"]), Flag("int", "x-n", "a number", "", seq)]
-        server.answer(call, FLAGS, write_flags(flags))
-        server.refuse(Call(f"{SERVICE}.GetIP", seq, {}), "Host is not running")
-    return server.take()
+        server.respond(call, FLAGS, write_flags(flags))
+        server.respond_error(Call(f"{SERVICE}.GetIP", seq, {}), "Host is not running")
+    return server.data_to_send()
 
 
 def cut(random: Random, data: bytes) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from windrow.wire.gob import (
+from windrow.protocols.gob import (
     BOOL,
     BYTES,
     FLOAT,
@@ -13,7 +13,7 @@ from windrow.wire.gob import (
     INTERFACE,
     STRING,
     UINT,
-    Boxed,
+    Interface,
     MapOf,
     Slice,
     Struct,
@@ -68,11 +68,11 @@ def random_value(random: Random, type: Type, registry: dict[str, Type], depth: i
     return _random_scalar(random, type)
 
 
-def _random_boxed(random: Random, registry: dict[str, Type], depth: int) -> Boxed | None:
+def _random_boxed(random: Random, registry: dict[str, Type], depth: int) -> Interface | None:
     if depth == 0 or random.random() < 0.2:
         return None
     name = random.choice(sorted(registry))
-    return Boxed(name, random_value(random, registry[name], registry, depth - 1))
+    return Interface(name, random_value(random, registry[name], registry, depth - 1))
 
 
 def _random_scalar(random: Random, type: Type) -> Any:
@@ -101,8 +101,8 @@ def as_received(type: Type, value: Any, registry: dict[str, Type]) -> Any:
             for name, field in type.fields
             if name in value and _is_sent(field, value[name])
         }
-    if isinstance(value, Boxed):
-        return Boxed(value.name, as_received(registry[value.name], value.value, registry))
+    if isinstance(value, Interface):
+        return Interface(value.name, as_received(registry[value.name], value.value, registry))
     return value
 
 

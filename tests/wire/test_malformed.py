@@ -11,23 +11,23 @@ import pytest
 from tests.wire.lies import BREAKS, Liar, cut, honest_answer, honest_call, honest_stream
 from tests.wire.vectors import names, stream
 
-from windrow.wire.dockermachine import read_flags, read_options
-from windrow.wire.gob import (
+from windrow.protocols.dockermachine import read_flags, read_options
+from windrow.protocols.gob import (
     EMPTY,
     INT,
     INTERFACE,
     NOT_YET,
     STRING,
     BadGob,
-    Boxed,
     Decoder,
     Encoder,
+    Interface,
     Limits,
     MapOf,
     Slice,
     Struct,
 )
-from windrow.wire.netrpc import GREETING, WELCOME, BadRpc, Client, Server
+from windrow.protocols.netrpc import CONNECT_REQUEST, CONNECTED, BadRpc, Client, Server
 
 LIMITS = Limits(size=1 << 16, elements=2000, depth=20, types=20)
 
@@ -125,17 +125,17 @@ def test_the_outcome_does_not_depend_on_where_the_bytes_are_cut(seed: int) -> No
 
 def serve(data: bytes) -> None:
     server = Server(LIMITS)
-    calls = server.feed(GREETING + data)
+    calls = server.feed(CONNECT_REQUEST + data)
     for call in calls:
-        server.refuse(call, "no")
-    assert server.take()
+        server.respond_error(call, "no")
+    assert server.data_to_send()
 
 
 def ask(data: bytes) -> None:
     client = Client(LIMITS)
     for _ in range(3):
         client.call("RPCServerDriver.GetCreateFlags", EMPTY, {})
-    for answer in client.feed(WELCOME + data):
+    for answer in client.feed(CONNECTED + data):
         read_answer(answer.value)
 
 
@@ -167,13 +167,15 @@ def test_a_connection_with_a_broken_peer_ends_in_answers_or_a_clean_error(seed: 
 def test_a_broken_greeting_ends_in_a_refusal_or_a_clean_error(seed: int) -> None:
     random = Random(seed)
     for _ in range(3000):
-        greeting = random.choice(BREAKS)(random, random.choice((GREETING, GREETING.replace(b"\n", b"\r\n"))))
+        greeting = random.choice(BREAKS)(
+            random, random.choice((CONNECT_REQUEST, CONNECT_REQUEST.replace(b"\n", b"\r\n")))
+        )
         server = Server(LIMITS)
         try:
             server.feed(greeting + cut(random, b"GET / HTTP/1.1\r\n\r\n"))
         except (BadGob, BadRpc):
             continue
-        assert not server.closing or server.take().startswith(b"HTTP/1.0 4")
+        assert not server.closing or server.data_to_send().startswith(b"HTTP/1.0 4")
 
 
 def test_no_stream_takes_more_room_than_its_bytes_pay_for() -> None:
@@ -199,7 +201,7 @@ COSTLY = {
     "maps of one": (EMPTY_MAPS, [{0: 0}] * 300),
     "structs of one field": (Slice(Struct("S", (("A", EMPTY),))), [{"A": {}}] * 400),
     "lists in lists": (Slice(Slice(Slice(INT))), [[[]] * 5] * 100),
-    "boxes": (Slice(INTERFACE), [Boxed("i", 1)] * 450),
+    "boxes": (Slice(INTERFACE), [Interface("i", 1)] * 450),
     "short texts": (Slice(STRING), ["ab"] * 900),
     "one text of wide letters": (STRING, "a" * 50_000 + "\U0001f600"),
 }

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.wire.shapes import as_received, random_registry, random_type, random_value
 
-from windrow.wire.gob import NOT_YET, Boxed, Decoder, Encoder, Limits, fits
+from windrow.protocols.gob import NOT_YET, Decoder, Encoder, Interface, Limits, fits
 
 LIMITS = Limits(size=1 << 20, elements=100_000, depth=50, types=500)
 
@@ -67,7 +67,7 @@ def test_a_value_that_does_not_fit_leaves_the_stream_as_it_was(seed: int) -> Non
     value = random_value(random, type, registry)
     plain, disturbed = Encoder(registry), Encoder(registry)
     try:
-        disturbed.encode_all([(type, value), (type, Boxed("nobody knows it", object()))])
+        disturbed.encode_all([(type, value), (type, Interface("nobody knows it", object()))])
     except ValueError:
         pass
     else:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.wire.vectors import VECTORS, expected, names, needs_vectors, stream
 
-from windrow.wire import dockermachine, netrpc
-from windrow.wire.dockermachine import DEFAULT_LIMITS, REGISTRY
-from windrow.wire.gob import (
+from windrow.protocols import dockermachine, netrpc
+from windrow.protocols.dockermachine import DEFAULT_LIMITS, REGISTRY
+from windrow.protocols.gob import (
     BOOL,
     BYTES,
     EMPTY,
@@ -115,28 +115,28 @@ def test_a_connection_is_written_as_go_writes_it(name: str) -> None:
 
 def sent_by_client(name: str) -> list[bytes]:
     client = netrpc.Client(DEFAULT_LIMITS)
-    assert client.take() == stream("http_connect_request")
+    assert client.data_to_send() == stream("http_connect_request")
     client.feed(stream("http_connect_response"))
     sent = []
     for header, argument in pairs(name):
         seq = client.call(header["ServiceMethod"], method_of(header).argument, argument)
         assert seq == header.get("Seq", 0)
-        sent.append(client.take())
+        sent.append(client.data_to_send())
     return sent
 
 
 def sent_by_server(name: str) -> list[bytes]:
     server = netrpc.Server(DEFAULT_LIMITS)
     calls = server.feed(stream("http_connect_request") + stream(name.replace("_server", "_client")))
-    assert server.take() == stream("http_connect_response")
+    assert server.data_to_send() == stream("http_connect_response")
     sent = []
     for call, (header, body) in zip(calls, pairs(name), strict=True):
         assert (call.method, call.seq) == (header["ServiceMethod"], header.get("Seq", 0))
         if "Error" in header:
-            server.refuse(call, header["Error"])
+            server.respond_error(call, header["Error"])
         else:
-            server.answer(call, method_of(header).reply, body)
-        sent.append(server.take())
+            server.respond(call, method_of(header).reply, body)
+        sent.append(server.data_to_send())
     return sent
 
 
@@ -154,4 +154,4 @@ def test_a_client_understands_go_s_server(name: str) -> None:
         error = header.get("Error", "")
         assert (answer.method, answer.error) == (header["ServiceMethod"], error)
         assert answer.value == (None if error else body)
-    assert client.waiting == 0
+    assert client.pending == 0

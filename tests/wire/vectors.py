@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from windrow.wire.gob import Boxed
+from windrow.protocols.gob import Interface
 
 FILE = Path(__file__).parents[3] / "shared" / "reference" / "gob-vectors.json"
 
@@ -38,5 +38,5 @@ def as_value(raw: Any) -> Any:
     if "@bytes" in raw:
         return bytes.fromhex(raw["@bytes"])
     if "@iface" in raw:
-        return Boxed(raw["@iface"], as_value(raw["value"]))
+        return Interface(raw["@iface"], as_value(raw["value"]))
     return {name: as_value(each) for name, each in raw.items()}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from windrow.apiserver.calls import Caller
-from windrow.kube.refs import Kind
+from windrow.kubernetes.resources import ApiResource
 
 Raw = dict[str, Any]
 
@@ -20,7 +20,7 @@ class Operation:
     """
 
     verb: Literal["create", "update", "delete"]
-    kind: Kind
+    kind: ApiResource
     namespace: str
     name: str
     subresource: str

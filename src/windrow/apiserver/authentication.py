@@ -8,9 +8,9 @@ from datetime import datetime
 from windrow.apiserver import statuses
 from windrow.apiserver.calls import ANONYMOUS, Caller, Target, header, headers
 from windrow.apiserver.doors import Peer
-from windrow.formats import x509
-from windrow.kube.requests import Request
-from windrow.values.clock import Clock
+from windrow.core import pki
+from windrow.core.clock import Clock
+from windrow.kubernetes.requests import Request
 
 StaticToken = tuple[str, tuple[str, ...], datetime | None]
 """User, groups, and the instant from which the token is refused (None: never)."""
@@ -27,7 +27,7 @@ def _groups(*groups: str) -> tuple[str, ...]:
 
 def read_certificate(certificate: str, now: datetime) -> Caller | None:
     """The user that a client certificate names; None when it is not valid now. Its CA was checked at the door."""
-    subject = x509.read_subject(certificate)
+    subject = pki.read_certificate(certificate)
     if not subject.common_name or not subject.not_before <= now <= subject.not_after:
         return None
     return Caller(subject.common_name, _groups(*subject.organizations))

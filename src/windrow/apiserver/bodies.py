@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from windrow.apiserver import statuses
-from windrow.formats import fastjson, yaml
-from windrow.formats.json import NotJson
-from windrow.formats.yaml import NotYaml
-from windrow.kube.requests import APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
-from windrow.wire.protobuf import NotProtobuf, decode_object
+from windrow.apiserver.protobuf import NotProtobuf, decode_object
+from windrow.core import fastjson, yaml
+from windrow.core.json import NotJson
+from windrow.core.yaml import NotYaml
+from windrow.kubernetes.requests import APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"

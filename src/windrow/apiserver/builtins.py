@@ -11,8 +11,8 @@ from windrow.apiserver.crds import EVERY_FIELD
 from windrow.apiserver.schema import LIST_KEYS, LIST_TYPE, PATCH_KEY, PATCH_STRATEGY, PRESERVE
 from windrow.apiserver.services.rules import service_faults
 from windrow.apiserver.types import VERBS, Scaling, Type
-from windrow.kube import refs
-from windrow.kube.refs import Kind
+from windrow.kubernetes import resources
+from windrow.kubernetes.resources import ApiResource
 
 Raw = dict[str, Any]
 
@@ -157,7 +157,7 @@ def fold_string_data(raw: Raw) -> None:
         data.update({key: b64encode(str(text).encode()).decode() for key, text in plain.items()})
 
 
-def _type(kind: Kind, **rest: Any) -> Type:
+def _type(kind: ApiResource, **rest: Any) -> Type:
     rest.setdefault("schema", whole())
     rest.setdefault("columns", COLUMNS.get(kind.plural, PLAIN))
     rest["selectable"] = {**EVERY_FIELD, **rest.get("selectable", {})}
@@ -184,7 +184,7 @@ _EVENT_FIELDS = fields(
 
 BUILTINS: tuple[Type, ...] = (
     _type(
-        refs.NAMESPACE,
+        resources.NAMESPACE,
         short=("ns",),
         subresources=frozenset({"status", "finalize"}),
         names="label",
@@ -195,7 +195,7 @@ BUILTINS: tuple[Type, ...] = (
         verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
     ),
     _type(
-        refs.NODE,
+        resources.NODE,
         short=("no",),
         subresources=STATUS,
         keeps_status=True,
@@ -206,7 +206,7 @@ BUILTINS: tuple[Type, ...] = (
         ),
     ),
     _type(
-        refs.POD,
+        resources.POD,
         check=rules.pod,
         short=("po",),
         categories=("all",),
@@ -226,20 +226,20 @@ BUILTINS: tuple[Type, ...] = (
         schema=whole(spec=POD_SPEC, status=thing(conditions=CONDITIONS, podIPs=by("ip"))),
     ),
     _type(
-        refs.SECRET,
+        resources.SECRET,
         check=rules.secret,
         schema=whole(type=defaulted(TEXT, "Opaque"), data=TEXTS, stringData=TEXTS, immutable=FLAG),
         selectable=fields("type"),
         begin=begin_secret,
     ),
     _type(
-        refs.CONFIG_MAP,
+        resources.CONFIG_MAP,
         check=rules.config_map,
         short=("cm",),
         schema=whole(data=TEXTS, binaryData=TEXTS, immutable=FLAG),
     ),
     _type(
-        refs.SERVICE,
+        resources.SERVICE,
         upserts=True,
         check=service_faults,
         short=("svc",),
@@ -273,23 +273,23 @@ BUILTINS: tuple[Type, ...] = (
             status=thing(conditions=CONDITIONS),
         ),
     ),
-    _type(Kind("", "v1", "Endpoints", "endpoints"), short=("ep",), singular="endpoints"),
+    _type(ApiResource("", "v1", "Endpoints", "endpoints"), short=("ep",), singular="endpoints"),
     _type(
-        Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"),
+        ApiResource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"),
         schema=whole(endpoints=listing(), ports=listing()),
     ),
     _type(
-        refs.SERVICE_ACCOUNT,
+        resources.SERVICE_ACCOUNT,
         short=("sa",),
         subresources=frozenset({"token"}),
         returns_deleted=True,
         schema=whole(secrets=by("name"), imagePullSecrets=by("name")),
     ),
-    _type(refs.EVENT, short=("ev",), selectable=_EVENT_FIELDS, schema=whole(type=TEXT)),
+    _type(resources.EVENT, short=("ev",), selectable=_EVENT_FIELDS, schema=whole(type=TEXT)),
     _type(
-        Kind("events.k8s.io", "v1", "Event", "events"),
+        ApiResource("events.k8s.io", "v1", "Event", "events"),
         short=("ev",),
-        stored=refs.EVENT,
+        stored=resources.EVENT,
         read=events.from_core,
         write=events.to_core,
         selectable={"reason": ("reason",), "type": ("type",), "regarding.name": ("regarding", "name")}
@@ -297,7 +297,7 @@ BUILTINS: tuple[Type, ...] = (
         schema=whole(type=TEXT),
     ),
     _type(
-        refs.PVC,
+        resources.PVC,
         check=rules.claim,
         short=("pvc",),
         subresources=STATUS,
@@ -309,7 +309,7 @@ BUILTINS: tuple[Type, ...] = (
         ),
     ),
     _type(
-        Kind("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False),
+        ApiResource("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False),
         short=("pv",),
         subresources=STATUS,
         begin=begin_volume,
@@ -322,18 +322,18 @@ BUILTINS: tuple[Type, ...] = (
         ),
     ),
     _type(
-        Kind("", "v1", "ResourceQuota", "resourcequotas"),
+        ApiResource("", "v1", "ResourceQuota", "resourcequotas"),
         short=("quota",),
         subresources=STATUS,
         returns_deleted=True,
     ),
-    _type(Kind("", "v1", "LimitRange", "limitranges"), short=("limits",)),
+    _type(ApiResource("", "v1", "LimitRange", "limitranges"), short=("limits",)),
     _type(
-        refs.LEASE,
+        resources.LEASE,
         upserts=True,
     ),
     _type(
-        refs.STORAGE_CLASS,
+        resources.STORAGE_CLASS,
         check=rules.storage_class,
         short=("sc",),
         schema={
@@ -347,13 +347,15 @@ BUILTINS: tuple[Type, ...] = (
         },
         returns_deleted=True,
     ),
-    _type(refs.VOLUME_ATTACHMENT, subresources=STATUS, returns_deleted=True),
-    _type(Kind("storage.k8s.io", "v1", "CSIDriver", "csidrivers", namespaced=False), returns_deleted=True),
-    _type(Kind("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False), returns_deleted=True),
-    _type(refs.ROLE, upserts=True, names="path", schema=whole(rules=ROLE_RULES)),
-    _type(refs.CLUSTER_ROLE, upserts=True, names="path", schema=whole(rules=ROLE_RULES)),
+    _type(resources.VOLUME_ATTACHMENT, subresources=STATUS, returns_deleted=True),
     _type(
-        refs.ROLE_BINDING,
+        ApiResource("storage.k8s.io", "v1", "CSIDriver", "csidrivers", namespaced=False), returns_deleted=True
+    ),
+    _type(ApiResource("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False), returns_deleted=True),
+    _type(resources.ROLE, upserts=True, names="path", schema=whole(rules=ROLE_RULES)),
+    _type(resources.CLUSTER_ROLE, upserts=True, names="path", schema=whole(rules=ROLE_RULES)),
+    _type(
+        resources.ROLE_BINDING,
         upserts=True,
         begin=begin_binding,
         check=rules.binding,
@@ -361,7 +363,7 @@ BUILTINS: tuple[Type, ...] = (
         schema={**whole(roleRef=ROLE_REF, subjects=listing()), "required": ["roleRef"]},
     ),
     _type(
-        refs.CLUSTER_ROLE_BINDING,
+        resources.CLUSTER_ROLE_BINDING,
         upserts=True,
         begin=begin_binding,
         check=rules.binding,
@@ -369,7 +371,7 @@ BUILTINS: tuple[Type, ...] = (
         schema={**whole(roleRef=ROLE_REF, subjects=listing()), "required": ["roleRef"]},
     ),
     _type(
-        refs.CRD,
+        resources.CRD,
         short=("crd", "crds"),
         categories=("api-extensions",),
         subresources=STATUS,
@@ -379,7 +381,7 @@ BUILTINS: tuple[Type, ...] = (
         schema=whole(status=thing(conditions=CONDITIONS)),
     ),
     _type(
-        refs.DEPLOYMENT,
+        resources.DEPLOYMENT,
         check=workload_rules.deployment,
         short=("deploy",),
         categories=("all",),
@@ -397,7 +399,7 @@ BUILTINS: tuple[Type, ...] = (
         ),
     ),
     _type(
-        refs.DAEMON_SET,
+        resources.DAEMON_SET,
         check=workload_rules.daemon_set,
         short=("ds",),
         categories=("all",),
@@ -406,7 +408,7 @@ BUILTINS: tuple[Type, ...] = (
         schema=whole(spec=thing(selector=SELECTOR, template=TEMPLATE), status=thing(conditions=CONDITIONS)),
     ),
     _type(
-        refs.REPLICA_SET,
+        resources.REPLICA_SET,
         check=workload_rules.replica_set,
         short=("rs",),
         categories=("all",),
@@ -416,7 +418,7 @@ BUILTINS: tuple[Type, ...] = (
         schema=COUNTED,
     ),
     _type(
-        refs.STATEFUL_SET,
+        resources.STATEFUL_SET,
         check=workload_rules.stateful_set,
         short=("sts",),
         categories=("all",),
@@ -426,14 +428,14 @@ BUILTINS: tuple[Type, ...] = (
         schema=COUNTED,
     ),
     _type(
-        Kind("batch", "v1", "Job", "jobs"),
+        ApiResource("batch", "v1", "Job", "jobs"),
         categories=("all",),
         subresources=STATUS,
         counts=True,
         schema=whole(spec=thing(template=TEMPLATE), status=thing(conditions=CONDITIONS)),
     ),
     _type(
-        Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+        ApiResource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
         short=("pdb",),
         subresources=STATUS,
         counts=True,

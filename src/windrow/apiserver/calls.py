@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from windrow.kube.requests import JSON, Request
+from windrow.kubernetes.requests import JSON, Request
 
 
 @dataclass(frozen=True, slots=True)

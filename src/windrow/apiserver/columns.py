@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from windrow.apiserver.types import Column
-from windrow.kube.conditions import find_condition
-from windrow.kube.objects import dig
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.objects import nested
 
 Raw = dict[str, Any]
 Cell = Callable[[Raw], Any]
@@ -17,7 +17,7 @@ ROLE = "node-role.kubernetes.io/"
 
 
 def at(*path: str | int, default: Any = None) -> Cell:
-    return lambda raw: dig(raw, *path, default=default)
+    return lambda raw: nested(raw, *path, default=default)
 
 
 NAME = Column("Name", at("metadata", "name"), format="name")
@@ -46,22 +46,22 @@ _MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX",
 
 
 def _modes(*path: str) -> Cell:
-    return lambda raw: ",".join(_MODES.get(one, one) for one in dig(raw, *path, default=[]))
+    return lambda raw: ",".join(_MODES.get(one, one) for one in nested(raw, *path, default=[]))
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
 def _node_status(raw: Raw) -> str:
-    ready = find_condition(dig(raw, "status", "conditions"), "Ready")
+    ready = find_condition(nested(raw, "status", "conditions"), "Ready")
     words = [{"True": "Ready"}.get(ready.status, "NotReady") if ready else "Unknown"]
-    if dig(raw, "spec", "unschedulable"):
+    if nested(raw, "spec", "unschedulable"):
         words.append("SchedulingDisabled")
     return ",".join(words)
 
 
 def _node_roles(raw: Raw) -> str:
-    labels = dig(raw, "metadata", "labels", default={})
+    labels = nested(raw, "metadata", "labels", default={})
     roles = {key.removeprefix(ROLE) for key in labels if key.startswith(ROLE) and key != ROLE}
     if labels.get("kubernetes.io/role"):
         roles.add(labels["kubernetes.io/role"])
@@ -70,7 +70,7 @@ def _node_roles(raw: Raw) -> str:
 
 def _address(type: str) -> Cell:
     def cell(raw: Raw) -> str:
-        for one in dig(raw, "status", "addresses", default=[]):
+        for one in nested(raw, "status", "addresses", default=[]):
             if one.get("type") == type:
                 return str(one.get("address"))
         return NONE
@@ -86,22 +86,22 @@ def _info(name: str) -> Cell:
 
 
 def _containers(raw: Raw) -> list[Raw]:
-    return list(dig(raw, "status", "containerStatuses", default=[]))
+    return list(nested(raw, "status", "containerStatuses", default=[]))
 
 
 def _pod_ready(raw: Raw) -> str:
     ready = sum(bool(one.get("ready")) for one in _containers(raw))
-    return f"{ready}/{len(dig(raw, 'spec', 'containers', default=[]))}"
+    return f"{ready}/{len(nested(raw, 'spec', 'containers', default=[]))}"
 
 
 def _pod_status(raw: Raw) -> str:
-    if dig(raw, "metadata", "deletionTimestamp"):
+    if nested(raw, "metadata", "deletionTimestamp"):
         return "Terminating"
     for one in _containers(raw):
-        reason = dig(one, "state", "waiting", "reason") or dig(one, "state", "terminated", "reason")
+        reason = nested(one, "state", "waiting", "reason") or nested(one, "state", "terminated", "reason")
         if reason:
             return str(reason)
-    return str(dig(raw, "status", "reason") or dig(raw, "status", "phase", default=""))
+    return str(nested(raw, "status", "reason") or nested(raw, "status", "phase", default=""))
 
 
 def _pod_restarts(raw: Raw) -> str:
@@ -114,17 +114,17 @@ def _pod_restarts(raw: Raw) -> str:
 def _external(raw: Raw) -> str:
     shown = [
         one.get("ip") or one.get("hostname")
-        for one in dig(raw, "status", "loadBalancer", "ingress", default=[])
+        for one in nested(raw, "status", "loadBalancer", "ingress", default=[])
     ]
-    shown += dig(raw, "spec", "externalIPs", default=[])
+    shown += nested(raw, "spec", "externalIPs", default=[])
     if shown:
         return _joined(shown)
-    return "<pending>" if dig(raw, "spec", "type") == "LoadBalancer" else NONE
+    return "<pending>" if nested(raw, "spec", "type") == "LoadBalancer" else NONE
 
 
 def _ports(raw: Raw) -> str:
     shown = []
-    for port in dig(raw, "spec", "ports", default=[]):
+    for port in nested(raw, "spec", "ports", default=[]):
         node = f":{port['nodePort']}" if port.get("nodePort") else ""
         shown.append(f"{port.get('port')}{node}/{port.get('protocol', 'TCP')}")
     return _joined(shown)
@@ -133,7 +133,7 @@ def _ports(raw: Raw) -> str:
 def _endpoints(raw: Raw) -> str:
     shown = [
         f"{address.get('ip')}:{port.get('port')}"
-        for subset in dig(raw, "subsets", default=[])
+        for subset in nested(raw, "subsets", default=[])
         for address in subset.get("addresses") or ()
         for port in subset.get("ports") or ()
     ]
@@ -146,33 +146,33 @@ def _slice_endpoints(raw: Raw) -> str:
 
 
 def _class_name(raw: Raw) -> str:
-    marks = dig(raw, "metadata", "annotations", default={})
+    marks = nested(raw, "metadata", "annotations", default={})
     is_default = marks.get("storageclass.kubernetes.io/is-default-class") == "true"
     return f"{raw['metadata']['name']} (default)" if is_default else str(raw["metadata"]["name"])
 
 
 def _claim_state(raw: Raw) -> str:
-    if dig(raw, "metadata", "deletionTimestamp"):
+    if nested(raw, "metadata", "deletionTimestamp"):
         return "Terminating"
-    return str(dig(raw, "status", "phase", default=""))
+    return str(nested(raw, "status", "phase", default=""))
 
 
 def _namespace_state(raw: Raw) -> str:
-    return str(dig(raw, "status", "phase", default=""))
+    return str(nested(raw, "status", "phase", default=""))
 
 
 def _volume_claim(raw: Raw) -> str:
-    claim = dig(raw, "spec", "claimRef", default={})
+    claim = nested(raw, "spec", "claimRef", default={})
     return f"{claim.get('namespace')}/{claim.get('name')}" if claim else ""
 
 
 def _ready_of(wanted: tuple[str, ...], ready: tuple[str, ...]) -> Cell:
-    return lambda raw: f"{dig(raw, *ready, default=0)}/{dig(raw, *wanted, default=0)}"
+    return lambda raw: f"{nested(raw, *ready, default=0)}/{nested(raw, *wanted, default=0)}"
 
 
 def _job_state(raw: Raw) -> str:
     for type in ("Complete", "Failed", "Suspended"):
-        found = find_condition(dig(raw, "status", "conditions"), type)
+        found = find_condition(nested(raw, "status", "conditions"), type)
         if found and found.status == "True":
             return type
     return "Running"
@@ -188,7 +188,7 @@ def _event_seen(*fields: str) -> Cell:
         for name in fields:
             if raw.get(name):
                 return raw[name]
-        return dig(raw, "metadata", "creationTimestamp")
+        return nested(raw, "metadata", "creationTimestamp")
 
     return cell
 
@@ -241,7 +241,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("External-IP", _external),
         Column("Port(s)", _ports),
         AGE,
-        _wide("Selector", lambda raw: _pairs(dig(raw, "spec", "selector"))),
+        _wide("Selector", lambda raw: _pairs(nested(raw, "spec", "selector"))),
     ),
     "endpoints": (NAME, Column("Endpoints", _endpoints), AGE),
     "endpointslices": (
@@ -331,7 +331,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         _number("Ready", "status", "numberReady"),
         _number("Up-to-date", "status", "updatedNumberScheduled"),
         _number("Available", "status", "numberAvailable"),
-        Column("Node Selector", lambda raw: _pairs(dig(raw, "spec", "template", "spec", "nodeSelector"))),
+        Column("Node Selector", lambda raw: _pairs(nested(raw, "spec", "template", "spec", "nodeSelector"))),
         AGE,
     ),
     "jobs": (

@@ -10,9 +10,9 @@ from windrow.apiserver.admission import Hook
 from windrow.apiserver.calls import Call, Caller, Target
 from windrow.apiserver.store import Entry, Raw, Rev, Store
 from windrow.apiserver.types import Registry, Type
-from windrow.kube.refs import NAMESPACE
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock, stamp
+from windrow.core.clock import Clock, format_time
+from windrow.core.rng import Rng
+from windrow.kubernetes.resources import NAMESPACE
 
 Allows = Callable[[Caller, str, Target], Awaitable[bool]]
 """May this caller use this verb here?"""
@@ -22,7 +22,7 @@ Allows = Callable[[Caller, str, Target], Awaitable[bool]]
 class Core:
     store: Store
     clock: Clock
-    chance: Chance
+    rng: Rng
     registry: Registry
     hooks: list[Hook] = field(default_factory=list)
     guards: list[Hook] = field(default_factory=list)  # the server's own refusals, after every hook
@@ -30,7 +30,7 @@ class Core:
     pods_end_slowly: bool = False  # a deleted pod stays until its kubelet says that it has ended
 
     def stamp(self) -> str:
-        return stamp(self.clock.now())
+        return format_time(self.clock.now())
 
 
 @dataclass(frozen=True, slots=True)

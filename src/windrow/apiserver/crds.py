@@ -10,7 +10,7 @@ from windrow.apiserver.columns import AGE, NAME
 from windrow.apiserver.schema import ANYTHING
 from windrow.apiserver.statuses import Cause, invalid_value, required, shown
 from windrow.apiserver.types import Column, Scaling, Type
-from windrow.kube.refs import Kind
+from windrow.kubernetes.resources import ApiResource
 
 Raw = dict[str, Any]
 
@@ -183,9 +183,9 @@ def _scaling(raw: Raw | None) -> Scaling | None:
     return Scaling(*(tuple(filter(None, path.split("."))) for path in paths))
 
 
-def _kind(spec: Raw, version: str) -> Kind:
+def _kind(spec: Raw, version: str) -> ApiResource:
     names = spec["names"]
-    return Kind(spec["group"], version, names["kind"], names["plural"], spec.get("scope") != "Cluster")
+    return ApiResource(spec["group"], version, names["kind"], names["plural"], spec.get("scope") != "Cluster")
 
 
 def established(crd: Raw, now: str) -> Raw:

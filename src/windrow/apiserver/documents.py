@@ -10,8 +10,8 @@ from windrow.apiserver import discovery, openapi, statuses
 from windrow.apiserver.accepting import DISCOVERY, Form, choose
 from windrow.apiserver.calls import header
 from windrow.apiserver.types import Registry
-from windrow.formats.fastjson import dumps
-from windrow.kube.requests import Reply, Request
+from windrow.core.fastjson import dumps
+from windrow.kubernetes.requests import Reply, Request
 
 Raw = dict[str, Any]
 

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from windrow.kube.requests import Event, Reply, Request
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,6 @@ class Door(Protocol):
 
     async def send(self, request: Request, peer: Peer) -> Reply: ...
 
-    def stream(self, request: Request, peer: Peer) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+    def stream(self, request: Request, peer: Peer) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         """Raises the KubeError of a refusal on entry."""
         ...

@@ -18,9 +18,9 @@ from windrow.apiserver.calls import options_of, parse_target, verb_of
 from windrow.apiserver.doors import Door, Identity, Peer
 from windrow.apiserver.statuses import fail, internal, reply_with
 from windrow.apiserver.verbs.watch import EntryEvent
-from windrow.formats.fastjson import dumps
-from windrow.kube.errors import KubeError, Unanswered, Unreachable
-from windrow.kube.requests import JSON, Event, Reply, Request
+from windrow.core.fastjson import dumps
+from windrow.kubernetes.errors import KubeError, OutcomeUnknown, Unreachable
+from windrow.kubernetes.requests import JSON, Reply, Request, WatchEvent
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ MOST_BODY = 3 * 1024 * 1024
 CLOSE_WITHIN_S = 2.0
 
 
-def line_of(event: Event) -> bytes:
+def line_of(event: WatchEvent) -> bytes:
     """One line of a watch, with what is encoded already taken as it is."""
     if isinstance(event, EntryEvent):
         return b'{"type":"%s","object":%s}\n' % (event.type.encode(), event.entry.data)
@@ -109,7 +109,7 @@ class Listener:
             if target.is_resource and verb_of(request.method, target, options_of(request)) == "watch":
                 return await self._watch(http, request, peer)
             return _response(await self._door.send(request, peer))
-        except (Unanswered, Unreachable):
+        except (OutcomeUnknown, Unreachable):
             return _broken(http)
         except OSError:
             raise
@@ -125,14 +125,14 @@ class Listener:
         try:
             async with self._door.stream(request, peer) as events:
                 return await self._pour(http, events)
-        except (Unanswered, Unreachable):
+        except (OutcomeUnknown, Unreachable):
             return _broken(http)
         except KubeError as error:
             return _response(reply_with(error))
         finally:
             self._watches.discard(task)
 
-    async def _pour(self, http: web.BaseRequest, events: AsyncIterator[Event]) -> web.StreamResponse:
+    async def _pour(self, http: web.BaseRequest, events: AsyncIterator[WatchEvent]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
         response.enable_chunked_encoding()
         await response.prepare(http)

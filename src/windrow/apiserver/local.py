@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.apiserver.calls import Call, Caller, Target
 from windrow.apiserver.core import Listing, Outcome, Plain, Single
-from windrow.formats.fastjson import dumps, loads
-from windrow.kube.errors import NotFound
-from windrow.kube.refs import Kind, Ref
-from windrow.kube.requests import JSON, JSON_PATCH, MERGE_PATCH, Event, Reply, Request
+from windrow.core.fastjson import dumps, loads
+from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.requests import JSON, JSON_PATCH, MERGE_PATCH, Reply, Request, WatchEvent
+from windrow.kubernetes.resources import ApiResource, ObjectRef
 
 if TYPE_CHECKING:
     from windrow.apiserver.server import ApiServer
@@ -33,20 +33,22 @@ class Local:
     async def send(self, request: Request) -> Reply:
         return await self._server.handle(request, self.caller)
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         return self._server.listen(request, self.caller)
 
-    async def get(self, ref: Ref) -> Raw:
+    async def get(self, ref: ObjectRef) -> Raw:
         return _object(await self._call("get", ref))
 
-    async def find(self, ref: Ref) -> Raw | None:
+    async def find(self, ref: ObjectRef) -> Raw | None:
         """None when there is no such object; every other refusal is raised."""
         try:
             return await self.get(ref)
         except NotFound:
             return None
 
-    async def list(self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "") -> list[Raw]:
+    async def list(
+        self, kind: ApiResource, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> list[Raw]:
         """Everything selected, each with its apiVersion and kind."""
         options = {"labelSelector": labels, "fieldSelector": fields}
         asked = {name: value for name, value in options.items() if value}
@@ -54,30 +56,32 @@ class Local:
         assert isinstance(outcome, Listing)
         return [entry.copy() for entry in outcome.entries]
 
-    async def create(self, kind: Kind, raw: Mapping[str, Any], namespace: str = "") -> Raw:
+    async def create(self, kind: ApiResource, raw: Mapping[str, Any], namespace: str = "") -> Raw:
         where = namespace or raw["metadata"].get("namespace", "")
         return _object(await self._call("create", kind.ref("", where), body=_own(raw)))
 
-    async def update(self, kind: Kind, raw: Mapping[str, Any], subresource: str = "") -> Raw:
+    async def update(self, kind: ApiResource, raw: Mapping[str, Any], subresource: str = "") -> Raw:
         head = raw["metadata"]
         ref = kind.ref(head["name"], head.get("namespace", ""))
         return _object(await self._call("update", ref, body=_own(raw), subresource=subresource))
 
-    async def patch(self, ref: Ref, change: Mapping[str, Any], subresource: str = "") -> Raw:
+    async def patch(self, ref: ObjectRef, change: Mapping[str, Any], subresource: str = "") -> Raw:
         """A merge patch."""
         outcome = await self._call(
             "patch", ref, body=_own(change), media=MERGE_PATCH, subresource=subresource
         )
         return _object(outcome)
 
-    async def json_patch(self, ref: Ref, steps: Sequence[Mapping[str, Any]], subresource: str = "") -> Raw:
+    async def json_patch(
+        self, ref: ObjectRef, steps: Sequence[Mapping[str, Any]], subresource: str = ""
+    ) -> Raw:
         outcome = await self._call(
             "patch", ref, body=_own(list(steps)), media=JSON_PATCH, subresource=subresource
         )
         return _object(outcome)
 
     async def delete(
-        self, ref: Ref, *, propagation: str = "", uid: str = "", grace_s: int | None = None
+        self, ref: ObjectRef, *, propagation: str = "", uid: str = "", grace_s: int | None = None
     ) -> Raw:
         """The object where it stays for a while, a Status where it is gone."""
         options: Raw = {"propagationPolicy": propagation} if propagation else {}
@@ -89,13 +93,13 @@ class Local:
 
     def watch(
         self,
-        kind: Kind,
+        kind: ApiResource,
         namespace: str = "",
         *,
         version: str = "",
         labels: str = "",
         fields: str = "",
-    ) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         """The events after `version`; from the current state on (as ADDED) when it is ""."""
         query = [
             ("watch", "true"),
@@ -108,7 +112,7 @@ class Local:
     async def _call(
         self,
         verb: str,
-        ref: Ref,
+        ref: ObjectRef,
         *,
         body: Any = None,
         media: str = JSON,

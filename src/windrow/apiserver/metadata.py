@@ -11,7 +11,7 @@ from windrow.apiserver.types import (
     faults_of_label_value,
     faults_of_name,
 )
-from windrow.kube.errors import KubeError
+from windrow.kubernetes.errors import KubeError
 
 Raw = dict[str, Any]
 

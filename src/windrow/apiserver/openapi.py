@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Any
 
 from windrow.apiserver.types import Registry, Type
-from windrow.formats.fastjson import dumps
+from windrow.core.fastjson import dumps
 
 Raw = dict[str, Any]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.apiserver.schema import MAP_TYPE, Schema, inside, is_set, list_keys, of_items
-from windrow.formats.json import dumps, loads
+from windrow.core.json import dumps, loads
 
 Raw = dict[str, Any]
 Fields = dict[str, Any]

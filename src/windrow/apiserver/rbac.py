@@ -10,9 +10,9 @@ from typing import Any
 from windrow.apiserver import statuses
 from windrow.apiserver.calls import Caller, Target
 from windrow.apiserver.core import Core
-from windrow.kube.errors import KubeError
-from windrow.kube.refs import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING, Kind
-from windrow.kube.selectors import read_label_selector
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING, ApiResource
+from windrow.kubernetes.selectors import read_label_selector
 
 Raw = dict[str, Any]
 Rule = dict[str, Any]
@@ -24,7 +24,7 @@ def says_no(caller: Caller, verb: str, target: Target) -> KubeError:
         return statuses.fail(
             403, f'forbidden: User "{_safe(caller.user)}" cannot {verb} path "{_safe(target.path)}"'
         )
-    kind = Kind(target.group, target.version, "", target.plural)
+    kind = ApiResource(target.group, target.version, "", target.plural)
     return statuses.forbidden(kind, target.name, cannot(caller, verb, target))
 
 
@@ -136,7 +136,7 @@ class Rbac:
                 found += other.get("rules") or ()
         return found
 
-    async def _all(self, kind: Kind, namespace: str = "") -> list[Raw]:
+    async def _all(self, kind: ApiResource, namespace: str = "") -> list[Raw]:
         type = self._core.registry.find_kind(kind)
         if type is None:
             return []
@@ -144,7 +144,7 @@ class Rbac:
 
     # --- escalation ---------------------------------------------------------------------------------------------------
 
-    async def check_grant(self, caller: Caller, kind: Kind, raw: Raw) -> None:
+    async def check_grant(self, caller: Caller, kind: ApiResource, raw: Raw) -> None:
         """Nobody may hand out what he does not hold: 403 for a role or binding that would."""
         if caller.is_master or kind not in (ROLE, CLUSTER_ROLE, ROLE_BINDING, CLUSTER_ROLE_BINDING):
             return
@@ -257,7 +257,7 @@ FIRST_BINDINGS: dict[str, tuple[str, ...]] = {
 AGGREGATED = ("admin", "edit", "view")
 
 
-def first_objects() -> Iterator[tuple[Kind, Raw]]:
+def first_objects() -> Iterator[tuple[ApiResource, Raw]]:
     """The roles and bindings of a new cluster."""
     labels = {"kubernetes.io/bootstrapping": "rbac-defaults"}
     for name, rules in FIRST_ROLES.items():

@@ -5,9 +5,9 @@ from __future__ import annotations
 from windrow.apiserver.core import Listing, Outcome, Plain, Single
 from windrow.apiserver.store import Entry, Raw
 from windrow.apiserver.types import Type
-from windrow.formats import yaml
-from windrow.formats.fastjson import dumps, loads
-from windrow.kube.requests import Reply
+from windrow.core import yaml
+from windrow.core.fastjson import dumps, loads
+from windrow.kubernetes.requests import Reply
 
 
 def list_head(listing: Listing) -> Raw:

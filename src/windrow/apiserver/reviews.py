@@ -9,7 +9,7 @@ from windrow.apiserver import statuses
 from windrow.apiserver.calls import Call, Caller, Target
 from windrow.apiserver.core import Plain
 from windrow.apiserver.types import Type
-from windrow.kube.refs import SELF_SUBJECT_ACCESS_REVIEW, Kind
+from windrow.kubernetes.resources import SELF_SUBJECT_ACCESS_REVIEW, ApiResource
 
 Raw = dict[str, Any]
 AUTHN, AUTHZ = "authentication.k8s.io", "authorization.k8s.io"
@@ -122,11 +122,11 @@ TYPES: tuple[Type, ...] = tuple(
     Type(kind, verbs=("create",))
     for kind in (
         SELF_SUBJECT_ACCESS_REVIEW,
-        Kind(AUTHZ, "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False),
-        Kind(AUTHZ, "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews"),
-        Kind(AUTHZ, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False),
-        Kind(AUTHN, "v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False),
-        Kind(AUTHN, "v1", "TokenReview", "tokenreviews", namespaced=False),
+        ApiResource(AUTHZ, "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False),
+        ApiResource(AUTHZ, "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews"),
+        ApiResource(AUTHZ, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False),
+        ApiResource(AUTHN, "v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False),
+        ApiResource(AUTHN, "v1", "TokenReview", "tokenreviews", namespaced=False),
     )
 )
 
@@ -134,7 +134,7 @@ TYPES: tuple[Type, ...] = tuple(
 async def review(guard: Guard, type: Type, call: Call) -> Plain:
     """The object as sent, with the answer in its status."""
     body = call.body if isinstance(call.body, dict) else {}
-    status = await REVIEWS[type.kind.qualified](guard, call, body.get("spec") or {})
+    status = await REVIEWS[type.kind.group_resource](guard, call, body.get("spec") or {})
     head = {"creationTimestamp": None, **(body.get("metadata") or {})}
     made = {"kind": type.kind.kind, "apiVersion": type.kind.api_version, "metadata": head}
     if "spec" in body:

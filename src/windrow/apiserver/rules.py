@@ -8,7 +8,7 @@ from base64 import b64decode
 from typing import Any
 
 from windrow.apiserver.statuses import Cause, forbidden_value, invalid_value, required
-from windrow.kube.objects import dig
+from windrow.kubernetes.objects import nested
 
 Raw = dict[str, Any]
 
@@ -39,7 +39,7 @@ def _unchanged(raw: Raw, old: Raw, *fields: str) -> list[Cause]:
     return [
         invalid_value(field, raw.get(field), IMMUTABLE)
         for field in fields
-        if dig(raw, *field.split(".")) != dig(old, *field.split("."))
+        if nested(raw, *field.split(".")) != nested(old, *field.split("."))
     ]
 
 
@@ -72,7 +72,7 @@ def secret(raw: Raw, old: Raw | None) -> list[Cause]:
     causes = _key_faults(raw, "data")
     if raw.get("type") == "kubernetes.io/service-account-token":
         name = "kubernetes.io/service-account.name"
-        if not dig(raw, "metadata", "annotations", name):
+        if not nested(raw, "metadata", "annotations", name):
             causes.append(required(f"metadata.annotations[{name}]"))
     if raw.get("type") == "kubernetes.io/dockerconfigjson" and ".dockerconfigjson" not in (
         raw.get("data") or {}
@@ -122,7 +122,7 @@ def claim(raw: Raw, old: Raw | None) -> list[Cause]:
     causes = []
     if not spec.get("accessModes"):
         causes.append(required("spec.accessModes", "at least 1 access mode is required"))
-    if not dig(spec, "resources", "requests", "storage"):
+    if not nested(spec, "resources", "requests", "storage"):
         causes.append(required("spec.resources[storage]"))
     if old is not None and _fixed_claim(spec) != _fixed_claim(old.get("spec") or {}):
         causes.append(forbidden_value("spec", CLAIM_SPEC))
@@ -136,6 +136,6 @@ def _fixed_claim(spec: Raw) -> Raw:
 
 
 def pod(raw: Raw, old: Raw | None) -> list[Cause]:
-    if not dig(raw, "spec", "containers"):
+    if not nested(raw, "spec", "containers"):
         return [required("spec.containers")]
     return []

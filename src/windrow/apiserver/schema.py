@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 from windrow.apiserver.statuses import Cause, required, shown
-from windrow.formats.fastjson import dumps as encode
-from windrow.formats.fastjson import loads
+from windrow.core.fastjson import dumps as encode
+from windrow.core.fastjson import loads
 
 Schema = Mapping[str, Any]
 

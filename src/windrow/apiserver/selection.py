@@ -8,8 +8,8 @@ from typing import Any
 
 from windrow.apiserver import statuses
 from windrow.apiserver.types import Type
-from windrow.kube.objects import dig
-from windrow.kube.selectors import (
+from windrow.kubernetes.objects import nested
+from windrow.kubernetes.selectors import (
     BadSelector,
     LabelSelector,
     parse_field_selector,
@@ -41,7 +41,7 @@ class Selection:
     def matches(self, raw: Raw) -> bool:
         if self.labels.requirements and not self.labels.matches(raw["metadata"].get("labels") or {}):
             return False
-        return all((_text(dig(raw, *path)) == value) is equal for path, equal, value in self.fields)
+        return all((_text(nested(raw, *path)) == value) is equal for path, equal, value in self.fields)
 
     def matcher(self) -> Callable[[Raw], bool] | None:
         return None if self.is_all else self.matches

@@ -57,16 +57,16 @@ from windrow.apiserver.verbs.scale import scale
 from windrow.apiserver.verbs.subresources import HANDLERS
 from windrow.apiserver.verbs.update import update
 from windrow.apiserver.verbs.watch import watch
-from windrow.formats.fastjson import dumps, loads
-from windrow.kube.errors import KubeError, NotFound
-from windrow.kube.objects import namespace_of
-from windrow.kube.refs import CRD, NAMESPACE, SERVICE, Kind, Ref
-from windrow.kube.requests import Event, Reply, Request
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
+from windrow.core.clock import Clock
+from windrow.core.fastjson import dumps, loads
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import KubeError, NotFound
+from windrow.kubernetes.objects import namespace_of
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.resources import CRD, NAMESPACE, SERVICE, ApiResource, ObjectRef
 
 Raw = dict[str, Any]
-Action = Callable[[Request, Ref, Caller], Awaitable[Reply]]
+Action = Callable[[Request, ObjectRef, Caller], Awaitable[Reply]]
 Route = Callable[[Request, Caller], Awaitable[Reply]]
 
 SYSTEM = Caller("system:admin", ("system:masters", "system:authenticated"))
@@ -104,7 +104,7 @@ class ApiServer:
         self,
         store: Store,
         clock: Clock,
-        chance: Chance,
+        rng: Rng,
         *,
         name: str = "kubernetes",
         types: Iterable[Type] = BUILTINS,
@@ -121,7 +121,7 @@ class ApiServer:
         self.name, self.version = name, version
         self.tls, self.root_ca = tls, root_ca
         self._release_claims = release_claims
-        self.core = Core(store, clock, chance, Registry(types), pods_end_slowly=pods_end_slowly)
+        self.core = Core(store, clock, rng, Registry(types), pods_end_slowly=pods_end_slowly)
         self.admission: list[Hook] = self.core.hooks
         self.actions: dict[tuple[str, str], Action] = {}
         self.action_versions: dict[str, tuple[str, ...]] = {}
@@ -273,7 +273,7 @@ class ApiServer:
         return await self.handle(request, caller)
 
     @asynccontextmanager
-    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[Event]]:
+    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         caller = await self.authenticator.caller(request, peer)
         async with self.listen(request, caller) as events:
             yield events
@@ -312,7 +312,7 @@ class ApiServer:
         return reply
 
     @asynccontextmanager
-    async def listen(self, request: Request, caller: Caller) -> AsyncIterator[AsyncIterator[Event]]:
+    async def listen(self, request: Request, caller: Caller) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         """A watch for a known caller. Raises the refusal on entry."""
         await self.prepare()
         caller = await self._impersonated(request, caller)
@@ -325,8 +325,8 @@ class ApiServer:
             yield self._formed(type, events, form, call.options) if form.as_ else events
 
     async def _formed(
-        self, type: Type, events: AsyncIterator[Event], form: Form, options: Mapping[str, str]
-    ) -> AsyncIterator[Event]:
+        self, type: Type, events: AsyncIterator[WatchEvent], form: Form, options: Mapping[str, str]
+    ) -> AsyncIterator[WatchEvent]:
         """Each event's object as a table of one row, or as bare metadata."""
         first = True
         include = options.get("includeObject") or "Metadata"
@@ -335,14 +335,16 @@ class ApiServer:
             if event.type == "ERROR":
                 yield event
             elif form.as_ != "Table":
-                yield Event(event.type, metadata_only(raw))
+                yield WatchEvent(event.type, metadata_only(raw))
             elif event.type == "BOOKMARK":
-                yield Event(event.type, table_of(type, [], raw["metadata"], self.core.clock.now(), include))
+                yield WatchEvent(
+                    event.type, table_of(type, [], raw["metadata"], self.core.clock.now(), include)
+                )
             else:
                 head = {"resourceVersion": raw["metadata"]["resourceVersion"]}
                 made = table_of(type, [raw], head, self.core.clock.now(), include, columns=first)
                 first = False
-                yield Event(event.type, made)
+                yield WatchEvent(event.type, made)
 
     async def perform(self, call: Call) -> Outcome:
         """One call whose body is decoded already and belongs to the server. Raises the refusal."""
@@ -357,12 +359,12 @@ class ApiServer:
             raise statuses.not_allowed()
         if bool(call.target.name) != (call.verb in NAMED_VERBS) and not call.target.subresource:
             raise statuses.not_allowed()
-        if type.kind.qualified in REVIEWS:
+        if type.kind.group_resource in REVIEWS:
             return await review(self, type, call)
         if call.target.subresource == "scale":
             return await scale(self.core, type, call)
         if call.target.subresource not in ("", "status", "ephemeralcontainers"):
-            handler = HANDLERS.get((type.kind.qualified, call.target.subresource, call.verb))
+            handler = HANDLERS.get((type.kind.group_resource, call.target.subresource, call.verb))
             if handler is None:
                 raise statuses.not_allowed()
             return await handler(self.core, type, call)
@@ -424,9 +426,9 @@ class ApiServer:
             raise statuses.no_such_path()
         return type
 
-    def _ref(self, target: Target) -> Ref:
+    def _ref(self, target: Target) -> ObjectRef:
         type = self.registry.find(target.group, target.version, target.plural)
-        kind = type.kind if type else Kind(target.group, target.version, "", target.plural)
+        kind = type.kind if type else ApiResource(target.group, target.version, "", target.plural)
         return kind.ref(target.name, target.namespace)
 
     def _route(self, path: str) -> Route | None:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.formats.fastjson import dumps
-from windrow.kube.errors import KubeError, error_from_status
-from windrow.kube.refs import Kind
-from windrow.kube.requests import Reply
+from windrow.core.fastjson import dumps
+from windrow.kubernetes.errors import KubeError, error_from_status
+from windrow.kubernetes.requests import Reply
+from windrow.kubernetes.resources import ApiResource
 
 Raw = dict[str, Any]
 
@@ -55,7 +55,7 @@ def fail(code: int, message: str, *, reason: str = "", details: Raw | None = Non
     return error_from_status(status)
 
 
-def _about(kind: Kind, name: str) -> Raw:
+def _about(kind: ApiResource, name: str) -> Raw:
     details = {"name": name, "group": kind.group, "kind": kind.plural}
     return {key: value for key, value in details.items() if value}
 
@@ -68,16 +68,16 @@ def unauthorized() -> KubeError:
     return fail(401, "Unauthorized")
 
 
-def forbidden(kind: Kind, name: str, why: str, causes: Sequence[Raw] = ()) -> KubeError:
+def forbidden(kind: ApiResource, name: str, why: str, causes: Sequence[Raw] = ()) -> KubeError:
     details = _about(kind, name)
     if causes:
         details["causes"] = list(causes)
     named = f' "{name}"' if name else ""
-    return fail(403, f"{kind.qualified}{named} is forbidden: {why}", details=details)
+    return fail(403, f"{kind.group_resource}{named} is forbidden: {why}", details=details)
 
 
-def not_found(kind: Kind, name: str) -> KubeError:
-    return fail(404, f'{kind.qualified} "{name}" not found', details=_about(kind, name))
+def not_found(kind: ApiResource, name: str) -> KubeError:
+    return fail(404, f'{kind.group_resource} "{name}" not found', details=_about(kind, name))
 
 
 def no_such_path() -> KubeError:
@@ -88,22 +88,22 @@ def not_allowed() -> KubeError:
     return fail(405, "the server does not allow this method on the requested resource")
 
 
-def exists(kind: Kind, name: str, *, deleting: bool = False) -> KubeError:
+def exists(kind: ApiResource, name: str, *, deleting: bool = False) -> KubeError:
     start = "object is being deleted: " if deleting else ""
     return fail(
         409,
-        f'{start}{kind.qualified} "{name}" already exists',
+        f'{start}{kind.group_resource} "{name}" already exists',
         reason="AlreadyExists",
         details=_about(kind, name),
     )
 
 
-def conflict(kind: Kind, name: str, why: str) -> KubeError:
-    message = f'Operation cannot be fulfilled on {kind.qualified} "{name}": {why}'
+def conflict(kind: ApiResource, name: str, why: str) -> KubeError:
+    message = f'Operation cannot be fulfilled on {kind.group_resource} "{name}": {why}'
     return fail(409, message, details=_about(kind, name))
 
 
-def modified(kind: Kind, name: str) -> KubeError:
+def modified(kind: ApiResource, name: str) -> KubeError:
     why = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(kind, name, why)
 
@@ -112,7 +112,7 @@ def expired(asked: int, oldest: int) -> KubeError:
     return fail(410, f"too old resource version: {asked} ({oldest})")
 
 
-def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> KubeError:
+def invalid(kind: ApiResource, name: str, causes: Sequence[Cause]) -> KubeError:
     texts = [str(cause) for cause in causes]
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
@@ -204,7 +204,7 @@ def status_of(error: KubeError) -> Raw:
     return status
 
 
-def success(kind: Kind, name: str, uid: str) -> Raw:
+def success(kind: ApiResource, name: str, uid: str) -> Raw:
     """What a completed delete answers."""
     return {
         "kind": "Status",

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from windrow.formats.fastjson import dumps, loads
+from windrow.core.fastjson import dumps, loads
 
 Raw = dict[str, Any]
 Rev = int

@@ -8,8 +8,8 @@ from typing import Any
 from windrow.apiserver.core import Listing, Single
 from windrow.apiserver.rendering import list_head
 from windrow.apiserver.types import Column, Type
-from windrow.formats.json import dumps
-from windrow.values.clock import read_stamp
+from windrow.core.clock import parse_time
+from windrow.core.json import dumps
 
 Raw = dict[str, Any]
 
@@ -66,7 +66,7 @@ def _age_cell(value: Any, now: datetime) -> str:
     if not value:
         return "<unknown>"
     try:
-        return age(now - read_stamp(value))
+        return age(now - parse_time(value))
     except (ValueError, TypeError):
         return "<invalid>"
 

@@ -17,9 +17,9 @@ from typing import Any
 from windrow.apiserver.calls import Caller
 from windrow.apiserver.core import Core
 from windrow.apiserver.store import Stale
-from windrow.formats.fastjson import dumps, loads
-from windrow.formats.json import NotJson
-from windrow.kube.refs import SECRET, SERVICE_ACCOUNT
+from windrow.core.fastjson import dumps, loads
+from windrow.core.json import NotJson
+from windrow.kubernetes.resources import SECRET, SERVICE_ACCOUNT
 
 Raw = dict[str, Any]
 
@@ -73,7 +73,7 @@ class Tokens:
         if bound:
             inner[bound["kind"].lower()] = {"name": bound["name"], "uid": bound.get("uid", "")}
         now = int(self._core.clock.now().timestamp())
-        claims: Raw = {"aud": [ISSUER], "iat": now, "nbf": now, "iss": ISSUER, "jti": self._core.chance.uid()}
+        claims: Raw = {"aud": [ISSUER], "iat": now, "nbf": now, "iss": ISSUER, "jti": self._core.rng.uid()}
         if expires is not None:
             claims["exp"] = int(expires.timestamp())
         claims["kubernetes.io"] = inner

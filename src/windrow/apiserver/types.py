@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from windrow.apiserver.schema import ANYTHING, Schema
-from windrow.kube.refs import Kind
+from windrow.kubernetes.resources import ApiResource
 
 Raw = dict[str, Any]
 
@@ -41,7 +41,7 @@ class Scaling:
 class Type:
     """One served version of one resource."""
 
-    kind: Kind
+    kind: ApiResource
     singular: str = ""
     short: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Type:
     counts: bool = False  # has metadata.generation
     verbs: tuple[str, ...] = VERBS
     names: NameRule = "subdomain"
-    stored: Kind | None = None  # the kind under which objects are kept, where that is another version
+    stored: ApiResource | None = None  # the kind under which objects are kept, where that is another version
     selectable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     begin: Callable[[Raw], None] | None = field(default=None, repr=False)  # server-side touches on create
     scaling: Scaling | None = None
@@ -77,7 +77,7 @@ class Type:
         return "status" in self.subresources
 
     @property
-    def home(self) -> Kind:
+    def home(self) -> ApiResource:
         return self.stored or self.kind
 
     def prefix(self, namespace: str = "") -> str:
@@ -109,7 +109,7 @@ class Registry:
     def find(self, group: str, version: str, plural: str) -> Type | None:
         return self._types.get((group, version, plural))
 
-    def find_kind(self, kind: Kind) -> Type | None:
+    def find_kind(self, kind: ApiResource) -> Type | None:
         return self._types.get((kind.group, kind.version, kind.plural))
 
     def find_named(self, api_version: str, kind: str) -> Type | None:

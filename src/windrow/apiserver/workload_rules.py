@@ -8,8 +8,8 @@ from typing import Any
 
 from windrow.apiserver.rules import IMMUTABLE
 from windrow.apiserver.statuses import Cause, forbidden_value, invalid_value, not_supported, required
-from windrow.kube.objects import dig
-from windrow.kube.selectors import read_label_selector
+from windrow.kubernetes.objects import nested
+from windrow.kubernetes.selectors import read_label_selector
 
 Raw = dict[str, Any]
 Rule = Callable[[Raw, Raw | None], list[Cause]]
@@ -23,7 +23,7 @@ STATEFUL = (
 
 def _selector(spec: Raw, kind: str) -> Iterable[Cause]:
     selector = spec.get("selector")
-    labels = dig(spec, "template", "metadata", "labels")
+    labels = nested(spec, "template", "metadata", "labels")
     if selector is None and kind != "daemonset":
         yield required("spec.selector")
     if selector is not None and not any(selector.values()):
@@ -33,9 +33,9 @@ def _selector(spec: Raw, kind: str) -> Iterable[Cause]:
 
 
 def _template(spec: Raw) -> Iterable[Cause]:
-    if not dig(spec, "template", "spec", "containers"):
+    if not nested(spec, "template", "spec", "containers"):
         yield required("spec.template.spec.containers")
-    restart = dig(spec, "template", "spec", "restartPolicy", default="Always")
+    restart = nested(spec, "template", "spec", "restartPolicy", default="Always")
     if restart != "Always":
         yield not_supported("spec.template.spec.restartPolicy", restart, ("Always",))
 
@@ -46,8 +46,8 @@ def _count(spec: Raw) -> Iterable[Cause]:
 
 
 def _strategy(spec: Raw) -> Iterable[Cause]:
-    rolling = dig(spec, "strategy", "rollingUpdate")
-    if dig(spec, "strategy", "type") == "Recreate" and rolling:
+    rolling = nested(spec, "strategy", "rollingUpdate")
+    if nested(spec, "strategy", "type") == "Recreate" and rolling:
         text = "may not be specified when strategy `type` is 'Recreate'"
         yield forbidden_value("spec.strategy.rollingUpdate", text)
     elif rolling and all(rolling.get(key) in (0, "0%") for key in ("maxSurge", "maxUnavailable")):
@@ -59,7 +59,7 @@ def _faults(raw: Raw, old: Raw | None, kind: str) -> list[Cause]:
     spec = raw.get("spec") or {}
     counted = [] if kind == "daemonset" else _count(spec)
     found = [*_selector(spec, kind), *counted, *_strategy(spec), *_template(spec)]
-    if old is None or spec.get("selector") == dig(old, "spec", "selector"):
+    if old is None or spec.get("selector") == nested(old, "spec", "selector"):
         return found
     if kind == "statefulset":
         return [*found, forbidden_value("spec", STATEFUL)]

@@ -14,8 +14,8 @@ from windrow.apiserver.ownership import Manager, note_update
 from windrow.apiserver.rules import find_bad_base64
 from windrow.apiserver.store import Entry, Raw, Stale
 from windrow.apiserver.types import Type
-from windrow.kube.errors import KubeError
-from windrow.kube.refs import POD, SECRET
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.resources import POD, SECRET
 
 _MODES = ("Ignore", "Strict", "Warn")
 _OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions"}

@@ -19,17 +19,17 @@ from windrow.client.client import Client
 from windrow.clusters.api.cluster import Cluster, Pool, ResolveDriver, kind_of, read_cluster, read_options
 from windrow.clusters.api.kinds import HARVESTER_CONFIG, machine_config
 from windrow.clusters.bootstrap_data import sample_machine_spec
+from windrow.core.rng import Rng
 from windrow.drivers.api import read_driver, read_machine_config_kinds
 from windrow.drivers.kinds import NODE_DRIVER
-from windrow.kube.errors import KubeError, NotFound, Unreachable
-from windrow.kube.kubeconfig import Access
-from windrow.kube.objects import Raw, name_of, namespace_of
-from windrow.kube.refs import SECRET
+from windrow.kubernetes.errors import KubeError, NotFound, Unreachable
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.objects import Raw, name_of, namespace_of
+from windrow.kubernetes.resources import SECRET
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Machines, MachineSpec, Problem
 from windrow.nodedriver.configuration import read_fields
 from windrow.nodedriver.options import BY_FIELD
 from windrow.nodedriver.rules import find_problems
-from windrow.values.chance import Chance
 
 CREDENTIAL_FIELD = "cloudCredentialSecretName"
 
@@ -58,7 +58,9 @@ class CheckResult:
         return tuple(problem for problem in self.problems if problem.severity == "error")
 
 
-async def run(documents: Sequence[Raw], manager: Access | None, harvester: str = "") -> list[CheckResult]:
+async def run(
+    documents: Sequence[Raw], manager: ClientConfig | None, harvester: str = ""
+) -> list[CheckResult]:
     """A verdict for each Cluster in `documents`, asking whoever is known.
 
     `manager` is the management API, which knows credentials and further configs; `harvester` is the text of a
@@ -91,7 +93,7 @@ async def run(documents: Sequence[Raw], manager: Access | None, harvester: str =
                 return harvester
             return await read_credential(api, name)
 
-        machines = HarvesterMachines(credential, sockets.connect, clock, Chance())
+        machines = HarvesterMachines(credential, sockets.connect, clock, Rng())
         return await check(
             documents,
             configs,
@@ -226,9 +228,9 @@ async def _check_credentials(
         try:
             await fields_of(driver, credential)
         except KubeError as error:
-            fact = f"{kind} ({_pools_text(pools)}): credential {credential} cannot be read: {error}"
-            cure = f"create this Secret, with a key {driver}credentialConfig-FIELD for each field"
-            problems.append(Problem(fact, cure, CREDENTIAL_FIELD))
+            message = f"{kind} ({_pools_text(pools)}): credential {credential} cannot be read: {error}"
+            hint = f"create this Secret, with a key {driver}credentialConfig-FIELD for each field"
+            problems.append(Problem(message, hint, CREDENTIAL_FIELD))
     only_unchecked = all(pool.kind != HARVESTER_CONFIG.kind for pool in cluster.pools)
     unasked = "" if only_unchecked else result.not_asked
     return replace(
@@ -258,7 +260,7 @@ def _check_options(options: Mapping[str, Any], name: str) -> list[Problem]:
     fields = {problem.field for problem in unread}
     configuration = replace(configuration, machine_name=name, kubeconfig_content="", cloud_config="")
     return [
-        Problem(one.fact, one.cure, one.field, one.severity)
+        Problem(one.message, one.hint, one.field, one.severity)
         for one in [*unread, *find_problems(configuration, unread=fields)]
         if one.field != "name"
     ]
@@ -270,8 +272,8 @@ def _unknown_fields(raw: Raw) -> list[Problem]:
     for field in read_options(raw):
         if field not in BY_FIELD:
             near = get_close_matches(field, BY_FIELD, 1)
-            cure = f"did you mean {near[0]}?" if near else "check its spelling; it is kept as it is"
-            problems.append(Problem(f"{field} is not a field we know", cure, field, "warning"))
+            hint = f"did you mean {near[0]}?" if near else "check its spelling; it is kept as it is"
+            problems.append(Problem(f"{field} is not a field we know", hint, field, "warning"))
     return problems
 
 

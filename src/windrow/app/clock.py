@@ -12,7 +12,7 @@ class SystemClock:
     def now(self) -> datetime:
         return datetime.now(UTC)
 
-    async def until(self, instant: datetime) -> None:
+    async def sleep_until(self, instant: datetime) -> None:
         # The wall clock may be set while we sleep; look again after each sleep.
         while (left := (instant - self.now()).total_seconds()) > 0:  # noqa: ASYNC110 - no event tells the time
             await asyncio.sleep(min(left, 3600))

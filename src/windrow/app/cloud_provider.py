@@ -20,7 +20,7 @@ from windrow.cloudprovider.cmd.flags import Options
 
 # From which level on these are heard without `-v`: watches are told in the program's own words, and what strangers send
 # to the port is no fault of ours.
-_MINIMUM_LEVELS = {"windrow.client.watching": logging.ERROR, "aiohttp.server": logging.CRITICAL}
+_MINIMUM_LEVELS = {"windrow.client.informer": logging.ERROR, "aiohttp.server": logging.CRITICAL}
 
 
 def main() -> int:
@@ -56,18 +56,18 @@ async def _run(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
     from windrow import __version__
     from windrow.app.clock import SystemClock
-    from windrow.client.sockets import Pool, SocketTransport
+    from windrow.client.http_transport import ConnectionPool, HttpTransport
     from windrow.client.transport import Transport
     from windrow.cloudprovider.cmd.main import run
     from windrow.cloudprovider.cmd.server import serve_over_sockets
-    from windrow.kube.kubeconfig import Access
-    from windrow.values.chance import Chance
+    from windrow.core.rng import Rng
+    from windrow.kubernetes.kubeconfig import ClientConfig
 
     clock = SystemClock()
-    async with Pool() as pool:
+    async with ConnectionPool() as pool:
 
-        def dial(access: Access) -> Transport:
-            return SocketTransport(access, clock, env=env, agent=f"{PROGRAM}/v{__version__}", pool=pool)
+        def dial(access: ClientConfig) -> Transport:
+            return HttpTransport(access, clock, env=env, user_agent=f"{PROGRAM}/v{__version__}", pool=pool)
 
         try:
             code = await run(
@@ -76,7 +76,7 @@ async def _run(argv: Sequence[str], env: Mapping[str, str]) -> int:
                 _read_file,
                 dial,
                 clock,
-                Chance(),
+                Rng(),
                 log_line,
                 serve=serve_over_sockets(clock, _read_file),
                 is_replaced=_is_replaced,

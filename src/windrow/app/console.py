@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from windrow.apiserver.calls import Caller
 from windrow.emulator.harvester import Harvester
-from windrow.kube.requests import Reply, Request
+from windrow.kubernetes.requests import Reply, Request
 
 PREFIX = "/windrow/console/"
 TEXT = "text/plain; charset=utf-8"

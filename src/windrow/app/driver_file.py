@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from windrow.app.machines import read_create_flags
+from windrow.core.clock import Clock
 from windrow.drivers.faults import Fault
 from windrow.drivers.probe import probe_flags
 from windrow.machines.port import HARVESTER
-from windrow.values.clock import Clock
 
 HINT = "name a docker-machine driver for Harvester: ours, which `make driver` builds, or the Go one"
 # Every version of the Go driver has it, and no other driver.

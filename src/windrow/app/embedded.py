@@ -27,23 +27,23 @@ from windrow.app.preload import Preload
 from windrow.app.state_lock import lock_state_dir
 from windrow.bootstrap.minting import USER
 from windrow.client.client import Client
-from windrow.client.limited import LimitedTransport
-from windrow.client.retrying import RetryingTransport
+from windrow.client.middleware.rate_limit import RateLimitedTransport
+from windrow.client.middleware.retry import RetryingTransport
 from windrow.client.transport import Transport
 from windrow.clusters.api import kinds
 from windrow.clusters.api.names import CREDENTIAL_KEY
 from windrow.clusters.controller import ClusterController
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
 from windrow.drivers import kinds as catalogue_kinds
 from windrow.emulator.guests.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import serve
-from windrow.kube.errors import NotFound
-from windrow.kube.kubeconfig import Access, parse_kubeconfig, render_kubeconfig
-from windrow.kube.objects import dig
-from windrow.kube.refs import CRD, NAMESPACE, SECRET
+from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig, render_kubeconfig
+from windrow.kubernetes.objects import nested
+from windrow.kubernetes.resources import CRD, NAMESPACE, SECRET
 from windrow.nodedriver.schema import harvester_config_crd
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
 
 HARVESTER_FILE = "harvester.yaml"
 MANAGER_FILE = "manager.yaml"
@@ -60,7 +60,7 @@ class EmbeddedHarvester:
 
     harvester: Harvester
     version: str
-    access: Access
+    access: ClientConfig
     kubeconfig: str = field(repr=False)
     kubeconfig_path: Path
 
@@ -81,7 +81,7 @@ async def embedded_harvester(
     state_dir: Path,
     preload: Preload,
     clock: Clock,
-    rng: Chance,
+    rng: Rng,
     *,
     time_scale: float = 1.0,
     port: int = 0,
@@ -101,7 +101,7 @@ async def _harvester(
     state_dir: Path,
     preload: Preload,
     clock: Clock,
-    rng: Chance,
+    rng: Rng,
     time_scale: float,
     port: int,
     cloud_provider: GuestProcess | None,
@@ -127,7 +127,7 @@ async def _harvester(
 class EmbeddedManager:
     """A manager that answers, with its own API server. `calls` counts what it asked of Harvester and guests."""
 
-    access: Access
+    access: ClientConfig
     kubeconfig_path: Path
     request_counts: Counter[str]
 
@@ -137,7 +137,7 @@ def management_crds() -> list[dict[str, Any]]:
     return [*kinds.crds(), harvester_config_crd(), *catalogue_kinds.crds()]
 
 
-def management_api(store: Store, clock: Clock, rng: Chance) -> ApiServer:
+def management_api(store: Store, clock: Clock, rng: Rng) -> ApiServer:
     """The management API over `store`, with our kinds installed."""
     api = ApiServer(store, clock, rng, name="windrow")
     for crd in management_crds():
@@ -158,7 +158,7 @@ def make_manager(
     transport: Transport,
     connect: Connect,
     clock: Clock,
-    rng: Chance,
+    rng: Rng,
     request_counts: Counter[str] | None = None,
     proxy: str = "",
     plugins: PluginSettings | None = None,
@@ -170,17 +170,17 @@ def make_manager(
     api = Client(transport)
     counts = request_counts if request_counts is not None else Counter()
 
-    def connect_counted(access: Access) -> Transport:
+    def connect_counted(access: ClientConfig) -> Transport:
         # Guests are dialled with the manager's own certificate, Harvester with the user's credential.
         label = "guest" if access.user == USER else "harvester"
         if proxy and not access.proxy_url:
             access = replace(access, proxy_url=proxy)
-        return LimitedTransport(CountingTransport(connect(access), counts, label), clock)
+        return RateLimitedTransport(CountingTransport(connect(access), counts, label), clock)
 
     async def read_kubeconfig(name: str) -> str:
         return await read_credential(api, name)
 
-    def connect_retrying(access: Access) -> Transport:
+    def connect_retrying(access: ClientConfig) -> Transport:
         return RetryingTransport(connect_counted(access), clock, rng)
 
     def on_kind_changed(kind: str) -> None:
@@ -208,7 +208,7 @@ async def read_credential(api: Client, name: str) -> str:
     namespace, _, short = name.rpartition(":")
     ref = SECRET.ref(short, namespace or "default")
     secret = await api.get(ref)
-    encoded = dig(secret, "data", CREDENTIAL_KEY)
+    encoded = nested(secret, "data", CREDENTIAL_KEY)
     if not encoded:
         raise NotFound(f"Secret {namespace}/{short} has no key {CREDENTIAL_KEY}", status=404)
     return b64decode(encoded).decode()
@@ -218,7 +218,7 @@ async def read_credential(api: Client, name: str) -> str:
 async def embedded_manager(
     state_dir: Path,
     clock: Clock,
-    rng: Chance,
+    rng: Rng,
     connect: Connect,
     *,
     store: Store | None = None,
@@ -238,7 +238,7 @@ async def embedded_manager(
 async def _manager(
     state_dir: Path,
     clock: Clock,
-    rng: Chance,
+    rng: Rng,
     connect: Connect,
     store: Store,
     port: int,

@@ -10,8 +10,8 @@ from windrow.app.guest_process import GuestProcess
 from windrow.app.options import EmulateOptions, Output
 from windrow.app.pki import write_private
 from windrow.app.preload import Preload, credential_secrets, read_preload
-from windrow.formats.yaml import dump_all
-from windrow.values.chance import Chance
+from windrow.core.rng import Rng
+from windrow.core.yaml import dump_all
 
 CREDENTIALS_FILE = "credentials.yaml"
 
@@ -27,7 +27,7 @@ async def run(options: EmulateOptions, out: Output) -> int:
         options.state_dir,
         stock,
         SystemClock(),
-        Chance(),
+        Rng(),
         time_scale=options.time_scale,
         port=options.port,
         cloud_provider=cloud_provider,

@@ -16,9 +16,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from windrow.core.clock import sleep
+from windrow.core.yaml import NotYaml, dump, load
 from windrow.emulator.guests.hardware import Surroundings
-from windrow.formats.yaml import NotYaml, dump, load
-from windrow.values.clock import pause
 
 CLOUD_CONFIG_FLAG = "--cloud-config="
 POLL_INTERVAL = timedelta(seconds=1)
@@ -76,7 +76,7 @@ class GuestProcess:
     async def _sync_cloud_config(self, guest: Surroundings, source: str, cloud_config: Path) -> None:
         text = _read_node_file(guest, source)
         while True:
-            await pause(guest.clock, POLL_INTERVAL)
+            await sleep(guest.clock, POLL_INTERVAL)
             text = self._copy(guest, source, cloud_config, text)
 
     def _copy(self, guest: Surroundings, source: str, cloud_config: Path, previous: str) -> str:

@@ -12,7 +12,7 @@ from windrow.app.network import in_process_connector
 from windrow.client.transport import Transport
 from windrow.cloudprovider.cmd import main as cloud_provider
 from windrow.emulator.guests.hardware import Program, Surroundings
-from windrow.kube.kubeconfig import Access, BadKubeconfig, ReadFile
+from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, ReadFile
 
 CLOUD_PROVIDER = "harvester-cloud-provider"
 
@@ -26,7 +26,7 @@ async def _run_cloud_provider(guest: Surroundings) -> int:
     read_file = _node_file_reader(guest)
     connect = in_process_connector(guest.rack, guest.clock, read_file)
 
-    def connect_from_guest(access: Access) -> Transport:
+    def connect_from_guest(access: ClientConfig) -> Transport:
         if access.exec:
             # It would run here, on the computer of whoever tries things out.
             raise BadKubeconfig(
@@ -42,7 +42,7 @@ async def _run_cloud_provider(guest: Surroundings) -> int:
         read_file,
         connect_from_guest,
         guest.clock,
-        guest.chance,
+        guest.rng,
         guest.out,
     )
 

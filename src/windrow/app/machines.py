@@ -14,14 +14,16 @@ from typing import Any
 
 from windrow.app.driver_lookup import driver_for_kind
 from windrow.client.client import Client
-from windrow.client.downloads import Downloads
+from windrow.client.downloads import Downloader
 from windrow.clusters.api.cluster import ResolveDriver, harvester_only
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
 from windrow.drivers.controller import NodeDriverController
 from windrow.drivers.platforms import Platform
 from windrow.drivers.store import DriverStore
-from windrow.kube.errors import NotFound
-from windrow.kube.proxies import find_proxy
-from windrow.kube.refs import SECRET
+from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.proxies import find_proxy
+from windrow.kubernetes.resources import SECRET
 from windrow.machines.dispatch import DriverDispatch
 from windrow.machines.harvester.connections import Connect, ReadKubeconfig
 from windrow.machines.harvester.machines import HarvesterMachines
@@ -29,9 +31,7 @@ from windrow.machines.plugin.machines import PluginMachines, PollIntervals
 from windrow.machines.plugin.process.client import open_plugin
 from windrow.machines.port import HARVESTER, Machines, MachineStatus
 from windrow.machines.status_store import StatusStore
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
-from windrow.wire.dockermachine import Flag
+from windrow.protocols.dockermachine import Flag
 
 Service = Callable[[], Coroutine[Any, Any, None]]
 
@@ -101,9 +101,7 @@ class MachineBackend:
             yield
 
 
-def direct_backend(
-    credentials: ReadKubeconfig, connect: Connect, clock: Clock, rng: Chance
-) -> MachineBackend:
+def direct_backend(credentials: ReadKubeconfig, connect: Connect, clock: Clock, rng: Rng) -> MachineBackend:
     """Harvester's machines, made directly, and no others."""
     machines = HarvesterMachines(credentials, connect, clock, rng)
     return MachineBackend(machines, (machines.run,))
@@ -114,7 +112,7 @@ def full_backend(
     credentials: ReadKubeconfig,
     connect: Connect,
     clock: Clock,
-    rng: Chance,
+    rng: Rng,
     settings: PluginSettings,
     on_kind_changed: Callable[[str], None],
 ) -> MachineBackend:
@@ -153,12 +151,12 @@ def full_backend(
 
 
 def _make_driver_controller(
-    api: Client, clock: Clock, rng: Chance, settings: PluginSettings, on_kind_changed: Callable[[str], None]
+    api: Client, clock: Clock, rng: Rng, settings: PluginSettings, on_kind_changed: Callable[[str], None]
 ) -> NodeDriverController:
     return NodeDriverController(
         api,
         DriverStore(settings.state_dir / "drivers", Platform(sys.platform, platform.machine())),
-        Downloads(proxy=lambda url: find_proxy(url, "", settings.env)).fetch,
+        Downloader(proxy=lambda url: find_proxy(url, "", settings.env)).fetch,
         lambda path: read_create_flags(path, path.name.removeprefix("docker-machine-driver-"), settings.env),
         clock,
         rng,

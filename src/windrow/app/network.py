@@ -10,15 +10,15 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 
+from windrow.client.http_transport import ConnectionPool, HttpTransport
 from windrow.client.in_process import InProcessTransport
-from windrow.client.sockets import Pool, SocketTransport
 from windrow.client.transport import Transport
+from windrow.core.clock import Clock
 from windrow.emulator.rack import Rack
-from windrow.kube.kubeconfig import Access, ReadFile
-from windrow.kube.requests import Event, Reply, Request
-from windrow.values.clock import Clock
+from windrow.kubernetes.kubeconfig import ClientConfig, ReadFile
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
-Connect = Callable[[Access], Transport]
+Connect = Callable[[ClientConfig], Transport]
 
 
 def verb_and_resource(request: Request) -> str:
@@ -28,7 +28,7 @@ def verb_and_resource(request: Request) -> str:
     if rest[:1] == ["namespaces"] and len(rest) > 2:
         rest = rest[2:]
     resource = "/".join([rest[0], *rest[2:]]) if rest else request.path
-    method = "WATCH" if request.parameter("watch") else request.method
+    method = "WATCH" if request.query_parameter("watch") else request.method
     return f"{method} {resource}"
 
 
@@ -42,7 +42,7 @@ class CountingTransport:
         self._counts[f"{self._label} {verb_and_resource(request)}"] += 1
         return await self._inner.send(request)
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         self._counts[f"{self._label} {verb_and_resource(request)}"] += 1
         return self._inner.stream(request)
 
@@ -55,10 +55,10 @@ class HttpConnector:
 
     def __init__(self, clock: Clock, env: Mapping[str, str] | None = None) -> None:
         self._clock, self._env = clock, env
-        self._pool = Pool()
+        self._pool = ConnectionPool()
 
-    def connect(self, access: Access) -> Transport:
-        return SocketTransport(access, self._clock, env=self._env, pool=self._pool)
+    def connect(self, access: ClientConfig) -> Transport:
+        return HttpTransport(access, self._clock, env=self._env, pool=self._pool)
 
     async def __aenter__(self) -> HttpConnector:
         return self
@@ -75,7 +75,7 @@ def in_process_connector(network: Rack, clock: Clock, read_file: ReadFile | None
     `read_file` reads the files that kubeconfigs name, as the one who dials sees them.
     """
 
-    def connect(access: Access) -> Transport:
+    def connect(access: ClientConfig) -> Transport:
         return InProcessTransport(access, network.find, clock, read_file=read_file)
 
     return connect

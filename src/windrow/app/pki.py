@@ -8,9 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from windrow.apiserver.doors import Identity
-from windrow.formats import json, x509
-from windrow.kube.kubeconfig import Access
-from windrow.values.clock import Clock
+from windrow.core import json, pki
+from windrow.core.clock import Clock
+from windrow.kubernetes.kubeconfig import ClientConfig
 
 CA_LIFETIME_DAYS = 3650
 CERTIFICATE_LIFETIME = timedelta(days=365)
@@ -26,7 +26,7 @@ class ApiServerCa:
 
     def server_identity(self, clock: Clock, dns: tuple[str, ...], ips: tuple[str, ...]) -> Identity:
         """A serving certificate for these names; clients of the same CA are recognised."""
-        chain, key = x509.issue(
+        chain, key = pki.issue_certificate(
             self.certificate,
             self.key,
             common_name=self.name,
@@ -39,9 +39,9 @@ class ApiServerCa:
         )
         return Identity(chain, key, self.certificate)
 
-    def admin_config(self, clock: Clock, server: str, proxy_url: str = "") -> Access:
+    def admin_config(self, clock: Clock, server: str, proxy_url: str = "") -> ClientConfig:
         """Access as `system:masters`, valid for a year."""
-        certificate, key = x509.issue(
+        certificate, key = pki.issue_certificate(
             self.certificate,
             self.key,
             common_name="admin",
@@ -51,13 +51,13 @@ class ApiServerCa:
             now=clock.now(),
             lifetime=CERTIFICATE_LIFETIME,
         )
-        return Access(
+        return ClientConfig(
             server, ca=self.certificate, certificate=certificate, key=key, proxy_url=proxy_url, user=self.name
         )
 
 
 def new_ca(name: str, clock: Clock) -> ApiServerCa:
-    return ApiServerCa(name, *x509.new_authority(name, clock.now(), CA_LIFETIME_DAYS))
+    return ApiServerCa(name, *pki.new_ca(name, clock.now(), CA_LIFETIME_DAYS))
 
 
 def load_or_create_ca(path: Path, name: str, clock: Clock) -> ApiServerCa:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from windrow.clusters.api.names import CREDENTIAL_KEY
-from windrow.formats.json import NotJson, loads
-from windrow.kube.objects import dig
+from windrow.core.json import NotJson, loads
+from windrow.kubernetes.objects import nested
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def _structured(value: Any) -> Any:
 
 def _entries(config: Mapping[str, Any], field: str, list_name: str) -> list[Mapping[str, Any]]:
     value = _structured(config.get(field))
-    found = dig(value, list_name, default=[]) if isinstance(value, Mapping) else value
+    found = nested(value, list_name, default=[]) if isinstance(value, Mapping) else value
     return [entry for entry in found or () if isinstance(entry, Mapping)]
 
 
@@ -76,8 +76,8 @@ def _preload_of_config(config: Mapping[str, Any]) -> Preload:
 
 
 def _preload_of_cluster(cluster: Mapping[str, Any]) -> Preload:
-    pools = dig(cluster, "spec", "rkeConfig", "machinePools", default=[])
-    named = [dig(cluster, "spec", "cloudCredentialSecretName")]
+    pools = nested(cluster, "spec", "rkeConfig", "machinePools", default=[])
+    named = [nested(cluster, "spec", "cloudCredentialSecretName")]
     named += [pool.get("cloudCredentialSecretName") for pool in pools if isinstance(pool, Mapping)]
     return Preload(credentials=frozenset(str(name) for name in named if name))
 

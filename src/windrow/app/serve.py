@@ -13,10 +13,10 @@ from windrow.app.machines import PluginSettings
 from windrow.app.network import HttpConnector
 from windrow.app.options import Output, ServeOptions
 from windrow.client.client import Client
-from windrow.client.lease import Candidate
+from windrow.client.leader_election import LeaderElector
 from windrow.clusters.conflicts import refuse_if_rancher_present
-from windrow.kube.kubeconfig import parse_kubeconfig
-from windrow.values.chance import Chance
+from windrow.core.rng import Rng
+from windrow.kubernetes.kubeconfig import parse_kubeconfig
 
 STORE_FILE = "manager.db"
 LEASE_NAME = ("kube-system", "windrow-manager")
@@ -37,7 +37,7 @@ async def run(options: ServeOptions, out: Output) -> int:
             embedded_manager(
                 options.state_dir,
                 clock,
-                Chance(),
+                Rng(),
                 sockets.connect,
                 store=store,
                 port=options.port,
@@ -65,7 +65,7 @@ async def _serve_external(options: ServeOptions, out: Output) -> int:
     access = parse_kubeconfig(
         options.kubeconfig.read_text(), read_file=lambda name: (folder / name).read_text()
     )
-    clock, rng = SystemClock(), Chance()
+    clock, rng = SystemClock(), Rng()
     async with HttpConnector(clock, options.env) as sockets:
         transport = sockets.connect(access)
         await refuse_if_rancher_present(Client(transport))
@@ -73,7 +73,9 @@ async def _serve_external(options: ServeOptions, out: Output) -> int:
         manager, backend = make_manager(
             transport, sockets.connect, clock, rng, proxy=options.proxy, plugins=_plugin_settings(options)
         )
-        elector = Candidate(Client(transport), *LEASE_NAME, f"{socket.gethostname()}_{rng.uid()}", clock, rng)
+        elector = LeaderElector(
+            Client(transport), *LEASE_NAME, f"{socket.gethostname()}_{rng.uid()}", clock, rng
+        )
         out.print_line(
             f"The cluster manager keeps its objects at {access.server}; waiting for the lease {'/'.join(LEASE_NAME)}."
         )
@@ -83,5 +85,5 @@ async def _serve_external(options: ServeOptions, out: Output) -> int:
             async with backend.running():
                 await manager.run()
 
-        await elector.lead(lead)
+        await elector.run(lead)
     return 0

@@ -8,11 +8,11 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from windrow.client.transport import Transport
-from windrow.formats.fastjson import loads
-from windrow.kube import requests
-from windrow.kube.errors import Expired, Unanswered, Unreachable, error_for, error_from_status
-from windrow.kube.refs import Kind
-from windrow.values.clock import Clock, pause
+from windrow.core.clock import Clock, sleep
+from windrow.core.fastjson import loads
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import Expired, OutcomeUnknown, Unreachable, error_for, error_from_status
+from windrow.kubernetes.resources import ApiResource
 
 T = TypeVar("T")
 Raw = dict[str, Any]
@@ -33,7 +33,7 @@ def _key(raw: Raw) -> tuple[str, str]:
 
 async def _until(
     transport: Transport,
-    kind: Kind,
+    kind: ApiResource,
     namespace: str,
     predicate: Callable[[Objects], T | None],
     objects: dict[tuple[str, str], Raw],
@@ -61,12 +61,12 @@ async def _until(
                     continue
             if (found := predicate(objects)) is not None:
                 return found
-    raise Unanswered("the watch ended")
+    raise OutcomeUnknown("the watch ended")
 
 
 async def wait_for(
     transport: Transport,
-    kind: Kind,
+    kind: ApiResource,
     predicate: Callable[[Objects], T | None],
     *,
     what: str,
@@ -84,8 +84,8 @@ async def wait_for(
         while True:
             try:
                 return await _until(transport, kind, namespace, predicate, objects)
-            except (Expired, Unanswered, Unreachable):
-                await pause(clock, timedelta(seconds=0.5))
+            except (Expired, OutcomeUnknown, Unreachable):
+                await sleep(clock, timedelta(seconds=0.5))
 
     try:
         async with asyncio.timeout(within.total_seconds()):

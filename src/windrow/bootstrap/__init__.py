@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from windrow.bootstrap import rke2
 from windrow.bootstrap.intent import NodeIntent
-from windrow.values.version import Version
+from windrow.core.version import Version
 
 
 class Distribution(Protocol):

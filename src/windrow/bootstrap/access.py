@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.harvester.names import CLUSTER_UID
-from windrow.kube.kubeconfig import Access, render_kubeconfig
-from windrow.kube.objects import Raw, annotations_of, dig, name_of, new_object
-from windrow.kube.refs import (
+from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, new_object
+from windrow.kubernetes.resources import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
     ROLE_BINDING,
     SECRET,
     SERVICE_ACCOUNT,
-    Kind,
-    Ref,
+    ApiResource,
+    ObjectRef,
 )
 
 CLOUD_PROVIDER_ROLE = "harvesterhci.io:cloudprovider"
@@ -44,15 +44,15 @@ class GuestAccount:
     cluster_uid: str
 
     @property
-    def account(self) -> Ref:
+    def account(self) -> ObjectRef:
         return SERVICE_ACCOUNT.ref(self.cluster, self.namespace)
 
     @property
-    def token(self) -> Ref:
+    def token(self) -> ObjectRef:
         return SECRET.ref(f"{self.cluster}-token", self.namespace)
 
     @property
-    def refs(self) -> tuple[Ref, ...]:
+    def refs(self) -> tuple[ObjectRef, ...]:
         """The four objects, in the order of their making; the fifth thing, the kubeconfig, is text."""
         binding = f"{self.namespace}-{self.cluster}"
         return (
@@ -62,7 +62,7 @@ class GuestAccount:
             CLUSTER_ROLE_BINDING.ref(binding),
         )
 
-    def render_objects(self) -> list[tuple[Kind, Raw]]:
+    def render_objects(self) -> list[tuple[ApiResource, Raw]]:
         """The objects of `refs`, as they are created."""
         account, token, binding, cluster_binding = self.refs
         return [
@@ -76,7 +76,7 @@ class GuestAccount:
         """Whether an object that already exists was made for this very cluster."""
         return annotations_of(raw).get(CLUSTER_UID) == self.cluster_uid
 
-    def _object(self, ref: Ref, annotations: Mapping[str, str] | None = None, **rest: Any) -> Raw:
+    def _object(self, ref: ObjectRef, annotations: Mapping[str, str] | None = None, **rest: Any) -> Raw:
         marks = {**(annotations or {}), CLUSTER_UID: self.cluster_uid}
         return new_object(ref.kind, ref.name, ref.namespace, annotations=marks, **rest)
 
@@ -97,12 +97,12 @@ def find_credential(
     token, ca = _decoded(token_secret, "token"), _decoded(token_secret, "ca.crt")
     if not token or not ca:
         return None
-    access = Access(server=server, ca=ca, token=token, namespace=namespace, proxy_url=proxy_url)
+    access = ClientConfig(server=server, ca=ca, token=token, namespace=namespace, proxy_url=proxy_url)
     return render_kubeconfig(access, NAME)
 
 
 def _decoded(secret: Mapping[str, Any], key: str) -> str:
-    text = dig(secret, "data", key, default="")
+    text = nested(secret, "data", key, default="")
     try:
         return base64.b64decode(text, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError) as error:

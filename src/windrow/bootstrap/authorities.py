@@ -17,7 +17,7 @@ from typing import Any
 
 from windrow.bootstrap.document import File
 from windrow.bootstrap.intent import ClusterSecrets, Signer
-from windrow.formats import x509
+from windrow.core import pki
 
 YEARS = 10
 DAYS = 365 * YEARS
@@ -42,7 +42,7 @@ def new_cluster_secrets(now: datetime) -> ClusterSecrets:
     signers = {field: _new_signer(name, now) for name, field in _SIGNERS.items()}
     return ClusterSecrets(
         **signers,
-        service_key=x509.new_rsa_signing_key(),
+        service_key=pki.new_rsa_signing_key(),
         server_password=operating_system.token_hex(32),
         agent_password=operating_system.token_hex(32),
     )
@@ -86,5 +86,5 @@ def _key(name: str) -> str:
 
 def _new_signer(name: str, now: datetime) -> Signer:
     # The time in the name tells an old authority from its successor in a browser or a log.
-    certificate, key = x509.new_authority(f"windrow-{_key(name)}@{int(now.timestamp())}", now, DAYS)
+    certificate, key = pki.new_ca(f"windrow-{_key(name)}@{int(now.timestamp())}", now, DAYS)
     return Signer(certificate, key)

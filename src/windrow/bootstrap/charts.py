@@ -12,11 +12,11 @@ from typing import Any
 
 from windrow.bootstrap.intent import GuestCredential
 from windrow.bootstrap.versions import Charts
-from windrow.formats import yaml
-from windrow.kube.objects import Raw, dig, new_object
-from windrow.kube.refs import SECRET, Kind
+from windrow.core import yaml
+from windrow.kubernetes.objects import Raw, nested, new_object
+from windrow.kubernetes.resources import SECRET, ApiResource
 
-HELM_CHART_CONFIG = Kind("helm.cattle.io", "v1", "HelmChartConfig", "helmchartconfigs")
+HELM_CHART_CONFIG = ApiResource("helm.cattle.io", "v1", "HelmChartConfig", "helmchartconfigs")
 NAMESPACE = "kube-system"
 CREDENTIAL_SECRET = "harvester-cloud-provider-config"
 CREDENTIAL_KEY = "cloud-provider-config"
@@ -40,7 +40,7 @@ def harvester_values(
         secret = {"cloudConfig": {"secretName": CREDENTIAL_SECRET, "secretKey": CREDENTIAL_KEY}}
         provider = _overlay(secret, provider)
     storage = values.get(CSI_DRIVER_CHART, {})
-    if charts and charts.csi_driver_reads_secret and not dig(storage, "cloudConfig", "hostPath"):
+    if charts and charts.csi_driver_reads_secret and not nested(storage, "cloudConfig", "hostPath"):
         storage = _overlay({"cloudConfig": {"secretName": CREDENTIAL_SECRET}}, storage)
     values[CLOUD_PROVIDER_CHART] = provider
     return values | ({CSI_DRIVER_CHART: storage} if storage else {})

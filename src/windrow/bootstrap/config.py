@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from windrow.bootstrap.intent import NodeIntent, Role
-from windrow.kube.selectors import read_label_selector
+from windrow.kubernetes.selectors import read_label_selector
 
 CLOUD_PROVIDER_NAME = "cloud-provider-name"
 CLOUD_PROVIDER_CONFIG = "cloud-provider-config"

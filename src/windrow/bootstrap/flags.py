@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windrow.bootstrap.config import CLOUD_PROVIDER_CONFIG, CLOUD_PROVIDER_NAME
-from windrow.values.version import Version
+from windrow.core.version import Version
 
 AS_OF = "2026-08"
 NEWEST_LINE = (1, 36)

@@ -20,10 +20,10 @@ class Role(Enum):
 class BadIntent(ValueError):
     """A machine that could never become what it is meant to be. `fact` says why, `cure` what to do."""
 
-    def __init__(self, fact: str, cure: str) -> None:
-        super().__init__(f"{fact}; {cure}")
-        self.fact = fact
-        self.cure = cure
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(f"{message}; {hint}")
+        self.message = message
+        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True)

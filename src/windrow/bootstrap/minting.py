@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from windrow.bootstrap.intent import ClusterSecrets
-from windrow.formats import x509
-from windrow.kube.kubeconfig import Access
+from windrow.core import pki
+from windrow.kubernetes.kubeconfig import ClientConfig
 
 USER = "windrow-manager"
 # The group that every API server lets do everything; so keep lifetimes short.
@@ -23,9 +23,9 @@ def mint_access(
     lifetime: timedelta,
     proxy_url: str = "",
     user: str = USER,
-) -> Access:
+) -> ClientConfig:
     """Administrator's access to the API at `endpoint` (`https://10.0.0.5:6443`) until `now` + `lifetime`."""
-    certificate, key = x509.issue(
+    certificate, key = pki.issue_certificate(
         cluster.client_ca.certificate,
         cluster.client_ca.key,
         common_name=user,
@@ -34,7 +34,7 @@ def mint_access(
         now=now,
         lifetime=lifetime,
     )
-    return Access(
+    return ClientConfig(
         server=endpoint,
         ca=cluster.server_ca.certificate,
         certificate=certificate,

@@ -11,7 +11,7 @@ from typing import Any
 
 from windrow.bootstrap.document import File
 from windrow.bootstrap.intent import BadIntent
-from windrow.formats import yaml
+from windrow.core import yaml
 
 _AUTH = {"username": "username", "password": "password", "auth": "auth", "identityToken": "identity_token"}
 _TLS = {"caBundle": "ca_file", "cert": "cert_file", "key": "key_file"}

@@ -21,9 +21,9 @@ from windrow.bootstrap.intent import BadIntent, NodeIntent, Role
 from windrow.bootstrap.registries import render_registries
 from windrow.bootstrap.tokens import agent_token, server_token
 from windrow.bootstrap.versions import find_charts
-from windrow.formats import yaml
-from windrow.values.cidr import is_address
-from windrow.values.version import NotVersion, Version
+from windrow.core import yaml
+from windrow.core.cidr import is_address
+from windrow.core.version import NotVersion, Version
 
 __all__ = [
     "API_PORT",

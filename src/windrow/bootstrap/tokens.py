@@ -13,7 +13,7 @@ from __future__ import annotations
 from hashlib import sha256
 
 from windrow.bootstrap.intent import ClusterSecrets
-from windrow.formats import x509
+from windrow.core import pki
 
 _FORMAT = "K10"
 SERVER_USER = "server"
@@ -22,10 +22,10 @@ AGENT_USER = "node"
 
 def ca_hash(bundle: str) -> str:
     """The hex digest by which joiners know the authority in `bundle`. Raises NotCertificate."""
-    certificates = x509.split_bundle(bundle)
+    certificates = pki.split_bundle(bundle)
     if len(certificates) == 1:
         return sha256(bundle.encode()).hexdigest()
-    return sha256(x509.der(_root(certificates))).hexdigest()
+    return sha256(pki.der(_root(certificates))).hexdigest()
 
 
 def server_token(cluster: ClusterSecrets) -> str:
@@ -45,7 +45,7 @@ def _token(cluster: ClusterSecrets, user: str, password: str) -> str:
 def _root(certificates: list[str]) -> str:
     """Climb from the first certificate, signer by signer, as far as the bundle leads."""
     current, rest = certificates[0], certificates[1:]
-    while signer := next((ca for ca in rest if x509.is_signed_by(current, ca)), None):
+    while signer := next((ca for ca in rest if pki.is_signed_by(current, ca)), None):
         rest.remove(signer)
         current = signer
     return current

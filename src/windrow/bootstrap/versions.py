@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windrow.values.version import Version
+from windrow.core.version import Version
 
 AS_OF = "2026-08"
 

@@ -13,14 +13,14 @@ from windrow.cli import exit_codes
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, not_utf8, one_line
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
-from windrow.kube.errors import Forbidden
-from windrow.kube.objects import Raw
+from windrow.kubernetes.errors import Forbidden
+from windrow.kubernetes.objects import Raw
 
 # Asyncio, YAML and sockets are imported when they are used: `--help` needs none of them.
 if TYPE_CHECKING:
     from windrow.client.client import Client
-    from windrow.kube.kubeconfig import Access
-    from windrow.values.clock import Clock
+    from windrow.core.clock import Clock
+    from windrow.kubernetes.kubeconfig import ClientConfig
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class Connection:
     """The management API, opened. `namespace` is for objects that name none."""
 
     client: Client
-    config: Access
+    config: ClientConfig
     namespace: str
     clock: Clock
 
@@ -54,9 +54,9 @@ def find_kubeconfig(args: argparse.Namespace, context: CliContext) -> Path:
     )
 
 
-def read_client_config(path: Path) -> Access:
+def read_client_config(path: Path) -> ClientConfig:
     """The access that the file's current context stands for. Complains by the file's name; raises OSError."""
-    from windrow.kube.kubeconfig import parse_kubeconfig
+    from windrow.kubernetes.kubeconfig import parse_kubeconfig
 
     with _name_file_in_errors(path):
         return parse_kubeconfig(path.read_text(), read_file=lambda name: (path.parent / name).read_text())
@@ -64,7 +64,7 @@ def read_client_config(path: Path) -> Access:
 
 def read_kubeconfig(path: Path) -> str:
     """The text of a kubeconfig that is to be used without its files. Complains where it cannot be."""
-    from windrow.kube.kubeconfig import parse_kubeconfig
+    from windrow.kubernetes.kubeconfig import parse_kubeconfig
 
     with _name_file_in_errors(path):
         text = path.read_text()
@@ -74,12 +74,12 @@ def read_kubeconfig(path: Path) -> str:
 
 @contextmanager
 def _name_file_in_errors(path: Path) -> Iterator[None]:
-    from windrow.kube.kubeconfig import BadKubeconfig
+    from windrow.kubernetes.kubeconfig import BadKubeconfig
 
     try:
         yield
     except BadKubeconfig as bad:
-        raise CliError(f"{path}: {one_line(bad.fact)}", bad.cure, exit_codes.UNREACHABLE) from bad
+        raise CliError(f"{path}: {one_line(bad.message)}", bad.hint, exit_codes.UNREACHABLE) from bad
     except UnicodeDecodeError as error:
         raise not_utf8(str(path)) from error
 
@@ -89,12 +89,12 @@ async def connect(args: argparse.Namespace, context: CliContext) -> AsyncIterato
     """The management API, for as long as the verb needs it."""
     from windrow.app.clock import SystemClock
     from windrow.client.client import Client
-    from windrow.client.sockets import SocketTransport
+    from windrow.client.http_transport import HttpTransport
 
     access = read_client_config(find_kubeconfig(args, context))
     namespace = getattr(args, "namespace", None) or access.namespace or "default"
     clock = SystemClock()
-    async with SocketTransport(access, clock, env=context.env, agent="windrow-cli") as transport:
+    async with HttpTransport(access, clock, env=context.env, user_agent="windrow-cli") as transport:
         yield Connection(Client(transport), access, namespace, clock)
 
 

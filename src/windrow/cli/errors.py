@@ -43,23 +43,25 @@ class Advice:
     code: int
 
 
-# By class name, most particular first along each error's own family (windrow.kube.errors).
+# By class name, most particular first along each error's own family (windrow.kubernetes.errors).
 _ADVICE = {
     "Unauthorized": Advice(
         "Renew the credential in the kubeconfig, or name another one.", exit_codes.UNREACHABLE
     ),
     "Forbidden": Advice("Ask for this right, or use a kubeconfig that has it.", exit_codes.UNREACHABLE),
     "NotFound": Advice("Look at what is there: windrow status -A", exit_codes.NOT_FOUND),
-    "NotTrusted": Advice("Take a kubeconfig that holds this server's present CA.", exit_codes.UNREACHABLE),
+    "CertificateError": Advice(
+        "Take a kubeconfig that holds this server's present CA.", exit_codes.UNREACHABLE
+    ),
     "Unreachable": Advice(
         "Start the server, or correct its address in the kubeconfig.", exit_codes.UNREACHABLE
     ),
-    "Unanswered": Advice(
+    "OutcomeUnknown": Advice(
         "Look whether it happened (windrow status), then try again.", exit_codes.UNREACHABLE
     ),
-    "Throttled": Advice("Try again in a while.", exit_codes.UNREACHABLE),
-    "ServerFailed": Advice("Look at the server's log, then try again.", exit_codes.UNREACHABLE),
-    "Exists": Advice("Choose another name.", exit_codes.REFUSED),
+    "TooManyRequests": Advice("Try again in a while.", exit_codes.UNREACHABLE),
+    "ServerError": Advice("Look at the server's log, then try again.", exit_codes.UNREACHABLE),
+    "AlreadyExists": Advice("Choose another name.", exit_codes.REFUSED),
     "Conflict": Advice("Somebody else changed it meanwhile; try again.", exit_codes.FAILED),
     "KubeError": Advice("Correct the input, then try again.", exit_codes.REFUSED),
 }
@@ -88,7 +90,7 @@ def _from_api_error(error: Exception) -> CliError:
     answer = next(_ADVICE[name] for name in family if name in _ADVICE)
     # A server's own words are kept whole; only errors that we worded ourselves carry a cure.
     message, hint = str(error), answer.hint
-    if family[0] in ("Unreachable", "NotTrusted", "Unauthorized", "Unanswered", "Forbidden"):
+    if family[0] in ("Unreachable", "CertificateError", "Unauthorized", "OutcomeUnknown", "Forbidden"):
         message, hint = _split_hint(message, hint)
     return CliError(message, hint, answer.code)
 
@@ -103,9 +105,9 @@ def _from_port_error(error: OSError) -> CliError:
 
 def to_cli_error(error: BaseException) -> CliError:
     """How `error` is told."""
-    from windrow.formats.yaml import NotYaml
-    from windrow.kube.errors import KubeError
-    from windrow.kube.kubeconfig import BadKubeconfig
+    from windrow.core.yaml import NotYaml
+    from windrow.kubernetes.errors import KubeError
+    from windrow.kubernetes.kubeconfig import BadKubeconfig
 
     match error:
         case CliError():
@@ -113,7 +115,7 @@ def to_cli_error(error: BaseException) -> CliError:
         case KubeError():
             return _from_api_error(error)
         case BadKubeconfig():
-            return CliError(one_line(error.fact), error.cure, exit_codes.UNREACHABLE)
+            return CliError(one_line(error.message), error.hint, exit_codes.UNREACHABLE)
         case NotYaml():
             return CliError(
                 f"The input is not YAML: {one_line(error)}", "Correct it there.", exit_codes.REFUSED
@@ -128,8 +130,8 @@ def to_cli_error(error: BaseException) -> CliError:
             return _from_port_error(error)
         case ExceptionGroup() if len(error.exceptions) == 1:
             return to_cli_error(error.exceptions[0])
-    fact, cure = getattr(error, "fact", ""), getattr(error, "cure", "")
-    if fact and cure:  # InfrastructureUnknown and its like
+    message, hint = getattr(error, "message", ""), getattr(error, "hint", "")
+    if message and hint:  # InfrastructureUnknown and its like
         name = type(error).__name__
         code = (
             exit_codes.FAILED
@@ -138,7 +140,7 @@ def to_cli_error(error: BaseException) -> CliError:
             if name in _MISNAMED
             else exit_codes.UNREACHABLE
         )
-        return CliError(str(fact), str(cure), code)
+        return CliError(str(message), str(hint), code)
     return CliError(
         f"{type(error).__name__}: {error}",
         "This is a defect of Windrow. Run it again with --verbose and report what you see.",

@@ -12,12 +12,12 @@ from windrow.cli.errors import CliError, combine, not_utf8, one_line, to_cli_err
 from windrow.cli.output.lines import wrap
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, machine_config
 from windrow.drivers.kinds import NODE_DRIVER
-from windrow.kube.objects import Raw, unpacked
-from windrow.kube.refs import CONFIG_MAP, NAMESPACE, SECRET, Kind
+from windrow.kubernetes.objects import Raw, flatten_list
+from windrow.kubernetes.resources import CONFIG_MAP, NAMESPACE, SECRET, ApiResource
 
 # What the management API takes, in the order in which they need each other. HarvesterConfig stands for the machine
 # config kinds of all node drivers.
-KINDS: tuple[Kind, ...] = (NAMESPACE, SECRET, CONFIG_MAP, NODE_DRIVER, HARVESTER_CONFIG, CLUSTER)
+KINDS: tuple[ApiResource, ...] = (NAMESPACE, SECRET, CONFIG_MAP, NODE_DRIVER, HARVESTER_CONFIG, CLUSTER)
 
 
 def read_documents(names: Sequence[str], context: CliContext) -> list[Raw]:
@@ -35,7 +35,7 @@ def read_documents(names: Sequence[str], context: CliContext) -> list[Raw]:
     return documents
 
 
-def find_kind(raw: Mapping[str, Any]) -> Kind | None:
+def find_kind(raw: Mapping[str, Any]) -> ApiResource | None:
     """The kind of the object, None where the management API has no use for it."""
     wanted = (raw["apiVersion"], raw["kind"])
     if wanted[0] == HARVESTER_CONFIG.api_version and str(wanted[1]).endswith("Config"):
@@ -43,7 +43,7 @@ def find_kind(raw: Mapping[str, Any]) -> Kind | None:
     return next((kind for kind in KINDS if (kind.api_version, kind.kind) == wanted), None)
 
 
-def apply_order(kind: Kind) -> int:
+def apply_order(kind: ApiResource) -> int:
     """Where the kind stands in the order of KINDS."""
     return KINDS.index(HARVESTER_CONFIG if kind.group == HARVESTER_CONFIG.group else kind)
 
@@ -63,7 +63,7 @@ def unknown_kind_errors(documents: Sequence[Raw]) -> list[CliError]:
 
 
 def _read_file(name: str, context: CliContext) -> list[Raw]:
-    from windrow.formats.yaml import NotYaml, load_all
+    from windrow.core.yaml import NotYaml, load_all
 
     shown = "standard input" if name == "-" else name
     try:
@@ -75,7 +75,7 @@ def _read_file(name: str, context: CliContext) -> list[Raw]:
         raise CliError(
             f"{shown} is not YAML: {one_line(error)}", "Correct it there.", exit_codes.REFUSED
         ) from error
-    objects = [item for document in found for item in unpacked(document)]
+    objects = [item for document in found for item in flatten_list(document)]
     if not objects:
         raise CliError(f"{shown} holds no object.", "Name a file with manifests.", exit_codes.REFUSED)
     invalid = [place for place, document in enumerate(objects, 1) if not _is_object(document)]

@@ -23,8 +23,8 @@ from windrow.drivers.api import (
 )
 from windrow.drivers.faults import Fault
 from windrow.drivers.kinds import CLUSTER, MACHINE, NODE_DRIVER
-from windrow.kube.errors import NotFound, says_gone
-from windrow.kube.objects import Raw, new_object, uid_of
+from windrow.kubernetes.errors import NotFound, is_not_found
+from windrow.kubernetes.objects import Raw, new_object, uid_of
 
 
 async def list_drivers(manager: Connection) -> list[Raw]:
@@ -39,7 +39,7 @@ async def get_driver(manager: Connection, name: str) -> Raw:
     try:
         return await manager.client.get(NODE_DRIVER.ref(name))
     except NotFound as error:
-        if not says_gone(error, name):
+        if not is_not_found(error, name):
             raise _no_node_drivers() from error
         raise CliError(
             f"There is no node driver {name!r}.", "See them: windrow driver list", exit_codes.NOT_FOUND
@@ -101,8 +101,8 @@ def _source_of_file(name: str, checksum: str, context: CliContext) -> Source:
 
 def _in_flag_words(fault: Fault) -> CliError:
     """The fault in the words of the command line."""
-    fact = fault.message.replace("spec.checksum", "--checksum").replace("spec.url", "--url")
-    return CliError(f"{fact}.", f"{fault.hint[:1].upper()}{fault.hint[1:]}.", exit_codes.REFUSED)
+    message = fault.message.replace("spec.checksum", "--checksum").replace("spec.url", "--url")
+    return CliError(f"{message}.", f"{fault.hint[:1].upper()}{fault.hint[1:]}.", exit_codes.REFUSED)
 
 
 async def add(args: argparse.Namespace, context: CliContext, manager: Connection, source: Source) -> int:

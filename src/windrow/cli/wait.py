@@ -14,9 +14,9 @@ from windrow.cli.output.lines import wrap
 from windrow.cli.output.views import ClusterView, read_views
 from windrow.cli.watch import Condition, watch_until
 from windrow.clusters.api.kinds import MACHINE
-from windrow.kube.errors import KubeError, NotFound
-from windrow.kube.objects import dig
-from windrow.kube.refs import EVENT, Ref
+from windrow.kubernetes.errors import KubeError, NotFound
+from windrow.kubernetes.objects import nested
+from windrow.kubernetes.resources import EVENT, ObjectRef
 
 
 class _WaitPrinter:
@@ -49,14 +49,14 @@ async def _watch_until(
         ) from None
 
 
-async def _read_views(manager: Connection, refs: Sequence[Ref]) -> tuple[ClusterView, ...]:
+async def _read_views(manager: Connection, refs: Sequence[ObjectRef]) -> tuple[ClusterView, ...]:
     clusters = [await manager.client.get(ref) for ref in refs]
     machines = [raw for ref in refs for raw in await manager.client.list(MACHINE, ref.namespace)]
     return read_views(clusters, machines)
 
 
 async def wait_for_ready(
-    manager: Connection, refs: Sequence[Ref], timeout: timedelta, context: CliContext
+    manager: Connection, refs: Sequence[ObjectRef], timeout: timedelta, context: CliContext
 ) -> int:
     """Return once every cluster is ready. Complains when one is refused, or when the time has passed."""
     teller = _WaitPrinter(context)
@@ -75,7 +75,9 @@ async def wait_for_ready(
     return exit_codes.OK
 
 
-async def wait_for_settled(manager: Connection, ref: Ref, timeout: timedelta, context: CliContext) -> int:
+async def wait_for_settled(
+    manager: Connection, ref: ObjectRef, timeout: timedelta, context: CliContext
+) -> int:
     """Return once every pool has the machines that it wants, all ready, and no other."""
     teller = _WaitPrinter(context)
 
@@ -94,7 +96,7 @@ async def wait_for_settled(manager: Connection, ref: Ref, timeout: timedelta, co
 
 
 async def wait_for_deletion(
-    manager: Connection, ref: Ref, uid: str, timeout: timedelta, context: CliContext
+    manager: Connection, ref: ObjectRef, uid: str, timeout: timedelta, context: CliContext
 ) -> int:
     """Return once that very cluster is gone."""
     teller = _WaitPrinter(context)
@@ -118,14 +120,14 @@ async def wait_for_deletion(
     return exit_codes.OK
 
 
-async def _find_kept_objects(manager: Connection, ref: Ref, uid: str) -> list[str]:
+async def _find_kept_objects(manager: Connection, ref: ObjectRef, uid: str) -> list[str]:
     """What the manager said that it left on Harvester, since it may be somebody else's."""
     try:
         events = await manager.client.list(EVENT, ref.namespace)
     except KubeError:
         return []  # whoever may delete a cluster may be forbidden to read events
     told = [raw for raw in events if raw.get("reason") == "KeepLoadBalancers"]
-    return sorted({str(raw["message"]) for raw in told if dig(raw, "involvedObject", "uid") == uid})
+    return sorted({str(raw["message"]) for raw in told if nested(raw, "involvedObject", "uid") == uid})
 
 
 def _refused_error(cluster: ClusterView) -> CliError:
@@ -138,12 +140,12 @@ def _refused_error(cluster: ClusterView) -> CliError:
         )
     return combine(
         [
-            CliError(f"{name} is refused: {fact}", cure, exit_codes.REFUSED)
-            for fact, cure in zip(parts[::2], parts[1::2], strict=True)
+            CliError(f"{name} is refused: {message}", hint, exit_codes.REFUSED)
+            for message, hint in zip(parts[::2], parts[1::2], strict=True)
         ]
     )
 
 
-def _only_namespace(refs: Sequence[Ref]) -> str:
+def _only_namespace(refs: Sequence[ObjectRef]) -> str:
     namespaces = {ref.namespace for ref in refs}
     return namespaces.pop() if len(namespaces) == 1 else ""

@@ -8,10 +8,10 @@ from datetime import timedelta
 
 from windrow.cli.connect import Connection
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
-from windrow.kube import requests
-from windrow.kube.errors import Expired, Unanswered, Unreachable, error_from_status
-from windrow.kube.refs import Kind
-from windrow.values.clock import pause
+from windrow.core.clock import sleep
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import Expired, OutcomeUnknown, Unreachable, error_from_status
+from windrow.kubernetes.resources import ApiResource
 
 # Changes come in bursts; one look for all of a burst is enough for eyes.
 SETTLE = timedelta(seconds=0.2)
@@ -20,11 +20,13 @@ RETRY_DELAY = timedelta(seconds=1)
 Condition = Callable[[], Awaitable[bool]]
 
 
-async def _signal_changes(manager: Connection, kind: Kind, namespace: str, changed: asyncio.Event) -> None:
+async def _signal_changes(
+    manager: Connection, kind: ApiResource, namespace: str, changed: asyncio.Event
+) -> None:
     """Ring at every change of `kind`; survive the end of watches and a server that is away."""
     while True:
         try:
-            version = (await manager.client.listing(kind, namespace)).version
+            version = (await manager.client.list_with_version(kind, namespace)).resource_version
             changed.set()
             request = requests.watch(kind, namespace, version=version)
             async with manager.client.transport.stream(request) as events:
@@ -33,8 +35,8 @@ async def _signal_changes(manager: Connection, kind: Kind, namespace: str, chang
                         raise error_from_status(event.object)
                     if event.type != "BOOKMARK":
                         changed.set()
-        except (Expired, Unanswered, Unreachable):
-            await pause(manager.clock, RETRY_DELAY)
+        except (Expired, OutcomeUnknown, Unreachable):
+            await sleep(manager.clock, RETRY_DELAY)
 
 
 async def _check_again(
@@ -45,9 +47,9 @@ async def _check_again(
         try:
             if await is_done():
                 return
-        except (Unanswered, Unreachable):  # the server restarts; the bell rings when it is back
+        except (OutcomeUnknown, Unreachable):  # the server restarts; the bell rings when it is back
             pass
-        await pause(manager.clock, SETTLE)
+        await sleep(manager.clock, SETTLE)
         try:
             async with asyncio.timeout(interval_s):
                 await changed.wait()
@@ -61,7 +63,7 @@ async def watch_until(
     *,
     namespace: str = "",
     interval_s: float | None = None,
-    kinds: Sequence[Kind] = (CLUSTER, MACHINE),
+    kinds: Sequence[ApiResource] = (CLUSTER, MACHINE),
 ) -> None:
     """Call `look` now and after each change (with `beat_s`, at least that often) until it returns True."""
     if await is_done():  # a server that cannot be reached at all is an error, not a wait

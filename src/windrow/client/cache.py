@@ -11,12 +11,12 @@ V_co = TypeVar("V_co", covariant=True)
 class Cache(Protocol[V_co]):
     """Typed readings of everything in scope, kept current by a watch. Keys are Refs or uids, as its maker says."""
 
-    async def synced(self) -> None:
+    async def wait_for_sync(self) -> None:
         """Return once the first complete list has been read."""
         ...
 
     @property
-    def is_synced(self) -> bool:
+    def is_watching(self) -> bool:
         """False before the first list, and again while the server cannot be reached: then nothing is certain."""
         ...
 

@@ -7,33 +7,33 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.client.transport import Transport
-from windrow.formats.fastjson import loads
-from windrow.formats.json import NotJson
-from windrow.kube import requests
-from windrow.kube.errors import Expired, NotFound, ServerFailed, error_for, says_gone
-from windrow.kube.objects import Raw
-from windrow.kube.refs import Kind, Ref
-from windrow.kube.requests import Propagation, Reply, Request
+from windrow.core.fastjson import loads
+from windrow.core.json import NotJson
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import Expired, NotFound, ServerError, error_for, is_not_found
+from windrow.kubernetes.objects import Raw
+from windrow.kubernetes.requests import Propagation, Reply, Request
+from windrow.kubernetes.resources import ApiResource, ObjectRef
 
-PAGE = 500
+PAGE_SIZE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ObjectList:
     """All objects of a list, and the resourceVersion from which a watch would go on."""
 
     items: list[Raw]
-    version: str
+    resource_version: str
 
 
-def read_reply(reply: Reply) -> Raw:
+def decode_reply(reply: Reply) -> Raw:
     """The object in `reply`; {} for an empty body. Raises the KubeError that it stands for."""
     error = error_for(reply)
     if error is not None:
         raise error
     if 300 <= reply.status < 400:
         target = reply.headers.get("Location", "elsewhere")
-        raise ServerFailed(
+        raise ServerError(
             f"wanted an API server, found a redirect to {target}; is this the address of a web page?",
             status=reply.status,
         )
@@ -42,12 +42,12 @@ def read_reply(reply: Reply) -> Raw:
     try:
         raw = loads(reply.body)
     except NotJson as problem:
-        raise ServerFailed(
+        raise ServerError(
             f"wanted a JSON object, found {reply.body[:80]!r}; is this address an API server?",
             status=reply.status,
         ) from problem
     if not isinstance(raw, dict):
-        raise ServerFailed(f"wanted a JSON object, found a {type(raw).__name__}", status=reply.status)
+        raise ServerError(f"wanted a JSON object, found a {type(raw).__name__}", status=reply.status)
     return raw
 
 
@@ -59,12 +59,12 @@ class Client:
 
     async def call(self, request: Request) -> Raw:
         """Send `request` as it is and return the object in the answer."""
-        return read_reply(await self.transport.send(request))
+        return decode_reply(await self.transport.send(request))
 
-    async def get(self, ref: Ref) -> Raw:
+    async def get(self, ref: ObjectRef) -> Raw:
         return await self.call(requests.get(ref))
 
-    async def find(self, ref: Ref) -> Raw | None:
+    async def find(self, ref: ObjectRef) -> Raw | None:
         """The object, or None when the server says that exactly this object does not exist.
 
         A 404 that does not name the object (an unknown kind, a proxy's own page) is raised as NotFound:
@@ -73,33 +73,43 @@ class Client:
         try:
             return await self.get(ref)
         except NotFound as error:
-            if not says_gone(error, ref.name):
+            if not is_not_found(error, ref.name):
                 raise
             return None
 
-    async def list(self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "") -> list[Raw]:
+    async def list(
+        self, kind: ApiResource, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> list[Raw]:
         """All objects in scope; `namespace` "" means every namespace."""
-        return (await self.listing(kind, namespace, labels, fields)).items
+        return (await self.list_with_version(kind, namespace, labels, fields)).items
 
-    async def listing(self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "") -> Listing:
+    async def list_with_version(
+        self, kind: ApiResource, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> ObjectList:
         """The same, with the version that every page shares."""
-        for limit in (PAGE, 0):
+        for limit in (PAGE_SIZE, 0):
             items: list[Raw] = []
             version = ""
             try:
                 async for page in self.pages(kind, namespace, labels, fields, limit=limit):
                     items += page.items
-                    version = page.version
+                    version = page.resource_version
             except Expired:
                 if not limit:
                     raise
                 continue  # the list outlived the server's history between two pages: take it whole
-            return Listing(items, version)
+            return ObjectList(items, version)
         raise AssertionError("both limits end above")
 
     async def pages(
-        self, kind: Kind, namespace: str = "", labels: str = "", fields: str = "", *, limit: int = PAGE
-    ) -> AsyncIterator[Listing]:
+        self,
+        kind: ApiResource,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        *,
+        limit: int = PAGE_SIZE,
+    ) -> AsyncIterator[ObjectList]:
         """The list page by page, for those who keep only part of each. Raises Expired when it took too long."""
         continue_ = ""
         while True:
@@ -114,34 +124,38 @@ class Client:
                 # Lists of built-in kinds leave these out.
                 item.setdefault("apiVersion", kind.api_version)
                 item.setdefault("kind", kind.kind)
-            yield Listing(items, str(metadata.get("resourceVersion") or ""))
+            yield ObjectList(items, str(metadata.get("resourceVersion") or ""))
             continue_ = metadata.get("continue") or ""
             if not continue_:
                 return
 
-    async def create(self, kind: Kind, raw: Mapping[str, Any], namespace: str = "") -> Raw:
+    async def create(self, kind: ApiResource, raw: Mapping[str, Any], namespace: str = "") -> Raw:
         return await self.call(requests.create(kind, raw, namespace))
 
-    async def update(self, kind: Kind, raw: Mapping[str, Any], subresource: str = "") -> Raw:
+    async def update(self, kind: ApiResource, raw: Mapping[str, Any], subresource: str = "") -> Raw:
         """Replace the whole object that `raw` names. Only for objects that we own in every field."""
         metadata = raw["metadata"]
         ref = kind.ref(metadata["name"], metadata.get("namespace", ""))
         return await self.call(requests.update(ref, raw, subresource))
 
-    async def patch(self, ref: Ref, change: Mapping[str, Any], subresource: str = "") -> Raw:
+    async def patch(self, ref: ObjectRef, change: Mapping[str, Any], subresource: str = "") -> Raw:
         """Merge `change` into the object (RFC 7386: null deletes, lists are replaced)."""
         return await self.call(requests.merge_patch(ref, change, subresource))
 
-    async def json_patch(self, ref: Ref, steps: Sequence[Mapping[str, Any]], subresource: str = "") -> Raw:
+    async def json_patch(
+        self, ref: ObjectRef, steps: Sequence[Mapping[str, Any]], subresource: str = ""
+    ) -> Raw:
         return await self.call(requests.json_patch(ref, steps, subresource))
 
-    async def strategic_patch(self, ref: Ref, change: Mapping[str, Any], subresource: str = "") -> Raw:
+    async def strategic_patch(self, ref: ObjectRef, change: Mapping[str, Any], subresource: str = "") -> Raw:
         """Built-in kinds only: lists of conditions, addresses, … are merged by their key."""
         return await self.call(requests.strategic_patch(ref, change, subresource))
 
-    async def apply(self, ref: Ref, raw: Mapping[str, Any], manager: str, *, force: bool = False) -> Raw:
+    async def apply(
+        self, ref: ObjectRef, raw: Mapping[str, Any], manager: str, *, force: bool = False
+    ) -> Raw:
         return await self.call(requests.apply(ref, raw, manager, force=force))
 
-    async def delete(self, ref: Ref, propagation: Propagation | None = None, uid: str = "") -> Raw:
+    async def delete(self, ref: ObjectRef, propagation: Propagation | None = None, uid: str = "") -> Raw:
         """Order the deletion. With `uid`, only of that very object (Conflict otherwise). Raises NotFound."""
         return await self.call(requests.delete(ref, propagation=propagation, uid=uid))

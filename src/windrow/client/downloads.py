@@ -20,7 +20,7 @@ from urllib.parse import urljoin, urlsplit
 import aiohttp
 from yarl import URL
 
-from windrow.kube.proxies import BadProxy, Proxy
+from windrow.kubernetes.proxies import BadProxy, Proxy
 
 MIB = 2**20
 CHUNK = 256 * 1024
@@ -31,30 +31,30 @@ class DownloadFailed(Exception):
     """The file did not come, or not whole. `fact` names the server, never the query of its URL. `is_away` says that
     the server, or the way there, may be back later."""
 
-    def __init__(self, fact: str, cure: str, *, is_away: bool = False) -> None:
-        super().__init__(f"{fact}; {cure}")
-        self.fact, self.cure, self.is_away = fact, cure, is_away
+    def __init__(self, message: str, hint: str, *, is_temporary: bool = False) -> None:
+        super().__init__(f"{message}; {hint}")
+        self.message, self.hint, self.is_temporary = message, hint, is_temporary
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class DownloadLimits:
     """What a download may take. `silence_s` is the longest time without a byte."""
 
     bytes: int = 512 * MIB
     redirects: int = 5
     connect_s: float = 10.0
-    silence_s: float = 30.0
-    whole_s: float = 900.0
+    idle_s: float = 30.0
+    total_s: float = 900.0
 
 
-BOUNDS = Bounds()
+DEFAULT_LIMITS = DownloadLimits()
 
 
 def no_proxy(url: str) -> None:
     """For where every server is reached directly."""
 
 
-class Downloads:
+class Downloader:
     """Fetches files. Each call is a connection of its own, and ends with it.
 
     `ca` are certificates in PEM that are trusted beside the system's. `proxy` finds the proxy that leads to a URL,
@@ -66,17 +66,17 @@ class Downloads:
         *,
         ca: str = "",
         proxy: Callable[[str], Proxy | None] = no_proxy,
-        bounds: Bounds = BOUNDS,
-        agent: str = "windrow",
+        limits: DownloadLimits = DEFAULT_LIMITS,
+        user_agent: str = "windrow",
     ) -> None:
-        self._ca, self._proxy, self._bounds, self._agent = ca, proxy, bounds, agent
+        self._ca, self._proxy, self._limits, self._user_agent = ca, proxy, limits, user_agent
 
     async def fetch(self, url: str, write: Callable[[bytes], None]) -> None:
         """Hand every byte behind `url` to `write`, in order. Raises DownloadFailed, and what `write` raises."""
         timeout = aiohttp.ClientTimeout(
-            total=self._bounds.whole_s,
-            sock_connect=self._bounds.connect_s,
-            sock_read=self._bounds.silence_s,
+            total=self._limits.total_s,
+            sock_connect=self._limits.connect_s,
+            sock_read=self._limits.idle_s,
         )
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=self._tls(), force_close=True),
@@ -84,43 +84,41 @@ class Downloads:
             auto_decompress=False,
             timeout=timeout,
             trust_env=False,
-            headers={"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": self._agent},
+            headers={"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": self._user_agent},
         ) as session:
             await self._follow(session, url, write)
 
     async def _follow(self, session: aiohttp.ClientSession, url: str, write: Callable[[bytes], None]) -> None:
-        here, begun_at = url, _host(url)
-        for _ in range(self._bounds.redirects + 1):
-            _insist_on_https(here, begun_at)
-            async with self._answer(session, here) as response:
+        current, first_url = url, _host(url)
+        for _ in range(self._limits.redirects + 1):
+            _require_https(current, first_url)
+            async with self._get(session, current) as response:
                 if response.status not in REDIRECTS:
-                    await self._receive(response, here, write)
+                    await self._receive(response, current, write)
                     return
-                here = _target(here, response, begun_at)
+                current = _target(current, response, first_url)
         raise DownloadFailed(
-            f"{begun_at} leads through more than {self._bounds.redirects} redirects",
+            f"{first_url} leads through more than {self._limits.redirects} redirects",
             "name the URL that they end at",
         )
 
     @asynccontextmanager
-    async def _answer(
-        self, session: aiohttp.ClientSession, url: str
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _get(self, session: aiohttp.ClientSession, url: str) -> AsyncIterator[aiohttp.ClientResponse]:
         try:
             proxy = self._proxy(url)
         except BadProxy as bad:
-            raise DownloadFailed(bad.fact, bad.cure) from bad
-        through: dict[str, Any] = {}
+            raise DownloadFailed(bad.message, bad.hint) from bad
+        options: dict[str, Any] = {}
         if proxy is not None:
             host = f"[{proxy.host}]" if ":" in proxy.host else proxy.host
-            through["proxy"] = f"http://{host}:{proxy.port}"
+            options["proxy"] = f"http://{host}:{proxy.port}"
             if proxy.authorization:
-                through["proxy_headers"] = {"Proxy-Authorization": proxy.authorization}
+                options["proxy_headers"] = {"Proxy-Authorization": proxy.authorization}
         try:
-            async with session.get(URL(url, encoded=True), allow_redirects=False, **through) as response:
+            async with session.get(URL(url, encoded=True), allow_redirects=False, **options) as response:
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise _explained(error, url, self._bounds) from error
+            raise _translate_error(error, url, self._limits) from error
 
     async def _receive(
         self, response: aiohttp.ClientResponse, url: str, write: Callable[[bytes], None]
@@ -128,22 +126,22 @@ class Downloads:
         if response.status != 200:
             raise DownloadFailed(
                 f"{_host(url)} answered {response.status} {response.reason or ''}".rstrip(),
-                _STATUS_CURES.get(response.status, "look at the URL in a browser"),
-                is_away=response.status == 429 or response.status >= 500,
+                _STATUS_HINTS.get(response.status, "look at the URL in a browser"),
+                is_temporary=response.status == 429 or response.status >= 500,
             )
-        self._count(response.content_length or 0, url)
+        self._check_size(response.content_length or 0, url)
         received = 0
         async for chunk in response.content.iter_chunked(CHUNK):
             received += len(chunk)
-            self._count(received, url)
+            self._check_size(received, url)
             write(chunk)
         if received == 0:
             raise DownloadFailed(f"{_host(url)} sent nothing", "look at the URL in a browser")
 
-    def _count(self, size: int, url: str) -> None:
-        if size > self._bounds.bytes:
+    def _check_size(self, size: int, url: str) -> None:
+        if size > self._limits.bytes:
             raise DownloadFailed(
-                f"{_host(url)} sends more than {self._bounds.bytes // MIB} MiB",
+                f"{_host(url)} sends more than {self._limits.bytes // MIB} MiB",
                 "name the URL of the file that is meant",
             )
 
@@ -160,7 +158,7 @@ class Downloads:
         return context
 
 
-_STATUS_CURES = {
+_STATUS_HINTS = {
     401: "put the file where it can be had without a password",
     403: "put the file where it can be had without a password",
     404: "correct the URL: there is no such file",
@@ -175,36 +173,36 @@ def _host(url: str) -> str:
     return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _target(here: str, response: aiohttp.ClientResponse, begun_at: str) -> str:
+def _target(url: str, response: aiohttp.ClientResponse, first_url: str) -> str:
     target = response.headers.get("Location", "")
     if not target:
         raise DownloadFailed(
-            f"{_host(here)} answered {response.status} without saying where to go",
+            f"{_host(url)} answered {response.status} without saying where to go",
             "look at the URL in a browser",
         )
     try:
-        return urljoin(here, target)
+        return urljoin(url, target)
     except ValueError as error:
-        raise _not_https(begun_at) from error
+        raise _not_https(first_url) from error
 
 
-def _not_https(begun_at: str) -> DownloadFailed:
+def _not_https(first_url: str) -> DownloadFailed:
     return DownloadFailed(
-        f"{begun_at} leads to a URL that is not https", "name a URL that is https all the way"
+        f"{first_url} leads to a URL that is not https", "name a URL that is https all the way"
     )
 
 
-def _insist_on_https(url: str, begun_at: str) -> None:
+def _require_https(url: str, first_url: str) -> None:
     try:
         parts = urlsplit(url)
-        good = parts.scheme == "https" and bool(parts.hostname) and parts.port != 0
+        is_valid = parts.scheme == "https" and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        good = False
-    if good and "@" not in parts.netloc:
+        is_valid = False
+    if is_valid and "@" not in parts.netloc:
         return
-    if good:
-        raise DownloadFailed(f"{begun_at} leads to a URL with a password in it", "name the URL without")
-    raise _not_https(begun_at)
+    if is_valid:
+        raise DownloadFailed(f"{first_url} leads to a URL with a password in it", "name the URL without")
+    raise _not_https(first_url)
 
 
 def _reason(error: OSError) -> str:
@@ -213,12 +211,12 @@ def _reason(error: OSError) -> str:
     return os.strerror(error.errno or 0).lower() if known else "nothing takes the connection"
 
 
-def _explained(error: Exception, url: str, bounds: Bounds) -> DownloadFailed:
+def _translate_error(error: Exception, url: str, limits: DownloadLimits) -> DownloadFailed:
     host = _host(url)
-    away = partial(DownloadFailed, is_away=True)
+    temporary = partial(DownloadFailed, is_temporary=True)
     match error:
         case aiohttp.ClientProxyConnectionError():
-            return away(f"the proxy to {host} cannot be reached", "check HTTPS_PROXY")
+            return temporary(f"the proxy to {host} cannot be reached", "check HTTPS_PROXY")
         case aiohttp.ClientHttpProxyError():
             return DownloadFailed(
                 f"the proxy to {host} answered {error.status} {error.message}",
@@ -235,18 +233,18 @@ def _explained(error: Exception, url: str, bounds: Bounds) -> DownloadFailed:
         case aiohttp.ClientConnectorSSLError():
             return DownloadFailed(f"{host} does not speak TLS as it should", "check the port in the URL")
         case aiohttp.ClientConnectorError():
-            return away(
+            return temporary(
                 f"https://{host} cannot be reached: {_reason(error.os_error)}",
                 "check the URL, the server and the network",
             )
         case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError():
-            return away(f"{host} broke off in the middle of the file", "look at the server")
+            return temporary(f"{host} broke off in the middle of the file", "look at the server")
         case aiohttp.ServerTimeoutError() | TimeoutError():
-            return away(
-                f"{host} was silent for too long, or the file did not come within {bounds.whole_s:.0f} s",
+            return temporary(
+                f"{host} was silent for too long, or the file did not come within {limits.total_s:.0f} s",
                 "check the network",
             )
         case OSError() if error.strerror:
-            return away(f"https://{host} cannot be reached: {_reason(error)}", "check the network")
-    said = " ".join(str(error).split())[:200] or type(error).__name__
-    return DownloadFailed(f"{host} could not be read ({said})", "look at the server")
+            return temporary(f"https://{host} cannot be reached: {_reason(error)}", "check the network")
+    text = " ".join(str(error).split())[:200] or type(error).__name__
+    return DownloadFailed(f"{host} could not be read ({text})", "look at the server")

@@ -15,37 +15,39 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from windrow.client.credentials import Presented, credential_for
-from windrow.formats import x509
-from windrow.kube import sentences
-from windrow.kube.errors import NotTrusted, Unauthorized, Unreachable, error_for
-from windrow.kube.kubeconfig import Access, ReadFile
-from windrow.kube.requests import Event, Reply, Request
-from windrow.values.clock import Clock
+from windrow.client.auth import RequestCredentials, credential_for
+from windrow.core import pki
+from windrow.core.clock import Clock
+from windrow.kubernetes import messages
+from windrow.kubernetes.errors import CertificateError, Unauthorized, Unreachable, error_for
+from windrow.kubernetes.kubeconfig import ClientConfig, ReadFile
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
 # Certificates are looked at anew when they change, and at least this often, because they expire.
-LOOK_AGAIN = timedelta(minutes=1)
+RECHECK_INTERVAL = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class Peer:
     """What a door learns of us: the client certificate (PEM, "" for none) and an address."""
 
     certificate: str = ""
     address: str = ""
 
 
-class Door(Protocol):
+class Server(Protocol):
     """The shape of a server: what `apiserver.doors.Door` promises, without importing it."""
 
     def identity(self) -> Any: ...
 
     async def send(self, request: Request, peer: Any) -> Reply: ...
 
-    def stream(self, request: Request, peer: Any) -> AbstractAsyncContextManager[AsyncIterator[Event]]: ...
+    def stream(
+        self, request: Request, peer: Any
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]: ...
 
 
-Find = Callable[[str, int], Door | None]
+FindServer = Callable[[str, int], Server | None]
 
 
 class InProcessTransport:
@@ -53,8 +55,8 @@ class InProcessTransport:
 
     def __init__(
         self,
-        access: Access,
-        find: Find,
+        access: ClientConfig,
+        find: FindServer,
         clock: Clock,
         *,
         env: Mapping[str, str] | None = None,
@@ -71,84 +73,90 @@ class InProcessTransport:
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._prefix = parts.path.rstrip("/")
         self._credential = credential_for(access, clock, read_file or _read_file, env or {})
-        self._seen: tuple[Any, Presented, datetime] | None = None
-        self._shown_certificate = ""
+        self._last_handshake: tuple[Any, RequestCredentials, datetime] | None = None
+        self._peer_certificate = ""
 
     async def send(self, request: Request) -> Reply:
-        shown = await self._credential.present()
-        door, caller = self._enter(shown)
-        reply = await door.send(self._dressed(request, shown), caller)
+        credentials = await self._credential.get()
+        server, peer = self._connect(credentials)
+        reply = await server.send(self._with_credentials(request, credentials), peer)
         if reply.status == 401:
-            self._credential.rejected(shown)
-        return sentences.explained(reply, self.access)
+            self._credential.invalidate(credentials)
+        return messages.explain(reply, self.access)
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[Event]]:
-        shown = await self._credential.present()
-        door, caller = self._enter(shown)
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        credentials = await self._credential.get()
+        server, peer = self._connect(credentials)
         async with AsyncExitStack() as stack:
             try:
-                events = await stack.enter_async_context(door.stream(self._dressed(request, shown), caller))
+                events = await stack.enter_async_context(
+                    server.stream(self._with_credentials(request, credentials), peer)
+                )
             except Unauthorized as error:
-                self._credential.rejected(shown)
-                raise self._explained(error) from error
+                self._credential.invalidate(credentials)
+                raise self._explain(error) from error
             yield events
 
-    def _explained(self, error: Unauthorized) -> Exception:
-        reply = sentences.explained(Reply(401, error.message.encode(), "text/plain"), self.access)
+    def _explain(self, error: Unauthorized) -> Exception:
+        reply = messages.explain(Reply(401, error.message.encode(), "text/plain"), self.access)
         return error_for(reply) or error
 
-    def _enter(self, shown: Presented) -> tuple[Door, Caller]:
-        door = self._find(self._host, self._port)
-        if door is None:
+    def _connect(self, credentials: RequestCredentials) -> tuple[Server, Peer]:
+        server = self._find(self._host, self._port)
+        if server is None:
             raise Unreachable(
-                sentences.unreachable(
+                messages.unreachable(
                     self.access,
                     "connection refused",
                     "is the API server running, and are address and port right?",
                 )
             )
-        identity = door.identity()
+        identity = server.identity()
         if (identity is not None) != (self._scheme == "https"):
             found = "no TLS there" if identity is None else "it speaks TLS, and the kubeconfig says http://"
             raise Unreachable(
-                sentences.unreachable(
+                messages.unreachable(
                     self.access, found, "correct the server's scheme or port in the kubeconfig"
                 )
             )
         if identity is None:
-            return door, Caller(address=self._address)
-        self._shake_hands(identity, shown)
-        return door, Caller(self._shown_certificate, self._address)
+            return server, Peer(address=self._address)
+        self._handshake(identity, credentials)
+        return server, Peer(self._peer_certificate, self._address)
 
-    def _shake_hands(self, identity: Any, shown: Presented) -> None:
+    def _handshake(self, identity: Any, credentials: RequestCredentials) -> None:
         now = self._clock.now()
-        if self._seen is not None:
-            before, presented, at = self._seen
-            if before == identity and presented == shown and now - at < LOOK_AGAIN:
+        if self._last_handshake is not None:
+            previous_identity, previous_credentials, at = self._last_handshake
+            if (
+                previous_identity == identity
+                and previous_credentials == credentials
+                and now - at < RECHECK_INTERVAL
+            ):
                 return
         self._check_server(identity.chain, now)
-        self._shown_certificate = self._recognised(identity.client_ca, shown, now)
-        self._seen = (identity, shown, now)
+        self._peer_certificate = self._check_client(identity.client_ca, credentials, now)
+        self._last_handshake = (identity, credentials, now)
 
     def _check_server(self, chain: str, now: datetime) -> None:
         if self.access.insecure:
             return
         host = self.access.tls_server_name or self._host
         try:
-            reason = x509.verify_server(chain, self.access.ca, host, now)
-        except x509.NotCertificate as error:
+            reason = pki.verify_server(chain, self.access.ca, host, now)
+        except pki.NotCertificate as error:
             reason = str(error)
         if reason is not None:
-            raise NotTrusted(sentences.not_trusted(self.access, reason))
+            raise CertificateError(messages.certificate_error(self.access, reason))
 
-    def _recognised(self, client_ca: str, shown: Presented, now: datetime) -> str:
-        if not shown.certificate or not client_ca:
+    def _check_client(self, client_ca: str, credentials: RequestCredentials, now: datetime) -> str:
+        if not credentials.certificate or not client_ca:
             return ""
         try:
-            matching = x509.matches_key(shown.certificate, shown.key)
-            reason = x509.verify_client(shown.certificate, client_ca, now)
-        except x509.NotCertificate as error:
+            matching = pki.matches_key(credentials.certificate, credentials.key)
+            reason = pki.verify_client(credentials.certificate, client_ca, now)
+        except pki.NotCertificate as error:
             matching, reason = False, str(error)
         if not matching:
             raise Unreachable(
@@ -156,13 +164,13 @@ class InProcessTransport:
                 "client-certificate-data and client-key-data must be a pair, in PEM"
             )
         if reason is not None:
-            raise Unauthorized(sentences.certificate_refused(self.access, reason), status=401)
-        return shown.certificate
+            raise Unauthorized(messages.client_certificate_rejected(self.access, reason), status=401)
+        return credentials.certificate
 
-    def _dressed(self, request: Request, shown: Presented) -> Request:
+    def _with_credentials(self, request: Request, credentials: RequestCredentials) -> Request:
         headers = request.headers
-        if shown.token:
-            headers = (*headers, ("Authorization", f"Bearer {shown.token}"))
+        if credentials.token:
+            headers = (*headers, ("Authorization", f"Bearer {credentials.token}"))
         return replace(request, path=self._prefix + request.path, headers=headers)
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from windrow.kube.requests import Event, Reply, Request
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
 
 class Transport(Protocol):
@@ -15,12 +15,12 @@ class Transport(Protocol):
     async def send(self, request: Request) -> Reply:
         """The server's answer, whatever its status.
 
-        Raises Unreachable when the request was certainly not sent, Unanswered when it may have been.
+        Raises Unreachable when the request was certainly not sent, OutcomeUnknown when it may have been.
         """
         ...
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
-        """The events of a watch, until the server ends it (a clean end) or the connection breaks (Unanswered).
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
+        """The events of a watch, until the server ends it (a clean end) or the connection breaks (OutcomeUnknown).
 
         A refusal (401, 403, 404, …) is raised on entry as the KubeError it stands for. Never retried here.
         """

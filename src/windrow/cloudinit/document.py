@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.formats.yaml import NotYaml, dump, load
+from windrow.core.yaml import NotYaml, dump, load
 
 HEADER = "#cloud-config"
 JINJA = "## template: jinja"
@@ -32,9 +32,9 @@ _OTHER_FORMS = {
 class BadUserData(ValueError):
     """The user data cannot be used. `fact` says what was found, `cure` what to do."""
 
-    def __init__(self, fact: str, cure: str) -> None:
-        super().__init__(f"{fact}; {cure}")
-        self.fact, self.cure = fact, cure
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(f"{message}; {hint}")
+        self.message, self.hint = message, hint
 
 
 @dataclass(frozen=True, slots=True)

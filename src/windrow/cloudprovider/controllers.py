@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from windrow.client.client import Client
+from windrow.client.informer import Informer
 from windrow.client.transport import Transport
-from windrow.client.watching import WatchedCache
 from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.connection.namespace_check import NamespaceCheck
 from windrow.cloudprovider.metrics import Metrics
@@ -21,8 +21,8 @@ from windrow.cloudprovider.nodes.network_map import NetworkMap
 from windrow.cloudprovider.nodes.virtual_addresses import VirtualAddresses
 from windrow.cloudprovider.services.controller import ServiceController
 from windrow.cloudprovider.sweep import Sweep
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
 
 
 class Controllers:
@@ -35,7 +35,7 @@ class Controllers:
         namespace: str,
         options: Options,
         clock: Clock,
-        rng: Chance,
+        rng: Rng,
         say: Callable[[str], None],
         metrics: Metrics | None = None,
     ) -> None:
@@ -66,10 +66,10 @@ class Controllers:
 
     def pending_caches(self) -> str:
         """Which lists were not read yet; "" once all were. For the probe of readiness."""
-        caches: list[WatchedCache[Any]] = [self._nodes.nodes, self._nodes.vms, self._nodes.instances]
+        caches: list[Informer[Any]] = [self._nodes.nodes, self._nodes.vms, self._nodes.instances]
         if self._services is not None:
             caches += [self._services.services, self._services.load_balancers]
-        unknown = [cache.kind.plural for cache in caches if not cache.was_listed]
+        unknown = [cache.kind.plural for cache in caches if not cache.has_synced]
         return f"not listed yet: {', '.join(unknown)}" if unknown else ""
 
     async def run(self) -> None:
@@ -85,7 +85,7 @@ class Controllers:
 
     async def _follow_load_balancers(self, services: ServiceController) -> None:
         """Tell the nodes which addresses are those of services."""
-        await services.load_balancers.synced()
+        await services.load_balancers.wait_for_sync()
         for known in services.load_balancers.values():
             self._virtual.update(known.name, known)
         self._virtual.is_known = True

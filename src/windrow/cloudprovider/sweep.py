@@ -40,10 +40,10 @@ from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.services.load_balancer_names import is_load_balancer_name, load_balancer_name
 from windrow.cloudprovider.services.load_balancers import LoadBalancer, load_balancer_reader
 from windrow.cloudprovider.services.readings import Service, read_service
-from windrow.kube.errors import KubeError, NotFound
-from windrow.kube.objects import dig
-from windrow.kube.refs import SERVICE
-from windrow.values.clock import Clock, pause
+from windrow.core.clock import Clock, sleep
+from windrow.kubernetes.errors import KubeError, NotFound
+from windrow.kubernetes.objects import nested
+from windrow.kubernetes.resources import SERVICE
 
 # The service controller comes first: what it is about to remove by itself is no orphan.
 INITIAL_DELAY = timedelta(minutes=1)
@@ -89,7 +89,7 @@ def is_managed(balancer: LoadBalancer, options: Options) -> bool:
         and not balancer.is_deleting
         and is_load_balancer_name(balancer.name, owner.cluster, owner.namespace, owner.service)
         and balancer.annotations.get(names.LB_CLUSTER, owner.cluster) == owner.cluster
-        and dig(balancer.raw, "spec", "workloadType", default="") == "cluster"
+        and nested(balancer.raw, "spec", "workloadType", default="") == "cluster"
     )
 
 
@@ -155,16 +155,16 @@ class Sweep:
         """Look again and again until cancelled. Returns at once where nothing is to be looked for."""
         if self._options.orphan_sweep == "off" or not self._options.has_cluster_name:
             return
-        await self._services.synced()
-        await self._balancers.synced()
-        await pause(self._clock, INITIAL_DELAY)
+        await self._services.wait_for_sync()
+        await self._balancers.wait_for_sync()
+        await sleep(self._clock, INITIAL_DELAY)
         while True:
             await self.check()
-            await pause(self._clock, SWEEP_PERIOD)
+            await sleep(self._clock, SWEEP_PERIOD)
 
     async def check(self) -> None:
         """Tell of new orphans, and delete one that is ripe. Caches that are not current prove nothing."""
-        if not self._services.is_synced or not self._balancers.is_synced:
+        if not self._services.is_watching or not self._balancers.is_watching:
             return
         orphans = plan_sweep(self._services.values(), self._balancers.values(), self._options)
         self._metrics.set_orphans(len(orphans))

@@ -8,8 +8,8 @@ from windrow.bootstrap import DISTRIBUTIONS, Distribution
 from windrow.bootstrap.intent import BadIntent, ClusterSecrets, GuestCredential, NodeIntent, Role, Signer
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import Machine, machine_labels
+from windrow.core.version import NotVersion, Version
 from windrow.machines.port import MachineSpec
-from windrow.values.version import NotVersion, Version
 
 _EMPTY_PAIR = Signer("", "")
 # For questions about the configuration, which secrets have no part in.

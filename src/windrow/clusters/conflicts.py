@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from windrow.client.client import Client
-from windrow.kube.errors import NotFound
-from windrow.kube.objects import dig
-from windrow.kube.refs import DEPLOYMENT, LEASE
+from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.objects import nested
+from windrow.kubernetes.resources import DEPLOYMENT, LEASE
 
 _RANCHER = DEPLOYMENT.ref("rancher", "cattle-system")
 # The lease by which Rancher's controllers elect the one that works.
@@ -16,12 +16,12 @@ class RancherPresent(Exception):
     """The Kubernetes that was to hold our management API is a Rancher's."""
 
     def __init__(self, found: str) -> None:
-        self.fact = f"a Rancher manages clusters here: {found}"
-        self.cure = (
+        self.message = f"a Rancher manages clusters here: {found}"
+        self.hint = (
             "keep the management API elsewhere (windrow serve --state DIR brings its own), "
             "and bring single clusters over with windrow import"
         )
-        super().__init__(f"{self.fact}; {self.cure}")
+        super().__init__(f"{self.message}; {self.hint}")
 
 
 async def refuse_if_rancher_present(api: Client) -> None:
@@ -36,8 +36,8 @@ async def refuse_if_rancher_present(api: Client) -> None:
 
 
 def _has_replicas(raw: object) -> bool:
-    return bool(dig(raw, "spec", "replicas", default=1))
+    return bool(nested(raw, "spec", "replicas", default=1))
 
 
 def _is_held(raw: object) -> bool:
-    return bool(dig(raw, "spec", "holderIdentity"))
+    return bool(nested(raw, "spec", "holderIdentity"))

@@ -17,14 +17,14 @@ from windrow.clusters.sources.credentials import CredentialProber
 from windrow.clusters.sources.guest_api import Connect, GuestClusterCache, GuestConnection
 from windrow.clusters.sources.machine_configs import MachineConfigs
 from windrow.clusters.state import ClusterState, MachineState
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
 from windrow.harvester.identity import IDENTITY, read_identity
-from windrow.kube.errors import NotFound
-from windrow.kube.kubeconfig import Access
-from windrow.kube.objects import Raw, finalizers_of, uid_of, version_of
-from windrow.kube.refs import NODE, SECRET, Ref
+from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.objects import Raw, finalizers_of, resource_version_of, uid_of
+from windrow.kubernetes.resources import NODE, SECRET, ObjectRef
 from windrow.machines.port import Machines
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
 
 
 class StalePlan(Exception):
@@ -37,9 +37,9 @@ class HarvesterClients:
     def __init__(self, secrets: MutationCache[SecretData], connect: Connect) -> None:
         self._secrets = secrets
         self._connect = connect
-        self._clients: dict[str, tuple[Access, Client]] = {}
+        self._clients: dict[str, tuple[ClientConfig, Client]] = {}
 
-    def get_access(self, credential: str) -> Access:
+    def get_access(self, credential: str) -> ClientConfig:
         """Raises CredentialError."""
         namespace, _, name = credential.partition(":")
         return read_credential(credential, self._secrets.get(SECRET.ref(name, namespace)))
@@ -97,7 +97,7 @@ class ReconcileContext:
     guest_clusters: GuestClusterCache
     prober: CredentialProber
     clock: Clock
-    rng: Chance
+    rng: Rng
     proxy: str = ""
     process_state: ProcessState = field(default_factory=ProcessState)
 
@@ -116,7 +116,9 @@ class ReconcileContext:
             return
         self.machines.mutated(raw)
 
-    async def patch_finalizers(self, ref: Ref, uid: str, *, add: str = "", drop: str = "") -> Raw | None:
+    async def patch_finalizers(
+        self, ref: ObjectRef, uid: str, *, add: str = "", drop: str = ""
+    ) -> Raw | None:
         """With the object as it is now, since others may add theirs meanwhile. None when it is gone."""
         raw = await self.api.find(ref)
         if raw is None or uid_of(raw) != uid:
@@ -125,7 +127,7 @@ class ReconcileContext:
         after = [name for name in before if name != drop] + ([add] if add and add not in before else [])
         if after == before:
             return raw
-        change = {"metadata": {"finalizers": after, "resourceVersion": version_of(raw)}}
+        change = {"metadata": {"finalizers": after, "resourceVersion": resource_version_of(raw)}}
         return await self.api.patch(ref, change)
 
     def guest_connection(self, state: ClusterState) -> GuestConnection:
@@ -140,7 +142,7 @@ class ReconcileContext:
         connection.nodes.mutated(await connection.client.patch(NODE.ref(node), change))
 
 
-def cluster_ref(state: ClusterState) -> Ref:
+def cluster_ref(state: ClusterState) -> ObjectRef:
     return CLUSTER.ref(state.cluster.name, state.cluster.namespace)
 
 
@@ -156,7 +158,7 @@ def get_machine(name: str, state: ClusterState) -> MachineState:
     return machine
 
 
-async def delete_if_exists(client: Client, ref: Ref, uid: str = "") -> None:
+async def delete_if_exists(client: Client, ref: ObjectRef, uid: str = "") -> None:
     """With `uid`, only if it still is that one. Raises Conflict: that it is gone has not been said."""
     try:
         await client.delete(ref, uid=uid)

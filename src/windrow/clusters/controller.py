@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from windrow.client.client import Client
-from windrow.client.retrying import RetryingTransport
+from windrow.client.informer import Informer
+from windrow.client.middleware.retry import RetryingTransport
 from windrow.client.transport import Transport
-from windrow.client.watching import WatchedCache
 from windrow.clusters.api.cluster import ResolveDriver, harvester_only
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.clusters.api.machine import Machine, read_machine
@@ -29,16 +29,16 @@ from windrow.clusters.sources.guest_api import Connect, GuestClusterCache, Guest
 from windrow.clusters.sources.machine_configs import MachineConfigs
 from windrow.clusters.state import ActionFailure, ClusterState
 from windrow.clusters.status import all_ready, derive_cluster, derive_machine, find_wait
+from windrow.controller.controller import Controller
+from windrow.controller.outcomes import SETTLED, Changed, Failed, Outcome, Waiting
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
 from windrow.drivers.api import read_machine_config_kinds
-from windrow.kube.kubeconfig import Access
-from windrow.kube.objects import Raw, dig, name_of, namespace_of, version_of
-from windrow.kube.patches import make_merge_patch
-from windrow.kube.refs import SECRET, Kind, Ref
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, resource_version_of
+from windrow.kubernetes.patches import make_merge_patch
+from windrow.kubernetes.resources import SECRET, ApiResource, ObjectRef
 from windrow.machines.port import Machines, MachineStatus
-from windrow.reconcile.controller import Controller
-from windrow.reconcile.outcomes import SETTLED, Changed, Failed, Outcome, Waiting
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class ClusterController:
         machines: Machines,
         connect: Connect,
         clock: Clock,
-        rng: Chance,
+        rng: Rng,
         *,
         proxy: str = "",
         resolve_driver: ResolveDriver = harvester_only,
@@ -74,17 +74,19 @@ class ClusterController:
         self._rng = rng
         self._failures: dict[str, dict[str, ActionFailure]] = {}  # by cluster uid, then by subject
         self._tracked: set[str] = set()
-        self._cluster_of: dict[str, Ref] = {}  # machine uid -> its Cluster
+        self._cluster_of: dict[str, ObjectRef] = {}  # machine uid -> its Cluster
         self._group: asyncio.TaskGroup | None = None
         self._started_at = clock.now()
 
-        def cache(kind: Kind, read: Callable[[Raw], V | None]) -> WatchedCache[V]:
-            return WatchedCache(api.transport, kind, "", read, clock, rng)
+        def cache(kind: ApiResource, read: Callable[[Raw], V | None]) -> Informer[V]:
+            return Informer(api.transport, kind, "", read, clock, rng)
 
-        def connect_with_retries(access: Access) -> Transport:
+        def connect_with_retries(access: ClientConfig) -> Transport:
             return RetryingTransport(connect(access), clock, rng)
 
-        self._clusters: MutationCache[Raw] = MutationCache(cache(CLUSTER, _unread), _unread, version_of)
+        self._clusters: MutationCache[Raw] = MutationCache(
+            cache(CLUSTER, _unread), _unread, resource_version_of
+        )
         self._machines: MutationCache[Machine] = MutationCache(
             cache(MACHINE, read_machine), read_machine, lambda machine: machine.resource_version
         )
@@ -114,7 +116,7 @@ class ClusterController:
         )
         self._observer = Observer(self._context)
         self._executor = Executor(self._context)
-        self.controller: Controller[Ref] = Controller("clusters", self.reconcile, clock, rng)
+        self.controller: Controller[ObjectRef] = Controller("clusters", self.reconcile, clock, rng)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -124,9 +126,9 @@ class ClusterController:
             for cache in caches:
                 group.create_task(cache.run(), name=f"watch {cache.kind.plural}")
             for cache in caches:
-                await cache.synced()
+                await cache.wait_for_sync()
             for configs in self._configs.watch(group, [HARVESTER_CONFIG.kind]):
-                await configs.synced()
+                await configs.wait_for_sync()
             for machine in self._machines.values():
                 self._track(machine)
             group.create_task(self._on_clusters())
@@ -160,7 +162,7 @@ class ClusterController:
                 self._tracked.discard(machine.uid)
             self.controller.queue.add(CLUSTER.ref(machine.cluster, machine.namespace))
 
-    async def _on_configs(self, configs: WatchedCache[Raw]) -> None:
+    async def _on_configs(self, configs: Informer[Raw]) -> None:
         async for before, after in configs.changes():
             for raw in filter(None, (before, after)):
                 for ref in clusters_using_config(configs.kind.kind, raw, list(self._clusters.values())):
@@ -212,8 +214,8 @@ class ClusterController:
 
     # -- reconcile -----------------------------------------------------------------------------------------------
 
-    async def reconcile(self, key: Ref) -> Outcome:
-        if not (self._clusters.cache.is_synced and self._machines.cache.is_synced):
+    async def reconcile(self, key: ObjectRef) -> Outcome:
+        if not (self._clusters.cache.is_watching and self._machines.cache.is_watching):
             now = self._clock.now()
             return Waiting("the management API", now, "it goes on", now + SYNC_RETRY)
         if self._group is not None and (raw := self._clusters.get(key)) is not None:
@@ -256,7 +258,7 @@ class ClusterController:
         )
         return deadline if unknown else None
 
-    def _connect_guest(self, key: Ref, state: ClusterState) -> GuestConnection | None:
+    def _connect_guest(self, key: ObjectRef, state: ClusterState) -> GuestConnection | None:
         """Keep the way into the guest open, and pointing where its servers are."""
         if self._group is None or state.secrets is None or state.cluster.deletion_timestamp is not None:
             return self._guest_clusters.find(state.cluster.uid)
@@ -375,7 +377,7 @@ def _status_patch(before: Any, wanted: dict[str, Any]) -> dict[str, Any]:
 def _uses_secret(secret: SecretData, cluster: Raw) -> bool:
     qualified_name = f"{secret.namespace}:{secret.name}"
     if secret.cluster_uid:
-        return bool(secret.cluster_uid == dig(cluster, "metadata", "uid"))
+        return bool(secret.cluster_uid == nested(cluster, "metadata", "uid"))
     return qualified_name in str(cluster.get("spec"))
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from windrow.client.client import Client
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import name_of, namespace_of, new_object, uid_of, version_of
-from windrow.kube.refs import EVENT, Kind
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock, stamp
+from windrow.core.clock import Clock, format_time
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import name_of, namespace_of, new_object, resource_version_of, uid_of
+from windrow.kubernetes.resources import EVENT, ApiResource
 
 log = logging.getLogger(__name__)
 
@@ -22,23 +22,23 @@ EventType = Literal["Normal", "Warning"]
 class EventRecorder:
     """Writes events. One that cannot be written is logged and lost: events never hold up work."""
 
-    def __init__(self, client: Client, clock: Clock, rng: Chance) -> None:
+    def __init__(self, client: Client, clock: Clock, rng: Rng) -> None:
         self._client = client
         self._clock = clock
         self._rng = rng
 
     async def event(
         self,
-        kind: Kind,
+        kind: ApiResource,
         involved: Mapping[str, Any],
         reason: str,
         message: str,
         type: EventType = "Normal",
     ) -> None:
-        now = stamp(self._clock.now())
+        now = format_time(self._clock.now())
         raw = new_object(
             EVENT,
-            f"{name_of(involved)}.{self._rng.suffix(10)}",
+            f"{name_of(involved)}.{self._rng.name_suffix(10)}",
             namespace_of(involved),
             involvedObject={
                 "apiVersion": kind.api_version,
@@ -46,7 +46,7 @@ class EventRecorder:
                 "name": name_of(involved),
                 "namespace": namespace_of(involved),
                 "uid": uid_of(involved),
-                "resourceVersion": version_of(involved),
+                "resourceVersion": resource_version_of(involved),
             },
             reason=reason,
             message=message[:1024],

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from windrow.client.client import Client
-from windrow.client.watching import WatchedCache
-from windrow.kube.objects import Raw, finalizers_of, is_deleting, version_of
-from windrow.kube.refs import Ref, ref_of
+from windrow.client.informer import Informer
+from windrow.kubernetes.objects import Raw, finalizers_of, is_deleting, resource_version_of
+from windrow.kubernetes.resources import ObjectRef, ref_of
 
 V = TypeVar("V")
 
@@ -21,12 +21,12 @@ class MutationCache(Generic[V]):
     """Readings of one kind by Ref, the newest that is known. `noted` is told every change of the cache."""
 
     def __init__(
-        self, cache: WatchedCache[V], read: Callable[[Raw], V], resource_version: Callable[[V], str]
+        self, cache: Informer[V], read: Callable[[Raw], V], resource_version: Callable[[V], str]
     ) -> None:
         self.cache = cache
         self._read = read
         self._resource_version = resource_version
-        self._mutations: dict[Ref, tuple[int, V | None]] = {}
+        self._mutations: dict[ObjectRef, tuple[int, V | None]] = {}
 
     def mutated(self, raw: Raw) -> V:
         """Take in what a write answered."""
@@ -34,12 +34,12 @@ class MutationCache(Generic[V]):
         # The answer to the removal of the last finalizer is the last anybody hears of an object.
         gone = is_deleting(raw) and not finalizers_of(raw)
         self._mutations[ref_of(self.cache.kind, raw)] = (
-            _as_number(version_of(raw)),
+            _as_number(resource_version_of(raw)),
             None if gone else reading,
         )
         return reading
 
-    def on_watch_event(self, ref: Ref, after: V | None) -> None:
+    def on_watch_event(self, ref: ObjectRef, after: V | None) -> None:
         """The cache changed: what it caught up with need not be laid over any more."""
         mutation = self._mutations.get(ref)
         if mutation is None:
@@ -47,7 +47,7 @@ class MutationCache(Generic[V]):
         if after is None or _as_number(self._resource_version(after)) >= mutation[0]:
             del self._mutations[ref]
 
-    def get(self, ref: Ref) -> V | None:
+    def get(self, ref: ObjectRef) -> V | None:
         return self._newest(ref, self.cache.get(ref))
 
     def values(self) -> Iterator[V]:
@@ -57,7 +57,7 @@ class MutationCache(Generic[V]):
             if value is not None:
                 yield value
 
-    def _newest(self, ref: Ref, cached: V | None) -> V | None:
+    def _newest(self, ref: ObjectRef, cached: V | None) -> V | None:
         if ref not in self._mutations:
             return cached
         number, ours = self._mutations[ref]

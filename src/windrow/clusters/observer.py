@@ -56,9 +56,9 @@ from windrow.clusters.state import (
 )
 from windrow.drivers.api import read_machine_config_kinds
 from windrow.harvester.kinds import LOAD_BALANCER, VM
-from windrow.kube.errors import Forbidden, KubeError, NotFound
-from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, name_of, namespace_of
-from windrow.kube.refs import POD, SECRET, Kind, Ref
+from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
+from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested
+from windrow.kubernetes.resources import POD, SECRET, ApiResource, ObjectRef
 from windrow.machines.port import HARVESTER, InfrastructureUnknown, MachineStatus, Problem
 
 # A guest that answers and does not tell its uid is asked again, with the next look that comes after this.
@@ -71,7 +71,7 @@ class Observer:
     def __init__(self, context: ReconcileContext) -> None:
         self._context = context
 
-    async def observe(self, key: Ref) -> ClusterState | None:
+    async def observe(self, key: ObjectRef) -> ClusterState | None:
         """The Cluster `key` as it is now; None when there is none."""
         raw = self._context.clusters.get(key)
         if raw is None:
@@ -113,7 +113,7 @@ class Observer:
     def _machine(self, record: Machine) -> MachineState:
         statuses = self._context.infrastructure.statuses()
         vm: MachineStatus | None = statuses.get(record.uid)
-        if vm is not None and not statuses.is_synced:
+        if vm is not None and not statuses.is_watching:
             vm = MachineStatus(
                 record.uid, record.name, "unknown", because="Harvester cannot be watched right now"
             )
@@ -131,7 +131,7 @@ class Observer:
         try:
             return await self._list_orphans(account, cluster)
         except CredentialError as error:
-            return Orphans(unknown=f"{error.fact}; {error.cure}")
+            return Orphans(unknown=f"{error.message}; {error.hint}")
         except Forbidden as error:
             what = "list and delete load balancers, and list virtual machines"
             return Orphans(
@@ -171,7 +171,7 @@ class Observer:
         # A node that lost its label is still the one that was recorded; taken for deleted, it would be replaced.
         unlabelled = {node.uid: node for node in guest.nodes if not node.machine_uid}
         for machine in state.machines:
-            known = unlabelled.get(dig(machine.record.status, "nodeRef", "uid", default=""))
+            known = unlabelled.get(nested(machine.record.status, "nodeRef", "uid", default=""))
             if known is not None:
                 nodes.setdefault(machine.record.uid, known)
         if not guest.is_reachable:
@@ -242,7 +242,7 @@ class Observer:
                 self._context.harvesters.get_access(credential)
                 usable.add(credential)
             except CredentialError as error:
-                problems.append(Problem(error.fact, error.cure, "spec.cloudCredentialSecretName"))
+                problems.append(Problem(error.message, error.hint, "spec.cloudCredentialSecretName"))
         pools = [
             pool
             for pool in cluster.pools
@@ -256,8 +256,8 @@ class Observer:
         except InfrastructureUnknown as error:
             problems.append(Problem(error.message, error.hint, "spec.cloudCredentialSecretName"))
         except KubeError as error:
-            cure = "make Harvester reachable, with a credential that may read there"
-            problems.append(Problem(str(error), cure, "spec.cloudCredentialSecretName"))
+            hint = "make Harvester reachable, with a credential that may read there"
+            problems.append(Problem(str(error), hint, "spec.cloudCredentialSecretName"))
         return tuple(dict.fromkeys(problems))
 
     async def _check_service_account(self, cluster: Cluster) -> list[Problem]:
@@ -270,12 +270,12 @@ class Observer:
         ]
         if not taken:
             return []
-        fact = f"{taken[0]} on Harvester belongs to somebody else, perhaps to another cluster called {cluster.name}"
-        cure = (
+        message = f"{taken[0]} on Harvester belongs to somebody else, perhaps to another cluster called {cluster.name}"
+        hint = (
             "rename the cluster, choose another vmNamespace, or name a Secret with the guest's credential in "
             "cloud-provider-config"
         )
-        return [Problem(fact, cure, "metadata.name")]
+        return [Problem(message, hint, "metadata.name")]
 
 
 def credentials_of(cluster: Cluster) -> list[str]:
@@ -305,13 +305,13 @@ def _check_configuration(cluster: Cluster, existing: tuple[Problem, ...]) -> lis
             warnings = distribution.check(sample_bootstrap_spec(cluster, pool, cluster.version))
             found += [_warning(text) for text in warnings]
         except BadIntent as error:
-            found.append(Problem(error.fact, error.cure, "spec.rkeConfig"))
+            found.append(Problem(error.message, error.hint, "spec.rkeConfig"))
     return found
 
 
 def _warning(text: str) -> Problem:
-    fact, _, cure = text.rpartition("; ")
-    return Problem(fact or cure, cure if fact else "", "spec.rkeConfig", "warning")
+    message, _, hint = text.rpartition("; ")
+    return Problem(message or hint, hint if message else "", "spec.rkeConfig", "warning")
 
 
 def _config_hashes(cluster: Cluster) -> Mapping[str, str]:
@@ -319,7 +319,7 @@ def _config_hashes(cluster: Cluster) -> Mapping[str, str]:
     return {pool.name: find_config_hash(cluster, pool, version) for pool in cluster.pools}
 
 
-async def _list_if_served(client: Client, kind: Kind, namespace: str, labels: str) -> list[Raw]:
+async def _list_if_served(client: Client, kind: ApiResource, namespace: str, labels: str) -> list[Raw]:
     """Nothing where the kind itself is not known there."""
     try:
         return await client.list(kind, namespace, labels)
@@ -336,10 +336,10 @@ async def _pods_on(client: Client, machine: MachineState) -> list[Pod]:
 
 
 def _must_leave(raw: Raw) -> bool:
-    owners = dig(raw, "metadata", "ownerReferences", default=())
+    owners = nested(raw, "metadata", "ownerReferences", default=())
     if any(owner.get("kind") == "DaemonSet" for owner in owners) or names.MIRROR_POD in annotations_of(raw):
         return False
-    return dig(raw, "status", "phase") not in ("Succeeded", "Failed")
+    return nested(raw, "status", "phase") not in ("Succeeded", "Failed")
 
 
 def guest_endpoints(state: ClusterState) -> tuple[str, ...]:
@@ -347,12 +347,12 @@ def guest_endpoints(state: ClusterState) -> tuple[str, ...]:
     return list_api_servers(state)
 
 
-def clusters_using_config(kind: str, config: Raw, clusters: list[Raw]) -> list[Ref]:
+def clusters_using_config(kind: str, config: Raw, clusters: list[Raw]) -> list[ObjectRef]:
     """The Clusters that name this machine config."""
     found = []
     for raw in clusters:
-        pools = dig(raw, "spec", "rkeConfig", "machinePools", default=())
-        named = any(dig(pool, "machineConfigRef", "name") == name_of(config) for pool in pools)
+        pools = nested(raw, "spec", "rkeConfig", "machinePools", default=())
+        named = any(nested(pool, "machineConfigRef", "name") == name_of(config) for pool in pools)
         if named and kind in read_machine_config_kinds(raw) and namespace_of(raw) == namespace_of(config):
             found.append(CLUSTER.ref(name_of(raw), namespace_of(raw)))
     return found

@@ -13,6 +13,7 @@ from typing import Any
 
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.status import GuestServiceAccount
+from windrow.core.clock import parse_time
 from windrow.harvester.kinds import LOAD_BALANCER
 from windrow.harvester.names import (
     CLUSTER_UID,
@@ -24,17 +25,16 @@ from windrow.harvester.names import (
     fitted_label,
     is_label_value,
 )
-from windrow.kube.objects import (
+from windrow.kubernetes.objects import (
     annotations_of,
-    dig,
     finalizers_of,
     labels_of,
     name_of,
     namespace_of,
+    nested,
     uid_of,
 )
-from windrow.kube.refs import Ref
-from windrow.values.clock import read_stamp
+from windrow.kubernetes.resources import ObjectRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class OrphanLoadBalancer:
     finalizers: tuple[str, ...] = ()
 
     @property
-    def ref(self) -> Ref:
+    def ref(self) -> ObjectRef:
         return LOAD_BALANCER.ref(self.name, self.namespace)
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ def read_orphan_load_balancer(
     """The reading; None for what is not a guest service's, of a cluster of exactly this name, in this namespace."""
     if labels_of(raw).get(LB_OF_CLUSTER, "") != cluster or namespace_of(raw) != namespace:
         return None
-    if dig(raw, "spec", "workloadType", default="") != "cluster":
+    if nested(raw, "spec", "workloadType", default="") != "cluster":
         return None
     created = raw["metadata"].get("creationTimestamp")
     since = raw["metadata"].get("deletionTimestamp")
@@ -102,10 +102,11 @@ def read_orphan_load_balancer(
         namespace,
         name_of(raw),
         uid_of(raw),
-        dig(raw, "status", "allocatedAddress", "ip", default="") or dig(raw, "status", "address", default=""),
+        nested(raw, "status", "allocatedAddress", "ip", default="")
+        or nested(raw, "status", "address", default=""),
         annotations_of(raw).get(GUEST_MARK, ""),
-        read_stamp(created) if created else None,
-        read_stamp(since) if since else None,
+        parse_time(created) if created else None,
+        parse_time(since) if since else None,
         tuple(finalizers_of(raw)),
     )
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from windrow.client.client import Client
-from windrow.formats.json import NotJson, loads
-from windrow.kube.objects import Raw, dig
-from windrow.kube.refs import SECRET
+from windrow.core.json import NotJson, loads
+from windrow.kubernetes.objects import Raw, nested
+from windrow.kubernetes.resources import SECRET
 from windrow.machines.port import Problem
 
 _AUTH_KEYS = ("username", "password", "auth", "identityToken")
@@ -21,9 +21,9 @@ _FIELD = "spec.rkeConfig.registries.configs"
 class RegistrySecretError(Exception):
     """A Secret that a registry needs is absent or holds nothing of use."""
 
-    def __init__(self, fact: str, cure: str) -> None:
-        super().__init__(f"{fact}; {cure}")
-        self.fact, self.cure = fact, cure
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(f"{message}; {hint}")
+        self.message, self.hint = message, hint
 
 
 async def resolve_registries(api: Client, namespace: str, registries: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,7 +47,7 @@ async def check_registries(api: Client, namespace: str, registries: Mapping[str,
     try:
         await resolve_registries(api, namespace, registries)
     except RegistrySecretError as error:
-        return [Problem(error.fact, error.cure, _FIELD)]
+        return [Problem(error.message, error.hint, _FIELD)]
     return []
 
 
@@ -58,7 +58,7 @@ async def _secret(api: Client, namespace: str, name: str, host: str) -> dict[str
             f"registry {host} takes its credentials from Secret {namespace}/{name}, which does not exist",
             "create it beside the Cluster",
         )
-    return {key: _decode(value) for key, value in dig(raw, "data", default={}).items()}
+    return {key: _decode(value) for key, value in nested(raw, "data", default={}).items()}
 
 
 def _decode(text: str) -> str:
@@ -82,7 +82,7 @@ def _read_auth(data: Mapping[str, str], name: str, host: str) -> dict[str, str]:
 
 def _read_docker(text: str, host: str) -> dict[str, str]:
     try:
-        auths = dig(loads(text), "auths", default={})
+        auths = nested(loads(text), "auths", default={})
     except NotJson:
         return {}
     entry = auths.get(host) or auths.get(f"https://{host}") or {}

@@ -14,10 +14,10 @@ from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.orphans import Orphans
-from windrow.kube.conditions import find_condition
-from windrow.kube.objects import annotations_of, dig, labels_of, name_of, uid_of, version_of
+from windrow.core.clock import parse_time
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.objects import annotations_of, labels_of, name_of, nested, resource_version_of, uid_of
 from windrow.machines.port import MachineStatus, Problem
-from windrow.values.clock import read_stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +47,26 @@ def read_node(raw: Mapping[str, Any]) -> Node:
     ready = find_condition(status.get("conditions"), "Ready")
     voter = find_condition(status.get("conditions"), names.ETCD_VOTER)
     annotations, labels = annotations_of(raw), labels_of(raw)
-    taints = dig(raw, "spec", "taints", default=())
+    taints = nested(raw, "spec", "taints", default=())
     return Node(
         name=name_of(raw),
         uid=uid_of(raw),
         machine_uid=labels.get(names.NODE_MACHINE, ""),
         ready=ready is not None and ready.status == "True",
         ready_message=(ready.message or ready.reason) if ready else "kubelet has not reported yet",
-        since=read_stamp(ready.since) if ready and ready.since else None,
-        provider_id=dig(raw, "spec", "providerID", default=""),
+        since=parse_time(ready.last_transition_time) if ready and ready.last_transition_time else None,
+        provider_id=nested(raw, "spec", "providerID", default=""),
         addresses=tuple(
             entry["address"] for entry in status.get("addresses") or () if entry.get("type") == "InternalIP"
         ),
         uninitialized=any(taint.get("key") == names.UNINITIALIZED for taint in taints),
         etcd_voter=None if voter is None else voter.status == "True",
-        unschedulable=dig(raw, "spec", "unschedulable", default=False),
+        unschedulable=nested(raw, "spec", "unschedulable", default=False),
         has_worker_label=names.NODE_ROLE_WORKER in labels,
         applied_revision=annotations.get(names.APPLIED_REVISION, ""),
         etcd_removal_requested=annotations.get(names.ETCD_REMOVE) == "true",
         etcd_removed=bool(annotations.get(names.ETCD_REMOVED)),
-        resource_version=version_of(raw),
+        resource_version=resource_version_of(raw),
     )
 
 

@@ -20,8 +20,8 @@ from windrow.clusters.plan.planner import Plan
 from windrow.clusters.plan.remediation import next_step_of_state
 from windrow.clusters.plan.rollout import list_pending_changes
 from windrow.clusters.state import INITIALIZING, ActionFailure, ClusterState, MachineState, unreachable_reason
-from windrow.kube.conditions import Condition, Truth, set_condition
-from windrow.values.clock import stamp
+from windrow.core.clock import format_time
+from windrow.kubernetes.conditions import Condition, ConditionStatus, set_condition
 
 Failures = Mapping[str, ActionFailure]  # by machine name; "" is the cluster's own
 
@@ -160,7 +160,7 @@ def _machine_ready(
 ) -> Condition:
     if progress.phase == "Ready":
         return Condition("Ready", "True", "Ready", "")
-    truth: Truth = "False"
+    truth: ConditionStatus = "False"
     if progress.phase == "Unknown" or (machine.record.has_joined and not state.guest.is_reachable):
         truth = "Unknown"
     return Condition("Ready", truth, progress.phase, f"waiting for {wait.what}" if wait else "")
@@ -211,7 +211,7 @@ def _render_wait(wait: Wait | None, before: Mapping[str, Any], state: ClusterSta
         return None
     old = before.get("waiting") or {}
     since = old.get("since") if old.get("for") == wait.what else None
-    return {"for": wait.what, "since": since or stamp(state.now), "next": wait.then}
+    return {"for": wait.what, "since": since or format_time(state.now), "next": wait.then}
 
 
 # -- the cluster -------------------------------------------------------------------------------------------------
@@ -254,9 +254,9 @@ def _endpoint(state: ClusterState) -> dict[str, str]:
 def find_wait(state: ClusterState, plan: Plan, failures: Failures) -> Wait | None:
     """The one thing that the cluster waits for now: the most general first, then its servers, then its workers."""
     if plan.refused:
-        fact = plan.refused[0]
+        message = plan.refused[0]
         more = f" (and {len(plan.refused) - 1} more)" if len(plan.refused) > 1 else ""
-        return Wait(f"you to change this: {fact}{more}", "the cluster is built")
+        return Wait(f"you to change this: {message}{more}", "the cluster is built")
     if state.credential_problems:
         problem = state.credential_problems[0]
         return Wait(
@@ -456,4 +456,4 @@ def _render_breaker(pool: Pool, state: ClusterState) -> dict[str, Any]:
         return {}
     if not state.guest.is_reachable and before.released is None:
         return {"tripped": True}  # nothing is known that would release it
-    return {"tripped": False, "released": stamp(before.released or state.now)}
+    return {"tripped": False, "released": format_time(before.released or state.now)}

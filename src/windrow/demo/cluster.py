@@ -17,13 +17,13 @@ from windrow.app.waiting import Objects, wait_for
 from windrow.client.client import Client
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.clusters.api.names import NODE_MACHINE
+from windrow.core.clock import Clock
 from windrow.demo.report import Report
 from windrow.harvester.kinds import VM
-from windrow.kube.conditions import is_true
-from windrow.kube.kubeconfig import parse_kubeconfig
-from windrow.kube.objects import Raw, dig, is_deleting, labels_of, name_of
-from windrow.kube.refs import NODE, SECRET, Kind
-from windrow.values.clock import Clock
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.kubeconfig import parse_kubeconfig
+from windrow.kubernetes.objects import Raw, is_deleting, labels_of, name_of, nested
+from windrow.kubernetes.resources import NODE, SECRET, ApiResource
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class PoolSpec:
 
 
 def read_pools(cluster: Mapping[str, Any]) -> list[PoolSpec]:
-    raws = dig(cluster, "spec", "rkeConfig", "machinePools", default=[])
+    raws = nested(cluster, "spec", "rkeConfig", "machinePools", default=[])
     return [
         PoolSpec(
             index,
@@ -90,7 +90,7 @@ class DemoCluster:
         return sorted(found, key=lambda raw: (raw["metadata"]["creationTimestamp"], name_of(raw)))
 
     def owns(self, machine: Mapping[str, Any]) -> bool:
-        return bool(dig(machine, "spec", "clusterName") == self.name)
+        return bool(nested(machine, "spec", "clusterName") == self.name)
 
     async def get_vm(self, machine: Mapping[str, Any]) -> Raw:
         """The machine's VM; it bears the machine's name."""
@@ -120,7 +120,7 @@ class DemoCluster:
             mine = [raw for raw in world.values() if self.owns(raw)]
             if any(is_deleting(raw) or name_of(raw) == without for raw in mine):
                 return None
-            ready = [raw for raw in mine if is_true(dig(raw, "status", "conditions"), "Ready")]
+            ready = [raw for raw in mine if is_true(nested(raw, "status", "conditions"), "Ready")]
             found = {name: sum(raw["spec"]["pool"] == name for raw in ready) for name in counts}
             return mine if found == counts and len(ready) == len(mine) else None
 
@@ -141,11 +141,11 @@ class DemoCluster:
         return await self._wait_for_ready_condition(MACHINE, name, f"{name} to be Ready again")
 
     async def _wait_for_ready_condition(
-        self, kind: Kind, name: str, what: str, within: timedelta | None = None
+        self, kind: ApiResource, name: str, what: str, within: timedelta | None = None
     ) -> Raw:
         def find_ready(world: Objects) -> Raw | None:
             raw = world.get((self.namespace, name))
-            return raw if raw is not None and is_true(dig(raw, "status", "conditions"), "Ready") else None
+            return raw if raw is not None and is_true(nested(raw, "status", "conditions"), "Ready") else None
 
         return await self._wait_on_manager(kind, find_ready, what, within)
 
@@ -158,7 +158,11 @@ class DemoCluster:
         await self._wait_on_manager(CLUSTER, is_gone, f"cluster {self.name} to be gone")
 
     async def _wait_on_manager(
-        self, kind: Kind, predicate: Callable[[Objects], T | None], what: str, within: timedelta | None = None
+        self,
+        kind: ApiResource,
+        predicate: Callable[[Objects], T | None],
+        what: str,
+        within: timedelta | None = None,
     ) -> T:
         return await wait_for(
             self.manager.transport,

@@ -26,6 +26,8 @@ from windrow.app.waiting import WaitTimedOut, wait_for
 from windrow.client.client import Client
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.clusters.api.rancher_import import strip_server_fields
+from windrow.core.json import pretty
+from windrow.core.rng import Rng
 from windrow.demo.cluster import DemoCluster
 from windrow.demo.manifests import read_documents, shipped
 from windrow.demo.options import DemoOptions
@@ -35,14 +37,12 @@ from windrow.demo.scenarios import plan_scenarios, run_scenario
 from windrow.demo.service_scenarios import address_of, find_service
 from windrow.demo.timeline import describe_event
 from windrow.emulator.inventory import inventory
-from windrow.formats.json import pretty
-from windrow.kube.errors import Exists
-from windrow.kube.objects import Raw, dig, name_of, namespace_of
-from windrow.kube.refs import EVENT, NAMESPACE, SECRET, Kind
+from windrow.kubernetes.errors import AlreadyExists
+from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
+from windrow.kubernetes.resources import EVENT, NAMESPACE, SECRET, ApiResource
 from windrow.machines.plugin.machines import PollIntervals
-from windrow.values.chance import Chance
 
-KINDS: tuple[Kind, ...] = (NAMESPACE, SECRET, HARVESTER_CONFIG, CLUSTER)
+KINDS: tuple[ApiResource, ...] = (NAMESPACE, SECRET, HARVESTER_CONFIG, CLUSTER)
 
 
 @dataclass(frozen=True)
@@ -144,9 +144,9 @@ async def _start(
     stock = read_preload(documents)
     async with (
         HttpConnector(clock) as sockets,
-        embedded_harvester(state, stock, clock, Chance(), time_scale=options.time_scale) as emulated,
+        embedded_harvester(state, stock, clock, Rng(), time_scale=options.time_scale) as emulated,
         embedded_manager(
-            state, clock, Chance(), sockets.connect, plugins=_plugin_host(options, state)
+            state, clock, Rng(), sockets.connect, plugins=_plugin_host(options, state)
         ) as managed,
     ):
         yield Demo(
@@ -198,7 +198,7 @@ async def _apply(demo: Demo, documents: list[Raw]) -> None:
             continue
         try:
             await demo.manager.create(kind, raw)
-        except Exists:
+        except AlreadyExists:
             continue
         if kind in (CLUSTER, HARVESTER_CONFIG):
             demo.report.add(f"{raw['kind']} {namespace_of(raw)}/{name_of(raw)} is applied")
@@ -209,7 +209,7 @@ async def _wait_until_ready(stage: DemoCluster) -> bool:
     try:
         await stage.wait_for_settled()
     except WaitTimedOut as error:
-        waits = dig(await stage.get_cluster(), "status", "waiting", "for", default="nothing that it names")
+        waits = nested(await stage.get_cluster(), "status", "waiting", "for", default="nothing that it names")
         stage.report.check("cluster-ready", False, f"{error}; it waits for {waits}")
         return False
     took = (stage.clock.now() - started).total_seconds()
@@ -231,7 +231,9 @@ async def _delete(demo: Demo, documents: list[Raw], before: frozenset[tuple[str,
         except WaitTimedOut as error:
             left = await demo.manager.find(CLUSTER.ref(name, namespace))
             waits = (
-                dig(left, "status", "waiting", "for", default="nothing that it names") if left else "nothing"
+                nested(left, "status", "waiting", "for", default="nothing that it names")
+                if left
+                else "nothing"
             )
             demo.report.check("cluster-deleted", False, f"{error}; it waits for {waits}")
         else:
@@ -244,7 +246,7 @@ async def _check_inventory(demo: Demo, before: frozenset[tuple[str, str, str]]) 
     deadline = demo.clock.now() + timedelta(seconds=10)
     left = await inventory(demo.embedded.harvester.api) - before
     while left and demo.clock.now() < deadline:
-        await demo.clock.until(demo.clock.now() + timedelta(seconds=0.2))
+        await demo.clock.sleep_until(demo.clock.now() + timedelta(seconds=0.2))
         left = await inventory(demo.embedded.harvester.api) - before
     names = ", ".join("/".join(part for part in entry if part) for entry in sorted(left))
     demo.report.check(
@@ -299,7 +301,7 @@ async def _keep_running(demo: Demo, documents: list[Raw]) -> None:
 async def _update_display(demo: Demo) -> None:
     """Feed the live view after every change of a Cluster or Machine."""
 
-    async def follow(kind: Kind) -> None:
+    async def follow(kind: ApiResource) -> None:
         def look(world: Mapping[tuple[str, str], Raw]) -> None:
             objects[kind] = dict(world)
             demo.output.update(objects.get(CLUSTER, {}).values(), objects.get(MACHINE, {}).values())
@@ -308,7 +310,7 @@ async def _update_display(demo: Demo) -> None:
             demo.manager.transport, kind, look, what="the end", clock=demo.clock, within=timedelta(days=3650)
         )
 
-    objects: dict[Kind, dict[tuple[str, str], Raw]] = {}
+    objects: dict[ApiResource, dict[tuple[str, str], Raw]] = {}
     async with asyncio.TaskGroup() as group:
         group.create_task(follow(CLUSTER))
         group.create_task(follow(MACHINE))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from windrow.values.clock import Clock, stamp
+from windrow.core.clock import Clock, format_time
 
 WIDTH = 80
 
@@ -74,7 +74,7 @@ class Report:
         return {
             "checks": [{"name": check.name, "ok": check.ok, "detail": check.detail} for check in self.checks],
             "timeline": [
-                {"at": moment.at, "time": stamp(moment.instant), "what": moment.text}
+                {"at": moment.at, "time": format_time(moment.instant), "what": moment.text}
                 for moment in self.entries
             ],
             "calls": dict(sorted(self.calls.items())),

@@ -20,10 +20,10 @@ from windrow.demo.service_scenarios import (
     wait_for_service,
 )
 from windrow.harvester.kinds import VM, VM_ACTIONS, VMI
-from windrow.kube.conditions import is_true
-from windrow.kube.objects import Raw, dig, labels_of, name_of, uid_of
-from windrow.kube.refs import EVENT
-from windrow.kube.requests import call
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.objects import Raw, labels_of, name_of, nested, uid_of
+from windrow.kubernetes.requests import put_subresource
+from windrow.kubernetes.resources import EVENT
 
 Scenario = Callable[[DemoCluster], Awaitable[None]]
 
@@ -64,7 +64,7 @@ async def check_nodes(stage: DemoCluster) -> None:
     pairs = [(machine, found.get(uid_of(machine))) for machine in machines]
     check = stage.report.check
 
-    ready = [name_of(node) for node in nodes if is_true(dig(node, "status", "conditions"), "Ready")]
+    ready = [name_of(node) for node in nodes if is_true(nested(node, "status", "conditions"), "Ready")]
     check(
         "nodes-ready",
         len(ready) == len(machines),
@@ -75,7 +75,7 @@ async def check_nodes(stage: DemoCluster) -> None:
     wrong = [
         name_of(machine)
         for machine, node in pairs
-        if dig(node, "spec", "providerID") != f"harvester://{vms.get(name_of(machine))}"
+        if nested(node, "spec", "providerID") != f"harvester://{vms.get(name_of(machine))}"
     ]
     check("provider-ids", not wrong, _except_for("every node carries the uid of its VM", wrong))
 
@@ -99,16 +99,16 @@ async def check_nodes(stage: DemoCluster) -> None:
 def _addresses_agree(node: Raw | None, instance: Raw | None) -> bool:
     shown = {
         address
-        for nic in dig(instance, "status", "interfaces", default=[])
+        for nic in nested(instance, "status", "interfaces", default=[])
         for address in nic.get("ipAddresses") or ()
     }
-    listed = dig(node, "status", "addresses", default=[])
+    listed = nested(node, "status", "addresses", default=[])
     internal = [entry["address"] for entry in listed if entry["type"] == "InternalIP"]
     return bool(internal) and set(internal) <= shown
 
 
-def _except_for(fact: str, exceptions: Sequence[str]) -> str:
-    return fact if not exceptions else f"{fact}, except {', '.join(exceptions)}"
+def _except_for(message: str, exceptions: Sequence[str]) -> str:
+    return message if not exceptions else f"{message}, except {', '.join(exceptions)}"
 
 
 # -- losses ------------------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ async def lose_member(stage: DemoCluster) -> None:
     voters = {
         labels_of(node).get(NODE_MACHINE)
         for node in await stage.list_nodes()
-        if is_true(dig(node, "status", "conditions"), "EtcdIsVoter")
+        if is_true(nested(node, "status", "conditions"), "EtcdIsVoter")
     }
     stage.report.check(
         "etcd-members", voters == machines, f"{len(voters)} voting members, {len(machines)} servers"
@@ -176,13 +176,13 @@ async def _stop(stage: DemoCluster, machine: Raw) -> None:
     namespace = vm["metadata"]["namespace"]
     before = uid_of(await stage.harvester.get(VMI.ref(name, namespace)))
     stage.report.add(f"{name} is stopped on Harvester")
-    await stage.harvester.call(call(VM_ACTIONS.ref(name, namespace), "stop"))
+    await stage.harvester.call(put_subresource(VM_ACTIONS.ref(name, namespace), "stop"))
 
     def started(world: Objects) -> bool | None:
         raw = world.get((namespace, name))
         return (
             True
-            if raw is not None and uid_of(raw) != before and dig(raw, "status", "phase") == "Running"
+            if raw is not None and uid_of(raw) != before and nested(raw, "status", "phase") == "Running"
             else None
         )
 
@@ -208,7 +208,7 @@ async def _find_event(stage: DemoCluster, text: str) -> str:
     """The event of the cluster's namespace that contains `words`, or ""."""
     for event in await stage.manager.list(EVENT, stage.namespace):
         if text in str(event.get("message", "")):
-            return f"{dig(event, 'involvedObject', 'name')}: {event['message']}"
+            return f"{nested(event, 'involvedObject', 'name')}: {event['message']}"
     return ""
 
 
@@ -233,7 +233,7 @@ async def _scale(stage: DemoCluster, pool: PoolSpec, target: int, check: str) ->
     await stage.wait_for_settled()
     there = nodes_by_machine(await stage.list_nodes())
     nodes = [there.get(uid_of(raw)) for raw in await stage.list_machines(pool.name)]
-    found = sum(is_true(dig(node, "status", "conditions"), "Ready") for node in nodes)
+    found = sum(is_true(nested(node, "status", "conditions"), "Ready") for node in nodes)
     stage.report.add(f"pool {pool.name} has {found} Ready nodes")
     stage.report.check(
         check, found == target, f"pool {pool.name} has {found} Ready nodes; {target} were asked for"
@@ -254,8 +254,8 @@ async def run_scenario(stage: DemoCluster, scenario: Scenario) -> None:
 def _describe_waits(world: Mapping[Any, Raw]) -> str:
     """What the objects that were looked at wait for."""
     found = {
-        f"{name_of(raw)}: {dig(raw, 'status', 'waiting', 'for')}"
+        f"{name_of(raw)}: {nested(raw, 'status', 'waiting', 'for')}"
         for raw in world.values()
-        if dig(raw, "status", "waiting", "for")
+        if nested(raw, "status", "waiting", "for")
     }
     return "; ".join(sorted(found)) or "Nothing said what it waits for."

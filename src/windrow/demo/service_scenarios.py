@@ -12,15 +12,15 @@ from ipaddress import IPv4Address, IPv4Network
 
 from windrow.app.waiting import Objects, WaitTimedOut, wait_for
 from windrow.client.client import Client
+from windrow.core.clock import sleep
+from windrow.core.json import NotJson, loads
 from windrow.demo.cluster import DemoCluster
-from windrow.formats.json import NotJson, loads
 from windrow.harvester.kinds import IP_POOL, LOAD_BALANCER, NETWORK, VMI
-from windrow.kube.errors import KubeError
-from windrow.kube.kubeconfig import Access, parse_kubeconfig
-from windrow.kube.objects import Raw, annotations_of, dig, name_of, new_object
-from windrow.kube.refs import DEPLOYMENT, EVENT, SERVICE, Kind
-from windrow.kube.requests import Request
-from windrow.values.clock import pause
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, new_object
+from windrow.kubernetes.requests import Request
+from windrow.kubernetes.resources import DEPLOYMENT, EVENT, SERVICE, ApiResource
 
 NAMESPACE, NAME = "default", "web"
 PODS = 2
@@ -47,8 +47,8 @@ class PodReply:
 
 async def create_service(stage: DemoCluster) -> None:
     """A pool on Harvester, pods and a service in the guest; then a request from outside."""
-    values = dig(await stage.get_cluster(), "spec", "rkeConfig", "chartValues", PROVIDER, default={})
-    if dig(values, "kube-vip", "enabled", default=True) is False:
+    values = nested(await stage.get_cluster(), "spec", "rkeConfig", "chartValues", PROVIDER, default={})
+    if nested(values, "kube-vip", "enabled", default=True) is False:
         stage.report.add("no service is shown: the manifest switches kube-vip off", detail=True)
         return
     network = await _find_network(stage)
@@ -84,7 +84,7 @@ async def delete_service(stage: DemoCluster) -> None:
         return
     address, guest = address_of(service), await stage.guest_client()
     pool = await stage.harvester.find(IP_POOL.ref(pool_name(stage)))
-    held = str(dig(pool, "status", "allocated", address, default=""))
+    held = str(nested(pool, "status", "allocated", address, default=""))
     stage.report.add(f"service {NAME} is deleted")
     await guest.delete(SERVICE.ref(NAME, NAMESPACE))
     await guest.delete(DEPLOYMENT.ref(NAME, NAMESPACE))
@@ -155,7 +155,7 @@ async def find_service(stage: DemoCluster) -> Raw | None:
 
 
 def address_of(service: Mapping[str, object]) -> str:
-    return str(dig(service, "status", "loadBalancer", "ingress", 0, "ip", default=""))
+    return str(nested(service, "status", "loadBalancer", "ingress", 0, "ip", default=""))
 
 
 # -- asking ------------------------------------------------------------------------------------------------------
@@ -165,7 +165,9 @@ async def send_request(stage: DemoCluster, address: str) -> PodReply | None:
     """One request to the address, by the way that the guest's kubeconfig goes. None where nobody answers it."""
     proxy = parse_kubeconfig(await stage.guest_kubeconfig()).proxy_url
     try:
-        reply = await stage.connect(Access(f"http://{address}:80", proxy_url=proxy)).send(Request("GET", "/"))
+        reply = await stage.connect(ClientConfig(f"http://{address}:80", proxy_url=proxy)).send(
+            Request("GET", "/")
+        )
         body = loads(reply.body)
     except (KubeError, NotJson):
         return None
@@ -179,7 +181,7 @@ async def wait_for_reply(stage: DemoCluster, address: str, *, without: str = "")
         answer = await send_request(stage, address)
         if answer is not None and answer.node != without:
             return answer
-        await pause(stage.clock, RETRY_INTERVAL)
+        await sleep(stage.clock, RETRY_INTERVAL)
     raise WaitTimedOut(f"an answer from http://{address}/", stage.timeout, {})
 
 
@@ -222,21 +224,23 @@ def find_free_block(network: IPv4Network, used: Sequence[str]) -> tuple[str, ...
 
 
 def addresses_of_pool(pool: Raw) -> tuple[str, ...]:
-    found = dig(pool, "spec", "ranges", 0, default={})
+    found = nested(pool, "spec", "ranges", 0, default={})
     first, last = (int(IPv4Address(found[key])) for key in ("rangeStart", "rangeEnd"))
     return tuple(str(IPv4Address(one)) for one in range(first, last + 1))
 
 
 async def _last_event(guest: Client) -> str:
     """What was said about the service last."""
-    about = [raw for raw in await guest.list(EVENT, NAMESPACE) if dig(raw, "involvedObject", "name") == NAME]
+    about = [
+        raw for raw in await guest.list(EVENT, NAMESPACE) if nested(raw, "involvedObject", "name") == NAME
+    ]
     return str(about[-1]["message"]) if about else "nobody said why"
 
 
 async def _find_network(stage: DemoCluster) -> tuple[str, IPv4Network] | None:
     """The network of the machines, and the subnet that it states on Harvester."""
     vm = await stage.get_vm((await stage.list_machines())[0])
-    networks = dig(vm, "spec", "template", "spec", "networks", default=[])
+    networks = nested(vm, "spec", "template", "spec", "networks", default=[])
     named = next((one["multus"]["networkName"] for one in networks if one.get("multus")), "")
     namespace, _, name = named.rpartition("/")
     namespace = namespace or vm["metadata"]["namespace"]
@@ -253,7 +257,7 @@ async def _create_pool(stage: DemoCluster, name: str, network: IPv4Network) -> R
     taken = [
         address
         for instance in await stage.harvester.list(VMI)
-        for nic in dig(instance, "status", "interfaces", default=[])
+        for nic in nested(instance, "status", "interfaces", default=[])
         for address in nic.get("ipAddresses") or ()
         if ":" not in address
     ]
@@ -291,7 +295,7 @@ async def _wait_for_address(stage: DemoCluster, guest: Client) -> str:
 async def _wait_for_pods(stage: DemoCluster, guest: Client) -> None:
     def judge(world: Objects) -> bool | None:
         found = world.get((NAMESPACE, NAME))
-        return True if dig(found, "status", "availableReplicas", default=0) == PODS else None
+        return True if nested(found, "status", "availableReplicas", default=0) == PODS else None
 
     await wait_for(
         guest.transport,
@@ -306,11 +310,11 @@ async def _wait_for_pods(stage: DemoCluster, guest: Client) -> None:
 
 def _is_free(world: Objects, stage: DemoCluster) -> bool:
     found = world.get(("", pool_name(stage)))
-    return found is None or not dig(found, "status", "allocated", default={})
+    return found is None or not nested(found, "status", "allocated", default={})
 
 
 async def _wait_on_harvester(
-    stage: DemoCluster, kind: Kind, holds: Callable[[Objects], bool], what: str
+    stage: DemoCluster, kind: ApiResource, holds: Callable[[Objects], bool], what: str
 ) -> None:
     await wait_for(
         stage.harvester.transport,

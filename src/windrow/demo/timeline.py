@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windrow.kube.objects import dig
+from windrow.kubernetes.objects import nested
 
 # By reason. `{name}` is the machine or cluster, `{why}` the manager's own words.
 PHRASES = {
@@ -34,7 +34,7 @@ REPEATED = frozenset({"the cluster is deleted", "it was given up"})
 
 def describe_event(event: Mapping[str, Any]) -> str | None:
     """The event as one line, or None for one that adds nothing to the story."""
-    involved = dig(event, "involvedObject", default={})
+    involved = nested(event, "involvedObject", default={})
     phrase = PHRASES.get(str(event.get("reason")))
     if phrase is None or involved.get("kind") not in ("Cluster", "Machine"):
         return None

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from windrow.drivers.faults import Fault
-from windrow.kube.objects import annotations_of, dig, finalizers_of, is_deleting, name_of, uid_of
+from windrow.kubernetes.objects import annotations_of, finalizers_of, is_deleting, name_of, nested, uid_of
 
 FINALIZER = "windrow.io/node-driver"
 MAX_DISPLAY_NAME = 57
@@ -110,7 +110,7 @@ def read_driver(
         generation=int(raw["metadata"].get("generation") or 0),
         is_deleting=is_deleting(raw),
         has_finalizer=FINALIZER in finalizers_of(raw),
-        status=dig(raw, "status", default={}),
+        status=nested(raw, "status", default={}),
         faults=() if built_in_kind else tuple(_spec_faults(spec, files_allowed)),
     )
 
@@ -134,14 +134,14 @@ def read_field_annotations(annotations: Mapping[str, str]) -> FieldAnnotations:
 
 def read_machine_config_kinds(cluster: Mapping[str, Any]) -> frozenset[str]:
     """The machine config kinds that a Cluster's pools name."""
-    pools = dig(cluster, "spec", "rkeConfig", "machinePools", default=()) or ()
-    named = (dig(pool, "machineConfigRef", "kind", default="") for pool in pools)
+    pools = nested(cluster, "spec", "rkeConfig", "machinePools", default=()) or ()
+    named = (nested(pool, "machineConfigRef", "kind", default="") for pool in pools)
     return frozenset(str(kind or "HarvesterConfig") for kind in named)
 
 
 def read_machine_driver(machine: Mapping[str, Any]) -> str:
     """The node driver that makes a Machine, and is needed to remove it."""
-    return str(dig(machine, "spec", "driver", default="") or "harvester")
+    return str(nested(machine, "spec", "driver", default="") or "harvester")
 
 
 def redact_url(url: str) -> str:

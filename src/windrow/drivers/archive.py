@@ -24,9 +24,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 from urllib.parse import unquote, urlsplit
 
+from windrow.core.text import one_line
 from windrow.drivers.faults import Fault
 from windrow.drivers.platforms import Platform, find_platform_fault, is_program
-from windrow.values.text import one_line
 
 PREFIX = "docker-machine-driver-"
 NOT_FOUND_MESSAGE = "failed to find driver in archive. There must be a file of form docker-machine-driver-*"

@@ -8,7 +8,7 @@ from typing import Any
 
 from windrow.drivers.api import LOCAL_URL
 from windrow.drivers.kinds import NODE_DRIVER
-from windrow.kube.objects import Raw, new_object
+from windrow.kubernetes.objects import Raw, new_object
 
 
 @dataclass(frozen=True, slots=True)

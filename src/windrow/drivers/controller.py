@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from windrow.client.client import Client
-from windrow.client.watching import WatchedCache
+from windrow.client.informer import Informer
+from windrow.controller.controller import Controller
+from windrow.controller.outcomes import SETTLED, Changed, Outcome, Refused, Waiting
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
 from windrow.drivers.api import NodeDriver, read_driver, read_machine_config_kinds, read_machine_driver
 from windrow.drivers.builtin import HARVESTER, BuiltIn, find_changes, fixed_fields, render_builtin
 from windrow.drivers.faults import Fault
@@ -35,13 +39,9 @@ from windrow.drivers.probe import ReadFlags
 from windrow.drivers.schema import machine_config_kind
 from windrow.drivers.status_writer import StatusWriter
 from windrow.drivers.store import DriverStore, InstalledDriver
-from windrow.kube.errors import Exists, NotFound
-from windrow.kube.objects import Raw, name_of, namespace_of
-from windrow.kube.refs import CRD
-from windrow.reconcile.controller import Controller
-from windrow.reconcile.outcomes import SETTLED, Changed, Outcome, Refused, Waiting
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
+from windrow.kubernetes.errors import AlreadyExists, NotFound
+from windrow.kubernetes.objects import Raw, name_of, namespace_of
+from windrow.kubernetes.resources import CRD
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class NodeDriverController:
         fetch: Fetch,
         read_flags: ReadFlags,
         clock: Clock,
-        chance: Chance,
+        rng: Rng,
         *,
         files_allowed: bool = False,
         built_ins: Sequence[BuiltIn] = (HARVESTER,),
@@ -73,26 +73,22 @@ class NodeDriverController:
         on_kind_changed: Callable[[str], None] | None = None,
     ) -> None:
         self._api, self._store = api, store
-        self._clock, self._chance = clock, chance
+        self._clock, self._rng = clock, rng
         self._files_allowed = files_allowed
         self._built_ins = {driver.name: driver for driver in built_ins}
         self._programs = dict(programs or {})
         self._run_blocking, self._on_kind_changed = run_blocking, on_kind_changed
         self._installer = Installer(api, store, fetch, read_flags, clock, run_blocking, self._read)
-        self._status_writer = StatusWriter(api, clock, chance)
+        self._status_writer = StatusWriter(api, clock, rng)
         self._failures: dict[str, Failure] = {}
         self._built_ins_reset = False
         self._started = asyncio.Event()
-        self._drivers: WatchedCache[NodeDriver] = WatchedCache(
-            api.transport, NODE_DRIVER, "", self._read, clock, chance
+        self._drivers: Informer[NodeDriver] = Informer(api.transport, NODE_DRIVER, "", self._read, clock, rng)
+        self._clusters: Informer[frozenset[str]] = Informer(
+            api.transport, CLUSTER, "", read_machine_config_kinds, clock, rng
         )
-        self._clusters: WatchedCache[frozenset[str]] = WatchedCache(
-            api.transport, CLUSTER, "", read_machine_config_kinds, clock, chance
-        )
-        self._machines: WatchedCache[str] = WatchedCache(
-            api.transport, MACHINE, "", read_machine_driver, clock, chance
-        )
-        self.controller: Controller[str] = Controller("node drivers", self.reconcile, clock, chance)
+        self._machines: Informer[str] = Informer(api.transport, MACHINE, "", read_machine_driver, clock, rng)
+        self.controller: Controller[str] = Controller("node drivers", self.reconcile, clock, rng)
 
     # -- for others ----------------------------------------------------------------------------------------------
 
@@ -152,7 +148,7 @@ class NodeDriverController:
             if self._on_kind_changed is not None:
                 self._on_kind_changed(kind)
 
-    async def _follow_users(self, cache: WatchedCache[Any]) -> None:
+    async def _follow_users(self, cache: Informer[Any]) -> None:
         async for _ in cache.changes():
             for one in self._drivers.values():
                 if one.is_deleting:
@@ -185,7 +181,7 @@ class NodeDriverController:
             if raw is None:
                 try:
                     await self._api.create(NODE_DRIVER, render_builtin(driver))
-                except Exists:
+                except AlreadyExists:
                     return Changed("somebody made it meanwhile")
             elif changes := find_changes(driver, raw):
                 reset = ResetBuiltIn(
@@ -217,7 +213,7 @@ class NodeDriverController:
         crd, owner, kind_external = None, "", False
         if installed is not None:
             kind = machine_config_kind(installed.name)
-            crd = await self._api.find(CRD.ref(kind.qualified))
+            crd = await self._api.find(CRD.ref(kind.group_resource))
             owner = await self._find_owner(driver, installed.name)
             kind_external = kind.kind == HARVESTER.kind
         return NodeDriverState(
@@ -294,7 +290,7 @@ class NodeDriverController:
                 except DownloadCancelled:
                     return Changed("it is not asked for any more")
                 except Fault as fault:
-                    spread = self._chance.between(0.9, 1.1)
+                    spread = self._rng.uniform(0.9, 1.1)
                     previous = self._failures.get(driver.name)
                     self._failures[driver.name] = next_failure(
                         previous, fault, replace(state, now=self._clock.now()), spread

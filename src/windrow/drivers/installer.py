@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from windrow.client.client import Client
-from windrow.client.downloads import BOUNDS, MIB, DownloadFailed
+from windrow.client.downloads import DEFAULT_LIMITS, MIB, DownloadFailed
+from windrow.core.clock import Clock
 from windrow.drivers.api import FINALIZER, NodeDriver
 from windrow.drivers.faults import Fault, Reason
 from windrow.drivers.kinds import NODE_DRIVER, machine_config
@@ -31,10 +32,9 @@ from windrow.drivers.schema import (
 )
 from windrow.drivers.status import render_installed
 from windrow.drivers.store import DriverStore
-from windrow.kube.errors import Conflict, NotFound
-from windrow.kube.objects import Raw, finalizers_of, is_deleting, labels_of, name_of, uid_of
-from windrow.kube.refs import CRD
-from windrow.values.clock import Clock
+from windrow.kubernetes.errors import Conflict, NotFound
+from windrow.kubernetes.objects import Raw, finalizers_of, is_deleting, labels_of, name_of, uid_of
+from windrow.kubernetes.resources import CRD
 
 log = logging.getLogger(__name__)
 
@@ -120,8 +120,8 @@ class Installer:
             finally:
                 download.discard()
         except DownloadFailed as error:
-            reason: Reason = "ServerAway" if error.is_away else "DownloadFailed"
-            raise Fault(error.fact, error.cure, reason) from error
+            reason: Reason = "ServerAway" if error.is_temporary else "DownloadFailed"
+            raise Fault(error.message, error.hint, reason) from error
         except OSError as error:
             text = (error.strerror or str(error)).lower()
             raise Fault(
@@ -163,7 +163,7 @@ class Installer:
         if not state.kind_external:
             origin = schema_source(installed.digest, state.driver.field_annotations)
             crd = render_crd(installed.name, fields, origin)
-            await self._api.apply(CRD.ref(kind.qualified), crd, FIELD_MANAGER, force=True)
+            await self._api.apply(CRD.ref(kind.group_resource), crd, FIELD_MANAGER, force=True)
         status = render_installed(state, action, kind.kind)
         await self._api.patch(NODE_DRIVER.ref(state.driver.name), {"status": status}, subresource="status")
         await self.sweep()
@@ -171,7 +171,7 @@ class Installer:
     async def uninstall(self, raw: Raw, driver: NodeDriver, action: Uninstall) -> None:
         """Take away the kind, if it is ours, then the files, then our finalizer."""
         if action.kind and not action.keep_kind:
-            ref = CRD.ref(machine_config(action.kind).qualified)
+            ref = CRD.ref(machine_config(action.kind).group_resource)
             crd = await self._api.find(ref)
             if crd is not None and is_generated(crd):
                 await self._api.delete(ref, uid=uid_of(crd))
@@ -216,7 +216,7 @@ class Installer:
             await self._api.delete(CRD.ref(name_of(crd)), uid=uid_of(crd))
 
 
-def copy_file(url: str, write: Callable[[bytes], None], limit: int = BOUNDS.bytes) -> None:
+def copy_file(url: str, write: Callable[[bytes], None], limit: int = DEFAULT_LIMITS.bytes) -> None:
     """Hand the file that the URL names to `write`. Raises Fault, OSError.
 
     A pipe or a device could make this wait for ever, or never end; so what was opened is looked at first.

@@ -18,7 +18,7 @@ from windrow.drivers.api import DELETED_MESSAGE, NodeDriver, redact_url
 from windrow.drivers.faults import Fault
 from windrow.drivers.schema import is_current, is_generated, machine_config_kind, schema_source
 from windrow.drivers.store import InstalledDriver
-from windrow.kube.objects import is_deleting
+from windrow.kubernetes.objects import is_deleting
 
 # -- what is seen ------------------------------------------------------------------------------------------------
 
@@ -221,7 +221,7 @@ def find_name_conflict(state: NodeDriverState) -> Fault | None:
     if state.crd is not None and not is_deleting(state.crd) and not is_generated(state.crd):
         return Fault(
             f"the kind {kind.kind} is defined by somebody else",
-            f"remove the definition {kind.qualified} if nobody needs it",
+            f"remove the definition {kind.group_resource} if nobody needs it",
             "NameTaken",
         )
     return None

@@ -10,10 +10,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
+from windrow.core.clock import Clock, sleep
 from windrow.drivers.faults import Fault
 from windrow.drivers.platforms import find_loader
-from windrow.values.clock import Clock, pause
-from windrow.wire.dockermachine import Flag
+from windrow.protocols.dockermachine import Flag
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ async def probe_flags(path: Path, read_flags: ReadFlags, clock: Clock) -> tuple[
 async def with_timeout(clock: Clock, span: timedelta, work: Awaitable[T]) -> T:
     """The result of `work`. Raises TimeoutError after `span` by that clock, when `work` has been cancelled."""
     task = asyncio.ensure_future(work)
-    timer = asyncio.ensure_future(pause(clock, span))
+    timer = asyncio.ensure_future(sleep(clock, span))
     try:
         await asyncio.wait((task, timer), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from windrow.core.json import dumps
 from windrow.drivers.api import NO_FIELD_ANNOTATIONS, FieldAnnotations
 from windrow.drivers.faults import Fault
 from windrow.drivers.kinds import machine_config
-from windrow.formats.json import dumps
-from windrow.kube.objects import Raw, annotations_of, is_deleting, labels_of, new_object
-from windrow.kube.refs import CRD, Kind
-from windrow.wire.dockermachine import Flag, field_of
+from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, new_object
+from windrow.kubernetes.resources import CRD, ApiResource
+from windrow.protocols.dockermachine import Flag, config_field_of
 
 # Rancher's own label on what it makes of a driver.
 DRIVER_LABEL = "io.cattle.node_driver.name"
@@ -49,14 +49,14 @@ class Field:
     default: str | bool | tuple[str, ...] | None = None
 
 
-def machine_config_kind(driver: str) -> Kind:
+def machine_config_kind(driver: str) -> ApiResource:
     """The machine config kind of the driver called so: `harvester` has HarvesterConfig."""
     return machine_config(f"{driver[:1].upper()}{driver[1:]}Config")
 
 
 def get_field(flag: str) -> str:
     """The field of the kind that the flag can have: `harvester-enable-efi` -> `enableEfi`. Raises Fault."""
-    name = field_of(flag)
+    name = config_field_of(flag)
     if not _FLAG.fullmatch(flag) or not _FIELD.fullmatch(name):
         raise _invalid_schema(
             f"its create flag {flag[:80]!r} is not of the form DRIVER-NAME, so it can have no field"
@@ -146,7 +146,7 @@ def render_crd(driver: str, fields: Sequence[Field], source: str) -> Raw:
     }
     return new_object(
         CRD,
-        kind.qualified,
+        kind.group_resource,
         labels={DRIVER_LABEL: driver},
         annotations={SOURCE_ANNOTATION: source, REVISION_ANNOTATION: REVISION},
         spec={"group": kind.group, "scope": "Namespaced", "names": names, "versions": [version]},

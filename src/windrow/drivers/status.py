@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from windrow.core.clock import format_time
 from windrow.drivers.api import DELETED_MESSAGE, NodeDriver, redact_url
 from windrow.drivers.faults import Fault, Reason
 from windrow.drivers.plan import (
@@ -15,8 +16,7 @@ from windrow.drivers.plan import (
     NodeDriverState,
     Plan,
 )
-from windrow.kube.conditions import Condition, Truth, set_condition
-from windrow.values.clock import stamp
+from windrow.kubernetes.conditions import Condition, ConditionStatus, set_condition
 
 DOWNLOADED, INSTALLED, ACTIVE, INACTIVE = "Downloaded", "Installed", "Active", "Inactive"
 
@@ -30,7 +30,7 @@ def fault_message(plan: Plan) -> str:
     """The fault with its cure, and when it is tried again."""
     if plan.fault is None:
         return ""
-    retry = f"; the next attempt is at {stamp(plan.retry_at)}" if plan.retry_at is not None else ""
+    retry = f"; the next attempt is at {format_time(plan.retry_at)}" if plan.retry_at is not None else ""
     return f"{plan.fault}{retry}"
 
 
@@ -113,11 +113,11 @@ def _installed(state: NodeDriverState, plan: Plan) -> Condition:
 
 def _active(state: NodeDriverState, plan: Plan) -> tuple[Condition, Condition]:
     status, reason, message = _active_state(state, plan)
-    inactive: Truth = "True" if not state.driver.active else "False"
+    inactive: ConditionStatus = "True" if not state.driver.active else "False"
     return Condition(ACTIVE, status, reason, message), Condition(INACTIVE, inactive, reason, message)
 
 
-def _active_state(state: NodeDriverState, plan: Plan) -> tuple[Truth, str, str]:
+def _active_state(state: NodeDriverState, plan: Plan) -> tuple[ConditionStatus, str, str]:
     driver, fault = state.driver, plan.fault
     usable = driver.is_usable and not _lost_name(state, plan)
     if fault is not None and usable:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 
 from windrow.client.client import Client
-from windrow.client.recording import Recorder, Told
+from windrow.client.events import EventNote, EventRecorder
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
 from windrow.drivers.kinds import NODE_DRIVER
 from windrow.drivers.plan import NodeDriverState, Plan
 from windrow.drivers.status import derive_status, summary_condition
-from windrow.kube.objects import Raw, is_deleting
-from windrow.kube.patches import make_merge_patch
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
+from windrow.kubernetes.objects import Raw, is_deleting
+from windrow.kubernetes.patches import make_merge_patch
 
 log = logging.getLogger(__name__)
 
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 class StatusWriter:
     """Status, event and log use the same sentence."""
 
-    def __init__(self, api: Client, clock: Clock, chance: Chance) -> None:
+    def __init__(self, api: Client, clock: Clock, rng: Rng) -> None:
         self._api = api
-        self._recorder = Recorder(api, "windrow-catalogue", clock, chance)
+        self._recorder = EventRecorder(api, "windrow-catalogue", clock, rng)
         self._recorded: dict[str, tuple[str, str, str]] = {}
 
     def forget(self, name: str) -> None:
@@ -55,5 +55,7 @@ class StatusWriter:
             logging.WARNING if is_fault else logging.INFO, "NodeDriver %s: %s", state.driver.name, message
         )
         ref = NODE_DRIVER.ref(state.driver.name)
-        told = Told(ref, state.driver.uid, condition.reason, message, "Warning" if is_fault else "Normal")
-        await self._recorder.tell(told)
+        told = EventNote(
+            ref, state.driver.uid, condition.reason, message, "Warning" if is_fault else "Normal"
+        )
+        await self._recorder.record(told)

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from windrow.core.json import NotJson, dumps, loads
 from windrow.drivers.archive import LIMITS, PREFIX, Limits, extract
 from windrow.drivers.faults import Fault
 from windrow.drivers.platforms import Platform
-from windrow.formats.json import NotJson, dumps, loads
 
 RECORD_FILE = "record.json"
 PARTIAL_SUFFIX = ".partial"

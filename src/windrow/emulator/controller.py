@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
+from windrow.core.clock import Clock
 from windrow.emulator.world import Key
-from windrow.kube.errors import KubeError
-from windrow.values.clock import Clock
+from windrow.kubernetes.errors import KubeError
 
 Reconcile = Callable[[Key], Awaitable[datetime | None]]
 
@@ -76,6 +76,6 @@ class Controller:
         self._looks[key] = (instant, tasks.create_task(self._later(key, instant)))
 
     async def _later(self, key: Key, instant: datetime) -> None:
-        await self._clock.until(instant)
+        await self._clock.sleep_until(instant)
         self._looks.pop(key, None)
         self.add(key)

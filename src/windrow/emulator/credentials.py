@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 
 from windrow.apiserver.authentication import StaticToken
 from windrow.apiserver.doors import Identity
-from windrow.formats import x509
-from windrow.kube.kubeconfig import Access, render_kubeconfig
-from windrow.values.clock import Clock
+from windrow.core import pki
+from windrow.core.clock import Clock
+from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 
 LIFETIME_DAYS = 3650
 ADMIN = ("system:admin", ("system:masters",))
@@ -26,7 +26,7 @@ class Authority:
 
 
 def new_authority(name: str, now: datetime) -> Authority:
-    return Authority(*x509.new_authority(name, now, LIFETIME_DAYS))
+    return Authority(*pki.new_ca(name, now, LIFETIME_DAYS))
 
 
 class Credentials:
@@ -41,7 +41,7 @@ class Credentials:
         self.identity = self._new_identity(vip)
 
     def _new_identity(self, vip: str) -> Identity:
-        chain, key = x509.issue(
+        chain, key = pki.issue_certificate(
             self.server_ca.certificate,
             self.server_ca.key,
             common_name="kube-apiserver",
@@ -57,7 +57,7 @@ class Credentials:
         self, user: str, groups: tuple[str, ...] = (), lifetime: timedelta = timedelta(days=365)
     ) -> tuple[str, str]:
         """A client certificate and its key for `user`."""
-        return x509.issue(
+        return pki.issue_certificate(
             self.client_ca.certificate,
             self.client_ca.key,
             common_name=user,
@@ -85,12 +85,12 @@ class Credentials:
     def admin_kubeconfig(self, server: str, proxy_url: str = "") -> str:
         """A kubeconfig for the administrator, with a client certificate."""
         certificate, key = self.new_certificate(*ADMIN)
-        access = Access(
+        access = ClientConfig(
             server, self.server_ca.certificate, certificate=certificate, key=key, proxy_url=proxy_url
         )
         return render_kubeconfig(access, "harvester")
 
     def token_kubeconfig(self, token: str, server: str, proxy_url: str = "") -> str:
         """A kubeconfig that carries `token`, as Rancher hands them out."""
-        access = Access(server, self.server_ca.certificate, token=token, proxy_url=proxy_url)
+        access = ClientConfig(server, self.server_ca.certificate, token=token, proxy_url=proxy_url)
         return render_kubeconfig(access, "harvester")

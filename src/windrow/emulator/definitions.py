@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windrow.emulator import kinds
-from windrow.kube.objects import Raw
-from windrow.kube.refs import CRD, Kind
+from windrow.kubernetes.objects import Raw
+from windrow.kubernetes.resources import CRD, ApiResource
 
 TEXT: Raw = {"type": "string"}
 TRUTH: Raw = {"type": "boolean"}
@@ -75,7 +75,7 @@ TEMPLATE = record(metadata=OPEN, spec=open_record(["domain"], domain=open_record
 
 
 def definition(
-    kind: Kind,
+    kind: ApiResource,
     *,
     short: Sequence[str] = (),
     columns: Sequence[Column] = (),
@@ -121,7 +121,7 @@ def definition(
     return {
         "apiVersion": CRD.api_version,
         "kind": CRD.kind,
-        "metadata": {"name": kind.qualified},
+        "metadata": {"name": kind.group_resource},
         "spec": {
             "group": kind.group,
             "names": names,

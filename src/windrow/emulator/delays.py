@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 
-from windrow.values.clock import Clock
+from windrow.core.clock import Clock
 
 
 def _stated(seconds: float, why: str) -> float:
@@ -83,4 +83,4 @@ class Pace:
 
     async def pause(self, seconds: float) -> None:
         """Take as long as `seconds` of hardware time."""
-        await self.clock.until(self.after(seconds))
+        await self.clock.sleep_until(self.after(seconds))

@@ -18,12 +18,12 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from windrow.apiserver.doors import Door, Identity, Peer
+from windrow.core.json import dumps
+from windrow.core.rng import Rng
 from windrow.emulator.delays import Pace
-from windrow.formats.json import dumps
-from windrow.kube.errors import Unanswered, error_for
-from windrow.kube.objects import Raw
-from windrow.kube.requests import Event, Reply, Request
-from windrow.values.chance import Chance
+from windrow.kubernetes.errors import OutcomeUnknown, error_for
+from windrow.kubernetes.objects import Raw
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
 # --- effects ----------------------------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ def read_target(request: Request) -> tuple[Verb, str, str, str]:
 def _verb(request: Request, name: str) -> Verb:
     match request.method:
         case "GET" | "HEAD":
-            if request.parameter("watch") not in (None, "false", "0"):
+            if request.query_parameter("watch") not in (None, "false", "0"):
                 return "watch"
             return "get" if name else "list"
         case "POST":
@@ -192,17 +192,17 @@ class Faults:
         """How often `fault` has befallen a request."""
         return self.done[id(fault)]
 
-    def draw(self, request: Request, chance: Chance) -> list[Effect]:
+    def draw(self, request: Request, rng: Rng) -> list[Effect]:
         """The effects that befall this request, in script order."""
-        return [fault.effect for fault in tuple(self.script) if self._strikes(fault, request, chance)]
+        return [fault.effect for fault in tuple(self.script) if self._strikes(fault, request, rng)]
 
-    def _strikes(self, fault: Fault, request: Request, chance: Chance) -> bool:
+    def _strikes(self, fault: Fault, request: Request, rng: Rng) -> bool:
         if not fault.matches(request):
             return False
         self.met[id(fault)] += 1
         if fault.times is not None and self.done[id(fault)] >= fault.times:
             return False
-        if self.met[id(fault)] % fault.every or (fault.odds < 1.0 and chance.between(0, 1) >= fault.odds):
+        if self.met[id(fault)] % fault.every or (fault.odds < 1.0 and rng.uniform(0, 1) >= fault.odds):
             return False
         self.done[id(fault)] += 1
         return True
@@ -216,9 +216,9 @@ class Faults:
         return next((one for one in reversed(self.agents) if fnmatchcase(machine, one.machines)), None)
 
 
-def seeded(chance: Chance, odds: float = 0.02) -> Faults:
+def seeded(rng: Rng, odds: float = 0.02) -> Faults:
     """Faults of every sort that a client must survive, each with the same small odds."""
-    latency = Slow(round(chance.between(0.2, 3.0), 3))
+    latency = Slow(round(rng.uniform(0.2, 3.0), 3))
     return Faults(
         [
             Fault(latency, odds=min(1.0, odds * 5)),
@@ -228,7 +228,7 @@ def seeded(chance: Chance, odds: float = 0.02) -> Faults:
             Fault(UNAVAILABLE, odds=odds),
             Fault(Reset(), odds=odds),
             Fault(LoseAnswer(), WRITES, odds=odds),
-            Fault(CutWatch(1 + chance.integer(5)), frozenset({"watch"}), odds=min(1.0, odds * 10)),
+            Fault(CutWatch(1 + rng.below(5)), frozenset({"watch"}), odds=min(1.0, odds * 10)),
             Fault(ForgetHistory(), frozenset({"watch"}), odds=min(1.0, odds * 5)),
         ]
     )
@@ -240,11 +240,11 @@ def seeded(chance: Chance, odds: float = 0.02) -> Faults:
 class FaultyDoor:
     """`door`, but for the faults in force. TLS stays whole: a fault happens behind it."""
 
-    def __init__(self, door: Door, faults: Faults, pace: Pace, chance: Chance) -> None:
+    def __init__(self, door: Door, faults: Faults, pace: Pace, rng: Rng) -> None:
         self._door = door
         self._faults = faults
         self._pace = pace
-        self._chance = chance
+        self._rng = rng
         self._last_lists: dict[str, Reply] = {}
 
     def identity(self) -> Identity | None:
@@ -252,21 +252,25 @@ class FaultyDoor:
 
     async def send(self, request: Request, peer: Peer) -> Reply:
         lose = False
-        for effect in self._faults.draw(request, self._chance):
+        for effect in self._faults.draw(request, self._rng):
             match effect:
                 case Slow(seconds):
                     await self._pace.pause(seconds)
                 case Refuse():
                     return render_refusal(effect)
                 case Reset():
-                    raise Unanswered("connection reset by peer (a fault, before the server saw the request)")
+                    raise OutcomeUnknown(
+                        "connection reset by peer (a fault, before the server saw the request)"
+                    )
                 case LoseAnswer():
                     lose = True
                 case Stale():
                     return await self._stale(request, peer)
         reply = await self._door.send(request, peer)
         if lose:
-            raise Unanswered("connection reset by peer (a fault, after the server carried the request out)")
+            raise OutcomeUnknown(
+                "connection reset by peer (a fault, after the server carried the request out)"
+            )
         return reply
 
     async def _stale(self, request: Request, peer: Peer) -> Reply:
@@ -276,10 +280,10 @@ class FaultyDoor:
         return known
 
     @asynccontextmanager
-    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[Event]]:
+    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         cut: CutWatch | None = None
         skip = 0
-        for effect in self._faults.draw(request, self._chance):
+        for effect in self._faults.draw(request, self._rng):
             match effect:
                 case Slow(seconds):
                     await self._pace.pause(seconds)
@@ -288,9 +292,9 @@ class FaultyDoor:
                     assert error is not None
                     raise error
                 case Reset() | LoseAnswer():
-                    raise Unanswered("connection reset by peer (a fault)")
+                    raise OutcomeUnknown("connection reset by peer (a fault)")
                 case ForgetHistory():
-                    yield _one(Event("ERROR", GONE))
+                    yield _one(WatchEvent("ERROR", GONE))
                     return
                 case CutWatch():
                     cut = effect
@@ -329,17 +333,19 @@ def render_refusal(refusal: Refuse) -> Reply:
     return Reply(refusal.status, dumps(body), headers=headers)
 
 
-async def _one(event: Event) -> AsyncIterator[Event]:
+async def _one(event: WatchEvent) -> AsyncIterator[WatchEvent]:
     yield event
 
 
-async def _maimed(events: AsyncIterator[Event], cut: CutWatch | None, skip: int) -> AsyncIterator[Event]:
+async def _maimed(
+    events: AsyncIterator[WatchEvent], cut: CutWatch | None, skip: int
+) -> AsyncIterator[WatchEvent]:
     given = 0
     async for event in events:
         if cut is not None and given >= cut.events:
             if cut.clean:
                 return
-            raise Unanswered("connection reset by peer (a fault, in the middle of a watch)")
+            raise OutcomeUnknown("connection reset by peer (a fault, in the middle of a watch)")
         given += 1
         if skip > 0 and event.type in ("ADDED", "MODIFIED", "DELETED"):
             skip -= 1

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 
 from windrow.apiserver.local import Local
-from windrow.formats.fastjson import dumps, loads
-from windrow.kube import requests
-from windrow.kube.errors import Conflict, Exists, KubeError, NotFound, error_for
-from windrow.kube.objects import Raw, uid_of
-from windrow.kube.refs import Kind, Ref, ref_of
-from windrow.kube.requests import Event, Propagation, Request
+from windrow.core.fastjson import dumps, loads
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import AlreadyExists, Conflict, KubeError, NotFound, error_for
+from windrow.kubernetes.objects import Raw, uid_of
+from windrow.kubernetes.requests import Propagation, Request, WatchEvent
+from windrow.kubernetes.resources import ApiResource, ObjectRef, ref_of
 
 TRIES = 8
 
@@ -25,13 +25,13 @@ class Hand:
     def __init__(self, local: Local) -> None:
         self._local = local
 
-    async def get(self, ref: Ref) -> Raw:
+    async def get(self, ref: ObjectRef) -> Raw:
         return await self._local.get(ref)
 
-    async def find(self, ref: Ref) -> Raw | None:
+    async def find(self, ref: ObjectRef) -> Raw | None:
         return await self._local.find(ref)
 
-    async def page(self, kind: Kind) -> tuple[list[Raw], str]:
+    async def page(self, kind: ApiResource) -> tuple[list[Raw], str]:
         """All objects of a kind, and the version they were read at."""
         reply = await self._local.send(requests.list_(kind))
         if error := error_for(reply):
@@ -41,23 +41,23 @@ class Hand:
         return [{**typed, **item} for item in raw["items"]], raw["metadata"]["resourceVersion"]
 
     def watch(
-        self, kind: Kind, version: str, span_s: int = 0
-    ) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        self, kind: ApiResource, version: str, span_s: int = 0
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         """Events after `version`. The server ends the watch after `span_s`, by chance within an hour when it is 0."""
         query = [("watch", "true"), ("resourceVersion", version), ("timeoutSeconds", str(span_s or ""))]
         return self._local.stream(Request("GET", kind.path(), tuple(pair for pair in query if pair[1])))
 
-    async def create(self, kind: Kind, raw: Raw) -> Raw:
+    async def create(self, kind: ApiResource, raw: Raw) -> Raw:
         return await self._local.create(kind, raw)
 
-    async def ensure(self, kind: Kind, raw: Raw) -> Raw:
+    async def ensure(self, kind: ApiResource, raw: Raw) -> Raw:
         """`raw` as it stands in the cluster, created when it is missing; never changed."""
         try:
             return await self.create(kind, raw)
-        except Exists:
+        except AlreadyExists:
             return await self.get(ref_of(kind, raw))
 
-    async def change(self, ref: Ref, edit: Callable[[Raw], None], subresource: str = "") -> Raw | None:
+    async def change(self, ref: ObjectRef, edit: Callable[[Raw], None], subresource: str = "") -> Raw | None:
         """Read, let `edit` change a copy, write if it did; again when someone else was faster. None when gone."""
         last: KubeError = Conflict("never tried")
         for _ in range(TRIES):
@@ -76,7 +76,7 @@ class Hand:
                 return None
         raise last
 
-    async def delete(self, kind: Kind, raw: Raw, propagation: Propagation | None = None) -> None:
+    async def delete(self, kind: ApiResource, raw: Raw, propagation: Propagation | None = None) -> None:
         """Delete exactly this object; whatever else has its name by now is left alone. May be repeated."""
         try:
             await self._local.delete(ref_of(kind, raw), propagation=propagation or "", uid=uid_of(raw))

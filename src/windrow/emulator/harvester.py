@@ -21,6 +21,8 @@ from windrow.apiserver.calls import Caller, Target
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.store import Store
 from windrow.apiserver.stores.memory import MemoryStore
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
 from windrow.emulator import definitions, kinds, names
 from windrow.emulator.admission.webhooks import Webhooks
 from windrow.emulator.controller import Controller, Reconcile
@@ -48,10 +50,8 @@ from windrow.emulator.vms.pods import Pods
 from windrow.emulator.vms.readings import claims_of, phase_of
 from windrow.emulator.volumes import Volumes
 from windrow.emulator.world import FOLLOWED, Key, World, claims_held, claims_in, key_of, macs_in
-from windrow.kube.objects import Raw, dig, namespace_of, new_object, uid_of
-from windrow.kube.refs import NODE, STORAGE_CLASS, Kind
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
+from windrow.kubernetes.objects import Raw, namespace_of, nested, new_object, uid_of
+from windrow.kubernetes.resources import NODE, STORAGE_CLASS, ApiResource
 
 VERSION = "v1.8.2"
 VIP = "192.168.100.10"
@@ -66,7 +66,7 @@ class Harvester:
     def __init__(
         self,
         clock: Clock,
-        chance: Chance,
+        rng: Rng,
         *,
         machine_factory: MachineFactory,
         speed: float = 1.0,
@@ -84,16 +84,16 @@ class Harvester:
         self.log: deque[str] = deque(maxlen=NOTES)
         self.delays = delays or Delays()
         self.pace = Pace(clock, speed)
-        self._chance = chance
+        self._rng = rng
         self._host_specs = tuple(default_hosts() if hosts is None else hosts)
         self._lans = Lans()
-        self.api = ApiServer(store or MemoryStore(), clock, chance, name="harvester", authorize="rbac")
+        self.api = ApiServer(store or MemoryStore(), clock, rng, name="harvester", authorize="rbac")
         self.credentials = Credentials(clock, vip, lambda: self.api.tokens)
         self.api.tls = self.credentials.identity
         self.api.root_ca = self.credentials.server_ca.certificate
         for raw in definitions.crds():
             self.api.install_crd(raw)
-        self.door = FaultyDoor(self.api, self.faults, self.pace, chance)
+        self.door = FaultyDoor(self.api, self.faults, self.pace, rng)
         self.rack.open(vip, PORT, self.door)
         self._hand = Hand(self.api.local(*AGENT))
         self._mirrors = {name: Mirror(self._hand, kind) for name, kind in FOLLOWED}
@@ -104,7 +104,7 @@ class Harvester:
             users=self._mirrors["instances"].index(claims_held),
         )
         self.segments = Segments(self._mirrors["networks"], self._is_wanted, self._is_reserved)
-        self.power = Power(machine_factory, self.pace, chance, self.rack, self.segments, self.faults)
+        self.power = Power(machine_factory, self.pace, rng, self.rack, self.segments, self.faults)
         self.hosts = Hosts(self._hand, self.pace, self.delays)
         self.balancers = BalancerRoom(
             self._hand,
@@ -118,7 +118,7 @@ class Harvester:
             self.log.append,
         )
         self._controllers = self._make_controllers()
-        self.api.admission.append(Webhooks(self.world, chance, self._may_read).admit)
+        self.api.admission.append(Webhooks(self.world, rng, self._may_read).admit)
         self.api.admission.append(self.balancers.admit)
         self.api.actions.update(Orders(self._hand, self.power).handlers())
         self.api.action_versions[kinds.VM_ORDERS.group] = ("v1", "v1alpha3")
@@ -163,11 +163,11 @@ class Harvester:
                 and raw["metadata"]["annotations"].get("emulator.windrow.io/import") == "done"
             ):
                 await self._settled(
-                    "images", key_of(raw), lambda found: dig(found, "status", "progress") == 100
+                    "images", key_of(raw), lambda found: nested(found, "status", "progress") == 100
                 )
             if kind == kinds.KEY_PAIR:
                 await self._settled(
-                    "key_pairs", key_of(raw), lambda found: bool(dig(found, "status", "conditions"))
+                    "key_pairs", key_of(raw), lambda found: bool(nested(found, "status", "conditions"))
                 )
 
     def admin_kubeconfig(self, server: str = "", proxy_url: str = "") -> str:
@@ -245,20 +245,20 @@ class Harvester:
         """Whether an IPPool has the address: who makes a pool takes its range out of his DHCP server's."""
         return self.balancers.has_in_pool(address)
 
-    async def _may_read(self, caller: Caller, kind: Kind, key: Key) -> bool:
+    async def _may_read(self, caller: Caller, kind: ApiResource, key: Key) -> bool:
         target = Target(kind.path(*key), kind.group, kind.version, kind.plural, key[0], key[1])
         return await self.api.allows(caller, "get", target)
 
     def _make_controllers(self) -> dict[str, Controller]:
         hand, pace, delays = self._hand, self.pace, self.delays
-        recorder = Recorder(hand, pace.clock, self._chance)
+        recorder = Recorder(hand, pace.clock, self._rng)
         room = self.balancers
         machines = VirtualMachines(
             hand,
             self.world,
             pace,
             delays,
-            self._chance,
+            self._rng,
             recorder,
             room.machine_removed,
             tuple(one for one in OUR_FINALIZERS if room.cleans_up or one != names.LB_FINALIZER),
@@ -268,7 +268,7 @@ class Harvester:
             self.world,
             pace,
             delays,
-            self._chance,
+            self._rng,
             recorder,
             self.hosts,
             self.power,
@@ -307,7 +307,7 @@ class Harvester:
                 migrations.add(key)
             for claim in claims_of(vmi.get("spec") or {}):
                 claims.add((namespace_of(vmi), claim))
-            if phase_of(vmi) in ("Succeeded", "Failed") or dig(vmi, "metadata", "deletionTimestamp"):
+            if phase_of(vmi) in ("Succeeded", "Failed") or nested(vmi, "metadata", "deletionTimestamp"):
                 waiting_instances(vmi)  # its host has room again
 
         def waiting_instances(_: Any) -> None:
@@ -321,10 +321,10 @@ class Harvester:
 
         def image_changed(image: Raw) -> None:
             for key, claim in self.world.claims.items():
-                if dig(claim, "status", "phase") != "Bound":
+                if nested(claim, "status", "phase") != "Bound":
                     claims.add(key)
             for key, vm in self.world.vms.items():
-                if not dig(vm, "status", "ready"):
+                if not nested(vm, "status", "ready"):
                     vms.add(key)
 
         def host_changed(name: str) -> None:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from windrow.core.clock import format_time
 from windrow.emulator import names
 from windrow.emulator.delays import Delays, Pace
 from windrow.emulator.hand import Hand
 from windrow.emulator.world import Key
-from windrow.kube.conditions import Condition, set_condition
-from windrow.kube.objects import Raw, dig, new_object
-from windrow.kube.refs import NODE
-from windrow.values.clock import stamp
+from windrow.kubernetes.conditions import Condition, set_condition
+from windrow.kubernetes.objects import Raw, nested, new_object
+from windrow.kubernetes.resources import NODE
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +219,11 @@ class Hosts:
 
         def tell_status(raw: Raw) -> None:
             raw["status"]["conditions"] = conditions_for(
-                health, dig(raw, "status", "conditions", default=[]), now
+                health, nested(raw, "status", "conditions", default=[]), now
             )
 
         def tell_spec(raw: Raw) -> None:
-            taints = taints_for(health, dig(raw, "spec", "taints", default=[]))
+            taints = taints_for(health, nested(raw, "spec", "taints", default=[]))
             if taints:
                 raw["spec"]["taints"] = taints
             else:
@@ -232,7 +232,7 @@ class Hosts:
             if name in self._lost or raw["metadata"]["labels"].get(names.SCHEDULABLE) == "false":
                 raw["metadata"]["labels"][names.SCHEDULABLE] = alive
             if alive == "true":
-                raw["metadata"].setdefault("annotations", {}).setdefault(names.HEARTBEAT, stamp(now))
+                raw["metadata"].setdefault("annotations", {}).setdefault(names.HEARTBEAT, format_time(now))
 
         await self._hand.change(NODE.ref(name), tell_status, "status")
         await self._hand.change(NODE.ref(name), tell_spec)

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from windrow.core.clock import format_time
 from windrow.emulator import kinds, names
 from windrow.emulator.delays import Delays, Pace
 from windrow.emulator.hand import Hand
 from windrow.emulator.world import Key
-from windrow.kube.conditions import find_condition
-from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, new_object, uid_of
-from windrow.kube.refs import STORAGE_CLASS
-from windrow.values.clock import stamp
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, nested, new_object, uid_of
+from windrow.kubernetes.resources import STORAGE_CLASS
 
 IMPORT = "emulator.windrow.io/import"
 AGENT = "emulator.windrow.io/agent"
@@ -39,10 +39,10 @@ def class_name(uid: str) -> str:
 
 def is_iso(image: Mapping[str, Any]) -> bool:
     """What the download turns out to be: told by label, else by the end of the URL or of the display name."""
-    label = dig(image, "metadata", "labels", names.IMAGE_TYPE)
+    label = nested(image, "metadata", "labels", names.IMAGE_TYPE)
     if label:
         return bool(label == "iso")
-    source = dig(image, "spec", "url", default="").split("?")[0] or dig(
+    source = nested(image, "spec", "url", default="").split("?")[0] or nested(
         image, "spec", "displayName", default=""
     )
     return bool(source.lower().endswith(".iso"))
@@ -72,7 +72,7 @@ def plan_image(image: Raw, began: datetime, now: datetime, pace: Pace, delays: D
     if status.get("progress") == 100 or _gave_up(status):
         return Stage(status)
     status["storageClassName"] = class_name(uid_of(image))
-    status["appliedUrl"] = dig(image, "spec", "url", default="")
+    status["appliedUrl"] = nested(image, "spec", "url", default="")
     status = _said(status, "Initialized", "True", "", "", now)
     outcome = annotations_of(image).get(IMPORT, "")
     due = began if outcome == "done" else pace.after(delays.image_import, began)
@@ -103,9 +103,9 @@ def _ready(image: Raw, status: Raw, now: datetime) -> Raw:
 
 def _failed(image: Raw, status: Raw, now: datetime, pace: Pace, delays: Delays) -> Stage:
     count = status.get("failed", 0) + 1
-    limit = dig(image, "spec", "retry", default=3)
+    limit = nested(image, "spec", "retry", default=3)
     why = "failed to download: Get " + repr(status["appliedUrl"]).replace("'", '"') + ": 404 Not Found"
-    status = {**status, "failed": count, "lastFailedTime": stamp(now), "progress": 0}
+    status = {**status, "failed": count, "lastFailedTime": format_time(now), "progress": 0}
     if count > limit:
         status = _said(status, "RetryLimitExceeded", "True", "", f"failed due to error: {why}", now)
         status = _said(status, "Initialized", "False", "", why, now)
@@ -128,7 +128,7 @@ def _said(status: Raw, type: str, truth: str, reason: str, message: str, now: da
     before = next((raw for raw in status.get("conditions") or () if raw["type"] == type), None)
     if before is not None and {key: before.get(key) for key in said} == said:
         return status
-    return {**status, "conditions": [*kept, {**said, "lastUpdateTime": stamp(now)}]}
+    return {**status, "conditions": [*kept, {**said, "lastUpdateTime": format_time(now)}]}
 
 
 def render_class(image: Raw) -> Raw:
@@ -143,7 +143,7 @@ def render_class(image: Raw) -> Raw:
             "migratable": "true",
             "numberOfReplicas": "3",
             "staleReplicaTimeout": "30",
-            **(dig(image, "spec", "storageClassParameters") or {}),
+            **(nested(image, "spec", "storageClassParameters") or {}),
         },
         reclaimPolicy="Delete",
         volumeBindingMode="Immediate",
@@ -175,7 +175,7 @@ class Images:
         began = self._began.setdefault(uid_of(image), now)
         stage = plan_image(image, began, now, self._pace, self._delays)
         if (
-            stage.status.get("failed", 0) > dig(image, "status", "failed", default=0)
+            stage.status.get("failed", 0) > nested(image, "status", "failed", default=0)
             and stage.look is not None
         ):
             self._began[uid_of(image)] = stage.look

@@ -5,8 +5,8 @@ from __future__ import annotations
 from windrow.apiserver.server import ApiServer
 from windrow.emulator import kinds
 from windrow.emulator.system import NAMESPACES
-from windrow.kube.objects import Raw, dig, name_of, namespace_of
-from windrow.kube.refs import (
+from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
+from windrow.kubernetes.resources import (
     CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
     PVC,
@@ -14,13 +14,13 @@ from windrow.kube.refs import (
     ROLE_BINDING,
     SECRET,
     SERVICE_ACCOUNT,
-    Kind,
+    ApiResource,
 )
 
 # Kind, namespace ("" for cluster-wide), name; for an address that a pool has given: "Address", the pool, the address.
 Item = tuple[str, str, str]
 
-COUNTED: tuple[Kind, ...] = (
+COUNTED: tuple[ApiResource, ...] = (
     kinds.VM,
     kinds.VMI,
     kinds.MIGRATION,
@@ -53,14 +53,16 @@ async def inventory(api: ApiServer) -> frozenset[Item]:
     for kind in COUNTED:
         found |= {_item(kind, raw) for raw in await line.list(kind) if _is_users(kind, raw)}
     for pool in await line.list(kinds.IP_POOL):
-        found |= {("Address", name_of(pool), address) for address in dig(pool, "status", "allocated") or ()}
+        found |= {
+            ("Address", name_of(pool), address) for address in nested(pool, "status", "allocated") or ()
+        }
     return frozenset(found)
 
 
-def _item(kind: Kind, raw: Raw) -> Item:
+def _item(kind: ApiResource, raw: Raw) -> Item:
     return kind.kind, namespace_of(raw), name_of(raw)
 
 
-def _is_users(kind: Kind, raw: Raw) -> bool:
+def _is_users(kind: ApiResource, raw: Raw) -> bool:
     own = (kind.kind, name_of(raw)) in _OWN or name_of(raw).startswith(("system:", "cluster-admin"))
     return namespace_of(raw) not in _SYSTEM and not own

@@ -7,11 +7,11 @@ import hashlib
 from base64 import b64decode
 from datetime import datetime
 
+from windrow.core.clock import Clock, format_time
 from windrow.emulator import kinds
 from windrow.emulator.hand import Hand
 from windrow.emulator.world import Key
-from windrow.kube.objects import Raw, dig
-from windrow.values.clock import Clock, stamp
+from windrow.kubernetes.objects import Raw, nested
 
 
 class NotPublicKey(ValueError):
@@ -44,11 +44,11 @@ class KeyPairs:
         return None
 
     def _judge(self, raw: Raw) -> None:
-        if dig(raw, "status", "conditions"):
+        if nested(raw, "status", "conditions"):
             return
         try:
             print_, truth, why = fingerprint(raw["spec"]["publicKey"]), "True", ""
         except NotPublicKey as error:
             print_, truth, why = "", "False", str(error)
-        said: Raw = {"type": "validated", "status": truth, "lastUpdateTime": stamp(self._clock.now())}
+        said: Raw = {"type": "validated", "status": truth, "lastUpdateTime": format_time(self._clock.now())}
         raw["status"] = {"fingerPrint": print_, "conditions": [{**said, "message": why} if why else said]}

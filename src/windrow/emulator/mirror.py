@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Set
 
 from windrow.emulator.hand import Hand
 from windrow.emulator.world import Key, key_of
-from windrow.kube.errors import Expired, error_from_status
-from windrow.kube.objects import Raw
-from windrow.kube.refs import Kind
-from windrow.kube.requests import Event
+from windrow.kubernetes.errors import Expired, error_from_status
+from windrow.kubernetes.objects import Raw
+from windrow.kubernetes.requests import WatchEvent
+from windrow.kubernetes.resources import ApiResource
 
 Change = Callable[[Raw], None]  # told the object as it is now, or as it was when it went
 
@@ -23,7 +23,7 @@ class Mirror(Mapping[Key, Raw]):
     before it existed stay as they were.
     """
 
-    def __init__(self, hand: Hand, kind: Kind, span_s: int = 0) -> None:
+    def __init__(self, hand: Hand, kind: ApiResource, span_s: int = 0) -> None:
         self.kind = kind
         self._span_s = span_s
         self._hand = hand
@@ -76,7 +76,7 @@ class Mirror(Mapping[Key, Raw]):
             except Expired:
                 return
 
-    def _take(self, event: Event) -> str:
+    def _take(self, event: WatchEvent) -> str:
         match event.type:
             case "ERROR":
                 raise error_from_status(event.object)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from windrow.core.json import NotJson, dumps, loads
 from windrow.emulator import kinds, names
 from windrow.emulator.dhcp import DhcpServer, Lan
 from windrow.emulator.guests.hardware import Lease, Nic
-from windrow.formats.json import NotJson, dumps, loads
-from windrow.kube.objects import Raw, annotations_of, dig, labels_of, new_object
+from windrow.kubernetes.objects import Raw, annotations_of, labels_of, nested, new_object
 
 UNTAGGED, VLAN, TRUNK = "UntaggedNetwork", "L2VlanNetwork", "L2VlanTrunkNetwork"
 POD_NETWORK = ""
@@ -25,7 +25,7 @@ class BadNetwork(ValueError):
 
 def read_config(nad: Mapping[str, Any]) -> Raw:
     """The CNI configuration in a definition. Raises BadNetwork."""
-    text = dig(nad, "spec", "config", default="")
+    text = nested(nad, "spec", "config", default="")
     try:
         found = loads(text) if text else {}
     except NotJson as error:

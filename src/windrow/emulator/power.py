@@ -13,14 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
 from windrow.emulator.delays import Pace
 from windrow.emulator.faults import Faults
 from windrow.emulator.guests.hardware import AgentReport, Disk, Hardware, Lease, Machine, Nic, Wires
 from windrow.emulator.networks import POD_NETWORK, Segments
 from windrow.emulator.rack import Rack
 from windrow.emulator.world import Key
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
 
 MachineFactory = Callable[[Hardware, Wires], Machine]
 Ending = Literal["poweroff", "crash"]
@@ -62,7 +62,7 @@ class Cable:
     """The `Wires` of one machine."""
 
     clock: Clock
-    chance: Chance
+    rng: Rng
     rack: Rack
     speed: float
     _segments: Segments
@@ -96,7 +96,7 @@ class Power:
         self,
         make: MachineFactory,
         pace: Pace,
-        chance: Chance,
+        rng: Rng,
         rack: Rack,
         segments: Segments,
         faults: Faults,
@@ -105,7 +105,7 @@ class Power:
         self.news: Callable[[Key], None] = lambda key: None
         self._make = make
         self._pace = pace
-        self._chance = chance
+        self._rng = rng
         self._rack = rack
         self._segments = segments
         self._faults = faults
@@ -219,7 +219,7 @@ class Power:
     def _wires(self, plug: Plug) -> Cable:
         return Cable(
             self._pace.clock,
-            self._chance,
+            self._rng,
             self._rack,
             self._pace.speed,
             self._segments,

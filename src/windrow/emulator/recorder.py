@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from windrow.core.clock import Clock, format_time
+from windrow.core.rng import Rng
 from windrow.emulator.hand import Hand
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import Raw, name_of, namespace_of, uid_of, version_of
-from windrow.kube.refs import EVENT, Ref, ref_of
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock, stamp
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import Raw, name_of, namespace_of, resource_version_of, uid_of
+from windrow.kubernetes.resources import EVENT, ObjectRef, ref_of
 
 KEPT = timedelta(hours=1)
 
@@ -20,12 +20,12 @@ KEPT = timedelta(hours=1)
 class Recorder:
     """Writes events and removes them after an hour. A repeated one raises the count of the first instead."""
 
-    def __init__(self, hand: Hand, clock: Clock, chance: Chance) -> None:
+    def __init__(self, hand: Hand, clock: Clock, rng: Rng) -> None:
         self._hand = hand
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
         self._known: dict[tuple[str, str, str], str] = {}
-        self._written: deque[tuple[datetime, tuple[str, str, str], Ref]] = deque()
+        self._written: deque[tuple[datetime, tuple[str, str, str], ObjectRef]] = deque()
 
     async def tell(
         self, about: Mapping[str, Any], reason: str, message: str, component: str, type: str = "Normal"
@@ -54,18 +54,18 @@ class Recorder:
 
     def _count(self, raw: Raw) -> None:
         raw["count"] = raw.get("count", 1) + 1
-        raw["lastTimestamp"] = stamp(self._clock.now())
+        raw["lastTimestamp"] = format_time(self._clock.now())
 
     def _event(
         self, about: Mapping[str, Any], namespace: str, reason: str, message: str, component: str, type: str
     ) -> Raw:
-        now = stamp(self._clock.now())
+        now = format_time(self._clock.now())
         return {
             "apiVersion": "v1",
             "kind": "Event",
             # Real ones end in nanoseconds in hexadecimal.
             "metadata": {
-                "name": f"{name_of(about)}.{self._chance.integer(1 << 60):016x}",
+                "name": f"{name_of(about)}.{self._rng.below(1 << 60):016x}",
                 "namespace": namespace,
             },
             "involvedObject": {
@@ -74,7 +74,7 @@ class Recorder:
                 "name": name_of(about),
                 "namespace": namespace_of(about),
                 "uid": uid_of(about),
-                "resourceVersion": version_of(about),
+                "resourceVersion": resource_version_of(about),
             },
             "reason": reason,
             "message": message,

@@ -12,8 +12,8 @@ from typing import Literal
 from windrow.emulator import images, kinds, names
 from windrow.emulator.dhcp import Lan
 from windrow.emulator.networks import render_network
-from windrow.kube.objects import Raw, new_object
-from windrow.kube.refs import NAMESPACE, Kind
+from windrow.kubernetes.objects import Raw, new_object
+from windrow.kubernetes.resources import NAMESPACE, ApiResource
 
 FIRST_LAN = 50
 LANS = 200
@@ -106,9 +106,9 @@ def render_stock(
     namespaces: Iterable[str] = (),
     key_pairs: Iterable[KeyPair | str] = (),
     lans: Lans,
-) -> list[tuple[Kind, Raw]]:
+) -> list[tuple[ApiResource, Raw]]:
     """The objects of a stock in an order in which they can be created, namespaces that they need included."""
-    made: list[tuple[Kind, Raw]] = [(kinds.IMAGE, as_image(one).render()) for one in images]
+    made: list[tuple[ApiResource, Raw]] = [(kinds.IMAGE, as_image(one).render()) for one in images]
     for network in map(as_network, networks):
         namespace, _, short = network.name.rpartition("/")
         lan = Lan(lans.cidr(network), network.gateway)

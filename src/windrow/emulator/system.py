@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from windrow.emulator import kinds, names
-from windrow.kube.objects import Raw, new_object
-from windrow.kube.refs import CLUSTER_ROLE, CONFIG_MAP, NAMESPACE, STORAGE_CLASS, Kind
+from windrow.kubernetes.objects import Raw, new_object
+from windrow.kubernetes.resources import CLUSTER_ROLE, CONFIG_MAP, NAMESPACE, STORAGE_CLASS, ApiResource
 
 NAMESPACES = (
     names.SYSTEM_NAMESPACE,
@@ -42,7 +42,7 @@ SETTINGS: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def system_objects(version: str, vip: str) -> Iterable[tuple[Kind, Raw]]:
+def system_objects(version: str, vip: str) -> Iterable[tuple[ApiResource, Raw]]:
     """All of it, in an order in which it can be created."""
     for name in NAMESPACES:
         yield NAMESPACE, new_object(NAMESPACE, name)

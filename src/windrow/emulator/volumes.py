@@ -10,9 +10,9 @@ from windrow.emulator.delays import Delays, Pace
 from windrow.emulator.hand import Hand
 from windrow.emulator.vms.readings import FINAL, phase_of
 from windrow.emulator.world import Key, World
-from windrow.kube.conditions import is_true
-from windrow.kube.objects import Raw, annotations_of, dig, finalizers_of, is_deleting, uid_of
-from windrow.kube.refs import PVC
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.objects import Raw, annotations_of, finalizers_of, is_deleting, nested, uid_of
+from windrow.kubernetes.resources import PVC
 
 PROTECTION = "kubernetes.io/pvc-protection"
 
@@ -27,7 +27,7 @@ def default_class(world: World) -> str:
 
 def why_unbound(claim: Raw, world: World) -> str:
     """What keeps the claim from being bound; "" when nothing does."""
-    wanted = dig(claim, "spec", "storageClassName", default=None)
+    wanted = nested(claim, "spec", "storageClassName", default=None)
     name = default_class(world) if wanted is None else wanted
     if ("", name) not in world.classes:
         return (
@@ -36,8 +36,8 @@ def why_unbound(claim: Raw, world: World) -> str:
             else "no class, and no volume is offered"
         )
     for image in world.images.values():
-        if dig(image, "status", "storageClassName") == name and not is_true(
-            dig(image, "status", "conditions"), "Imported"
+        if nested(image, "status", "storageClassName") == name and not is_true(
+            nested(image, "status", "conditions"), "Imported"
         ):
             return f"backing image of class {name} is not ready"
     return ""
@@ -70,7 +70,7 @@ class Volumes:
         if is_deleting(claim):
             await self._release(claim, key)
             return None
-        if dig(claim, "status", "phase") == "Bound":
+        if nested(claim, "status", "phase") == "Bound":
             await self._hand.change(ref, _grow, "status")
             return None
         if why_unbound(claim, self._world):
@@ -100,12 +100,12 @@ def _bind(raw: Raw) -> None:
     raw["status"] = {
         "phase": "Bound",
         "accessModes": raw["spec"].get("accessModes") or [],
-        "capacity": dict(dig(raw, "spec", "resources", "requests", default={})),
+        "capacity": dict(nested(raw, "spec", "resources", "requests", default={})),
     }
 
 
 def _grow(raw: Raw) -> None:
-    wanted = dig(raw, "spec", "resources", "requests", default={})
+    wanted = nested(raw, "spec", "resources", "requests", default={})
     if wanted:
         raw["status"]["capacity"] = dict(wanted)
 

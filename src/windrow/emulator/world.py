@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+from windrow.core.json import NotJson, loads
 from windrow.emulator import kinds
 from windrow.emulator.vms.readings import claims_of
-from windrow.formats.json import NotJson, loads
-from windrow.kube.objects import Raw, dig, labels_of, name_of, namespace_of
-from windrow.kube.refs import NODE, PVC, SECRET, STORAGE_CLASS, Kind
+from windrow.kubernetes.objects import Raw, labels_of, name_of, namespace_of, nested
+from windrow.kubernetes.resources import NODE, PVC, SECRET, STORAGE_CLASS, ApiResource
 
 Key = tuple[str, str]  # namespace ("" for cluster-scoped kinds), name
 Objects = Mapping[Key, Raw]
@@ -76,7 +76,7 @@ class Overcommit:
 
 def claims_in(vm: Raw) -> list[Key]:
     """Index function: the claims that a VM mounts."""
-    spec = dig(vm, "spec", "template", "spec", default={})
+    spec = nested(vm, "spec", "template", "spec", default={})
     return [(namespace_of(vm), claim) for claim in claims_of(spec)]
 
 
@@ -87,12 +87,12 @@ def claims_held(vmi: Raw) -> list[Key]:
 
 def macs_in(vm: Raw) -> list[Key]:
     """Index function: the MACs that a VM's template names."""
-    interfaces = dig(vm, "spec", "template", "spec", "domain", "devices", "interfaces", default=[])
+    interfaces = nested(vm, "spec", "template", "spec", "domain", "devices", "interfaces", default=[])
     return [("", one["macAddress"].lower()) for one in interfaces if one.get("macAddress")]
 
 
 # Each map that follows the store, and the kind of the objects in it.
-FOLLOWED: tuple[tuple[str, Kind], ...] = (
+FOLLOWED: tuple[tuple[str, ApiResource], ...] = (
     ("vms", kinds.VM),
     ("instances", kinds.VMI),
     ("claims", PVC),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from windrow.kube.errors import (
+from windrow.kubernetes.errors import (
+    CertificateError,
     Forbidden,
     KubeError,
-    NotTrusted,
-    Throttled,
-    Unanswered,
+    OutcomeUnknown,
+    TooManyRequests,
     Unauthorized,
     Unreachable,
 )
@@ -25,7 +25,7 @@ _SENTENCES: tuple[tuple[type[KubeError], str, str], ...] = (
         "give its user that right on Harvester",
     ),
     (
-        NotTrusted,
+        CertificateError,
         "the certificate of Harvester {server} is not signed by the CA in credential {credential}: {message}",
         "put Harvester's current CA into the kubeconfig",
     ),
@@ -35,12 +35,12 @@ _SENTENCES: tuple[tuple[type[KubeError], str, str], ...] = (
         "check the address in the kubeconfig, and the network between",
     ),
     (
-        Unanswered,
+        OutcomeUnknown,
         "Harvester {server} (credential {credential}) did not answer: {message}",
         "nothing to do if it comes back; it is asked again",
     ),
     (
-        Throttled,
+        TooManyRequests,
         "Harvester {server} (credential {credential}) asks to slow down: {message}",
         "nothing to do; it is asked again later",
     ),
@@ -62,4 +62,7 @@ def explain(error: KubeError, server: str, credential: str) -> tuple[str, str]:
 
 def says_nothing(error: KubeError) -> bool:
     """Whether the error leaves open what is true on Harvester, so that nothing may be concluded from it."""
-    return isinstance(error, Unauthorized | Unreachable | Unanswered | Throttled) or error.status >= 500
+    return (
+        isinstance(error, Unauthorized | Unreachable | OutcomeUnknown | TooManyRequests)
+        or error.status >= 500
+    )

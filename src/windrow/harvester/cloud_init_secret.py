@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.harvester.kinds import VM
-from windrow.kube.objects import Raw, dig, new_object, uid_of
-from windrow.kube.refs import SECRET, Ref
+from windrow.kubernetes.objects import Raw, nested, new_object, uid_of
+from windrow.kubernetes.resources import SECRET, ObjectRef
 
 USER_DATA = "userdata"
 NETWORK_DATA = "networkdata"
@@ -28,7 +28,7 @@ class CloudInitSecret:
     network_data: str = field(repr=False)
 
 
-def secret_ref(namespace: str, vm: str) -> Ref:
+def secret_ref(namespace: str, vm: str) -> ObjectRef:
     return SECRET.ref(f"{vm}-cloudinit", namespace)
 
 
@@ -60,13 +60,13 @@ def secret_data(user_data: str, network_data: str = "") -> dict[str, str]:
 
 
 def read_cloud_init_secret(raw: Mapping[str, Any]) -> CloudInitSecret:
-    owners = dig(raw, "metadata", "ownerReferences", default=[])
+    owners = nested(raw, "metadata", "ownerReferences", default=[])
     owner: Raw = next((owner for owner in owners if owner.get("kind") == VM.kind), {})
     return CloudInitSecret(
         uid=uid_of(raw),
         owner_uid=str(owner.get("uid", "")),
-        user_data=_decode(dig(raw, "data", USER_DATA, default="")),
-        network_data=_decode(dig(raw, "data", NETWORK_DATA, default="")),
+        user_data=_decode(nested(raw, "data", USER_DATA, default="")),
+        network_data=_decode(nested(raw, "data", NETWORK_DATA, default="")),
     )
 
 

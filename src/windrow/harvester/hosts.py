@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.harvester.names import REGION, ZONE
-from windrow.kube.conditions import is_true
-from windrow.kube.objects import dig, labels_of, name_of
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.objects import labels_of, name_of, nested
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ def read_host(raw: Mapping[str, Any]) -> Host:
     labels = labels_of(raw)
     return Host(
         name=name_of(raw),
-        is_ready=is_true(dig(raw, "status", "conditions"), "Ready"),
+        is_ready=is_true(nested(raw, "status", "conditions"), "Ready"),
         zone=labels.get(ZONE, ""),
         region=labels.get(REGION, ""),
     )

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from windrow.harvester.names import CLUSTER_UID, MACHINE_UID
-from windrow.kube import requests
-from windrow.kube.kubeconfig import Access
-from windrow.kube.objects import annotations_of, uid_of
-from windrow.kube.refs import NAMESPACE
-from windrow.kube.requests import Request
+from windrow.kubernetes import requests
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.objects import annotations_of, uid_of
+from windrow.kubernetes.requests import Request
+from windrow.kubernetes.resources import NAMESPACE
 
 IDENTITY = NAMESPACE.ref("kube-system")
 PROVIDER = "harvester://"
@@ -34,7 +34,7 @@ def read_identity(raw: Mapping[str, Any]) -> str:
     return uid_of(raw)
 
 
-def fingerprint(access: Access) -> str:
+def fingerprint(access: ClientConfig) -> str:
     """An identity for those who may not read kube-system, or will not ask: the CA that signs this API is Harvester's
     own, and as old as it. Only where there is none does the address have to do."""
     born_with = access.ca.strip() or access.server

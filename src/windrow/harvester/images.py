@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 from windrow.harvester.kinds import IMAGE
 from windrow.harvester.names import IMAGE_TYPE
-from windrow.kube.conditions import find_condition
-from windrow.kube.objects import dig, labels_of
-from windrow.kube.refs import Ref, ref_of
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.objects import labels_of, nested
+from windrow.kubernetes.resources import ObjectRef, ref_of
 
 _TYPES = {"iso": True, "raw_qcow2": False}
 _ENDINGS = {".iso": True, ".qcow2": False, ".qcow": False, ".img": False, ".raw": False}
@@ -21,7 +21,7 @@ _ENDINGS = {".iso": True, ".qcow2": False, ".qcow": False, ".img": False, ".raw"
 class Image:
     """One image. `is_iso` is None where nothing tells; `trouble` is Harvester's text about a failed import."""
 
-    ref: Ref
+    ref: ObjectRef
     display_name: str
     storage_class: str
     progress: int
@@ -39,21 +39,21 @@ class Image:
 
 
 def read_image(raw: Mapping[str, Any]) -> Image:
-    conditions = dig(raw, "status", "conditions")
+    conditions = nested(raw, "status", "conditions")
     imported = find_condition(conditions, "Imported")
     limit = find_condition(conditions, "RetryLimitExceeded")
     return Image(
         ref=ref_of(IMAGE, dict(raw)),
-        display_name=dig(raw, "spec", "displayName", default=""),
-        storage_class=dig(raw, "status", "storageClassName", default=""),
-        progress=int(dig(raw, "status", "progress", default=0)),
+        display_name=nested(raw, "spec", "displayName", default=""),
+        storage_class=nested(raw, "status", "storageClassName", default=""),
+        progress=int(nested(raw, "status", "progress", default=0)),
         imported=imported is not None and imported.status == "True",
         gave_up=(limit is not None and limit.status == "True")
         or (imported is not None and imported.status == "False"),
         trouble=next((found.message for found in (limit, imported) if found and found.message), ""),
-        virtual_size=int(dig(raw, "status", "virtualSize", default=0)),
+        virtual_size=int(nested(raw, "status", "virtualSize", default=0)),
         is_iso=is_iso(raw),
-        is_cdi=dig(raw, "spec", "backend", default="") == "cdi",
+        is_cdi=nested(raw, "spec", "backend", default="") == "cdi",
     )
 
 
@@ -66,7 +66,7 @@ def is_iso(raw: Mapping[str, Any]) -> bool | None:
     label = str(labels_of(raw).get(IMAGE_TYPE) or "").lower()
     if label in _TYPES:
         return _TYPES[label]
-    url, name = dig(raw, "spec", "url", default=""), dig(raw, "spec", "displayName", default="")
+    url, name = nested(raw, "spec", "url", default=""), nested(raw, "spec", "displayName", default="")
     for text in (urlsplit(url).path, name):
         for ending, iso in _ENDINGS.items():
             if text.lower().endswith(ending):

@@ -9,16 +9,16 @@ from typing import Any
 
 from windrow.harvester.kinds import VMI
 from windrow.harvester.names import REGION, ZONE
-from windrow.kube.conditions import find_condition, is_true
-from windrow.kube.objects import annotations_of, dig, is_deleting, uid_of
-from windrow.kube.refs import Ref, ref_of
+from windrow.kubernetes.conditions import find_condition, is_true
+from windrow.kubernetes.objects import annotations_of, is_deleting, nested, uid_of
+from windrow.kubernetes.resources import ObjectRef, ref_of
 
 
 @dataclass(frozen=True, slots=True)
 class Vmi:
     """What we need to know of an instance. `addresses` are usable ones, best first."""
 
-    ref: Ref
+    ref: ObjectRef
     uid: str
     vm_uid: str
     phase: str
@@ -35,21 +35,21 @@ class Vmi:
 
 
 def read_vmi(raw: Mapping[str, Any]) -> Vmi:
-    conditions = dig(raw, "status", "conditions")
-    migration = dig(raw, "status", "migrationState")
+    conditions = nested(raw, "status", "conditions")
+    migration = nested(raw, "status", "migrationState")
     annotations = annotations_of(raw)
     return Vmi(
         ref=ref_of(VMI, dict(raw)),
         uid=uid_of(raw),
         vm_uid=_owner_uid(raw),
-        phase=dig(raw, "status", "phase", default=""),
-        reason=dig(raw, "status", "reason", default=""),
+        phase=nested(raw, "status", "phase", default=""),
+        reason=nested(raw, "status", "reason", default=""),
         is_deleting=is_deleting(raw),
         is_paused=is_true(conditions, "Paused"),
         is_migrating=migration is not None and not migration.get("completed"),
         # Present with True while the channel is up, and removed otherwise; never "False".
         agent_connected=is_true(conditions, "AgentConnected"),
-        host=dig(raw, "status", "nodeName", default=""),
+        host=nested(raw, "status", "nodeName", default=""),
         zone=annotations.get(ZONE, ""),
         region=annotations.get(REGION, ""),
         addresses=usable_addresses(raw),
@@ -63,8 +63,8 @@ def usable_addresses(raw: Mapping[str, Any]) -> tuple[str, ...]:
     The agent also reports the guest's bridges and tunnels; those have no `name` and do not count. Link-local
     addresses lead nowhere. A card without an address yet counts as none, not as an error.
     """
-    cards = [card.get("name") for card in dig(raw, "spec", "domain", "devices", "interfaces", default=[])]
-    reported = [card for card in dig(raw, "status", "interfaces", default=[]) if card.get("name")]
+    cards = [card.get("name") for card in nested(raw, "spec", "domain", "devices", "interfaces", default=[])]
+    reported = [card for card in nested(raw, "status", "interfaces", default=[]) if card.get("name")]
     if cards:
         reported.sort(key=lambda card: cards.index(card["name"]) if card["name"] in cards else len(cards))
     found: list[tuple[int, str]] = []
@@ -87,7 +87,7 @@ def _usable(text: str | None) -> tuple[int, str] | None:
 
 
 def _owner_uid(raw: Mapping[str, Any]) -> str:
-    owners = dig(raw, "metadata", "ownerReferences", default=[])
+    owners = nested(raw, "metadata", "ownerReferences", default=[])
     return next((str(owner.get("uid", "")) for owner in owners if owner.get("controller")), "")
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.harvester.kinds import KEY_PAIR
-from windrow.kube.conditions import is_true
-from windrow.kube.objects import dig
-from windrow.kube.refs import Ref, ref_of
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.objects import nested
+from windrow.kubernetes.resources import ObjectRef, ref_of
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    ref: Ref
+    ref: ObjectRef
     public_key: str
     is_validated: bool
 
@@ -22,6 +22,6 @@ class KeyPair:
 def read_key_pair(raw: Mapping[str, Any]) -> KeyPair:
     return KeyPair(
         ref=ref_of(KEY_PAIR, dict(raw)),
-        public_key=dig(raw, "spec", "publicKey", default=""),
-        is_validated=is_true(dig(raw, "status", "conditions"), "validated"),
+        public_key=nested(raw, "spec", "publicKey", default=""),
+        is_validated=is_true(nested(raw, "status", "conditions"), "validated"),
     )

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.formats.json import NotJson, loads
+from windrow.core.json import NotJson, loads
 from windrow.harvester.kinds import NETWORK
 from windrow.harvester.names import CLUSTER_NETWORK, NETWORK_READY, NETWORK_TYPE, STORAGE_NETWORK
-from windrow.kube.objects import annotations_of, dig, labels_of
-from windrow.kube.refs import Ref, ref_of
+from windrow.kubernetes.objects import annotations_of, labels_of, nested
+from windrow.kubernetes.resources import ObjectRef, ref_of
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
     """One network. `is_ready` is None where Harvester has not said."""
 
-    ref: Ref
+    ref: ObjectRef
     type: str
     cluster_network: str
     vlan: int | None
@@ -31,7 +31,7 @@ def read_network(raw: Mapping[str, Any]) -> Network:
         ref=ref_of(NETWORK, dict(raw)),
         type=labels.get(NETWORK_TYPE, ""),
         cluster_network=labels.get(CLUSTER_NETWORK, ""),
-        vlan=_vlan(dig(raw, "spec", "config", default="")),
+        vlan=_vlan(nested(raw, "spec", "config", default="")),
         is_ready={"true": True, "false": False}.get(labels.get(NETWORK_READY, "")),
         is_for_storage=annotations_of(raw).get(STORAGE_NETWORK) == "true",
     )
@@ -39,7 +39,7 @@ def read_network(raw: Mapping[str, Any]) -> Network:
 
 def _vlan(config: str) -> int | None:
     try:
-        vlan = dig(loads(config), "vlan")
+        vlan = nested(loads(config), "vlan")
     except NotJson:
         return None
     return vlan if isinstance(vlan, int) else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.harvester.kinds import SETTING
-from windrow.kube.objects import name_of
+from windrow.kubernetes.objects import name_of
 
 SERVER_VERSION = SETTING.ref("server-version")
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.formats.json import NotJson, loads
+from windrow.core.json import NotJson, loads
 from windrow.harvester.names import CLAIM_MODES, DEFAULT_CLASS
-from windrow.kube.objects import annotations_of, name_of
+from windrow.kubernetes.objects import annotations_of, name_of
 
 # Harvester keeps these for itself and refuses claims with them.
 RESERVED = frozenset({"vmstate-persistence", "longhorn-static"})

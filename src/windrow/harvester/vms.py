@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.formats.json import dumps
+from windrow.core.json import dumps
 from windrow.harvester import names
 from windrow.harvester.cloud_init_secret import secret_ref
 from windrow.harvester.kinds import VM
 from windrow.harvester.volumes import Disk, render_claim_templates
-from windrow.kube.conditions import find_condition
-from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, labels_of, new_object, uid_of
-from windrow.kube.refs import Ref, ref_of
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, nested, new_object, uid_of
+from windrow.kubernetes.resources import ObjectRef, ref_of
 
 CLOUD_INIT = "cloudinitdisk"
 
@@ -27,7 +27,7 @@ CLOUD_INIT = "cloudinitdisk"
 class Vm:
     """What we need to know of a VM that exists. Texts are "" where Harvester says nothing."""
 
-    ref: Ref
+    ref: ObjectRef
     uid: str
     machine_uid: str
     cluster_uid: str
@@ -100,17 +100,17 @@ class VmPlan:
     ssh_names: tuple[str, ...] = ()
 
     @property
-    def ref(self) -> Ref:
+    def ref(self) -> ObjectRef:
         return VM.ref(self.name, self.namespace)
 
 
 def read_vm(raw: Mapping[str, Any]) -> Vm:
     annotations, labels = annotations_of(raw), labels_of(raw)
-    failure = find_condition(dig(raw, "status", "conditions"), "Failure")
+    failure = find_condition(nested(raw, "status", "conditions"), "Failure")
     claims = [
         claim
-        for volume in dig(raw, "spec", "template", "spec", "volumes", default=[])
-        if (claim := dig(volume, "persistentVolumeClaim"))
+        for volume in nested(raw, "spec", "template", "spec", "volumes", default=[])
+        if (claim := nested(volume, "persistentVolumeClaim"))
     ]
     return Vm(
         ref=ref_of(VM, dict(raw)),
@@ -120,18 +120,18 @@ def read_vm(raw: Mapping[str, Any]) -> Vm:
         creator=labels.get(names.CREATOR, ""),
         guest_cluster=labels.get(names.GUEST_CLUSTER, ""),
         is_deleting=is_deleting(raw),
-        status=dig(raw, "status", "printableStatus", default=""),
+        status=nested(raw, "status", "printableStatus", default=""),
         run_strategy=_run_strategy(raw),
-        started_strategy=dig(raw, "status", "runStrategy", default=""),
+        started_strategy=nested(raw, "status", "runStrategy", default=""),
         awaits_start=any(
             request.get("action") == "Start"
-            for request in dig(raw, "status", "stateChangeRequests", default=[])
+            for request in nested(raw, "status", "stateChangeRequests", default=[])
         ),
-        is_created=bool(dig(raw, "status", "created", default=False)),
-        is_ready=bool(dig(raw, "status", "ready", default=False)),
+        is_created=bool(nested(raw, "status", "created", default=False)),
+        is_ready=bool(nested(raw, "status", "ready", default=False)),
         halted_by_quota=annotations.get(names.HALTED_BY_QUOTA, ""),
         failure=failure.message if failure is not None and failure.status == "True" else "",
-        retry_at=dig(raw, "status", "startFailure", "retryAfterTimestamp", default=""),
+        retry_at=nested(raw, "status", "startFailure", "retryAfterTimestamp", default=""),
         removed_claims=annotations.get(names.REMOVED_CLAIMS, ""),
         claims=tuple(str(claim.get("claimName", "")) for claim in claims),
         hotplugged=frozenset(
@@ -176,10 +176,10 @@ def build_vm(plan: VmPlan) -> Raw:
 
 
 def _run_strategy(raw: Mapping[str, Any]) -> str:
-    strategy = dig(raw, "spec", "runStrategy")
+    strategy = nested(raw, "spec", "runStrategy")
     if strategy:
         return str(strategy)
-    running = dig(raw, "spec", "running")  # the deprecated form
+    running = nested(raw, "spec", "running")  # the deprecated form
     return "" if running is None else "Always" if running else "Halted"
 
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.formats.json import NotJson, dumps, loads
+from windrow.core.json import NotJson, dumps, loads
+from windrow.core.rng import ALPHABET
 from windrow.harvester.identity import is_marked
 from windrow.harvester.names import CLAIM_TEMPLATES, IMAGE_ID, OWNED_BY
 from windrow.harvester.storage_classes import LONGHORN, ClaimModes
-from windrow.kube.objects import Raw, annotations_of, dig
-from windrow.values.chance import ALPHABET
+from windrow.kubernetes.objects import Raw, annotations_of, nested
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def read_claim_templates(raw_vm: Mapping[str, Any]) -> list[Raw]:
         found = loads(annotations_of(raw_vm).get(CLAIM_TEMPLATES, "[]"))
     except NotJson:
         return []
-    return [entry for entry in found if dig(entry, "metadata", "name")] if isinstance(found, list) else []
+    return [entry for entry in found if nested(entry, "metadata", "name")] if isinstance(found, list) else []
 
 
 def own_claims(raw_vm: Mapping[str, Any], cluster_uid: str, machine_uid: str) -> frozenset[str]:
@@ -98,6 +98,6 @@ def vms_with(raw_claim: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(
         str(ref)
         for owner in (owners if isinstance(owners, list) else [])
-        if dig(owner, "schema") == "kubevirt.io.virtualmachine" and isinstance(owner.get("refs"), list)
+        if nested(owner, "schema") == "kubevirt.io.virtualmachine" and isinstance(owner.get("refs"), list)
         for ref in owner["refs"]
     )

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from windrow.client.cache import Cache
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
 from windrow.machines.port import (
     DriverConfig,
     InfrastructureUnknown,
@@ -24,8 +26,6 @@ from windrow.machines.port import (
     initial_driver_config,
 )
 from windrow.machines.status_store import StatusStore, with_since
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
 
 Verb = Literal["check", "plan", "ensure", "power", "rewrite", "remove"]
 HARVESTER = "harvester-in-memory"
@@ -72,7 +72,7 @@ class MemoryMachines:
     def __init__(
         self,
         clock: Clock,
-        chance: Chance | None = None,
+        rng: Rng | None = None,
         *,
         auto_boot: bool = True,
         store: StatusStore[MachineStatus] | None = None,
@@ -81,7 +81,7 @@ class MemoryMachines:
         self.claims: set[str] = set()  # every "namespace/name" claim that exists
         self.auto_boot = auto_boot
         self._clock = clock
-        self._chance = chance or Chance(0)
+        self._rng = rng or Rng(0)
         self._machines: dict[tuple[str, str], _Machine] = {}
         self._tracked: dict[str, DriverConfig] = {}
         self._store: StatusStore[MachineStatus] = store if store is not None else StatusStore()
@@ -252,7 +252,7 @@ class MemoryMachines:
     def put_foreign(self, namespace: str, name: str) -> None:
         """Somebody else's VM stands under this name."""
         self._machines[namespace, name] = _Machine(
-            name, namespace, "", "", "", self._chance.uid(), (), "", state="running"
+            name, namespace, "", "", "", self._rng.uid(), (), "", state="running"
         )
 
     def set_owner_annotations(self, name: str, present: bool) -> None:
@@ -330,7 +330,7 @@ class MemoryMachines:
             machine_uid=spec.machine_uid,
             cluster_uid=spec.cluster_uid,
             credential=spec.credential,
-            vm_uid=self._chance.uid(),
+            vm_uid=self._rng.uid(),
             claims=_claims_of(spec),
             cloud_config=spec.cloud_config,
         )
@@ -443,4 +443,4 @@ def _unowned_problem(machine: _Machine) -> Problem:
 
 
 def _claims_of(spec: MachineSpec) -> tuple[str, ...]:
-    return (f"{spec.name}-disk-0-{Chance(spec.machine_uid).suffix()}",)
+    return (f"{spec.name}-disk-0-{Rng(spec.machine_uid).name_suffix()}",)

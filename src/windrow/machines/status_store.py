@@ -49,11 +49,11 @@ class StatusStore(Generic[V]):
         self._values: dict[Hashable, V] = {}
         self._subscriptions: WeakSet[_Subscription[V]] = WeakSet()
 
-    async def synced(self) -> None:
+    async def wait_for_sync(self) -> None:
         """Return at once: what its owner has not pinned is not known, rather than late."""
 
     @property
-    def is_synced(self) -> bool:
+    def is_watching(self) -> bool:
         return True
 
     def get(self, key: Hashable) -> V | None:

@@ -11,22 +11,22 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from windrow.kube import requests
-from windrow.kube.errors import (
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import (
+    CertificateError,
     Expired,
     Forbidden,
     KubeError,
     NotFound,
-    NotTrusted,
-    ServerFailed,
-    Throttled,
-    Unanswered,
+    OutcomeUnknown,
+    ServerError,
+    TooManyRequests,
     Unreachable,
     error_from_status,
-    says_gone,
+    is_not_found,
 )
-from windrow.kube.refs import Ref
-from windrow.kube.requests import Event, Reply, Request
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.resources import ObjectRef
 from windrow.nodedriver.steps import (
     READERS,
     Call,
@@ -45,7 +45,7 @@ R = TypeVar("R")
 
 Send = Callable[[Request], Reply]
 # Yields None whenever nothing was heard for some seconds (five, say), so that a silent watch cannot hold up a deadline.
-Watch = Callable[[Request], Iterator[Event | None]]
+Watch = Callable[[Request], Iterator[WatchEvent | None]]
 
 # A watch is begun anew after this long, so that one that died silently is noticed.
 LONGEST_WATCH_S = 300
@@ -54,7 +54,7 @@ LOOK_EVERY_S = 5
 # How long is waited after a failure, or before a look where watches are forbidden.
 PAUSE_S = 5
 
-_PASSING = (Unreachable, Unanswered, ServerFailed, Throttled, Expired)
+_PASSING = (Unreachable, OutcomeUnknown, ServerError, TooManyRequests, Expired)
 
 
 def run(
@@ -137,7 +137,7 @@ class _Wait:
         pause: Callable[[float], object],
     ) -> None:
         self._until, self._send, self._watch, self._now, self._pause = until, send, watch, now, pause
-        self._seen: dict[Ref, Any] = {}
+        self._seen: dict[ObjectRef, Any] = {}
         self._version = until.after
         self._pending = Pending("nothing is heard of it yet")
         self._entered: dict[str, datetime] = {}
@@ -194,7 +194,7 @@ class _Wait:
             timeout_s=max(1, min(int(left), LONGEST_WATCH_S)),
         )
 
-    def _learn(self, event: Event) -> None:
+    def _learn(self, event: WatchEvent) -> None:
         ref = self._until.of[0]
         metadata = event.object.get("metadata") or {}
         if metadata.get("name") != ref.name:
@@ -220,7 +220,7 @@ class _Wait:
 
     def _excuse(self, error: KubeError) -> None:
         """Take a failure that may pass for the reason of the delay, and give it some time."""
-        if isinstance(error, NotTrusted):
+        if isinstance(error, CertificateError):
             raise error
         if isinstance(error, Expired):
             if not self._version:
@@ -264,14 +264,14 @@ class _Wait:
                 continue  # it was to explain something; without it the wait goes on
             self._seen[ref] = READERS[ref.kind](raw) if raw is not None else None
 
-    def _read(self, ref: Ref) -> Any:
+    def _read(self, ref: ObjectRef) -> Any:
         """The object, None where the server says that there is none."""
         try:
             return answer(self._send(requests.get(ref)))
         except NotFound as error:
-            if says_gone(error, ref.name):
+            if is_not_found(error, ref.name):
                 return None
-            raise ServerFailed(error.message, status=error.status) from error  # a proxy's page, most likely
+            raise ServerError(error.message, status=error.status) from error  # a proxy's page, most likely
 
     def _check_patience(self) -> None:
         if self._pending.patience_s is None:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from windrow.formats.json import dumps
+from windrow.core.json import dumps
 from windrow.harvester.kinds import VM
-from windrow.kube.refs import Ref
+from windrow.kubernetes.resources import ObjectRef
 from windrow.nodedriver.options import read_values
 from windrow.nodedriver.problems import Problem
 from windrow.nodedriver.wishes import (
@@ -92,7 +92,7 @@ class Configuration:
     )  # of others, which the removal is to take along
 
     @property
-    def ref(self) -> Ref:
+    def ref(self) -> ObjectRef:
         """The VM."""
         return VM.ref(self.machine_name, self.vm_namespace)
 

@@ -24,21 +24,21 @@ from windrow.harvester.cloud_init_secret import (
 from windrow.harvester.identity import is_marked, marks
 from windrow.harvester.kinds import VM
 from windrow.harvester.vms import build_vm
-from windrow.kube import requests
-from windrow.kube.errors import (
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import (
+    AdmissionDenied,
+    AlreadyExists,
     BadRequest,
-    Denied,
-    Exists,
     Forbidden,
     Invalid,
     KubeError,
     NotFound,
-    Unanswered,
+    OutcomeUnknown,
     Unauthorized,
     Unreachable,
 )
-from windrow.kube.objects import uid_of
-from windrow.kube.refs import SECRET
+from windrow.kubernetes.objects import uid_of
+from windrow.kubernetes.resources import SECRET
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.lookups import Found, image_ref, judge, key_pair_ref, look_up, needed_to_build
 from windrow.nodedriver.observe import find
@@ -71,7 +71,7 @@ def order(
     try:
         user_data = render_user_data(keyed, bootstrap, agent=agent)
     except BadUserData as bad:
-        raise Refused(Problem(bad.fact, bad.cure, "userData")) from bad
+        raise Refused(Problem(bad.message, bad.hint, "userData")) from bad
     vm_uid = uid_of(there) if there is not None else (yield from _ensure_vm(keyed, found))
     yield from _ensure_secret(keyed, vm_uid, user_data)
     return replace(keyed, vm_uid=vm_uid, claims=planned_claims(keyed))
@@ -93,7 +93,7 @@ def _ensure_vm(configuration: Configuration, found: Found) -> Talk[str]:
     vm = build_vm(plan_vm(configuration, classes, found.class_modes))
     try:
         made = yield Call(requests.create(VM, vm), f"order VM {configuration.machine_name}")
-    except Exists:
+    except AlreadyExists:
         return uid_of((yield from _get_mine(configuration)))
     except (Unreachable, Unauthorized):
         raise
@@ -146,10 +146,10 @@ def _make_secret(configuration: Configuration, vm_uid: str, user_data: str) -> T
     creation = Call(requests.create(SECRET, secret), f"give VM {configuration.machine_name} its cloud-init")
     try:
         yield creation
-    except Exists:
+    except AlreadyExists:
         if not (yield from _is_in_place(configuration, vm_uid)):
             yield creation
-    except Unanswered:
+    except OutcomeUnknown:
         if not (yield from _is_in_place(configuration, vm_uid)):
             raise
     except KubeError as error:
@@ -179,7 +179,7 @@ def _is_in_place(configuration: Configuration, vm_uid: str) -> Talk[bool]:
     return False
 
 
-_FINAL = (Denied, Invalid, BadRequest, NotFound)
+_FINAL = (AdmissionDenied, Invalid, BadRequest, NotFound)
 
 
 def raise_refusal(error: KubeError, what: str) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from windrow.formats.json import NotJson, dumps, loads
-from windrow.formats.yaml import NotYaml, load
+from windrow.core.json import NotJson, dumps, loads
+from windrow.core.rng import Rng
+from windrow.core.yaml import NotYaml, load
 from windrow.nodedriver.configuration import KEYS, Configuration, size_texts
 from windrow.nodedriver.go_json import decode, legal_text
 from windrow.nodedriver.go_shapes import STRUCTURES, read_structure
@@ -21,7 +22,6 @@ from windrow.nodedriver.plain_text import plain_text
 from windrow.nodedriver.problems import Problem, Refused, errors
 from windrow.nodedriver.rules import find_problems
 from windrow.nodedriver.ssh_access import logs_in
-from windrow.values.chance import Chance
 
 _ZERO: Mapping[str, str | int | bool] = {"string": "", "int": 0, "bool": False}
 
@@ -62,9 +62,9 @@ def read_flags(values: Mapping[str, Any], onto: Configuration) -> Configuration:
     return configuration
 
 
-def identify(configuration: Configuration, chance: Chance) -> Configuration:
+def identify(configuration: Configuration, rng: Rng) -> Configuration:
     """The configuration with a machine uid of its own, which the host's save keeps before anything is made."""
-    return configuration if configuration.machine_uid else replace(configuration, machine_uid=chance.uid())
+    return configuration if configuration.machine_uid else replace(configuration, machine_uid=rng.uid())
 
 
 def _go_rank(problem: Problem) -> int:
@@ -114,8 +114,8 @@ def _structure(option: Option, text: str, problems: list[Problem]) -> Any:
         found = decode(text.encode(), STRUCTURES[option.key])
     except GoJsonError as error:
         go = "error unmarshalling vgpuInfo string" if option.key == "VGPUInfo" else str(error)
-        fact = f"{option.flag} is not as the driver wants it: {error}"
-        problems.append(Problem(fact, "correct its JSON", option.field, go=go))
+        message = f"{option.flag} is not as the driver wants it: {error}"
+        problems.append(Problem(message, "correct its JSON", option.field, go=go))
         return None
     return read_structure(option.key, found)
 

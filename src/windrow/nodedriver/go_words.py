@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterable
 
 from windrow.cloudinit.document import BadUserData
-from windrow.kube.errors import KubeError, Unauthorized
-from windrow.kube.kubeconfig import BadKubeconfig
+from windrow.core.text import one_line
+from windrow.kubernetes.errors import KubeError, Unauthorized
+from windrow.kubernetes.kubeconfig import BadKubeconfig
 from windrow.nodedriver.configuration import BadMemory
 from windrow.nodedriver.problems import Busy, Gone, NotRunning, Problem, Refused
 from windrow.nodedriver.steps import InVain, NotInTime
-from windrow.values.text import one_line
 
 LONGEST = 1900
 

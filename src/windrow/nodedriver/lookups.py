@@ -10,9 +10,9 @@ from windrow.harvester.key_pairs import KeyPair, read_key_pair
 from windrow.harvester.kinds import IMAGE, KEY_PAIR, NETWORK
 from windrow.harvester.networks import Network, read_network
 from windrow.harvester.storage_classes import ClaimModes, StorageClass, read_storage_class
-from windrow.kube import requests
-from windrow.kube.errors import Forbidden, KubeError, NotFound, says_gone
-from windrow.kube.refs import STORAGE_CLASS, Ref
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, is_not_found
+from windrow.kubernetes.resources import STORAGE_CLASS, ObjectRef
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.problems import Problem
 from windrow.nodedriver.steps import Gather, Talk
@@ -32,14 +32,14 @@ GIB = 2**30
 class Found:
     """The readings of what exists, and the errors of what could not be read."""
 
-    readings: Mapping[Ref, object] = field(default_factory=dict)
-    errors: Mapping[Ref, KubeError] = field(default_factory=dict)
+    readings: Mapping[ObjectRef, object] = field(default_factory=dict)
+    errors: Mapping[ObjectRef, KubeError] = field(default_factory=dict)
 
-    def image(self, ref: Ref) -> Image | None:
+    def image(self, ref: ObjectRef) -> Image | None:
         found = self.readings.get(ref)
         return found if isinstance(found, Image) else None
 
-    def key_pair(self, ref: Ref) -> KeyPair | None:
+    def key_pair(self, ref: ObjectRef) -> KeyPair | None:
         found = self.readings.get(ref)
         return found if isinstance(found, KeyPair) else None
 
@@ -49,17 +49,17 @@ class Found:
         return {each.name: each.modes for each in self.readings.values() if isinstance(each, StorageClass)}
 
 
-def image_ref(configuration: Configuration, name: str) -> Ref:
+def image_ref(configuration: Configuration, name: str) -> ObjectRef:
     namespace, image = configuration.qualified(name)
     return IMAGE.ref(image, namespace)
 
 
-def key_pair_ref(configuration: Configuration) -> Ref:
+def key_pair_ref(configuration: Configuration) -> ObjectRef:
     namespace, name = configuration.qualified(configuration.key_pair_name)
     return KEY_PAIR.ref(name, namespace)
 
 
-def needed_to_build(configuration: Configuration) -> list[Ref]:
+def needed_to_build(configuration: Configuration) -> list[ObjectRef]:
     """What the VM cannot be written without: images, for their classes, classes, for how disks are claimed from them,
     and the key pair, for its key."""
     refs = [image_ref(configuration, disk.image) for disk in configuration.disks if disk.image]
@@ -73,7 +73,7 @@ def needed_to_build(configuration: Configuration) -> list[Ref]:
     return refs
 
 
-def needed_to_run(configuration: Configuration) -> list[Ref]:
+def needed_to_run(configuration: Configuration) -> list[ObjectRef]:
     """Everything the VM refers to."""
     refs = needed_to_build(configuration)
     for card in configuration.cards:
@@ -83,7 +83,7 @@ def needed_to_run(configuration: Configuration) -> list[Ref]:
     return refs
 
 
-def look_up(refs: Sequence[Ref]) -> Talk[Found]:
+def look_up(refs: Sequence[ObjectRef]) -> Talk[Found]:
     """Read each of `refs` once, and the storage classes of images that are not Longhorn's. Absence and lack of rights
     are findings; every other error is raised."""
     found = yield from _read(refs)
@@ -95,17 +95,17 @@ def look_up(refs: Sequence[Ref]) -> Talk[Found]:
     return Found({**found.readings, **more.readings}, {**found.errors, **more.errors})
 
 
-def _read(refs: Sequence[Ref]) -> Talk[Found]:
+def _read(refs: Sequence[ObjectRef]) -> Talk[Found]:
     wanted = tuple(dict.fromkeys(refs))
     if not wanted:
         return Found()
     answers = yield Gather(tuple(requests.get(ref) for ref in wanted), "look up what the machine refers to")
-    readings: dict[Ref, object] = {}
-    errors: dict[Ref, KubeError] = {}
+    readings: dict[ObjectRef, object] = {}
+    errors: dict[ObjectRef, KubeError] = {}
     for ref, answer in zip(wanted, answers, strict=True):
         if not isinstance(answer, KubeError):
             readings[ref] = READERS[ref.kind](answer)
-        elif isinstance(answer, Forbidden) or says_gone(answer, ref.name):
+        elif isinstance(answer, Forbidden) or is_not_found(answer, ref.name):
             errors[ref] = answer
         else:
             raise answer
@@ -192,11 +192,11 @@ _CALLED = {
 }
 
 
-def _unreadable(ref: Ref, error: KubeError) -> Problem:
-    called, field, cure = _CALLED[ref.kind]
+def _unreadable(ref: ObjectRef, error: KubeError) -> Problem:
+    called, field, hint = _CALLED[ref.kind]
     name = f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name
     if isinstance(error, NotFound):
-        return Problem(f"{called} {name} does not exist", cure, field)
+        return Problem(f"{called} {name} does not exist", hint, field)
     # Harvester checks the caller's right to an image when a VM is made; the others it does not.
     needed = ref.kind in (IMAGE, KEY_PAIR)
     return Problem(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.formats.yaml import NotYaml, load
+from windrow.core.yaml import NotYaml, load
 from windrow.nodedriver.problems import Problem
 
 FIELD = "networkData"
@@ -109,6 +109,6 @@ def _missing(section: str) -> Problem:
     return _problem(f"missing section: {section}", f"add {section} to networkData")
 
 
-def _problem(fact: str, cure: str) -> Problem:
+def _problem(message: str, hint: str) -> Problem:
     """With a fact in the driver's own words."""
-    return Problem(fact, cure, FIELD, go=fact)
+    return Problem(message, hint, FIELD, go=message)

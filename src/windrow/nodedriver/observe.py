@@ -11,9 +11,9 @@ from windrow.harvester.hosts import Host, read_host
 from windrow.harvester.instances import Vmi, read_vmi
 from windrow.harvester.kinds import VMI
 from windrow.harvester.vms import read_vm
-from windrow.kube import requests
-from windrow.kube.errors import KubeError, NotFound, says_gone
-from windrow.kube.refs import NODE, Ref
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import KubeError, NotFound, is_not_found
+from windrow.kubernetes.resources import NODE, ObjectRef
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.ownership import unclear, whose
 from windrow.nodedriver.problems import Refused
@@ -30,17 +30,17 @@ class Look:
     raw_vm: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
-def find(ref: Ref, because: str) -> Talk[Any]:
+def find(ref: ObjectRef, because: str) -> Talk[Any]:
     """The object as it is now, None where the server says that there is none."""
     try:
         return (yield Call(requests.get(ref), because))
     except NotFound as error:
-        if not says_gone(error, ref.name):
+        if not is_not_found(error, ref.name):
             raise
         return None
 
 
-def look_at(ref: Ref) -> Talk[Look | None]:
+def look_at(ref: ObjectRef) -> Talk[Look | None]:
     """The VM as it is now, whosever it is; None where Harvester says that there is none. Raises every other answer."""
     vmi_ref = VMI.ref(ref.name, ref.namespace)
     answers = yield Gather((requests.get(ref), requests.get(vmi_ref)), f"look at {ref.name}")
@@ -70,13 +70,13 @@ def sight_of(configuration: Configuration) -> Talk[Sight]:
             raise Refused(unclear(configuration, vm))
     instance = _instance(_found(raw_vmi, name))
     host = yield from _host(instance)
-    is_complete = not any(says_gone(each, secret.name) for each in raw_secret)
+    is_complete = not any(is_not_found(each, secret.name) for each in raw_secret)
     return replace(see(read_vm(vm), instance, host), is_complete=is_complete)
 
 
 def _found(answer: Any, name: str) -> Any:
     """The object, None where there is none by the server's own word."""
-    if says_gone(answer, name):
+    if is_not_found(answer, name):
         return None
     if isinstance(answer, KubeError):
         raise answer

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from windrow.formats.json import NotJson, loads
+from windrow.core.json import NotJson, loads
+from windrow.core.quantity import NotQuantity, Quantity
 from windrow.nodedriver.plain_text import plain_text
 from windrow.nodedriver.problems import Problem
-from windrow.values.quantity import NotQuantity, Quantity
-from windrow.wire.dockermachine import field_of
+from windrow.protocols.dockermachine import config_field_of
 
 # How a value is written, and what parsing makes of it.
 Form = Literal[
@@ -62,7 +62,7 @@ class Option:
     @property
     def field(self) -> str:
         """`enableEfi`"""
-        return field_of(self.flag)
+        return config_field_of(self.flag)
 
     @property
     def type(self) -> Literal["string", "int", "bool"]:
@@ -176,9 +176,9 @@ BY_FIELD: Mapping[str, Option] = {option.field: option for option in OPTIONS}
 class BadValue(ValueError):
     """The value does not have the form of its option; the message is the fact, `cure` the rest."""
 
-    def __init__(self, fact: str, cure: str) -> None:
-        super().__init__(fact)
-        self.cure = cure
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 def read_value(option: Option, value: Any) -> Any:
@@ -219,7 +219,7 @@ def read_values(fields: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem
         try:
             values[option.key] = read_value(option, fields.get(option.field))
         except BadValue as bad:
-            problems.append(Problem(str(bad), bad.cure, option.field))
+            problems.append(Problem(str(bad), bad.hint, option.field))
             values[option.key] = read_value(option, None)
     return values, problems
 

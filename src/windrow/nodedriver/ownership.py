@@ -13,7 +13,7 @@ from windrow.harvester.identity import is_marked, marks
 from windrow.harvester.names import CLUSTER_UID, CREATOR, CREATOR_NODE_DRIVER, MACHINE_UID, VM_NAME
 from windrow.harvester.vms import read_vm
 from windrow.harvester.volumes import own_claims, vms_with
-from windrow.kube.objects import annotations_of, labels_of, name_of, uid_of
+from windrow.kubernetes.objects import annotations_of, labels_of, name_of, uid_of
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.problems import Problem, Refused
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from windrow.harvester.kinds import VM_ACTIONS
-from windrow.kube import requests
-from windrow.kube.errors import Conflict, KubeError
-from windrow.kube.refs import Ref
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import Conflict, KubeError
+from windrow.kubernetes.resources import ObjectRef
 from windrow.nodedriver.create import raise_refusal
 from windrow.nodedriver.problems import Busy
 from windrow.nodedriver.steps import Call, Talk
@@ -26,22 +26,22 @@ UNDERWAY = "stop/start already underway"
 NOTHING_TO_RESTART = ("VM is not running", "does not support manual restart requests")
 
 
-def start(ref: Ref) -> Talk[None]:
+def start(ref: ObjectRef) -> Talk[None]:
     """Order the VM to run; it may already."""
     yield from _act(ref, "start")
 
 
-def stop(ref: Ref) -> Talk[None]:
+def stop(ref: ObjectRef) -> Talk[None]:
     """Order the guest to shut down; it has the VM's grace period for it."""
     yield from _act(ref, "stop")
 
 
-def kill(ref: Ref) -> Talk[None]:
+def kill(ref: ObjectRef) -> Talk[None]:
     """Switch the VM off, whatever its guest does."""
     yield from _act(ref, "stop", {"gracePeriod": 0})
 
 
-def restart(ref: Ref) -> Talk[None]:
+def restart(ref: ObjectRef) -> Talk[None]:
     """Order a new start of a running VM, or the first one of a VM that is down."""
     try:
         yield _call(ref, "restart", None)
@@ -54,7 +54,7 @@ def restart(ref: Ref) -> Talk[None]:
         raise
 
 
-def _act(ref: Ref, verb: str, options: Mapping[str, Any] | None = None) -> Talk[None]:
+def _act(ref: ObjectRef, verb: str, options: Mapping[str, Any] | None = None) -> Talk[None]:
     try:
         yield _call(ref, verb, options)
     except Conflict as error:
@@ -65,7 +65,7 @@ def _act(ref: Ref, verb: str, options: Mapping[str, Any] | None = None) -> Talk[
         raise
 
 
-def _explain(error: KubeError, ref: Ref, verb: str) -> None:
+def _explain(error: KubeError, ref: ObjectRef, verb: str) -> None:
     if UNDERWAY in error.message:
         raise Busy(
             f"{ref} is just being started or stopped, so the order to {verb} it has to wait",
@@ -74,6 +74,6 @@ def _explain(error: KubeError, ref: Ref, verb: str) -> None:
     raise_refusal(error, f"the {verb} of {ref}")
 
 
-def _call(ref: Ref, verb: str, options: Mapping[str, Any] | None) -> Call:
+def _call(ref: ObjectRef, verb: str, options: Mapping[str, Any] | None) -> Call:
     action = VM_ACTIONS.ref(ref.name, ref.namespace)
-    return Call(requests.call(action, verb, options), f"{verb} {ref.name}")
+    return Call(requests.put_subresource(action, verb, options), f"{verb} {ref.name}")

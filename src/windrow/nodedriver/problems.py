@@ -12,14 +12,14 @@ class Problem:
     """One thing that is wrong. `field` is the HarvesterConfig field it stands in; `go` are the words of the Go
     driver, where it has some, for readers who look for those."""
 
-    fact: str
-    cure: str
+    message: str
+    hint: str
     field: str = ""
     severity: Literal["error", "warning"] = "error"
     go: str = ""
 
     def __str__(self) -> str:
-        return f"{self.fact}; {self.cure}"
+        return f"{self.message}; {self.hint}"
 
 
 class Refused(Exception):
@@ -47,9 +47,9 @@ class NotRunning(Exception):
 class Busy(Exception):
     """Another order is being carried out; this one has to wait and be given again."""
 
-    def __init__(self, fact: str, cure: str) -> None:
-        super().__init__(f"{fact}; {cure}")
-        self.fact, self.cure = fact, cure
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(f"{message}; {hint}")
+        self.message, self.hint = message, hint
 
 
 def errors(problems: Sequence[Problem]) -> list[Problem]:

@@ -14,10 +14,10 @@ from windrow.harvester.cloud_init_secret import secret_ref
 from windrow.harvester.identity import is_marked
 from windrow.harvester.names import REMOVED_CLAIMS
 from windrow.harvester.vms import Vm, read_vm
-from windrow.kube import requests
-from windrow.kube.errors import Conflict, Invalid, KubeError, NotFound, says_gone
-from windrow.kube.objects import is_deleting, uid_of
-from windrow.kube.refs import PVC, Ref
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import Conflict, Invalid, KubeError, NotFound, is_not_found
+from windrow.kubernetes.objects import is_deleting, uid_of
+from windrow.kubernetes.resources import PVC, ObjectRef
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.observe import find
 from windrow.nodedriver.ownership import claims_that_go, unclear, whose
@@ -75,7 +75,7 @@ def clear_up(configuration: Configuration, volumes: frozenset[str]) -> Talk[None
     refs += [PVC.ref(claim, configuration.vm_namespace) for claim in sorted({*claims, *volumes})]
     answers = yield Gather(tuple(requests.get(ref) for ref in refs), "see what the VM left behind")
     for ref, answer in zip(refs, answers, strict=True):
-        if says_gone(answer, ref.name):
+        if is_not_found(answer, ref.name):
             continue
         if isinstance(answer, KubeError):
             raise answer
@@ -84,7 +84,7 @@ def clear_up(configuration: Configuration, volumes: frozenset[str]) -> Talk[None
             yield from _delete(ref, uid_of(answer))
 
 
-def _delete(ref: Ref, uid: str) -> Talk[None]:
+def _delete(ref: ObjectRef, uid: str) -> Talk[None]:
     try:
         yield Call(requests.delete(ref, uid=uid), f"the VM of {ref.name} is gone")
     except NotFound:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from windrow.cloudinit.document import BadUserData
 from windrow.harvester.cloud_init_secret import USER_DATA, read_cloud_init_secret, secret_data, secret_ref
 from windrow.harvester.identity import is_marked
-from windrow.kube import requests
+from windrow.kubernetes import requests
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.observe import find
 from windrow.nodedriver.problems import Problem, Refused
@@ -30,7 +30,7 @@ def rewrite(configuration: Configuration, bootstrap: str, *, agent: bool = True)
     try:
         user_data = render_user_data(configuration, bootstrap, agent=agent)
     except BadUserData as bad:
-        raise Refused(Problem(bad.fact, bad.cure, "userData")) from bad
+        raise Refused(Problem(bad.message, bad.hint, "userData")) from bad
     if read_cloud_init_secret(there).user_data == user_data:
         return
     change = {"data": {USER_DATA: secret_data(user_data)[USER_DATA]}}

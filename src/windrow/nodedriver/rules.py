@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from windrow.cloudinit.document import BadUserData
-from windrow.formats.json import NotJson, loads
-from windrow.kube.dns import is_dns_label
+from windrow.core.json import NotJson, loads
+from windrow.kubernetes.dns import is_dns_label
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.network_data import find_network_problems
 from windrow.nodedriver.problems import Problem
@@ -47,7 +47,7 @@ def find_problems(
     try:
         render_user_data(configuration, bootstrap, agent=True)
     except BadUserData as bad:
-        problems.append(Problem(bad.fact, bad.cure, "userData"))
+        problems.append(Problem(bad.message, bad.hint, "userData"))
     return [problem for problem in problems if problem.field not in unread]
 
 
@@ -59,13 +59,13 @@ def _names(configuration: Configuration) -> Iterator[Problem]:
             "shorten the cluster or pool name",
             "name",
         )
-    if not is_dns_label(name, longest=None):
+    if not is_dns_label(name, max_length=None):
         yield Problem(
             f"the machine name {name!r} is not a DNS name",
             "use small letters, digits and dashes, with a letter or digit at both ends",
             "name",
         )
-    if not is_dns_label(configuration.vm_namespace, longest=None):
+    if not is_dns_label(configuration.vm_namespace, max_length=None):
         yield Problem(
             f"{configuration.vm_namespace!r} is not a namespace name",
             "name a namespace of Harvester",
@@ -159,13 +159,13 @@ def _disks(configuration: Configuration) -> Iterator[Problem]:
 
 
 def _single_disk(configuration: Configuration) -> Iterator[Problem]:
-    cure = "list the disks in diskInfo, the first with an imageName and a size"
+    hint = "list the disks in diskInfo, the first with an imageName and a size"
     if not configuration.image_name:
-        fact = "diskInfo and imageName are not set, so there is nothing to boot from"
-        yield Problem(fact, cure, "diskInfo", go="must specify harvester image name")
+        message = "diskInfo and imageName are not set, so there is nothing to boot from"
+        yield Problem(message, hint, "diskInfo", go="must specify harvester image name")
     elif configuration.disk_size == "0":
-        fact = "diskInfo and diskSize are not set"
-        yield Problem(fact, cure, "diskInfo", go="must specify harvester disk size")
+        message = "diskInfo and diskSize are not set"
+        yield Problem(message, hint, "diskInfo", go="must specify harvester disk size")
     if configuration.disk_size != "0" and not configuration.disk_size.isdigit():
         yield Problem(f"the disk size is {configuration.disk_size} GiB", "give a size above 0", "diskSize")
     yield from _one_of(configuration.disk_bus, ("", *_DISK_BUSES), "diskBus", "diskBus")

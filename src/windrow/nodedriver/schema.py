@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from windrow.kube.objects import Raw, new_object
-from windrow.kube.refs import CRD, Kind
+from windrow.kubernetes.objects import Raw, new_object
+from windrow.kubernetes.resources import CRD, ApiResource
 from windrow.nodedriver.options import OPTIONS, Option
 
-HARVESTER_CONFIG = Kind("rke-machine-config.cattle.io", "v1", "HarvesterConfig", "harvesterconfigs")
+HARVESTER_CONFIG = ApiResource("rke-machine-config.cattle.io", "v1", "HarvesterConfig", "harvesterconfigs")
 
 
 def harvester_config_crd() -> Raw:
@@ -21,7 +21,7 @@ def harvester_config_crd() -> Raw:
     kind = HARVESTER_CONFIG
     return new_object(
         CRD,
-        kind.qualified,
+        kind.group_resource,
         spec={
             "group": kind.group,
             "scope": "Namespaced",

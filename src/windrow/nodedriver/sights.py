@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from windrow.formats.json import NotJson, dumps, loads
+from windrow.core.json import NotJson, dumps, loads
 from windrow.harvester.hosts import Host
 from windrow.harvester.instances import Vmi
 from windrow.harvester.vms import Vm
@@ -62,7 +62,7 @@ def see(vm: Vm, vmi: Vmi | None, host: Host | None = None) -> Sight:
 
 
 def dump_sight(sight: Sight) -> bytes:
-    """The answer to WindrowLook."""
+    """The answer to WindrowGetVmStatus."""
     return dumps(
         {
             "presence": sight.presence,

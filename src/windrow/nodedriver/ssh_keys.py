@@ -24,7 +24,7 @@ _WINDOW = 1 << 12  # odd numbers looked at behind one random start
 
 
 class Source(Protocol):
-    """Where the randomness comes from. For keys that count: `values.chance.SystemChance`."""
+    """Where the randomness comes from. For keys that count: `values.chance.SystemRng`."""
 
     def bits(self, count: int) -> int: ...
 
@@ -37,11 +37,11 @@ class KeyPair:
     public_line: str
 
 
-def new_key(chance: Source) -> KeyPair:
+def new_key(rng: Source) -> KeyPair:
     """A new RSA-2048 key pair. Takes some tenths of a second."""
     half = BITS // 2
     while True:
-        p, q = _prime(chance, half), _prime(chance, half)
+        p, q = _prime(rng, half), _prime(rng, half)
         if abs(p - q) >> (half - 100):
             return _pair(max(p, q), min(p, q))
 
@@ -66,12 +66,12 @@ def _pair(p: int, q: int) -> KeyPair:
 # --- primes --------------------------------------------------------------------------------------------------------
 
 
-def _prime(chance: Source, bits: int) -> int:
+def _prime(rng: Source, bits: int) -> int:
     """A prime of exactly `bits` bits, high enough that two of them multiply to twice as many."""
     while True:
-        start = chance.bits(bits) | 0b11 << (bits - 2) | 1
+        start = rng.bits(bits) | 0b11 << (bits - 2) | 1
         for candidate in _sieved(start, bits):
-            if math.gcd(candidate - 1, EXPONENT) == 1 and is_prime(candidate, chance):
+            if math.gcd(candidate - 1, EXPONENT) == 1 and is_prime(candidate, rng):
                 return candidate
 
 
@@ -87,13 +87,13 @@ def _sieved(start: int, bits: int) -> Iterator[int]:
             yield start + 2 * place
 
 
-def is_prime(number: int, chance: Source, rounds: int = ROUNDS) -> bool:
+def is_prime(number: int, rng: Source, rounds: int = ROUNDS) -> bool:
     """Whether an odd `number` above 3 is prime, by Miller and Rabin."""
     twos = (number - 1 & 1 - number).bit_length() - 1
     odd = number - 1 >> twos
     # Base 2 first: it finds nearly every composite, and is quicker than a random base.
     return _passes(number, odd, twos, 2) and all(
-        _passes(number, odd, twos, 2 + chance.bits(number.bit_length() + 64) % (number - 3))
+        _passes(number, odd, twos, 2 + rng.bits(number.bit_length() + 64) % (number - 3))
         for _ in range(rounds)
     )
 

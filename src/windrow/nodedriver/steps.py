@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
-from windrow.formats.json import NotJson, loads
+from windrow.core.json import NotJson, loads
 from windrow.harvester.instances import read_vmi
 from windrow.harvester.kinds import VM, VMI
 from windrow.harvester.vms import read_vm
-from windrow.kube.errors import KubeError, error_for
-from windrow.kube.refs import Kind, Ref
-from windrow.kube.requests import Reply, Request
+from windrow.kubernetes.errors import KubeError, error_for
+from windrow.kubernetes.requests import Reply, Request
+from windrow.kubernetes.resources import ApiResource, ObjectRef
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -47,9 +47,9 @@ class Pending:
 
 # Typed readings of the objects an Until looks at; None for one that does not exist. One that is missing has not been
 # looked at (yet).
-Seen = Mapping[Ref, Any]
+Seen = Mapping[ObjectRef, Any]
 
-READERS: Mapping[Kind, Callable[[Mapping[str, Any]], Any]] = {VM: read_vm, VMI: read_vmi}
+READERS: Mapping[ApiResource, Callable[[Mapping[str, Any]], Any]] = {VM: read_vm, VMI: read_vmi}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Until(Generic[T]):
     """Wait for at most `within` in each stage. A runner that has one watch watches the first of `of`, and looks at
     the others only when `judge` asks for it. `after` is the resourceVersion of the first that is known already."""
 
-    of: tuple[Ref, ...]
+    of: tuple[ObjectRef, ...]
     judge: Callable[[Seen], T | Pending]
     within: timedelta
     because: str

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from windrow.formats.json import dumps
+from windrow.core.json import dumps
 from windrow.nodedriver.configuration import KEYS, BadMemory, Configuration, write_memory
 from windrow.nodedriver.go_json import decode, fit
 from windrow.nodedriver.go_shapes import STORED, STRUCTURES, read_structure

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from windrow.harvester.vms import read_vm
-from windrow.kube.errors import KubeError
-from windrow.kube.refs import Ref
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.resources import ObjectRef
 from windrow.nodedriver import power
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.create import order
@@ -33,7 +33,7 @@ from windrow.nodedriver.rules import find_problems
 from windrow.nodedriver.ssh_access import logs_in
 from windrow.nodedriver.steps import Note, Talk
 from windrow.nodedriver.waits import RESTARTED, wait_for_address, wait_for_stopped
-from windrow.wire.dockermachine import ERROR, RUNNING, STARTING, STOPPED, STOPPING
+from windrow.protocols.dockermachine import ERROR, RUNNING, STARTING, STOPPED, STOPPING
 
 _NUMBERS: Mapping[str, int] = {
     "provisioning": STARTING,
@@ -164,7 +164,7 @@ def _addressed(configuration: Configuration) -> Talk[Configuration]:
     return with_addresses(configuration, addresses)
 
 
-def _end(configuration: Configuration, order_: Callable[[Ref], Talk[None]]) -> Talk[None]:
+def _end(configuration: Configuration, order_: Callable[[ObjectRef], Talk[None]]) -> Talk[None]:
     yield from _insist(configuration)
     yield from order_(configuration.ref)
     yield from wait_for_stopped(configuration.ref)

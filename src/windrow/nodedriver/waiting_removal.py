@@ -20,18 +20,18 @@ from windrow.harvester.names import (
     fitted_label,
 )
 from windrow.harvester.vms import read_vm
-from windrow.kube import requests
-from windrow.kube.errors import (
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import (
     BadRequest,
     Conflict,
     Forbidden,
     Invalid,
     NotFound,
-    UnsupportedFormat,
-    says_gone,
+    UnsupportedMediaType,
+    is_not_found,
 )
-from windrow.kube.objects import Raw, annotations_of, is_deleting, name_of, uid_of
-from windrow.kube.refs import PVC
+from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, uid_of
+from windrow.kubernetes.resources import PVC
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.observe import find
 from windrow.nodedriver.ownership import claims_of_others, claims_that_go, unclear, whose
@@ -94,7 +94,7 @@ def _find_settled(configuration: Configuration) -> Talk[Any]:
             yield Call(requests.merge_patch(configuration.ref, change), f"these disks go along: {claims}")
         )
     except NotFound as error:
-        if not says_gone(error, configuration.machine_name):
+        if not is_not_found(error, configuration.machine_name):
             raise
         return None
 
@@ -113,10 +113,10 @@ def _patch_unseen(configuration: Configuration) -> Talk[Any]:
         steps.insert(1, {"op": "test", "path": _annotation(CLUSTER_UID), "value": configuration.cluster_uid})
     try:
         return (yield Call(requests.json_patch(configuration.ref, steps), f"these disks go along: {claims}"))
-    except (Conflict, Invalid, BadRequest, UnsupportedFormat):
+    except (Conflict, Invalid, BadRequest, UnsupportedMediaType):
         return None
     except NotFound as error:
-        if not says_gone(error, configuration.machine_name):
+        if not is_not_found(error, configuration.machine_name):
             raise
         return None
 
@@ -151,7 +151,7 @@ def _delete(configuration: Configuration, raw: Raw) -> Talk[None]:
                 f"remove VM {configuration.machine_name}",
             )
         except NotFound as error:
-            if not says_gone(error, configuration.machine_name):
+            if not is_not_found(error, configuration.machine_name):
                 raise
             return
         if reply.get("kind") == "Status":

@@ -11,7 +11,7 @@ from datetime import timedelta
 from windrow.harvester.instances import Vmi
 from windrow.harvester.kinds import VMI
 from windrow.harvester.vms import Vm
-from windrow.kube.refs import Ref
+from windrow.kubernetes.resources import ObjectRef
 from windrow.nodedriver.state import Shown, judge_instance, judge_state
 from windrow.nodedriver.steps import Pending, Seen, Talk, Until
 
@@ -37,7 +37,7 @@ _HELPLESS = frozenset({"DataVolumeError", "ErrImagePull", "ImagePullBackOff"})
 
 
 def wait_for_address(
-    ref: Ref, within: timedelta = WITHIN, *, not_of: str = "", stage: str = RUNNING
+    ref: ObjectRef, within: timedelta = WITHIN, *, not_of: str = "", stage: str = RUNNING
 ) -> Talk[tuple[str, ...]]:
     """The VM's addresses, once it runs and has any. `not_of` is an instance that does not count: it is to go."""
     vmi_ref = VMI.ref(ref.name, ref.namespace)
@@ -56,7 +56,7 @@ def wait_for_address(
     return addresses
 
 
-def wait_for_stopped(ref: Ref, within: timedelta = WITHIN) -> Talk[None]:
+def wait_for_stopped(ref: ObjectRef, within: timedelta = WITHIN) -> Talk[None]:
     """Return when no guest runs in the VM. The VM is watched: its instance may be gone before anybody looks."""
     vmi_ref = VMI.ref(ref.name, ref.namespace)
 
@@ -80,7 +80,9 @@ def wait_for_stopped(ref: Ref, within: timedelta = WITHIN) -> Talk[None]:
     yield Until((ref, vmi_ref), judge, within, f"wait until {ref.name} is stopped")
 
 
-def wait_for_removal(ref: Ref, uid: str = "", after: str = "", within: timedelta = WITHIN) -> Talk[None]:
+def wait_for_removal(
+    ref: ObjectRef, uid: str = "", after: str = "", within: timedelta = WITHIN
+) -> Talk[None]:
     """Return when the VM (that `uid`) is gone. `after` is a version of it, from before it was deleted."""
 
     def judge(seen: Seen) -> bool | Pending:
@@ -94,7 +96,7 @@ def wait_for_removal(ref: Ref, uid: str = "", after: str = "", within: timedelta
     yield Until((ref,), judge, within, f"wait until {ref.name} is gone", after)
 
 
-def _until_running(seen: Seen, ref: Ref, vmi: Vmi | None, stage: str) -> Pending | None:
+def _until_running(seen: Seen, ref: ObjectRef, vmi: Vmi | None, stage: str) -> Pending | None:
     if ref not in seen:
         return _by_instance(vmi, stage)
     vm: Vm | None = seen[ref]

@@ -16,7 +16,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from windrow.harvester.identity import BY_CA, fingerprint
-from windrow.kube.kubeconfig import Access
+from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.problems import Problem
 
@@ -24,14 +24,14 @@ from windrow.nodedriver.problems import Problem
 ANY_HARVESTER = "WINDROW_DRIVER_ANY_HARVESTER"
 
 
-def with_place(configuration: Configuration, access: Access) -> Configuration:
+def with_place(configuration: Configuration, access: ClientConfig) -> Configuration:
     """The configuration with the place that `access` leads to on record, where none is."""
     if configuration.harvester_uid:
         return configuration
     return replace(configuration, harvester_uid=f"{fingerprint(access)}@{_address(access)}")
 
 
-def find_astray(configuration: Configuration, access: Access) -> Problem | None:
+def find_astray(configuration: Configuration, access: ClientConfig) -> Problem | None:
     """Why the absence of the machine's VM proves nothing: `access` leads to another place than the recorded one.
 
     None where it leads there, or where nothing tells.
@@ -52,7 +52,7 @@ def find_astray(configuration: Configuration, access: Access) -> Problem | None:
     )
 
 
-def _address(access: Access) -> str:
+def _address(access: ClientConfig) -> str:
     """The server without what may be secret in it, and in one spelling."""
     parts = urlsplit(access.server)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}{parts.path.rstrip('/')}"

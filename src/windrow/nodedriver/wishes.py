@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from windrow.core.quantity import NotQuantity, Quantity
 from windrow.nodedriver.options import GIB
 from windrow.nodedriver.problems import Problem
-from windrow.values.quantity import NotQuantity, Quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,8 @@ class _Entry:
     def _value(self, key: str) -> Any:
         return self.raw.get(key.lower())
 
-    def _complain(self, key: str, value: Any, wanted: str, cure: str) -> None:
-        self.problems.append(Problem(f"{self.place}.{key} is {value!r}, not {wanted}", cure, self.field))
+    def _complain(self, key: str, value: Any, wanted: str, hint: str) -> None:
+        self.problems.append(Problem(f"{self.place}.{key} is {value!r}, not {wanted}", hint, self.field))
 
 
 def _read(

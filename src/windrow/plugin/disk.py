@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from windrow.core.rng import Rng
 from windrow.nodedriver.ssh_access import WriteFile
-from windrow.values.chance import Chance
 
 # No document or key comes near to this; a device or a pipe may go on for ever.
 LONGEST = 2**24
@@ -16,8 +16,8 @@ _FOLDER_MODE = 0o700
 class Disk:
     """Reads and writes; `nodedriver.ssh_access.Files` among others. Raises OSError."""
 
-    def __init__(self, chance: Chance) -> None:
-        self._chance = chance
+    def __init__(self, rng: Rng) -> None:
+        self._rng = rng
 
     def read(self, path: str) -> bytes | None:
         """The content, None where there is no such file."""
@@ -39,7 +39,7 @@ class Disk:
         folder = os.path.dirname(file.path)
         if folder:
             os.makedirs(folder, _FOLDER_MODE, exist_ok=True)
-        beside = f"{file.path}.{self._chance.suffix(8)}"
+        beside = f"{file.path}.{self._rng.name_suffix(8)}"
         made = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, file.mode)
         try:
             with os.fdopen(made, "wb") as stream:

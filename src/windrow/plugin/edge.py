@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from windrow.core.rng import Rng
 from windrow.plugin.disk import Disk
-from windrow.values.chance import Chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Edge:
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
     sleep: Callable[[float], None]
-    chance: Chance
+    rng: Rng
     say: Callable[[str], None]
     disk: Disk
 

@@ -12,8 +12,8 @@ from os.path import dirname
 from threading import Lock
 from typing import Any, TypeVar
 
-from windrow.kube import sentences
-from windrow.kube.kubeconfig import Access, BadKubeconfig
+from windrow.kubernetes import messages
+from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig
 from windrow.nodedriver import flags, ssh_access, ssh_keys, waiting_orders, whereabouts
 from windrow.nodedriver.blocking import run
 from windrow.nodedriver.configuration import Configuration
@@ -43,7 +43,7 @@ class Errands:
     # --- before anybody is asked
 
     def read_flags(self, values: Mapping[str, Any], onto: Configuration) -> Configuration:
-        configuration = flags.identify(flags.read_flags(values, onto), self._edge.chance)
+        configuration = flags.identify(flags.read_flags(values, onto), self._edge.rng)
         try:
             return whereabouts.with_place(configuration, self._find_access(configuration))
         except (BadKubeconfig, OSError):
@@ -52,7 +52,7 @@ class Errands:
     def ensure_key(self, configuration: Configuration) -> str:
         """The key files stand; the public key."""
         edge = self._edge
-        plan = ssh_access.plan_key(configuration, edge.disk, lambda: ssh_keys.new_key(edge.chance))
+        plan = ssh_access.plan_key(configuration, edge.disk, lambda: ssh_keys.new_key(edge.rng))
         for file in plan.writes:
             edge.disk.write(file)
         return plan.public_key
@@ -166,19 +166,19 @@ class Errands:
                 self._https = {kubeconfig: self._new_http(self._find_access(configuration), configuration)}
             return self._https[kubeconfig]
 
-    def _find_access(self, configuration: Configuration) -> Access:
+    def _find_access(self, configuration: Configuration) -> ClientConfig:
         return find_access(configuration.kubeconfig_content, self._edge.env, self._edge.read_text)
 
-    def _new_http(self, access: Access, configuration: Configuration) -> Http:
+    def _new_http(self, access: ClientConfig, configuration: Configuration) -> Http:
         edge = self._edge
         if access.insecure:
-            edge.say(sentences.not_verified(access))
+            edge.say(messages.insecure_warning(access))
         folders = [dirname(ssh_access.key_path(configuration)), configuration.store_path]
         folders += [edge.env.get("TMPDIR", ""), "/dev/shm", "/tmp"]
         around = Surroundings(
             monotonic=edge.monotonic,
             sleep=edge.sleep,
-            chance=edge.chance,
+            rng=edge.rng,
             env=edge.env,
             read_file=edge.read_text,
             folders=[folder for folder in folders if folder],

@@ -3,7 +3,7 @@
 What is promised:
 
 * A request is written at most once per attempt, and repeated only by the table of `kube.repeating`. A write on a
-  connection that breaks is `Unanswered`, also on a used one: it may have arrived.
+  connection that breaks is `OutcomeUnknown`, also on a used one: it may have arrived.
 * Everything is bounded: connecting, waiting for an answer, its size, the attempts. A peer that lost power is noticed
   within a minute, so a watch may stay silent for as long as it asked to live.
 * Errors name the server and the credential, never its secret.
@@ -19,12 +19,19 @@ from ipaddress import ip_address
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from windrow.formats.json import NotJson, loads
-from windrow.kube import sentences
-from windrow.kube.errors import KubeError, NotTrusted, ServerFailed, Unanswered, Unauthorized, error_for
-from windrow.kube.kubeconfig import Access
-from windrow.kube.repeating import asked_s, is_worth_repeating, survives
-from windrow.kube.requests import Event, Reply, Request
+from windrow.core.json import NotJson, loads
+from windrow.kubernetes import messages
+from windrow.kubernetes.errors import (
+    CertificateError,
+    KubeError,
+    OutcomeUnknown,
+    ServerError,
+    Unauthorized,
+    error_for,
+)
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.retry import is_retryable, is_retryable_reply, retry_after_s
 from windrow.plugin.http11 import BLOCK, BODY_LIMIT, BadHttp, Body, CutOff, Head, read_head, render_request
 from windrow.plugin.links import Link, Links, Surroundings, certificate_alert, reason
 
@@ -51,7 +58,7 @@ _SAFE_IN_PATH = "/:@!$&'()*+,;=~-._"
 class Http:
     """One API server as one identity."""
 
-    def __init__(self, access: Access, surroundings: Surroundings) -> None:
+    def __init__(self, access: ClientConfig, surroundings: Surroundings) -> None:
         """Raises Unreachable where `access` cannot be used at all."""
         self.access = access
         self._around = surroundings
@@ -64,18 +71,18 @@ class Http:
             )
 
     def send(self, request: Request) -> Reply:
-        """The answer, whatever its status, after repeating what may be repeated. Raises Unreachable, Unanswered."""
+        """The answer, whatever its status, after repeating what may be repeated. Raises Unreachable, OutcomeUnknown."""
         return self._patiently(request, self._exchange)
 
-    def watch(self, request: Request) -> Iterator[Event | None]:
+    def watch(self, request: Request) -> Iterator[WatchEvent | None]:
         """The events of a watch until the server ends it, and None whenever nothing has come for some seconds.
 
-        Raises the KubeError that it is refused with (after repeating what may be), and Unanswered where it breaks off.
+        Raises the KubeError that it is refused with (after repeating what may be), and OutcomeUnknown where it breaks off.
         """
         begun = self._patiently(request, self._begin_watch)
         if not isinstance(begun, Reply):
             return begun
-        raise error_for(begun) or ServerFailed(
+        raise error_for(begun) or ServerError(
             f"wanted a watch from {self.access.server}, found an answer {begun.status}", status=begun.status
         )
 
@@ -92,19 +99,19 @@ class Http:
             try:
                 came = attempt(request)
             except KubeError as error:
-                if not survives(error, request) or not self._pause(number, started, 0.0):
+                if not is_retryable(error, request) or not self._pause(number, started, 0.0):
                     raise
             else:
-                if not isinstance(came, Reply) or not is_worth_repeating(request, came):
+                if not isinstance(came, Reply) or not is_retryable_reply(request, came):
                     return came
-                if not self._pause(number, started, asked_s(came)):
+                if not self._pause(number, started, retry_after_s(came)):
                     return came
             number += 1
 
     def _pause(self, attempt: int, started: float, asked: float) -> bool:
         """Wait before the next attempt; False where there is none left."""
         plain = FIRST_PAUSE_S * 2 ** (attempt - 1)
-        span = max(asked, plain) * self._around.chance.between(1.0, 1.5)
+        span = max(asked, plain) * self._around.rng.uniform(1.0, 1.5)
         left = started + PATIENCE_S - self._around.monotonic()
         if attempt >= ATTEMPTS or span > left:
             return False
@@ -115,7 +122,7 @@ class Http:
         link, head = self._begin(request)
         return self._finish(request, link, head)
 
-    def _begin_watch(self, request: Request) -> Reply | Iterator[Event | None]:
+    def _begin_watch(self, request: Request) -> Reply | Iterator[WatchEvent | None]:
         link, head = self._begin(request)
         return self._events(request, link, head) if head.status == 200 else self._finish(request, link, head)
 
@@ -150,10 +157,10 @@ class Http:
         if 300 <= head.status < 400:
             raise self._sent_elsewhere(head)
         reply = Reply(head.status, content, head.headers.get("Content-Type", ""), dict(head.headers))
-        return sentences.explained(reply, self.access)
+        return messages.explain(reply, self.access)
 
-    def _events(self, request: Request, link: Link, head: Head) -> Iterator[Event | None]:
-        lives = float(request.parameter("timeoutSeconds") or 0) or 3600.0
+    def _events(self, request: Request, link: Link, head: Head) -> Iterator[WatchEvent | None]:
+        lives = float(request.query_parameter("timeoutSeconds") or 0) or 3600.0
         link.deadline = self._around.monotonic() + lives + SLACK_S
         held = b""
         try:
@@ -197,8 +204,8 @@ class Http:
         access = self.access
         token = self._read_token(access.token_file) if access.token_file else access.token
         if token and not self._links.is_tls and not _is_loopback(self._links.host):
-            raise NotTrusted(
-                sentences.unreachable(
+            raise CertificateError(
+                messages.unreachable(
                     access, "a token would be sent in clear text", "use an https:// server in the kubeconfig"
                 )
             )
@@ -221,8 +228,8 @@ class Http:
 
     def _sent_elsewhere(self, head: Head) -> KubeError:
         """Redirects are not followed: the credential is for the server that the kubeconfig names."""
-        return ServerFailed(
-            f"{sentences.where(self.access)} answered {head.status} and sends to "
+        return ServerError(
+            f"{messages.server_of(self.access)} answered {head.status} and sends to "
             f"{head.headers.get('Location', 'nowhere')[:200]}; name the API server itself in the kubeconfig",
             status=head.status,
         )
@@ -230,8 +237,10 @@ class Http:
     def broken(self, request: Request, error: BaseException) -> KubeError:
         """What a connection that broke after we began to write means."""
         if refusal := certificate_alert(error):
-            return Unauthorized(sentences.certificate_refused(self.access, refusal), status=401)
-        return Unanswered(sentences.unanswered(self.access, request.method, request.path, reason(error)))
+            return Unauthorized(messages.client_certificate_rejected(self.access, refusal), status=401)
+        return OutcomeUnknown(
+            messages.outcome_unknown(self.access, request.method, request.path, reason(error))
+        )
 
 
 class _Closing:
@@ -282,10 +291,10 @@ def _blocks(link: Link, body: Body) -> Iterator[bytes | None]:
         yield body.feed(block)
 
 
-def _event(line: bytes) -> Event:
+def _event(line: bytes) -> WatchEvent:
     try:
         raw = loads(line)
-        return Event(raw["type"], raw["object"])
+        return WatchEvent(raw["type"], raw["object"])
     except (NotJson, LookupError, TypeError) as error:
         raise BadHttp(f"a watch that carried {line[:60]!r}, which is no event") from error
 

@@ -1,6 +1,6 @@
 """Connections to one API server: dialled, tunnelled through a proxy, secured, and kept for the next request.
 
-Until a request is written nothing can have happened, so all that goes wrong here is Unreachable (or NotTrusted, or
+Until a request is written nothing can have happened, so all that goes wrong here is Unreachable (or CertificateError, or
 Unauthorized where the server refuses our certificate), with the server's name and the next move.
 """
 
@@ -14,12 +14,12 @@ from threading import Lock
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from windrow.kube import sentences
-from windrow.kube.errors import NotTrusted, Unauthorized, Unreachable
-from windrow.kube.kubeconfig import Access, ReadFile
-from windrow.kube.proxies import BadProxy, Proxy, find_proxy
+from windrow.core.rng import Rng
+from windrow.kubernetes import messages
+from windrow.kubernetes.errors import CertificateError, Unauthorized, Unreachable
+from windrow.kubernetes.kubeconfig import ClientConfig, ReadFile
+from windrow.kubernetes.proxies import BadProxy, Proxy, find_proxy
 from windrow.plugin.http11 import BadHttp, CutOff, Source, read_head, render_request
-from windrow.values.chance import Chance
 
 if TYPE_CHECKING:
     import ssl
@@ -38,7 +38,7 @@ class Surroundings:
 
     monotonic: Callable[[], float]
     sleep: Callable[[float], None]
-    chance: Chance
+    rng: Rng
     env: Mapping[str, str] = field(default_factory=dict)
     read_file: ReadFile | None = None
     # Where a file with the client key may stand for a moment, if memory cannot hold it.
@@ -84,7 +84,7 @@ class Link:
 class Links:
     """Makes connections to the server of `access`, and keeps those that may be used again."""
 
-    def __init__(self, access: Access, around: Surroundings, agent: str) -> None:
+    def __init__(self, access: ClientConfig, around: Surroundings, agent: str) -> None:
         """Raises Unreachable where the proxy that is named cannot be used."""
         self._access, self._around, self._agent = access, around, agent
         self._lock = Lock()
@@ -106,7 +106,7 @@ class Links:
         return None if self.is_tls else self._proxy
 
     def take(self) -> Link:
-        """A connection to the server, used or new. Raises Unreachable, NotTrusted, Unauthorized."""
+        """A connection to the server, used or new. Raises Unreachable, CertificateError, Unauthorized."""
         return self._take_idle() or self._connect()
 
     def give_back(self, link: Link) -> None:
@@ -122,8 +122,8 @@ class Links:
         for link in idle:
             link.close()
 
-    def unreachable(self, why: str, cure: str) -> Unreachable:
-        return Unreachable(sentences.unreachable(self._access, why, cure))
+    def unreachable(self, why: str, hint: str) -> Unreachable:
+        return Unreachable(messages.unreachable(self._access, why, hint))
 
     def _take_idle(self) -> Link | None:
         while True:
@@ -185,8 +185,8 @@ class Links:
                 f"{called}no connection within {CONNECT_S:.0f} s",
                 "is the address right, and does a firewall stand between?",
             ) from last
-        cure = "check the proxy, or take it away" if proxy else _IS_IT_UP
-        raise self.unreachable(f"{called}{reason(last)}", cure) from last
+        hint = "check the proxy, or take it away" if proxy else _IS_IT_UP
+        raise self.unreachable(f"{called}{reason(last)}", hint) from last
 
     def _tunnel(self, plain: socket.socket, proxy: Proxy, deadline: float) -> None:
         target = f"{_bracketed(self.host)}:{self._port}"
@@ -216,11 +216,11 @@ class Links:
             # As bytes, for the same reason as above.
             return context.wrap_socket(plain, server_hostname=name.encode("ascii"))
         except ssl.SSLCertVerificationError as error:
-            raise NotTrusted(sentences.not_trusted(self._access, error.verify_message)) from error
+            raise CertificateError(messages.certificate_error(self._access, error.verify_message)) from error
         except (ssl.SSLError, OSError, ValueError) as error:
             if refusal := certificate_alert(error):
                 raise Unauthorized(
-                    sentences.certificate_refused(self._access, refusal), status=401
+                    messages.client_certificate_rejected(self._access, refusal), status=401
                 ) from error
             raise self.unreachable(
                 f"no TLS there ({reason(error)})", "is the port right, and does an API server listen on it?"
@@ -246,7 +246,7 @@ class Links:
                 key=access.key,
                 env=around.env,
                 folders=around.folders,
-                name=lambda: f"windrow-{around.chance.suffix(10)}",
+                name=lambda: f"windrow-{around.rng.name_suffix(10)}",
             )
         except NoPlaceForKey as error:
             raise self.unreachable(

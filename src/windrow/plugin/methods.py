@@ -8,9 +8,9 @@ from typing import Any
 from windrow.nodedriver.options import Option
 from windrow.plugin.driver import Driver
 from windrow.plugin.service import Answer, CallFailed
-from windrow.wire import dockermachine as wire
-from windrow.wire.gob import BadGob, Boxed, fits
-from windrow.wire.netrpc import ill_formed, no_method, no_service
+from windrow.protocols import dockermachine as wire
+from windrow.protocols.gob import BadGob, Interface, fits
+from windrow.protocols.netrpc import ill_formed, no_method, no_service
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -39,7 +39,7 @@ def _set_config_from_flags(driver: Driver, argument: Any) -> Any:
     return _NOTHING
 
 
-EXTENSIONS = (wire.REWRITE, wire.LOOK, wire.EXTENSIONS)
+EXTENSIONS = (wire.REPLACE_USER_DATA, wire.GET_VM_STATUS, wire.LIST_EXTENSIONS)
 
 METHODS: Mapping[str, Method] = {
     "GetVersion": _ask(lambda driver: wire.API_VERSION),
@@ -66,13 +66,13 @@ METHODS: Mapping[str, Method] = {
     "Stop": _tell(Driver.stop),
     "Restart": _tell(Driver.restart),
     "Kill": _tell(Driver.kill),
-    wire.REWRITE: lambda driver, argument: driver.rewrite(argument),
-    wire.LOOK: _ask(Driver.look),
-    wire.EXTENSIONS: _ask(lambda driver: " ".join(EXTENSIONS)),
+    wire.REPLACE_USER_DATA: lambda driver, argument: driver.rewrite(argument),
+    wire.GET_VM_STATUS: _ask(Driver.look),
+    wire.LIST_EXTENSIONS: _ask(lambda driver: " ".join(EXTENSIONS)),
 }
 
 
-def write_flags(options: Iterable[Option]) -> list[Boxed]:
+def write_flags(options: Iterable[Option]) -> list[Interface]:
     """The create flags on the wire, in their order."""
     return wire.write_flags(
         wire.Flag(option.type, option.flag, option.usage, option.env, option.default) for option in options
@@ -90,7 +90,7 @@ class Methods:
         service, dot, name = called.rpartition(".")
         if not dot:
             raise CallFailed(ill_formed(called))
-        if service not in (wire.SERVICE, wire.OLD_SERVICE):
+        if service not in (wire.SERVICE, wire.LEGACY_SERVICE):
             raise CallFailed(no_service(called))
         if name not in METHODS:
             raise CallFailed(no_method(called))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from threading import Thread
 
+from windrow.core.rng import SystemRng
 from windrow.plugin.disk import Disk
 from windrow.plugin.driver import Driver
 from windrow.plugin.edge import Edge
@@ -16,8 +17,7 @@ from windrow.plugin.lifetime import Lifetime
 from windrow.plugin.methods import Methods
 from windrow.plugin.service import Service
 from windrow.plugin.telling import Teller
-from windrow.values.chance import SystemChance
-from windrow.wire.dockermachine import SILENCE_S
+from windrow.protocols.dockermachine import HEARTBEAT_TIMEOUT_S
 
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 
@@ -33,18 +33,18 @@ def serve(listener: int, started: float, argv: Sequence[str], env: Mapping[str, 
     # An interpreter that is built in may leave this one deadly: then a host that reads no more, or a Harvester that
     # hangs up, would end us without a word.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    chance = SystemChance()
+    rng = SystemRng()
     edge = Edge(
         argv=argv,
         env=dict(env),
         now=_steady_clock(),
         monotonic=time.monotonic,
         sleep=time.sleep,
-        chance=chance,
+        rng=rng,
         say=Teller(STANDARD_OUTPUT).say,
-        disk=Disk(chance),
+        disk=Disk(rng),
     )
-    lifetime = Lifetime(time.monotonic, started, SILENCE_S)
+    lifetime = Lifetime(time.monotonic, started, HEARTBEAT_TIMEOUT_S)
     service = Service(Methods(Driver(edge), Teller(STANDARD_ERROR).say), lifetime, time.sleep)
     Thread(target=service.accept, args=(socket.socket(fileno=listener),), daemon=True).start()
     return lifetime.wait()

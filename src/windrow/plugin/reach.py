@@ -9,13 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from windrow.kube.kubeconfig import Access, BadKubeconfig, ReadFile, in_cluster_access, parse_kubeconfig
+from windrow.kubernetes.kubeconfig import (
+    BadKubeconfig,
+    ClientConfig,
+    ReadFile,
+    in_cluster_config,
+    parse_kubeconfig,
+)
 
 OPT_IN = "WINDROW_DRIVER_KUBECONFIG"
 IN_CLUSTER = "in-cluster"
 
 
-def find_access(kubeconfig: str, env: Mapping[str, str], read_file: ReadFile) -> Access:
+def find_access(kubeconfig: str, env: Mapping[str, str], read_file: ReadFile) -> ClientConfig:
     """Raises BadKubeconfig.
 
     The machine's kubeconfig came over the wire, so it may not name files of this machine: their content would go to
@@ -31,7 +37,7 @@ def find_access(kubeconfig: str, env: Mapping[str, str], read_file: ReadFile) ->
             f"credentials of this machine are used only where {OPT_IN} names a file, or {IN_CLUSTER!r}",
         )
     if chosen == IN_CLUSTER:
-        return in_cluster_access(env, read_file)
+        return in_cluster_config(env, read_file)
     try:
         text = read_file(chosen)
     except (OSError, UnicodeError) as error:

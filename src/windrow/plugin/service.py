@@ -13,9 +13,9 @@ from threading import BoundedSemaphore, Lock, Thread
 from typing import Any
 
 from windrow.plugin.lifetime import Lifetime
-from windrow.wire.dockermachine import DEFAULT_LIMITS, OLD_SERVICE, SERVICE
-from windrow.wire.gob import BadGob, Type
-from windrow.wire.netrpc import BadRpc, Call, Server
+from windrow.protocols.dockermachine import DEFAULT_LIMITS, LEGACY_SERVICE, SERVICE
+from windrow.protocols.gob import BadGob, Type
+from windrow.protocols.netrpc import BadRpc, Call, Server
 
 # More than any host opens or asks at once.
 CONNECTIONS = 32
@@ -33,8 +33,8 @@ class CallFailed(Exception):
 # Takes a method as it stands on the wire, and its argument; raises CallFailed, and nothing else.
 Handle = Callable[[str, Any], Answer]
 
-HEARTBEATS = frozenset(f"{service}.Heartbeat" for service in (SERVICE, OLD_SERVICE))
-CLOSES = frozenset(f"{service}.Close" for service in (SERVICE, OLD_SERVICE))
+HEARTBEATS = frozenset(f"{service}.Heartbeat" for service in (SERVICE, LEGACY_SERVICE))
+CLOSES = frozenset(f"{service}.Close" for service in (SERVICE, LEGACY_SERVICE))
 
 
 class Service:
@@ -129,7 +129,7 @@ class _Conversation:
         try:
             kind, value = self._handle(call.method, call.argument)
             with self._state:
-                self._server.answer(call, kind, value)
+                self._server.respond(call, kind, value)
         except (CallFailed, BadGob) as failed:
             self._refuse(call, str(failed))
         else:
@@ -137,13 +137,13 @@ class _Conversation:
 
     def _refuse(self, call: Call, text: str) -> None:
         with self._state:
-            self._server.refuse(call, text)
+            self._server.respond_error(call, text)
         self._flush()
 
     def _flush(self) -> None:
         with self._way_out:
             with self._state:
-                ready = self._server.take()
+                ready = self._server.data_to_send()
             if ready:
                 self._connection.sendall(ready)
 

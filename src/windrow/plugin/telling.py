@@ -11,7 +11,7 @@ import select
 from contextlib import suppress
 from threading import Lock
 
-from windrow.values.text import one_line
+from windrow.core.text import one_line
 
 LONGEST = 2000
 # What a pipe that polls as writable takes without blocking (PIPE_BUF) is more than any line of ours.

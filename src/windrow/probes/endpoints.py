@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from windrow.formats.json import dumps
-from windrow.kube.errors import KubeError
+from windrow.core.json import dumps
+from windrow.kubernetes.errors import KubeError
 from windrow.probes.health import HealthChecks, health_metrics
 from windrow.probes.metrics import CONTENT_TYPE, Measure, render_metrics
 from windrow.probes.responses import Response

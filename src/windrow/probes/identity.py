@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
-from windrow.formats import x509
-from windrow.kube.kubeconfig import ReadFile
-from windrow.values.clock import Clock
+from windrow.core import pki
+from windrow.core.clock import Clock
+from windrow.kubernetes.kubeconfig import ReadFile
 
 LIFETIME = timedelta(days=365)
 RENEWAL = timedelta(days=30)
@@ -49,9 +49,9 @@ class SelfSignedIdentity:
         now = self._clock.now()
         if self._pair is None or now > self._until:
             days = LIFETIME.days
-            authority = x509.new_authority(f"{self._common_name}-ca@{int(now.timestamp())}", now, days)
+            authority = pki.new_ca(f"{self._common_name}-ca@{int(now.timestamp())}", now, days)
             name = f"{self._common_name}@{int(now.timestamp())}"
-            chain, key = x509.issue(
+            chain, key = pki.issue_certificate(
                 *authority,
                 common_name=name,
                 dns=("localhost",),
@@ -101,8 +101,8 @@ class FileIdentity:
         if pair == self._pair:
             return pair
         try:
-            good = x509.matches_key(pair.chain, pair.key)
-        except x509.NotCertificate as error:
+            good = pki.matches_key(pair.chain, pair.key)
+        except pki.NotCertificate as error:
             raise BadCertificate(
                 f"unable to load server certificate from {certificate} and {key}: {error}"
             ) from error

@@ -28,7 +28,7 @@ class LoopClock:
     def now(self) -> datetime:
         return self._start + timedelta(seconds=asyncio.get_running_loop().time() - self._zero)
 
-    async def until(self, instant: datetime) -> None:
+    async def sleep_until(self, instant: datetime) -> None:
         left = (instant - self.now()).total_seconds()
         await asyncio.sleep(max(left, 0.0))
 

@@ -24,14 +24,14 @@ from windrow.app.preload import credential_secrets, read_preload
 from windrow.client.client import Client
 from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG
+from windrow.core.rng import Rng
 from windrow.demo.cluster import DemoCluster
 from windrow.demo.report import CheckRecord, Report, TimelineEntry
 from windrow.emulator.guests.machine import machine_factory
 from windrow.emulator.harvester import Harvester
-from windrow.kube.objects import Raw
-from windrow.kube.refs import SECRET
+from windrow.kubernetes.objects import Raw
+from windrow.kubernetes.resources import SECRET
 from windrow.testing.clock import LoopClock
-from windrow.values.chance import Chance
 
 VIP = "https://192.168.100.10:6443"
 _KINDS = {"Secret": SECRET, "HarvesterConfig": HARVESTER_CONFIG, "Cluster": CLUSTER}
@@ -42,7 +42,7 @@ class Simulation:
     """The world of a story. `told` collects the report's lines."""
 
     clock: LoopClock
-    rng: Chance
+    rng: Rng
     harvester: Harvester
     api: ApiServer
     connect: Connect
@@ -109,7 +109,7 @@ class Simulation:
             self._manager_task = None
 
     async def advance(self, **span: float) -> None:
-        await self.clock.until(self.clock.now() + timedelta(**span))
+        await self.clock.sleep_until(self.clock.now() + timedelta(**span))
 
 
 @asynccontextmanager
@@ -117,12 +117,12 @@ async def simulation(
     *, seed: int = 0, time_scale: float = 1.0, with_manager: bool = True, **harvester: Any
 ) -> AsyncIterator[Simulation]:
     """A Harvester that runs and a management API; with `manage`, a manager too. Same seed, same story."""
-    clock, chance = LoopClock(), Chance(seed)
+    clock, rng = LoopClock(), Rng(seed)
     emulator = Harvester(
-        clock, chance, speed=time_scale, machine_factory=machine_factory(guest_programs()), **harvester
+        clock, rng, speed=time_scale, machine_factory=machine_factory(guest_programs()), **harvester
     )
-    api = management_api(MemoryStore(), clock, chance)
-    sim = Simulation(clock, chance, emulator, api, in_process_connector(emulator.rack, clock))
+    api = management_api(MemoryStore(), clock, rng)
+    sim = Simulation(clock, rng, emulator, api, in_process_connector(emulator.rack, clock))
     async with running(emulator.run, api.run):
         await install_crds(sim.management_client)
         if with_manager:

@@ -12,12 +12,12 @@ import pytest
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.formats.fastjson import dumps, loads
-from windrow.kube.refs import Kind
-from windrow.kube.requests import JSON, Reply, Request
-from windrow.values.chance import Chance
+from windrow.core.fastjson import dumps, loads
+from windrow.core.rng import Rng
+from windrow.kubernetes.requests import JSON, Reply, Request
+from windrow.kubernetes.resources import ApiResource
 
-WIDGET = Kind("example.io", "v1", "Widget", "widgets")
+WIDGET = ApiResource("example.io", "v1", "Widget", "widgets")
 
 
 class StillClock:
@@ -29,7 +29,7 @@ class StillClock:
     def now(self) -> datetime:
         return self.instant
 
-    async def until(self, instant: datetime) -> None:
+    async def sleep_until(self, instant: datetime) -> None:
         if instant > self.instant:
             await asyncio.Event().wait()
 
@@ -117,7 +117,7 @@ def clock() -> StillClock:
 @pytest.fixture
 def a_server(clock: StillClock) -> Callable[..., ApiServer]:
     def make(*, crds: list[dict[str, Any]] | None = None, **options: Any) -> ApiServer:
-        server = ApiServer(options.pop("store", None) or MemoryStore(), clock, Chance(1), **options)
+        server = ApiServer(options.pop("store", None) or MemoryStore(), clock, Rng(1), **options)
         for crd in crds or []:
             server.install_crd(crd)
         return server

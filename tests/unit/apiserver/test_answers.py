@@ -10,8 +10,8 @@ import pytest
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.tables import age
-from windrow.formats.fastjson import loads
-from windrow.kube.requests import Reply
+from windrow.core.fastjson import loads
+from windrow.kubernetes.requests import Reply
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 V2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

@@ -10,9 +10,9 @@ import pytest
 
 from windrow.apiserver.doors import Peer
 from windrow.apiserver.server import ApiServer
-from windrow.formats import x509
-from windrow.formats.fastjson import loads
-from windrow.kube.requests import Request
+from windrow.core import pki
+from windrow.core.fastjson import loads
+from windrow.kubernetes.requests import Request
 
 WHOAMI = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
@@ -26,8 +26,8 @@ async def whoami(server: ApiServer, certificate: str = "", token: str = "") -> A
 
 @pytest.fixture
 def certificate(clock: Any) -> str:
-    ca, key = x509.new_authority("ca", clock.now(), 10)
-    made, _ = x509.issue(
+    ca, key = pki.new_ca("ca", clock.now(), 10)
+    made, _ = pki.issue_certificate(
         ca, key, common_name="carol", organizations=["ops", "dev"], server=False, client=True,
         now=clock.now(), lifetime=timedelta(hours=1),
     )  # fmt: skip

@@ -8,12 +8,12 @@ import pytest
 
 from windrow.apiserver.local import Local
 from windrow.apiserver.server import ApiServer
-from windrow.kube.errors import Conflict, Exists, Forbidden, NotFound
-from windrow.kube.objects import owner_reference
-from windrow.kube.refs import CONFIG_MAP, CRD, NAMESPACE, SECRET, SERVICE_ACCOUNT, Kind
+from windrow.kubernetes.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from windrow.kubernetes.objects import owner_reference
+from windrow.kubernetes.resources import CONFIG_MAP, CRD, NAMESPACE, SECRET, SERVICE_ACCOUNT, ApiResource
 
 MAPS = "/api/v1/namespaces/default/configmaps"
-WIDGET = Kind("example.io", "v1", "Widget", "widgets")
+WIDGET = ApiResource("example.io", "v1", "Widget", "widgets")
 Ask = Any
 
 
@@ -52,7 +52,7 @@ async def test_a_finalizer_holds_the_object_until_it_is_taken_away(server: ApiSe
 
     marked = await api.delete(ref("m"))
     again = await api.delete(ref("m"))
-    with pytest.raises(Exists, match=r"^object is being deleted: "):
+    with pytest.raises(AlreadyExists, match=r"^object is being deleted: "):
         await make(api, "m")
     await api.patch(ref("m"), {"metadata": {"finalizers": []}})
 

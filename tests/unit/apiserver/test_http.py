@@ -16,10 +16,10 @@ import pytest
 from windrow.apiserver.doors import Identity, Peer
 from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
-from windrow.formats import x509
-from windrow.formats.fastjson import loads
-from windrow.kube.refs import CONFIG_MAP
-from windrow.kube.requests import Event, Reply, Request
+from windrow.core import pki
+from windrow.core.fastjson import loads
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.resources import CONFIG_MAP
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 WHOAMI = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -29,18 +29,22 @@ DAY = {"now": NOW, "lifetime": timedelta(days=1)}
 
 @pytest.fixture(scope="module")
 def authority() -> tuple[str, str]:
-    return x509.new_authority("ca", NOW, 10)
+    return pki.new_ca("ca", NOW, 10)
 
 
 def identity_of(authority: tuple[str, str], name: str = "api") -> Identity:
-    chain, key = x509.issue(*authority, common_name=name, ips=["127.0.0.1"], server=True, client=False, **DAY)  # type: ignore[arg-type]
+    chain, key = pki.issue_certificate(
+        *authority, common_name=name, ips=["127.0.0.1"], server=True, client=False, **DAY
+    )  # type: ignore[arg-type]
     return Identity(chain, key, authority[0])
 
 
 def client_context(authority: tuple[str, str], tmp_path: Any, *, common_name: str = "") -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=authority[0])
     if common_name:
-        shown, key = x509.issue(*authority, common_name=common_name, server=False, client=True, **DAY)  # type: ignore[arg-type]
+        shown, key = pki.issue_certificate(
+            *authority, common_name=common_name, server=False, client=True, **DAY
+        )  # type: ignore[arg-type]
         path = tmp_path / f"{common_name}.pem"
         path.write_text(shown + key)
         context.load_cert_chain(path)
@@ -89,7 +93,7 @@ async def test_a_renewed_identity_is_shown_to_new_connections(
             _, writer = await asyncio.open_connection("127.0.0.1", listener.port, ssl=context)
             found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
             writer.close()
-            return x509.read_subject(ssl.DER_cert_to_PEM_cert(found)).common_name
+            return pki.read_certificate(ssl.DER_cert_to_PEM_cert(found)).common_name
 
         before = await shown()
         server.tls = identity_of(authority, "new")
@@ -128,7 +132,7 @@ async def test_a_client_that_leaves_ends_its_watch(open_server: ApiServer) -> No
             return await open_server.send(request, peer)
 
         @asynccontextmanager
-        async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[Event]]:
+        async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
             async with open_server.stream(request, peer) as events:
                 try:
                     yield events

@@ -9,8 +9,8 @@ import pytest
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.formats.fastjson import loads
-from windrow.kube.requests import MERGE_PATCH, Request
+from windrow.core.fastjson import loads
+from windrow.kubernetes.requests import MERGE_PATCH, Request
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 Ask = Any

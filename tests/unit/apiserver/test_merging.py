@@ -8,7 +8,7 @@ import pytest
 
 from windrow.apiserver.builtins import POD_SPEC
 from windrow.apiserver.strategic import apply_strategic_patch
-from windrow.kube.requests import APPLY_PATCH, MERGE_PATCH
+from windrow.kubernetes.requests import APPLY_PATCH, MERGE_PATCH
 
 MAPS = "/api/v1/namespaces/default/configmaps/m"
 WIDGET = "/apis/example.io/v1/namespaces/default/widgets/w"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from windrow.wire.protobuf import MAGIC, NotProtobuf, UnknownMessage, decode_object
+from windrow.apiserver.protobuf import MAGIC, NotProtobuf, UnknownMessage, decode_object
 
 VECTORS = json.loads(Path(__file__).with_name("protobuf_vectors.json").read_text())
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.server import ApiServer
-from windrow.kube.errors import Forbidden
-from windrow.kube.refs import (
+from windrow.kubernetes.errors import Forbidden
+from windrow.kubernetes.resources import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
@@ -17,10 +17,10 @@ from windrow.kube.refs import (
     ROLE,
     ROLE_BINDING,
     SERVICE_ACCOUNT,
-    Kind,
+    ApiResource,
 )
 
-WIDGET = Kind("example.io", "v1", "Widget", "widgets")
+WIDGET = ApiResource("example.io", "v1", "Widget", "widgets")
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.services.allocation import ServiceRanges
 from windrow.apiserver.stores import MemoryStore
-from windrow.kube.errors import Invalid, KubeError
-from windrow.kube.objects import new_object
-from windrow.kube.refs import SERVICE
-from windrow.values.chance import Chance
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import Invalid, KubeError
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import SERVICE
 
 from .conftest import StillClock
 from .service_cases import BOTH, LB, NAMED, WEB
@@ -23,7 +23,7 @@ Raw = dict[str, Any]
 class Rig:
     def __init__(self, store: MemoryStore | None = None, **ranges: Any) -> None:
         self.store = store or MemoryStore()
-        self.server = ApiServer(self.store, StillClock(), Chance(1), services=ServiceRanges(**ranges))
+        self.server = ApiServer(self.store, StillClock(), Rng(1), services=ServiceRanges(**ranges))
         self.local = self.server.local()
 
     async def make(self, name: str = "web", **spec: Any) -> Raw:
@@ -161,15 +161,15 @@ async def test_a_rehearsal_takes_nothing() -> None:
 
 
 def _rehearsal() -> Any:
-    from windrow.formats.fastjson import dumps
-    from windrow.kube.requests import Request
+    from windrow.core.fastjson import dumps
+    from windrow.kubernetes.requests import Request
 
     raw = new_object(SERVICE, "try", "default", spec={"ports": NAMED})
     return Request("POST", SERVICE.path("default"), (("dryRun", "All"),), dumps(raw))
 
 
 async def test_without_ranges_a_service_stays_as_it_came() -> None:
-    server = ApiServer(MemoryStore(), StillClock(), Chance(1))
+    server = ApiServer(MemoryStore(), StillClock(), Rng(1))
     made = await server.local().create(SERVICE, new_object(SERVICE, "web", "default", spec=LB))
 
     assert "clusterIP" not in made["spec"]

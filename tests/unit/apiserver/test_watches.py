@@ -10,11 +10,11 @@ import pytest
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.kube.errors import BadRequest, Invalid, NotFound
-from windrow.kube.refs import CONFIG_MAP
-from windrow.kube.requests import Event, Request
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import BadRequest, Invalid, NotFound
+from windrow.kubernetes.requests import Request, WatchEvent
+from windrow.kubernetes.resources import CONFIG_MAP
 from windrow.testing.clock import LoopClock, run_driven
-from windrow.values.chance import Chance
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -27,7 +27,7 @@ def watching(path: str = MAPS, **query: str) -> Request:
     return Request("GET", path, (("watch", "true"), *query.items()))
 
 
-async def take(events: AsyncIterator[Event], count: int) -> list[tuple[str, str]]:
+async def take(events: AsyncIterator[WatchEvent], count: int) -> list[tuple[str, str]]:
     found = []
     async with asyncio.timeout(5):
         async for event in events:
@@ -171,7 +171,7 @@ def test_bookmarks_come_every_minute_until_the_time_is_over() -> None:
     async def story() -> list[tuple[float, str]]:
         clock = LoopClock()
         start = clock.now()
-        api = ApiServer(MemoryStore(), clock, Chance(1)).local()
+        api = ApiServer(MemoryStore(), clock, Rng(1)).local()
         asked = watching(allowWatchBookmarks="true", timeoutSeconds="150")
         found = []
         async with api.stream(asked) as events:
@@ -185,7 +185,7 @@ def test_bookmarks_come_every_minute_until_the_time_is_over() -> None:
 def test_a_bookmark_never_runs_ahead_of_events_not_yet_read() -> None:
     async def story() -> tuple[int, int]:
         clock = LoopClock()
-        api = ApiServer(MemoryStore(), clock, Chance(1)).local()
+        api = ApiServer(MemoryStore(), clock, Rng(1)).local()
         async with api.stream(watching(allowWatchBookmarks="true", timeoutSeconds="90")) as events:
             await asyncio.sleep(61)  # a bookmark is due, and unread
             made = await api.create(CONFIG_MAP, a_map("a"), "default")
@@ -197,8 +197,8 @@ def test_a_bookmark_never_runs_ahead_of_events_not_yet_read() -> None:
 
 
 def test_without_the_flag_no_bookmark_is_sent() -> None:
-    async def story() -> list[Event]:
-        api = ApiServer(MemoryStore(), LoopClock(), Chance(1)).local()
+    async def story() -> list[WatchEvent]:
+        api = ApiServer(MemoryStore(), LoopClock(), Rng(1)).local()
         async with api.stream(watching(timeoutSeconds="600")) as events:
             return [event async for event in events]
 

@@ -8,10 +8,10 @@ import pytest
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.kube.errors import Invalid
-from windrow.kube.objects import new_object
-from windrow.kube.refs import DEPLOYMENT
-from windrow.values.chance import Chance
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import Invalid
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import DEPLOYMENT
 
 from .conftest import StillClock
 
@@ -21,7 +21,7 @@ TEMPLATE: Raw = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{
 
 
 async def refusal(**spec: Any) -> str:
-    line = ApiServer(MemoryStore(), StillClock(), Chance(1)).local()
+    line = ApiServer(MemoryStore(), StillClock(), Rng(1)).local()
     with pytest.raises(Invalid) as caught:
         await line.create(DEPLOYMENT, new_object(DEPLOYMENT, "web", "default", spec=spec))
     return caught.value.message
@@ -41,7 +41,7 @@ async def test_its_pods_need_containers_that_are_started_again() -> None:
 
 
 async def test_its_selector_stays_as_it_is() -> None:
-    line = ApiServer(MemoryStore(), StillClock(), Chance(1)).local()
+    line = ApiServer(MemoryStore(), StillClock(), Rng(1)).local()
     spec = {"selector": SELECTOR, "template": TEMPLATE}
     made = await line.create(DEPLOYMENT, new_object(DEPLOYMENT, "web", "default", spec=spec))
     made["spec"]["selector"] = {"matchLabels": {"app": "b"}}

@@ -10,7 +10,7 @@ import pytest
 from windrow.apiserver.admission import Operation
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.statuses import bad_request
-from windrow.kube.requests import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from windrow.kubernetes.requests import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 WIDGETS = "/apis/example.io/v1/namespaces/default/widgets"

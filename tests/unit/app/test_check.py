@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from windrow.app.check import CheckResult, check
-from windrow.kube.errors import NotFound
+from windrow.kubernetes.errors import NotFound
 from windrow.machines.memory import MemoryMachines
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, MachineSpec, Problem
 
@@ -109,9 +109,9 @@ async def test_an_unknown_field_of_a_config_is_warned_about_with_the_nearest_tha
     ],
 )
 async def test_one_mistake_is_told_once(documents: list[dict[str, Any]], told: str):
-    (fact,) = facts(await verdict_on(*documents))
+    (message,) = facts(await verdict_on(*documents))
 
-    assert told in fact
+    assert told in message
 
 
 async def test_a_credential_that_leads_nowhere_is_told_once():
@@ -194,5 +194,5 @@ async def test_the_kind_of_another_driver_is_presumed_to_be_given_where_nobody_c
     made = {**config(), "kind": "NoopConfig", "diskInfo": "whatever"}
 
     assert (await verdict_on(foreign, made)).problems == ()
-    assert any("NoopConfig" in fact for fact in facts(await verdict_on(foreign)))
-    assert any("NoopConfig" in fact for fact in facts((await check([foreign, config()]))[0]))
+    assert any("NoopConfig" in message for message in facts(await verdict_on(foreign)))
+    assert any("NoopConfig" in message for message in facts((await check([foreign, config()]))[0]))

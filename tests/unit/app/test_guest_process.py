@@ -11,11 +11,11 @@ import pytest
 from windrow.app.clock import SystemClock
 from windrow.app.guest_process import GuestProcess
 from windrow.app.guest_programs import guest_programs
+from windrow.core.rng import Rng
+from windrow.core.yaml import load
 from windrow.emulator.guests.hardware import Disk, File, Surroundings
 from windrow.emulator.rack import Rack
-from windrow.formats.yaml import load
-from windrow.kube.kubeconfig import Access, Exec, render_kubeconfig
-from windrow.values.chance import Chance
+from windrow.kubernetes.kubeconfig import ClientConfig, ExecConfig, render_kubeconfig
 
 PROXY = "http://127.0.0.1:3128"
 CONFIG = "/etc/kubernetes/cloud-config"
@@ -23,7 +23,7 @@ ARGV = ("harvester-cloud-provider", f"--cloud-config={CONFIG}", "--cluster-name=
 
 
 def a_kubeconfig(token: str, **rest: object) -> str:
-    return render_kubeconfig(Access("https://192.168.0.1:6443", token=token, **rest), "harvester")  # type: ignore[arg-type]
+    return render_kubeconfig(ClientConfig("https://192.168.0.1:6443", token=token, **rest), "harvester")  # type: ignore[arg-type]
 
 
 class Guest:
@@ -41,7 +41,7 @@ class Guest:
             {"NODE": "w1"},
             self.root,
             SystemClock(),
-            Chance(1),
+            Rng(1),
             Rack(),
             self._hear,
             a_kubeconfig("guest"),
@@ -113,11 +113,11 @@ async def test_it_is_ended_by_sigterm_and_its_last_words_are_heard(
 
 
 async def test_a_simulated_guest_starts_no_program_of_this_computer() -> None:
-    guest = Guest(a_kubeconfig("", exec=Exec("/bin/login")))
+    guest = Guest(a_kubeconfig("", exec=ExecConfig("/bin/login")))
     env = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     around = guest.around
     code = await guest_programs()["harvester-cloud-provider"](
-        Surroundings(ARGV, env, around.root, around.clock, around.chance, around.rack, around.out)
+        Surroundings(ARGV, env, around.root, around.clock, around.rng, around.rack, around.out)
     )
 
     assert code == 1

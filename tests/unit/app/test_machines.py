@@ -15,33 +15,33 @@ from windrow.app.clock import SystemClock
 from windrow.app.embedded import install_crds, management_api
 from windrow.app.machines import MachineBackend, PluginSettings, full_backend, read_credential_fields, running
 from windrow.client.client import Client
+from windrow.core.rng import Rng
 from windrow.drivers.kinds import NODE_DRIVER
 from windrow.drivers.lookup import find_driver
-from windrow.kube.errors import NotFound
-from windrow.kube.kubeconfig import Access
-from windrow.kube.refs import SECRET
+from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.resources import SECRET
 from windrow.machines.port import Problem
 from windrow.testing.clock import LoopClock
-from windrow.values.chance import Chance
 
 
 async def no_credential(name: str) -> str:
     raise NotFound(f"no Secret {name}", status=404)
 
 
-def no_dial(access: Access) -> None:
+def no_dial(access: ClientConfig) -> None:
     raise AssertionError("nobody is asked here")
 
 
 @asynccontextmanager
 async def at_work(state: Path) -> AsyncIterator[tuple[Client, MachineBackend]]:
-    clock, chance = SystemClock(), Chance(1)
-    api = management_api(MemoryStore(), clock, chance)
+    clock, rng = SystemClock(), Rng(1)
+    api = management_api(MemoryStore(), clock, rng)
     client = Client(api.local())
     async with running(api.run):
         await install_crds(client)
         host = PluginSettings(state)
-        made = full_backend(client, no_credential, no_dial, clock, chance, host, lambda kind: None)  # type: ignore[arg-type]
+        made = full_backend(client, no_credential, no_dial, clock, rng, host, lambda kind: None)  # type: ignore[arg-type]
         async with made.running():
             yield client, made
 
@@ -78,7 +78,7 @@ def test_plugins_see_no_kubeconfig_and_no_driver_s_variables_of_ours() -> None:
 
 
 async def test_the_fields_of_a_foreign_credential_are_those_that_bear_its_driver_s_name() -> None:
-    api = management_api(MemoryStore(), LoopClock(), Chance(1))
+    api = management_api(MemoryStore(), LoopClock(), Rng(1))
     client = Client(api.local())
     data = {"noopcredentialConfig-token": "s3cret", "othercredentialConfig-token": "not this one"}
     encoded = {key: base64.b64encode(text.encode()).decode() for key, text in data.items()}

@@ -9,7 +9,7 @@ from windrow.app.clock import SystemClock
 from windrow.app.embedded import embedded_harvester
 from windrow.app.preload import Preload
 from windrow.app.state_lock import DirectoryInUse, lock_state_dir
-from windrow.values.chance import Chance
+from windrow.core.rng import Rng
 
 
 def test_a_directory_has_one_holder_in_each_role(tmp_path: Path):
@@ -33,7 +33,7 @@ def test_a_directory_that_was_given_back_can_be_held_again(tmp_path: Path):
 
 async def test_a_second_emulator_in_a_directory_leaves_the_first_one_s_kubeconfig_alone(tmp_path: Path):
     async def emulate(seed: int) -> str:
-        async with embedded_harvester(tmp_path, Preload(), SystemClock(), Chance(seed)):
+        async with embedded_harvester(tmp_path, Preload(), SystemClock(), Rng(seed)):
             kubeconfig = (tmp_path / "harvester.yaml").read_text()
             if seed == 1:
                 with pytest.raises(DirectoryInUse):

@@ -3,7 +3,7 @@ import base64
 import pytest
 
 from windrow.bootstrap.access import GuestAccount, find_credential
-from windrow.kube.kubeconfig import parse_kubeconfig
+from windrow.kubernetes.kubeconfig import parse_kubeconfig
 
 ACCOUNT = GuestAccount("51", "vms", "uid-1")
 CA = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"

@@ -7,7 +7,7 @@ from windrow.bootstrap.authorities import (
     render_secrets,
 )
 from windrow.bootstrap.intent import ClusterSecrets
-from windrow.formats import x509
+from windrow.core import pki
 
 TLS = "/var/lib/rancher/rke2/server/tls"
 
@@ -38,8 +38,8 @@ def test_every_authority_has_its_own_key_and_may_sign(cluster_secrets: ClusterSe
     }
     names = [path.removesuffix(".crt") for path in files if path.endswith(".crt")]
 
-    assert all(x509.matches_key(files[f"{name}.crt"], files[f"{name}.key"]) for name in names)
-    assert all(x509.read_subject(files[f"{name}.crt"]).is_ca for name in names)
+    assert all(pki.matches_key(files[f"{name}.crt"], files[f"{name}.key"]) for name in names)
+    assert all(pki.read_certificate(files[f"{name}.crt"]).is_ca for name in names)
     assert len({files[f"{name}.key"] for name in names}) == 5
 
 

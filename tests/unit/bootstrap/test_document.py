@@ -11,7 +11,7 @@ from windrow.bootstrap.document import File, render_document, scrub
 from windrow.bootstrap.intent import NodeIntent, Role
 from windrow.cloudinit.document import emit, parse
 from windrow.cloudinit.merging import merge
-from windrow.formats import yaml
+from windrow.core import yaml
 
 Make = Callable[..., NodeIntent]
 

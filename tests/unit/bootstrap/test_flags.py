@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from windrow.bootstrap.flags import COMMON, OURS, SERVER_ONLY, check_config
-from windrow.values.version import Version
+from windrow.core.version import Version
 
 NOW = Version.parse("v1.35.1+rke2r1")
 

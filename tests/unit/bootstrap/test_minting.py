@@ -2,8 +2,8 @@ from datetime import datetime, timedelta
 
 from windrow.bootstrap.intent import ClusterSecrets
 from windrow.bootstrap.minting import mint_access
-from windrow.formats import x509
-from windrow.kube.kubeconfig import parse_kubeconfig, render_kubeconfig
+from windrow.core import pki
+from windrow.kubernetes.kubeconfig import parse_kubeconfig, render_kubeconfig
 
 HOUR = timedelta(hours=1)
 
@@ -12,12 +12,12 @@ def test_the_manager_is_an_administrator_for_as_long_as_was_asked(
     cluster_secrets: ClusterSecrets, now: datetime
 ) -> None:
     access = mint_access(cluster_secrets, "https://10.0.0.5:6443", now, HOUR)
-    subject = x509.read_subject(access.certificate)
+    subject = pki.read_certificate(access.certificate)
 
     assert (subject.common_name, subject.organizations) == ("windrow-manager", ("system:masters",))
     assert subject.not_after == now + HOUR
-    assert x509.verify_client(access.certificate, cluster_secrets.client_ca.certificate, now) is None
-    assert x509.matches_key(access.certificate, access.key)
+    assert pki.verify_client(access.certificate, cluster_secrets.client_ca.certificate, now) is None
+    assert pki.matches_key(access.certificate, access.key)
 
 
 def test_the_certificate_opens_this_cluster_by_its_client_authority_only(
@@ -26,7 +26,7 @@ def test_the_certificate_opens_this_cluster_by_its_client_authority_only(
     access = mint_access(cluster_secrets, "https://10.0.0.5:6443", now, HOUR)
 
     assert access.ca == cluster_secrets.server_ca.certificate
-    assert not x509.is_signed_by(access.certificate, cluster_secrets.server_ca.certificate)
+    assert not pki.is_signed_by(access.certificate, cluster_secrets.server_ca.certificate)
 
 
 def test_an_access_can_be_given_away_as_a_kubeconfig(cluster_secrets: ClusterSecrets, now: datetime) -> None:

@@ -2,7 +2,7 @@ import pytest
 
 from windrow.bootstrap.intent import BadIntent
 from windrow.bootstrap.registries import render_registries
-from windrow.formats import yaml
+from windrow.core import yaml
 
 HERE = "/etc/rancher/rke2"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from windrow.bootstrap import DISTRIBUTIONS, rke2
 from windrow.bootstrap.intent import BadIntent, GuestCredential, NodeIntent, Role
-from windrow.formats import yaml
+from windrow.core import yaml
 
 Make = Callable[..., NodeIntent]
 CONFIG = "/etc/rancher/rke2/config.yaml.d/50-rancher.yaml"
@@ -323,7 +323,7 @@ def test_another_data_directory_moves_all_that_lies_in_it(an_intent: Make) -> No
 
 
 @pytest.mark.parametrize(
-    ("changes", "fact"),
+    ("changes", "message"),
     [
         ({"version": "latest"}, "such as v1.35.1"),
         ({"version": "v1.35.1+k3s1"}, "no release of RKE2"),
@@ -335,13 +335,13 @@ def test_another_data_directory_moves_all_that_lies_in_it(an_intent: Make) -> No
     ],
 )
 def test_a_machine_that_could_never_join_is_refused(
-    an_intent: Make, changes: dict[str, Any], fact: str
+    an_intent: Make, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(BadIntent) as caught:
         rke2.render(an_intent(**changes))
 
-    assert fact in caught.value.fact
-    assert caught.value.cure
+    assert message in caught.value.message
+    assert caught.value.hint
 
 
 # --- revisions ---

@@ -4,7 +4,7 @@ from hashlib import sha256
 
 from windrow.bootstrap.intent import ClusterSecrets, Signer
 from windrow.bootstrap.tokens import agent_token, ca_hash, server_token
-from windrow.formats import x509
+from windrow.core import pki
 
 
 def test_one_certificate_is_hashed_byte_for_byte_as_it_is_served(cluster_secrets: ClusterSecrets) -> None:
@@ -16,12 +16,14 @@ def test_one_certificate_is_hashed_byte_for_byte_as_it_is_served(cluster_secrets
 
 
 def test_several_certificates_are_hashed_by_the_root_they_lead_to(now: datetime) -> None:
-    root, _ = x509.new_authority("root", now, 1)
-    stranger, stranger_key = x509.new_authority("stranger", now, 1)
-    leaf, _ = x509.issue(stranger, stranger_key, common_name="x", now=now, lifetime=timedelta(hours=1))
+    root, _ = pki.new_ca("root", now, 1)
+    stranger, stranger_key = pki.new_ca("stranger", now, 1)
+    leaf, _ = pki.issue_certificate(
+        stranger, stranger_key, common_name="x", now=now, lifetime=timedelta(hours=1)
+    )
 
-    assert ca_hash(leaf + root + stranger) == sha256(x509.der(stranger)).hexdigest()
-    assert ca_hash(root + stranger) == sha256(x509.der(root)).hexdigest()
+    assert ca_hash(leaf + root + stranger) == sha256(pki.der(stranger)).hexdigest()
+    assert ca_hash(root + stranger) == sha256(pki.der(root)).hexdigest()
 
 
 def test_servers_and_workers_join_with_their_own_user_and_password(cluster_secrets: ClusterSecrets) -> None:
@@ -34,6 +36,6 @@ def test_servers_and_workers_join_with_their_own_user_and_password(cluster_secre
 def test_a_token_for_another_authority_is_another_token(
     cluster_secrets: ClusterSecrets, now: datetime
 ) -> None:
-    other = replace(cluster_secrets, server_ca=Signer(*x509.new_authority("windrow-server-ca", now, 1)))
+    other = replace(cluster_secrets, server_ca=Signer(*pki.new_ca("windrow-server-ca", now, 1)))
 
     assert server_token(other) != server_token(cluster_secrets)

@@ -1,7 +1,7 @@
 import pytest
 
 from windrow.bootstrap.versions import BUNDLED, Charts, find_charts, list_version_conflicts
-from windrow.values.version import Version
+from windrow.core.version import Version
 
 
 @pytest.mark.parametrize(

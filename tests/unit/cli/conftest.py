@@ -20,9 +20,9 @@ from windrow.app.pki import new_ca
 from windrow.cli import main
 from windrow.cli.context import CliContext
 from windrow.clusters.api.kinds import crds
-from windrow.kube.kubeconfig import Access, render_kubeconfig
+from windrow.core.rng import Rng
+from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.nodedriver.schema import harvester_config_crd
-from windrow.values.chance import Chance
 
 KUBECONFIG = Path(".windrow") / "manager.yaml"
 
@@ -56,7 +56,7 @@ class Manager:
         self._loop = asyncio.new_event_loop()
         self._up = threading.Event()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
-        self.access = Access("")
+        self.access = ClientConfig("")
 
     async def _serve(self) -> None:
         clock = SystemClock()
@@ -64,7 +64,7 @@ class Manager:
         self._api = ApiServer(
             MemoryStore(),
             clock,
-            Chance(1),
+            Rng(1),
             tls=authority.server_identity(clock, ("localhost",), ("127.0.0.1",)),
         )
         for crd in (*crds(), harvester_config_crd()):

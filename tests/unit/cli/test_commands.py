@@ -18,8 +18,8 @@ from windrow.apiserver.local import Local
 from windrow.cli import exit_codes, main
 from windrow.cli.context import CliContext
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
-from windrow.kube.objects import new_object, uid_of
-from windrow.kube.refs import EVENT, SECRET
+from windrow.kubernetes.objects import new_object, uid_of
+from windrow.kubernetes.resources import EVENT, SECRET
 
 Windrow = Callable[..., Any]
 Manager = Any

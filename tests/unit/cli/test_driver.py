@@ -21,12 +21,12 @@ from windrow.cli.context import CliContext
 from windrow.cli.main import run
 from windrow.client.client import Client
 from windrow.client.downloads import DownloadFailed
+from windrow.core.rng import Rng
 from windrow.drivers.controller import NodeDriverController
 from windrow.drivers.kinds import CLUSTER, MACHINE, NODE_DRIVER, crds
 from windrow.drivers.store import DriverStore
-from windrow.kube.refs import CRD, NAMESPACE
-from windrow.values.chance import Chance
-from windrow.wire.dockermachine import Flag
+from windrow.kubernetes.resources import CRD, NAMESPACE
+from windrow.protocols.dockermachine import Flag
 
 Windrow = Callable[..., Any]
 Manager = Any
@@ -52,7 +52,7 @@ class Shop:
             await asyncio.Event().wait()
         if self.away:
             self.away -= 1
-            raise DownloadFailed(f"{url} cannot be reached", "check the server", is_away=True)
+            raise DownloadFailed(f"{url} cannot be reached", "check the server", is_temporary=True)
         if url not in self.shelves:
             raise DownloadFailed(
                 "drivers.example answered 404 Not Found", "correct the URL: there is no such file"
@@ -77,7 +77,7 @@ def shop(manager: Manager, tmp_path: Path) -> Iterator[Shop]:
             await api.create(CRD, crd)
         store = DriverStore(tmp_path / "state", HERE)
         catalogue = NodeDriverController(
-            Client(api), store, made.fetch, made.ask_flags, SystemClock(), Chance(1), files_allowed=True
+            Client(api), store, made.fetch, made.ask_flags, SystemClock(), Rng(1), files_allowed=True
         )
         task = asyncio.get_running_loop().create_task(catalogue.run())
         await catalogue.wait_started()

@@ -12,8 +12,8 @@ from windrow.app.state_lock import DirectoryInUse
 from windrow.cli import exit_codes
 from windrow.cli.errors import CliError, render_error, to_cli_error
 from windrow.cli.main import COMMANDS
-from windrow.kube import errors
-from windrow.kube.kubeconfig import BadKubeconfig
+from windrow.kubernetes import errors
+from windrow.kubernetes.kubeconfig import BadKubeconfig
 
 Windrow = Callable[..., Any]
 
@@ -91,12 +91,12 @@ def test_verbose_shows_the_trace_wherever_it_stands(windrow: Windrow):
     [
         (errors.Unauthorized("no", status=401), exit_codes.UNREACHABLE),
         (errors.Forbidden("no", status=403), exit_codes.UNREACHABLE),
-        (errors.NotTrusted("no"), exit_codes.UNREACHABLE),
+        (errors.CertificateError("no"), exit_codes.UNREACHABLE),
         (errors.Unreachable("no"), exit_codes.UNREACHABLE),
-        (errors.Unanswered("no"), exit_codes.UNREACHABLE),
-        (errors.ServerFailed("no"), exit_codes.UNREACHABLE),
+        (errors.OutcomeUnknown("no"), exit_codes.UNREACHABLE),
+        (errors.ServerError("no"), exit_codes.UNREACHABLE),
         (errors.NotFound("no"), exit_codes.NOT_FOUND),
-        (errors.Denied("no"), exit_codes.REFUSED),
+        (errors.AdmissionDenied("no"), exit_codes.REFUSED),
         (errors.Invalid("no"), exit_codes.REFUSED),
         (errors.Conflict("no"), exit_codes.FAILED),
         (BadKubeconfig("no", "yes"), exit_codes.UNREACHABLE),
@@ -143,7 +143,7 @@ def test_an_error_s_own_cure_is_better_than_a_general_one():
 
 
 def test_a_server_s_own_words_stay_whole():
-    error = errors.Denied('admission webhook "x" denied the request: a; b')
+    error = errors.AdmissionDenied('admission webhook "x" denied the request: a; b')
 
     assert render_error(to_cli_error(error))[0] == 'Admission webhook "x" denied the request: a; b'
 

@@ -7,7 +7,7 @@ import pytest
 from windrow.cli import exit_codes
 from windrow.cli.commands.scale import plan_sizes
 from windrow.cli.errors import CliError
-from windrow.kube.patches import PatchFailed, apply_json_patch
+from windrow.kubernetes.patches import PatchFailed, apply_json_patch
 
 SERVERS = {"name": "servers", "quantity": 3, "etcdRole": True, "controlPlaneRole": True}
 WORKERS = {"name": "workers", "workerRole": True}  # no quantity means one

@@ -8,21 +8,21 @@ from windrow.cli.connect import Connection
 from windrow.cli.watch import watch_until
 from windrow.client.client import Client
 from windrow.clusters.api.kinds import CLUSTER, crds
-from windrow.kube.errors import Unreachable
-from windrow.kube.kubeconfig import Access
-from windrow.kube.objects import new_object
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import Unreachable
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.objects import new_object
 from windrow.testing.clock import LoopClock, run_driven
-from windrow.values.chance import Chance
 
 ORCHARD = new_object(CLUSTER, "orchard", "default", spec={})
 
 
 def a_manager() -> Connection:
     clock = LoopClock()
-    api = ApiServer(MemoryStore(), clock, Chance(1))
+    api = ApiServer(MemoryStore(), clock, Rng(1))
     for crd in crds():
         api.install_crd(crd)
-    return Connection(Client(api.local()), Access(""), "default", clock)
+    return Connection(Client(api.local()), ClientConfig(""), "default", clock)
 
 
 def test_a_look_is_taken_again_after_each_change_and_not_in_between():

@@ -1,10 +1,10 @@
 import pytest
 
-from windrow.client.client import Client, read_reply
-from windrow.formats.json import dumps
-from windrow.kube.errors import Conflict, NotFound, ServerFailed
-from windrow.kube.refs import POD, SECRET
-from windrow.kube.requests import Reply
+from windrow.client.client import Client, decode_reply
+from windrow.core.json import dumps
+from windrow.kubernetes.errors import Conflict, NotFound, ServerError
+from windrow.kubernetes.requests import Reply
+from windrow.kubernetes.resources import POD, SECRET
 
 REF = SECRET.ref("a", "default")
 
@@ -44,20 +44,20 @@ async def test_find_gives_none_only_for_a_404_that_names_the_object():
 async def test_a_list_is_read_to_its_last_page():
     transport = Answering(page("a", continue_="next"), page("b"))
 
-    listing = await Client(transport).listing(POD, "default", labels="x=y")
+    listing = await Client(transport).list_with_version(POD, "default", labels="x=y")
 
     assert [raw["metadata"]["name"] for raw in listing.items] == ["a", "b"]
-    assert [request.parameter("continue") for request in transport.requests] == [None, "next"]
-    assert {request.parameter("labelSelector") for request in transport.requests} == {"x=y"}
+    assert [request.query_parameter("continue") for request in transport.requests] == [None, "next"]
+    assert {request.query_parameter("labelSelector") for request in transport.requests} == {"x=y"}
 
 
 async def test_a_list_that_expires_between_pages_is_taken_whole():
     transport = Answering(page("a", continue_="next"), status(410, "Expired"), page("a", "b", version="9"))
 
-    listing = await Client(transport).listing(POD, "default")
+    listing = await Client(transport).list_with_version(POD, "default")
 
-    assert ([raw["metadata"]["name"] for raw in listing.items], listing.version) == (["a", "b"], "9")
-    assert transport.requests[-1].parameter("limit") is None
+    assert ([raw["metadata"]["name"] for raw in listing.items], listing.resource_version) == (["a", "b"], "9")
+    assert transport.requests[-1].query_parameter("limit") is None
 
 
 async def test_items_say_what_they_are_although_lists_leave_it_out():
@@ -84,9 +84,9 @@ async def test_a_delete_of_one_very_object_carries_its_uid():
     ],
 )
 def test_what_is_no_api_server_is_called_so(reply, words):
-    with pytest.raises(ServerFailed, match=words):
-        read_reply(reply)
+    with pytest.raises(ServerError, match=words):
+        decode_reply(reply)
 
 
 def test_an_empty_body_is_an_empty_object():
-    assert read_reply(Reply(202, b"")) == {}
+    assert decode_reply(Reply(202, b"")) == {}

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from windrow.app.clock import SystemClock
-from windrow.client.downloads import Bounds, DownloadFailed, Downloads
-from windrow.formats import x509
-from windrow.kube.proxies import BadProxy, Proxy
+from windrow.client.downloads import Downloader, DownloadFailed, DownloadLimits
+from windrow.core import pki
+from windrow.kubernetes.proxies import BadProxy, Proxy
 
 FILE = bytes(range(256)) * 4000
 
@@ -67,12 +67,12 @@ class Server:
 
 @pytest.fixture(scope="module")
 def authority() -> tuple[str, str]:
-    return x509.new_authority("test", SystemClock().now(), 1)
+    return pki.new_ca("test", SystemClock().now(), 1)
 
 
 @pytest.fixture
 def tls(authority: tuple[str, str], tmp_path: Path) -> ssl.SSLContext:
-    certificate, key = x509.issue(
+    certificate, key = pki.issue_certificate(
         *authority,
         common_name="files",
         server=True,
@@ -97,14 +97,14 @@ async def serving(tls: ssl.SSLContext | None, **answers: bytes | None) -> AsyncI
 
 async def fetched(url: str, authority: tuple[str, str], **options: object) -> bytes:
     parts: list[bytes] = []
-    await Downloads(ca=authority[0], **options).fetch(url, parts.append)  # type: ignore[arg-type]
+    await Downloader(ca=authority[0], **options).fetch(url, parts.append)  # type: ignore[arg-type]
     return b"".join(parts)
 
 
 async def refused(url: str, authority: tuple[str, str], **options: object) -> str:
     with pytest.raises(DownloadFailed) as caught:
         await fetched(url, authority, **options)
-    assert caught.value.cure
+    assert caught.value.hint
     return str(caught.value)
 
 
@@ -118,7 +118,7 @@ TLS = ssl.SSLContext
 async def test_a_file_comes_whole_and_in_order_as_a_stream(tls: TLS, authority: Authority):
     parts: list[bytes] = []
     async with serving(tls, file=answer(body=FILE)) as server:
-        await Downloads(ca=authority[0]).fetch(f"{server.url}/file", parts.append)
+        await Downloader(ca=authority[0]).fetch(f"{server.url}/file", parts.append)
 
     assert b"".join(parts) == FILE
     assert len(parts) > 1
@@ -211,7 +211,7 @@ async def test_only_status_200_brings_a_file(tls: TLS, authority: Authority, sta
     parts: list[bytes] = []
     async with serving(tls, file=answer(status, b"an error page")) as server:
         with pytest.raises(DownloadFailed) as caught:
-            await Downloads(ca=authority[0]).fetch(f"{server.url}/file", parts.append)
+            await Downloader(ca=authority[0]).fetch(f"{server.url}/file", parts.append)
 
     assert words in str(caught.value)
     assert f"127.0.0.1:{server.port}/file" in str(caught.value)
@@ -222,10 +222,10 @@ async def test_what_is_too_large_is_refused_before_it_comes_and_cut_off_where_th
     tls: TLS, authority: Authority
 ):
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"10000\r\n" + bytes(65536) + b"\r\n"
-    most = Bounds(bytes=2**20)
+    most = DownloadLimits(bytes=2**20)
     async with serving(tls, said=answer(body=bytes(2**20 + 1)), lied=chunked + chunked[47:] * 30) as server:
-        assert "sends more than 1 MiB" in await refused(f"{server.url}/said", authority, bounds=most)
-        assert "sends more than 1 MiB" in await refused(f"{server.url}/lied", authority, bounds=most)
+        assert "sends more than 1 MiB" in await refused(f"{server.url}/said", authority, limits=most)
+        assert "sends more than 1 MiB" in await refused(f"{server.url}/lied", authority, limits=most)
 
 
 async def test_a_file_cut_short_is_told(tls: TLS, authority: Authority):
@@ -241,7 +241,7 @@ async def test_an_empty_file_is_told(tls: TLS, authority: Authority):
 
 async def test_a_silent_server_is_not_waited_for_for_ever(tls: TLS, authority: Authority):
     async with serving(tls, file=None) as server:
-        said = await refused(f"{server.url}/file", authority, bounds=Bounds(silence_s=0.2))
+        said = await refused(f"{server.url}/file", authority, limits=DownloadLimits(idle_s=0.2))
 
     assert "was silent for too long" in said
 
@@ -258,8 +258,8 @@ async def test_a_server_that_is_not_there_is_told(tls: TLS, authority: Authority
     with pytest.raises(DownloadFailed) as caught:
         await fetched(f"{server.url}/file", authority)
 
-    assert caught.value.fact == f"{server.url}/file cannot be reached: connection refused"
-    assert caught.value.is_away
+    assert caught.value.message == f"{server.url}/file cannot be reached: connection refused"
+    assert caught.value.is_temporary
 
 
 @pytest.mark.parametrize(("status", "is_away"), [(404, False), (403, False), (429, True), (503, True)])
@@ -270,7 +270,7 @@ async def test_a_server_may_be_away_though_it_answers(
         with pytest.raises(DownloadFailed) as caught:
             await fetched(f"{server.url}/file", authority)
 
-    assert caught.value.is_away is is_away
+    assert caught.value.is_temporary is is_away
 
 
 async def test_a_server_without_tls_is_told(authority: Authority):
@@ -293,7 +293,7 @@ async def test_a_server_whose_ca_is_not_known_is_not_trusted(tls: TLS):
             DownloadFailed,
             match=r"is not trusted .*; add its CA to the system's, or name it in SSL_CERT_FILE",
         ):
-            await Downloads().fetch(f"{server.url}/file", lambda data: None)
+            await Downloader().fetch(f"{server.url}/file", lambda data: None)
 
     assert server.heads == []
 
@@ -305,7 +305,7 @@ async def test_a_certificate_for_another_name_is_not_trusted(tls: TLS, authority
 
 async def test_a_ca_that_is_none_is_told():
     with pytest.raises(DownloadFailed, match="the CA bundle for downloads is no certificate"):
-        await Downloads(ca="nonsense").fetch("https://127.0.0.1:1/x", lambda data: None)
+        await Downloader(ca="nonsense").fetch("https://127.0.0.1:1/x", lambda data: None)
 
 
 # -- proxies -------------------------------------------------------------------------------------------------------
@@ -360,4 +360,4 @@ async def test_what_the_receiver_raises_ends_the_download_as_it_is(tls: TLS, aut
 
     async with serving(tls, file=answer(body=FILE)) as server:
         with pytest.raises(LookupError, match="no room"):
-            await Downloads(ca=authority[0]).fetch(f"{server.url}/file", full)
+            await Downloader(ca=authority[0]).fetch(f"{server.url}/file", full)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.cloudinit.document import BadUserData, Document, emit, parse
-from windrow.formats.yaml import load
+from windrow.core.yaml import load
 
 # PyYAML loses U+0085 and its like in plain keys; nobody writes them, and cloud-init loses them too.
 texts = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")) | st.sampled_from("\n\t:#-'\""))
@@ -46,8 +46,8 @@ def test_the_jinja_header_stays_in_front() -> None:
 def test_other_forms_of_user_data_are_refused_by_name(text: str, form: str) -> None:
     with pytest.raises(BadUserData) as refused:
         parse(text)
-    assert form in refused.value.fact
-    assert "runcmd" in refused.value.cure
+    assert form in refused.value.message
+    assert "runcmd" in refused.value.hint
 
 
 @pytest.mark.parametrize("text", ["- a\n- b\n", "just words\n", "42\n", "I2Nsb3VkLWNvbmZpZ\n"])

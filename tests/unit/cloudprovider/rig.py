@@ -9,27 +9,27 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
 from windrow.client.in_process import InProcessTransport
 from windrow.cloudprovider.cmd.main import run
-from windrow.formats import x509
-from windrow.formats.json import dumps
-from windrow.kube.kubeconfig import Access, render_kubeconfig
-from windrow.kube.objects import new_object
-from windrow.kube.refs import EVENT, LEASE, NAMESPACE, NODE, SERVICE, Kind
-from windrow.kube.requests import Reply
+from windrow.core import pki
+from windrow.core.clock import format_time
+from windrow.core.json import dumps
+from windrow.core.rng import Rng
+from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.requests import Reply
+from windrow.kubernetes.resources import EVENT, LEASE, NAMESPACE, NODE, SERVICE, ApiResource
 from windrow.testing.clock import NOON, LoopClock, run_driven
-from windrow.values.chance import Chance
-from windrow.values.clock import stamp
 
-VM = Kind("kubevirt.io", "v1", "VirtualMachine", "virtualmachines")
-VMI = Kind("kubevirt.io", "v1", "VirtualMachineInstance", "virtualmachineinstances")
-BALANCER = Kind("loadbalancer.harvesterhci.io", "v1beta1", "LoadBalancer", "loadbalancers")
+VM = ApiResource("kubevirt.io", "v1", "VirtualMachine", "virtualmachines")
+VMI = ApiResource("kubevirt.io", "v1", "VirtualMachineInstance", "virtualmachineinstances")
+BALANCER = ApiResource("loadbalancer.harvesterhci.io", "v1beta1", "LoadBalancer", "loadbalancers")
 UNINITIALISED = "node.cloudprovider.kubernetes.io/uninitialized"
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 ZONE = "topology.kubernetes.io/zone"
 ZONE_BETA = "failure-domain.beta.kubernetes.io/zone"
 REGION_BETA = "failure-domain.beta.kubernetes.io/region"
 LEASE_REF = LEASE.ref("cloud-controller-manager", "kube-system")
-CA = x509.new_authority("both", NOON, 10)
-CHAIN, KEY = x509.issue(
+CA = pki.new_ca("both", NOON, 10)
+CHAIN, KEY = pki.issue_certificate(
     *CA,
     common_name="server",
     server=True,
@@ -44,7 +44,7 @@ def definition(kind):
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": kind.qualified},
+        "metadata": {"name": kind.group_resource},
         "spec": {
             "group": kind.group,
             "scope": "Namespaced",
@@ -87,13 +87,13 @@ class World:
 
     def _server(self, address, token, may=None):
         tls = Identity(CHAIN, KEY)
-        server = ApiServer(MemoryStore(), self.clock, Chance(address), name=address, tls=tls, authorize=may)
+        server = ApiServer(MemoryStore(), self.clock, Rng(address), name=address, tls=tls, authorize=may)
         server.tokens[token] = ("program", (), None)
         self.doors[address] = server
         return server
 
     def access(self, address, token):
-        return Access(f"https://{address}:6443", ca=CA[0], token=token, namespace="default")
+        return ClientConfig(f"https://{address}:6443", ca=CA[0], token=token, namespace="default")
 
     async def _guest_os_info(self, request, ref, caller):
         self.requests.append(request)
@@ -106,14 +106,14 @@ class World:
         argv = ["--cloud-config=/cloud-config", "--cluster-name=demo", *more]
         env = {"KUBECONFIG": "/guest", "HOSTNAME": f"pod-{len(self.programs)}"}
         dial = lambda access: InProcessTransport(access, self.find, self.clock)  # noqa: E731
-        chance = Chance(len(self.programs))
+        rng = Rng(len(self.programs))
         program = run(
             argv,
             env,
             self.read,
             dial,
             self.clock,
-            chance,
+            rng,
             say or self.lines.append,
             metrics=measures,
             is_replaced=self.replaced.__contains__,
@@ -128,7 +128,7 @@ class World:
 
     def another_harvester(self):
         """One that nobody has used yet, with the same credential."""
-        other = ApiServer(MemoryStore(), self.clock, Chance("other"), name="other", tls=Identity(CHAIN, KEY))
+        other = ApiServer(MemoryStore(), self.clock, Rng("other"), name="other", tls=Identity(CHAIN, KEY))
         other.tokens.update(self.host.tokens)
         for kind in (VM, VMI, BALANCER):
             other.install_crd(definition(kind))
@@ -210,7 +210,7 @@ class World:
         """`heard`: its kubelet says when it was alive, namely now."""
         condition = {"type": "Ready", "status": "True" if ready else "Unknown"}
         if heard:
-            condition["lastHeartbeatTime"] = stamp(self.clock.now())
+            condition["lastHeartbeatTime"] = format_time(self.clock.now())
         await self.cluster.patch(NODE.ref(name), {"status": {"conditions": [condition]}}, "status")
 
     async def node(self, name):

@@ -6,11 +6,11 @@ import pytest
 from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.connection.cluster_connection import ClusterConnection, guest_source, host_source
 from windrow.cloudprovider.metrics import Metrics
-from windrow.kube.kubeconfig import Access, BadKubeconfig, render_kubeconfig
-from windrow.kube.requests import Reply, Request
+from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, render_kubeconfig
+from windrow.kubernetes.requests import Reply, Request
 from windrow.testing.clock import NOON
 
-HOST = Access("https://h:6443", token="first", user="harvester")
+HOST = ClientConfig("https://h:6443", token="first", user="harvester")
 GET = Request("GET", "/version")
 PEM = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"
 
@@ -235,7 +235,7 @@ def test_a_cloud_config_that_is_none_ends_the_start_with_its_cure(tmp_path, text
         Site(tmp_path, text).open()
 
     assert words in str(caught.value)
-    assert caught.value.cure
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_in_a_pod_the_guest_is_the_services_account():
     ],
 )
 def test_flags_come_before_the_environment(options, server):
-    files = {name: render_kubeconfig(Access(f"https:/{name}", token="t"), "g") for name in ("/a", "/b")}
+    files = {name: render_kubeconfig(ClientConfig(f"https:/{name}", token="t"), "g") for name in ("/a", "/b")}
 
     assert guest_source(options, {"KUBECONFIG": "/b"}).read(files.__getitem__).server == server
 

@@ -4,9 +4,9 @@ from datetime import timedelta
 import pytest
 
 from windrow.cloudprovider.connection.expiry import Expiry, find_expiry, render_warning
-from windrow.formats import x509
-from windrow.formats.json import dumps
-from windrow.kube.kubeconfig import Access, Exec
+from windrow.core import pki
+from windrow.core.json import dumps
+from windrow.kubernetes.kubeconfig import ClientConfig, ExecConfig
 from windrow.testing.clock import NOON
 
 DAY = timedelta(days=1)
@@ -18,20 +18,20 @@ def a_token(**claims):
 
 
 def a_certificate(days):
-    authority = x509.new_authority("ca", NOON, 1000)
-    return x509.issue(*authority, common_name="me", client=True, now=NOON, lifetime=days * DAY)
+    authority = pki.new_ca("ca", NOON, 1000)
+    return pki.issue_certificate(*authority, common_name="me", client=True, now=NOON, lifetime=days * DAY)
 
 
 def test_a_token_that_is_a_jwt_says_its_end():
     ends = NOON + 3 * DAY
-    access = Access("https://h", token=a_token(exp=ends.timestamp(), iat=NOON.timestamp()))
+    access = ClientConfig("https://h", token=a_token(exp=ends.timestamp(), iat=NOON.timestamp()))
 
     assert find_expiry(access) == Expiry(ends, NOON)
 
 
 def test_a_client_certificate_says_its_end():
     certificate, key = a_certificate(10)
-    expiry = find_expiry(Access("https://h", certificate=certificate, key=key))
+    expiry = find_expiry(ClientConfig("https://h", certificate=certificate, key=key))
 
     assert expiry is not None
     assert expiry.expires_at == NOON + 10 * DAY
@@ -40,7 +40,7 @@ def test_a_client_certificate_says_its_end():
 def test_of_two_credentials_the_first_to_end_counts():
     certificate, key = a_certificate(10)
     token = a_token(exp=(NOON + DAY).timestamp())
-    expiry = find_expiry(Access("https://h", token=token, certificate=certificate, key=key))
+    expiry = find_expiry(ClientConfig("https://h", token=token, certificate=certificate, key=key))
 
     assert expiry == Expiry(NOON + DAY)
 
@@ -48,16 +48,16 @@ def test_of_two_credentials_the_first_to_end_counts():
 @pytest.mark.parametrize(
     "access",
     [
-        Access("https://h", token="kubeconfig-u-abc:secret"),
-        Access("https://h", token="a.b.c"),
-        Access("https://h", token=a_token(sub="me")),
-        Access("https://h", token=a_token(exp="soon")),
-        Access("https://h", token=a_token(exp=1e300)),
-        Access("https://h", token="e30.WzFd.c2ln"),
-        Access("https://h", certificate="no certificate", key="no key"),
-        Access("https://h", token=a_token(exp=1), token_file="/token"),
-        Access("https://h", exec=Exec("login")),
-        Access("https://h"),
+        ClientConfig("https://h", token="kubeconfig-u-abc:secret"),
+        ClientConfig("https://h", token="a.b.c"),
+        ClientConfig("https://h", token=a_token(sub="me")),
+        ClientConfig("https://h", token=a_token(exp="soon")),
+        ClientConfig("https://h", token=a_token(exp=1e300)),
+        ClientConfig("https://h", token="e30.WzFd.c2ln"),
+        ClientConfig("https://h", certificate="no certificate", key="no key"),
+        ClientConfig("https://h", token=a_token(exp=1), token_file="/token"),
+        ClientConfig("https://h", exec=ExecConfig("login")),
+        ClientConfig("https://h"),
     ],
 )
 def test_what_says_no_end_or_renews_itself_has_none(access):
@@ -92,7 +92,7 @@ def test_a_short_lived_credential_is_not_complained_about_all_its_life():
     ],
 )
 def test_the_sentence_names_credential_server_time_and_cure(left, words):
-    said = render_warning(Access("https://h", token="secret", user="me"), Expiry(NOON + left), NOON)
+    said = render_warning(ClientConfig("https://h", token="secret", user="me"), Expiry(NOON + left), NOON)
 
     assert words in said
     assert said.startswith("the token of user 'me' for https://h end")
@@ -104,7 +104,7 @@ def test_the_sentence_names_credential_server_time_and_cure(left, words):
 @pytest.mark.parametrize("began", [None, -62135596800, 253402300799])
 def test_whatever_end_a_token_says_can_be_reckoned_with(ends, began):
     claims = {"exp": ends} if began is None else {"exp": ends, "iat": began}
-    access = Access("https://h", token=a_token(**claims))
+    access = ClientConfig("https://h", token=a_token(**claims))
     expiry = find_expiry(access)
 
     assert (expiry is None) == (ends < 0)

@@ -7,8 +7,8 @@ import asyncio
 
 import pytest
 
-from windrow.kube.objects import new_object
-from windrow.kube.refs import NODE, SERVICE
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import NODE, SERVICE
 
 from .rig import BALANCER, REGION_BETA, SHUTDOWN, VM, VMI, ZONE, ZONE_BETA, settled, tell
 

@@ -8,12 +8,12 @@ from datetime import timedelta
 import pytest
 
 from windrow.cloudprovider.cmd.main import run
-from windrow.formats.json import dumps
-from windrow.kube.kubeconfig import render_kubeconfig
-from windrow.kube.objects import new_object
-from windrow.kube.refs import CONFIG_MAP, EVENT, LEASE, NAMESPACE, NODE, SERVICE
+from windrow.core.json import dumps
+from windrow.core.rng import Rng
+from windrow.kubernetes.kubeconfig import render_kubeconfig
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import CONFIG_MAP, EVENT, LEASE, NAMESPACE, NODE, SERVICE
 from windrow.testing.clock import NOON, LoopClock
-from windrow.values.chance import Chance
 
 from .rig import LEASE_REF, SHUTDOWN, UNINITIALISED, VM, VMI, ZONE, Slipped, settled, tell
 
@@ -527,7 +527,7 @@ async def test_a_bad_start_ends_with_one_and_says_why(argv, words):
     def read(path):
         raise FileNotFoundError(path)
 
-    code = await run(argv, {}, read, lambda access: None, LoopClock(), Chance(1), lines.append)
+    code = await run(argv, {}, read, lambda access: None, LoopClock(), Rng(1), lines.append)
 
     assert code == 1
     assert lines[0] == "FATAL: cloudprovider.harvesterhci.io failed to start"
@@ -538,7 +538,7 @@ async def test_a_bad_start_ends_with_one_and_says_why(argv, words):
 async def test_whoever_gets_the_flags_wrong_is_shown_the_way_to_the_help(argv):
     lines = []
 
-    await run(argv, {}, None, None, LoopClock(), Chance(1), lines.append)
+    await run(argv, {}, None, None, LoopClock(), Rng(1), lines.append)
 
     assert lines[-1] == "Hint: every flag: harvester-cloud-provider --help"
 
@@ -594,7 +594,7 @@ def test_an_error_that_nobody_foresaw_ends_the_program_with_the_lease_given_back
 async def test_help_and_version_need_no_cluster(argv, code, words):
     lines = []
 
-    assert await run(argv, {}, None, None, LoopClock(), Chance(1), lines.append) == code
+    assert await run(argv, {}, None, None, LoopClock(), Rng(1), lines.append) == code
     assert any(words in line for line in lines)
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from windrow.kube.kubeconfig import render_kubeconfig
-from windrow.kube.objects import new_object
-from windrow.kube.refs import NODE, SERVICE
+from windrow.kubernetes.kubeconfig import render_kubeconfig
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import NODE, SERVICE
 
 from .rig import BALANCER, CA, VM, Slipped, tell
 

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from windrow.kube.errors import Unanswered, Unreachable
-from windrow.kube.objects import name_of, new_object, uid_of
-from windrow.kube.refs import NODE
-from windrow.kube.requests import Reply
-from windrow.values.chance import Chance
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import OutcomeUnknown, Unreachable
+from windrow.kubernetes.objects import name_of, new_object, uid_of
+from windrow.kubernetes.requests import Reply
+from windrow.kubernetes.resources import NODE
 
 from .rig import SHUTDOWN, UNINITIALISED, VM, VMI, ZONE, ZONE_BETA, tell
 
@@ -27,22 +27,22 @@ STEPS = 25
 class Flaky:
     """A door behind a bad line, until `calm`. Behind the line may be another door for a while."""
 
-    def __init__(self, door, chance):
-        self.door, self._chance, self.calm = door, chance, False
+    def __init__(self, door, rng):
+        self.door, self._rng, self.calm = door, rng, False
         self._scopes = set()
 
     def identity(self):
         return self.door.identity()
 
     async def send(self, request, peer):
-        luck = 1.0 if self.calm or "/leases/" in request.path else self._chance.between(0, 1)
+        luck = 1.0 if self.calm or "/leases/" in request.path else self._rng.uniform(0, 1)
         if luck < 0.05:
             raise Unreachable("connection refused")
         if luck < 0.1:
             return Reply(500, b'{"kind":"Status","code":500,"message":"etcd is slow"}')
         reply = await self.door.send(request, peer)
         if luck < 0.15:
-            raise Unanswered("connection reset by peer")
+            raise OutcomeUnknown("connection reset by peer")
         return reply
 
     def lead_to(self, door):
@@ -60,22 +60,22 @@ class Flaky:
                 self._scopes.add(scope)
                 yield self._broken(events)
         except TimeoutError as error:
-            raise Unanswered("connection reset by peer") from error
+            raise OutcomeUnknown("connection reset by peer") from error
         finally:
             self._scopes.discard(scope)
 
     async def _broken(self, events):
         async for event in events:
-            if not self.calm and self._chance.between(0, 1) < 0.1:
-                raise Unanswered("connection reset by peer")
+            if not self.calm and self._rng.uniform(0, 1) < 0.1:
+                raise OutcomeUnknown("connection reset by peer")
             yield event
 
 
 class Life:
     """What happens to the machines, and what is known of them beside the program."""
 
-    def __init__(self, world, chance, to_host):
-        self.world, self.chance, self.to_host = world, chance, to_host
+    def __init__(self, world, rng, to_host):
+        self.world, self.rng, self.to_host = world, rng, to_host
         self.faults = []
         self.boots = 0
         self.provider_ids = {}
@@ -152,7 +152,7 @@ class Life:
         self.to_host.lead_to(right)
 
     def one_of(self, things):
-        return things[self.chance.integer(len(things))]
+        return things[self.rng.below(len(things))]
 
     def zone(self):
         return self.one_of(["z1", "z2"])
@@ -217,11 +217,11 @@ class Life:
 @pytest.mark.parametrize("seed", range(LIVES))
 def test_whatever_happens_living_vms_keep_their_nodes_and_labels_follow_the_host(seed):
     async def story(world):
-        chance = Chance(f"nodes {seed}")
-        lines = [Flaky(door, chance) for door in world.doors.values()]
+        rng = Rng(f"nodes {seed}")
+        lines = [Flaky(door, rng) for door in world.doors.values()]
         for address, line in zip(list(world.doors), lines, strict=True):
             world.doors[address] = line
-        life = Life(world, chance, lines[0])
+        life = Life(world, rng, lines[0])
         await life.begin()
         world.start()
         for _ in range(STEPS):

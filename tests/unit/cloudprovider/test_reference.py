@@ -34,7 +34,7 @@ def reasons() -> set[str]:
     said = [
         constants.get(one.id) if isinstance(one, ast.Name) else getattr(one, "value", None)
         for call in calls
-        if getattr(call.func, "id", "") in ("EventNote", "Told", "EmitEvent")
+        if getattr(call.func, "id", "") in ("EventNote", "EventNote", "EmitEvent")
         for one in (*call.args, *(keyword.value for keyword in call.keywords))
     ]
     return {one for one in said if isinstance(one, str) and re.fullmatch(r"[A-Z][A-Za-z]+", one)} - TYPES

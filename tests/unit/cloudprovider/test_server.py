@@ -4,9 +4,9 @@ from datetime import timedelta
 from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.cmd.server import ProcessHealth
 from windrow.cloudprovider.metrics import Metrics
-from windrow.formats.json import dumps, loads
-from windrow.kube.refs import LEASE
-from windrow.kube.requests import Reply
+from windrow.core.json import dumps, loads
+from windrow.kubernetes.requests import Reply
+from windrow.kubernetes.resources import LEASE
 from windrow.probes.endpoints import ProbeRequest
 from windrow.testing.clock import NOON, LoopClock, run_driven
 
@@ -23,7 +23,7 @@ class Candidate:
     ref = LEASE.ref("cloud-controller-manager", "kube-system")
 
     def __init__(self, is_leader):
-        self.is_leader, self.renewed = is_leader, NOON
+        self.is_leader, self.last_renewed = is_leader, NOON
 
 
 class Process:

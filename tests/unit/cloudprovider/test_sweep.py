@@ -8,22 +8,22 @@ import pytest
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
 from windrow.client.client import Client
-from windrow.client.watching import WatchedCache
+from windrow.client.informer import Informer
 from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.services.load_balancer_names import load_balancer_name
 from windrow.cloudprovider.services.load_balancers import load_balancer_reader
 from windrow.cloudprovider.services.readings import Service, read_service
 from windrow.cloudprovider.sweep import Sweep, plan_sweep
+from windrow.core.json import dumps
+from windrow.core.rng import Rng
 from windrow.emulator.definitions import crds
-from windrow.formats.json import dumps
 from windrow.harvester.kinds import LOAD_BALANCER
-from windrow.kube.errors import Unreachable
-from windrow.kube.objects import new_object
-from windrow.kube.refs import SERVICE
-from windrow.kube.requests import Reply
+from windrow.kubernetes.errors import Unreachable
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.requests import Reply
+from windrow.kubernetes.resources import SERVICE
 from windrow.testing.clock import LoopClock, run_driven
-from windrow.values.chance import Chance
 
 CLUSTER = "demo"
 GUEST_UID = "guest-uid"
@@ -165,10 +165,10 @@ class Stage:
         self.measures = Metrics()
         self.options = Options(cluster_name=CLUSTER, orphan_sweep=mode)
         self.guest, self.host = (
-            ApiServer(MemoryStore(), self.clock, Chance(name), name=name) for name in ("guest", "host")
+            ApiServer(MemoryStore(), self.clock, Rng(name), name=name) for name in ("guest", "host")
         )
         for raw in crds():
-            if raw["metadata"]["name"] == LOAD_BALANCER.qualified:
+            if raw["metadata"]["name"] == LOAD_BALANCER.group_resource:
                 self.host.install_crd(raw)
         self.at_guest, self.at_host = self.guest.local(), self.host.local()
         self.calls = []
@@ -177,7 +177,7 @@ class Stage:
 
     async def start(self):
         def cache(transport, kind, namespace, read):
-            made = WatchedCache(transport, kind, namespace, read, self.clock, Chance(1))
+            made = Informer(transport, kind, namespace, read, self.clock, Rng(1))
             self.tasks.append(asyncio.create_task(made.run()))
             return made
 

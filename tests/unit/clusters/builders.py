@@ -14,7 +14,7 @@ from windrow.clusters.api.status import RecordedStatus
 from windrow.clusters.plan.actions import Action
 from windrow.clusters.plan.planner import Plan, plan_cluster
 from windrow.clusters.state import ClusterState, GuestCredentialState, GuestState, MachineState, Node
-from windrow.kube.conditions import Condition, set_condition
+from windrow.kubernetes.conditions import Condition, set_condition
 from windrow.machines.port import MachineStatus
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)

@@ -43,7 +43,7 @@ from windrow.clusters.plan.actions import (
 )
 from windrow.clusters.plan.bootstrap import is_prepared
 from windrow.clusters.state import GuestCredentialState, GuestState, MachineState
-from windrow.kube.conditions import Condition, set_condition
+from windrow.kubernetes.conditions import Condition, set_condition
 from windrow.machines.port import Problem
 
 SERVERS = a_pool("servers", 3, SERVER)

@@ -6,15 +6,15 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores.memory import MemoryStore
 from windrow.client.client import Client
 from windrow.clusters.conflicts import RancherPresent, refuse_if_rancher_present
-from windrow.kube.objects import new_object
-from windrow.kube.refs import LEASE
+from windrow.core.rng import Rng
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import LEASE
 from windrow.testing.clock import LoopClock, run_driven
-from windrow.values.chance import Chance
 
 
 def with_lease(holder: str | None) -> None:
     async def story() -> None:
-        api = ApiServer(MemoryStore(), LoopClock(), Chance(1))
+        api = ApiServer(MemoryStore(), LoopClock(), Rng(1))
         client = Client(api.local())
         if holder is not None:
             spec = {"holderIdentity": holder} if holder else {}

@@ -10,13 +10,13 @@ from windrow.apiserver.stores.memory import MemoryStore
 from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.client.transport import Transport
 from windrow.clusters.sources.guest_api import UNREACHABLE_GRACE, GuestConnection
-from windrow.kube.errors import Unanswered, Unreachable
-from windrow.kube.kubeconfig import Access
-from windrow.kube.objects import new_object
-from windrow.kube.refs import NODE
-from windrow.kube.requests import Event, Reply, Request
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import OutcomeUnknown, Unreachable
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.resources import NODE
 from windrow.testing.clock import LoopClock, run_driven
-from windrow.values.chance import Chance
 
 A, B = "https://10.0.0.1:6443", "https://10.0.0.2:6443"
 
@@ -25,10 +25,10 @@ class Servers:
     """One guest API behind several addresses, each of which may be down."""
 
     def __init__(self, clock: LoopClock) -> None:
-        self.api = ApiServer(MemoryStore(), clock, Chance(1))
+        self.api = ApiServer(MemoryStore(), clock, Rng(1))
         self.up: dict[str, asyncio.Event] = {}
         self.asked: list[str] = []
-        self.dialled: list[Access] = []
+        self.dialled: list[ClientConfig] = []
 
     def start(self, url: str) -> None:
         self.up[url] = asyncio.Event()
@@ -36,7 +36,7 @@ class Servers:
     def stop(self, url: str) -> None:
         self.up.pop(url).set()
 
-    def dial(self, access: Access) -> Transport:
+    def dial(self, access: ClientConfig) -> Transport:
         self.dialled.append(access)
         return _Server(self, access.server)
 
@@ -56,19 +56,21 @@ class _Server:
         return await self.servers.api.local().send(request)
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[Event]]:
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         down = self._reach()
         async with self.servers.api.local().stream(request) as events:
             yield self._until(down, events)
 
-    async def _until(self, down: asyncio.Event, events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    async def _until(
+        self, down: asyncio.Event, events: AsyncIterator[WatchEvent]
+    ) -> AsyncIterator[WatchEvent]:
         while True:
             ends = asyncio.ensure_future(down.wait())
             coming = asyncio.ensure_future(_next(events))
             try:
                 await asyncio.wait({ends, coming}, return_when=asyncio.FIRST_COMPLETED)
                 if ends.done():
-                    raise Unanswered(f"{self.url} broke the connection")
+                    raise OutcomeUnknown(f"{self.url} broke the connection")
                 try:
                     event = coming.result()
                 except StopAsyncIteration:
@@ -80,7 +82,7 @@ class _Server:
                 await asyncio.gather(coming, ends, return_exceptions=True)
 
 
-async def _next(events: AsyncIterator[Event]) -> Event:
+async def _next(events: AsyncIterator[WatchEvent]) -> WatchEvent:
     return await anext(events)
 
 
@@ -90,7 +92,7 @@ async def linked(*urls: str) -> AsyncIterator[tuple[GuestConnection, Servers, Lo
     servers = Servers(clock)
     for url in urls:
         servers.start(url)
-    link = GuestConnection(new_cluster_secrets(clock.now()), servers.dial, clock, Chance(1), lambda: None, "")
+    link = GuestConnection(new_cluster_secrets(clock.now()), servers.dial, clock, Rng(1), lambda: None, "")
     link.set_endpoints([A, B])
     running = asyncio.ensure_future(link.run())
     try:
@@ -101,7 +103,7 @@ async def linked(*urls: str) -> AsyncIterator[tuple[GuestConnection, Servers, Lo
 
 
 async def after(clock: LoopClock, **span: float) -> None:
-    await clock.until(clock.now() + timedelta(**span))
+    await clock.sleep_until(clock.now() + timedelta(**span))
 
 
 def test_a_guest_that_has_not_begun_is_silent_from_the_start() -> None:

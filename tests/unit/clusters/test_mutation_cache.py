@@ -6,12 +6,12 @@ from typing import Any
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores.memory import MemoryStore
 from windrow.client.client import Client
-from windrow.client.watching import WatchedCache
+from windrow.client.informer import Informer
 from windrow.clusters.mutation_cache import MutationCache
-from windrow.kube.objects import name_of, new_object, version_of
-from windrow.kube.refs import CONFIG_MAP
+from windrow.core.rng import Rng
+from windrow.kubernetes.objects import name_of, new_object, resource_version_of
+from windrow.kubernetes.resources import CONFIG_MAP
 from windrow.testing.clock import LoopClock, run_driven
-from windrow.values.chance import Chance
 
 REF = CONFIG_MAP.ref("a", "default")
 
@@ -19,17 +19,15 @@ REF = CONFIG_MAP.ref("a", "default")
 class World:
     def __init__(self) -> None:
         clock = LoopClock()
-        self.api = ApiServer(MemoryStore(), clock, Chance(1))
+        self.api = ApiServer(MemoryStore(), clock, Rng(1))
         self.client = Client(self.api.local())
-        self.cache: WatchedCache[Any] = WatchedCache(
-            self.api.local(), CONFIG_MAP, "default", dict, clock, Chance(1)
-        )
-        self.ledger: MutationCache[Any] = MutationCache(self.cache, dict, version_of)
+        self.cache: Informer[Any] = Informer(self.api.local(), CONFIG_MAP, "default", dict, clock, Rng(1))
+        self.ledger: MutationCache[Any] = MutationCache(self.cache, dict, resource_version_of)
 
     async def follow(self) -> None:
         """Let the cache catch up, and the ledger hear of it."""
         running = asyncio.ensure_future(self.cache.run())
-        await self.cache.synced()
+        await self.cache.wait_for_sync()
         changes = self.cache.changes()
         try:
             async with asyncio.timeout(1):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from windrow.clusters.api.rancher_import import strip_server_fields
-from windrow.formats.yaml import load_all
+from windrow.core.yaml import load_all
 
 REAL = Path(__file__).parents[4] / "shared" / "manifests" / "rancher-rke2-one-node.yaml"
 

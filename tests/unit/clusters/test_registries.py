@@ -9,18 +9,18 @@ from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores.memory import MemoryStore
 from windrow.client.client import Client
 from windrow.clusters.registries import RegistrySecretError, check_registries, resolve_registries
-from windrow.formats.json import dumps
-from windrow.kube.objects import new_object
-from windrow.kube.refs import SECRET
+from windrow.core.json import dumps
+from windrow.core.rng import Rng
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import SECRET
 from windrow.testing.clock import LoopClock, run_driven
-from windrow.values.chance import Chance
 
 HOST = "registry.example.com"
 
 
 def resolved(config: dict[str, Any], **secrets: dict[str, str]) -> dict[str, Any]:
     async def story() -> dict[str, Any]:
-        api = ApiServer(MemoryStore(), LoopClock(), Chance(1))
+        api = ApiServer(MemoryStore(), LoopClock(), Rng(1))
         client = Client(api.local())
         for name, data in secrets.items():
             encoded = {key: base64.b64encode(text.encode()).decode() for key, text in data.items()}

@@ -37,7 +37,7 @@ from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.state import INITIALIZING, GuestState
 from windrow.clusters.status import derive_machine
-from windrow.kube.conditions import Condition, set_condition
+from windrow.kubernetes.conditions import Condition, set_condition
 
 SERVERS = a_pool("servers", 3, SERVER)
 WORKERS = a_pool("workers", 5)

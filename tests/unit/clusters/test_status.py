@@ -28,9 +28,9 @@ from tests.unit.clusters.builders import (
 from windrow.clusters.plan.planner import plan_cluster
 from windrow.clusters.state import ActionFailure, ClusterState, MachineState
 from windrow.clusters.status import derive_cluster, derive_machine
-from windrow.kube.conditions import find_condition
+from windrow.core.clock import format_time
+from windrow.kubernetes.conditions import find_condition
 from windrow.machines.port import Problem
-from windrow.values.clock import stamp
 
 SERVERS = a_pool("servers", 3, SERVER)
 WORKERS = a_pool("workers", 2)
@@ -170,7 +170,7 @@ def test_a_tripped_breaker_is_recorded_and_its_release_dated():
     released = status(look(a_cluster(pool, recorded=recorded), some("w", 2, pool)))["pools"][0]["breaker"]
 
     assert tripped == {"tripped": True}
-    assert released == {"tripped": False, "released": stamp(NOON)}
+    assert released == {"tripped": False, "released": format_time(NOON)}
 
 
 def replace_breakers(raw: dict[str, Any]) -> Any:
@@ -272,7 +272,7 @@ def test_a_machine_is_dated_anew_when_its_node_falls_ill_while_it_was_initialise
         "type": "Ready",
         "status": "False",
         "reason": "Initializing",
-        "lastTransitionTime": stamp(NOON - minutes(9)),
+        "lastTransitionTime": format_time(NOON - minutes(9)),
     }
     found = find_condition(
         machine_status(record_of(unready(W1), conditions=(*W1.record.conditions, waited)))["conditions"],
@@ -280,4 +280,4 @@ def test_a_machine_is_dated_anew_when_its_node_falls_ill_while_it_was_initialise
     )
 
     assert found is not None
-    assert (found.reason, found.since) == ("NotReady", stamp(NOON))
+    assert (found.reason, found.last_transition_time) == ("NotReady", format_time(NOON))

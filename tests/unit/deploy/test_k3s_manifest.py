@@ -11,15 +11,15 @@ from scripts import chart
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
-from windrow.formats.json import dumps
-from windrow.formats.yaml import load
-from windrow.kube.refs import Kind
-from windrow.kube.requests import JSON, Reply, Request
+from windrow.core.json import dumps
+from windrow.core.rng import Rng
+from windrow.core.yaml import load
+from windrow.kubernetes.requests import JSON, Reply, Request
+from windrow.kubernetes.resources import ApiResource
 from windrow.testing.clock import LoopClock, run_driven
-from windrow.values.chance import Chance
 
 SCHEMA = Path(__file__).parents[4] / "shared" / "crds" / "helm.cattle.io_helmcharts.yaml"
-HELM_CHART = Kind("helm.cattle.io", "v1", "HelmChart", "helmcharts")
+HELM_CHART = ApiResource("helm.cattle.io", "v1", "HelmChart", "helmcharts")
 
 
 def manifest() -> dict[str, Any]:
@@ -106,7 +106,7 @@ def test_k3s_s_own_schema_knows_every_field() -> None:
         pytest.skip("the schemas of helm.cattle.io are not beside this tree (shared/crds)")
 
     async def story(raw: dict[str, Any]) -> Reply:
-        server = ApiServer(MemoryStore(), LoopClock(), Chance(1))
+        server = ApiServer(MemoryStore(), LoopClock(), Rng(1))
         server.install_crd(load(SCHEMA.read_text()))
         strict = (("fieldValidation", "Strict"),)
         path = HELM_CHART.path("kube-system")

@@ -12,7 +12,7 @@ from windrow.drivers.api import (
     read_machine_driver,
     redact_url,
 )
-from windrow.kube.objects import Raw
+from windrow.kubernetes.objects import Raw
 
 SHA256 = "a1" * 32
 URL = "https://files.example/docker-machine-driver-noop.tar.gz"

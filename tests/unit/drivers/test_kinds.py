@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.schema import prune, validate
+from windrow.core.yaml import load
 from windrow.drivers.builtin import HARVESTER, find_changes, fixed_fields, render_builtin
 from windrow.drivers.kinds import NODE_DRIVER, crds
-from windrow.formats.yaml import load
 
 RANCHERS = Path(__file__).parents[4] / "shared" / "crds" / "management.cattle.io_nodedrivers.yaml"
 here = pytest.mark.skipif(not RANCHERS.exists(), reason="the real definitions are not here")
@@ -29,7 +29,7 @@ def fields(schema: dict[str, Any], part: str) -> set[str]:
 def test_the_definition_is_that_of_our_kind():
     (crd,) = crds()
 
-    assert crd["metadata"]["name"] == NODE_DRIVER.qualified
+    assert crd["metadata"]["name"] == NODE_DRIVER.group_resource
     assert crd["spec"]["scope"] == "Cluster"
     assert crd["spec"]["versions"][0]["subresources"] == {"status": {}}
 

@@ -30,7 +30,7 @@ from windrow.drivers.plan import (
 from windrow.drivers.schema import read_fields, render_crd
 from windrow.drivers.store import InstalledDriver
 from windrow.nodedriver.schema import harvester_config_crd
-from windrow.wire.dockermachine import Flag
+from windrow.protocols.dockermachine import Flag
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 URL, OTHER = "https://files.example/noop.tar.gz", "https://mirror.example/noop.tar.gz"

@@ -10,8 +10,8 @@ import pytest
 from windrow.drivers.faults import Fault
 from windrow.drivers.platforms import find_loader
 from windrow.drivers.probe import probe_flags, translate_error
+from windrow.protocols.dockermachine import Flag
 from windrow.testing.clock import LoopClock, run_driven
-from windrow.wire.dockermachine import Flag
 
 DRIVER = Path("/x/docker-machine-driver-noop")
 FLAGS = (Flag("string", "noop-a", "", "", ""),)
@@ -69,7 +69,7 @@ class Told(Exception):
         self, how: str = "ended with exit code 1 before it printed its address: GLIBC_2.38 not found"
     ) -> None:
         self.message = f"plugin docker-machine-driver-noop {how}"
-        self.cure = "install another one"
+        self.hint = "install another one"
 
 
 def wrapped(error: OSError) -> Exception:

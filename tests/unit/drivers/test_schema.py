@@ -21,7 +21,7 @@ from windrow.drivers.schema import (
 )
 from windrow.nodedriver.options import OPTIONS
 from windrow.nodedriver.schema import HARVESTER_CONFIG, harvester_config_crd
-from windrow.wire.dockermachine import Flag
+from windrow.protocols.dockermachine import Flag
 
 
 def a_flag(name: str, kind: Any = "string", default: Any = "", usage: str = "") -> Flag:
@@ -61,7 +61,10 @@ def test_a_flag_that_can_have_no_field_is_refused_by_its_name(flag: str):
 def test_kinds_are_called_as_rancher_calls_them():
     assert machine_config_kind("harvester") == HARVESTER_CONFIG
     assert machine_config_kind("digitalocean").kind == "DigitaloceanConfig"
-    assert machine_config_kind("digitalocean").qualified == "digitaloceanconfigs.rke-machine-config.cattle.io"
+    assert (
+        machine_config_kind("digitalocean").group_resource
+        == "digitaloceanconfigs.rke-machine-config.cattle.io"
+    )
 
 
 # -- types -------------------------------------------------------------------------------------------------------

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from windrow.core.json import dumps
 from windrow.emulator import kinds
 from windrow.emulator.networks import Lan, render_network
 from windrow.emulator.system import SETTINGS, render_storage_class
 from windrow.emulator.world import World, still_world
-from windrow.formats.json import dumps
-from windrow.kube.objects import Raw, new_object
-from windrow.kube.refs import PVC
+from windrow.kubernetes.objects import Raw, new_object
+from windrow.kubernetes.resources import PVC
 
 
 def a_vm(name: str = "m-1", **spec: Any) -> Raw:

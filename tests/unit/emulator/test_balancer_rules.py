@@ -9,8 +9,8 @@ import pytest
 from windrow.emulator import kinds
 from windrow.emulator.load_balancers.balancer_rules import mutate_balancer, why_not_changed, why_not_created
 from windrow.emulator.load_balancers.release import Release
-from windrow.kube.objects import Raw, annotations_of, new_object
-from windrow.kube.refs import NAMESPACE
+from windrow.kubernetes.objects import Raw, annotations_of, new_object
+from windrow.kubernetes.resources import NAMESPACE
 
 GROUP = "loadbalancer.harvesterhci.io"
 NEW, V18, V13 = Release(), Release((1, 8)), Release((1, 3))

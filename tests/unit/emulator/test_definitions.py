@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from windrow.apiserver.crds import types_of
+from windrow.core.yaml import load_all
 from windrow.emulator import kinds
 from windrow.emulator.definitions import crds
-from windrow.formats.yaml import load_all
 
 REAL = next(
     (
@@ -106,5 +106,5 @@ def test_every_definition_can_be_served():
 def test_instances_have_no_status_subresource_and_machines_do():
     status = {raw["metadata"]["name"]: raw["spec"]["versions"][0].get("subresources") for raw in crds()}
 
-    assert status[kinds.VMI.qualified] is None
-    assert status[kinds.VM.qualified] == {"status": {}}
+    assert status[kinds.VMI.group_resource] is None
+    assert status[kinds.VM.group_resource] == {"status": {}}

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.faults import (
     BROKEN,
@@ -20,10 +21,9 @@ from windrow.emulator.faults import (
     render_refusal,
     seeded,
 )
-from windrow.kube import requests
-from windrow.kube.errors import Conflict, Denied, ServerFailed, Throttled, error_for
-from windrow.kube.refs import NODE
-from windrow.values.chance import Chance
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import AdmissionDenied, Conflict, ServerError, TooManyRequests, error_for
+from windrow.kubernetes.resources import NODE
 
 VM = kinds.VM.ref("m-1", "ns")
 
@@ -40,7 +40,7 @@ VM = kinds.VM.ref("m-1", "ns")
             ("create", "virtualmachines", "ns", ""),
         ),
         (
-            requests.call(kinds.VM_ORDERS.ref("m-1", "ns"), "start"),
+            requests.put_subresource(kinds.VM_ORDERS.ref("m-1", "ns"), "start"),
             ("update", "virtualmachines", "ns", "m-1"),
         ),
         (requests.merge_patch(VM, {}), ("patch", "virtualmachines", "ns", "m-1")),
@@ -53,7 +53,7 @@ def test_requests_are_understood(request_, wanted):
 
 
 def struck(faults, request_, times=1):
-    return [faults.draw(request_, Chance(0)) for _ in range(times)]
+    return [faults.draw(request_, Rng(0)) for _ in range(times)]
 
 
 def test_a_fault_strikes_what_it_names_and_nothing_else():
@@ -91,16 +91,16 @@ def test_an_ended_fault_strikes_no_more():
 
 @given(some.floats(0.0, 1.0))
 def test_odds_are_kept(odds):
-    faults, chance = Faults([Fault(BROKEN, odds=odds)]), Chance(5)
-    hits = sum(bool(faults.draw(requests.get(VM), chance)) for _ in range(400))
+    faults, rng = Faults([Fault(BROKEN, odds=odds)]), Rng(5)
+    hits = sum(bool(faults.draw(requests.get(VM), rng)) for _ in range(400))
 
     assert abs(hits / 400 - odds) < 0.12
 
 
 def test_one_seed_one_script():
     def drawn(seed):
-        faults, chance = seeded(Chance(seed)), Chance(seed)
-        return [faults.draw(requests.get(VM), chance) for _ in range(200)]
+        faults, rng = seeded(Rng(seed)), Rng(seed)
+        return [faults.draw(requests.get(VM), rng) for _ in range(200)]
 
     assert drawn(3) == drawn(3)
     assert drawn(3) != drawn(4)
@@ -108,7 +108,12 @@ def test_one_seed_one_script():
 
 @pytest.mark.parametrize(
     ("refusal", "wanted"),
-    [(CONFLICT, Conflict), (THROTTLED, Throttled), (BROKEN, ServerFailed), (denied("no"), Denied)],
+    [
+        (CONFLICT, Conflict),
+        (THROTTLED, TooManyRequests),
+        (BROKEN, ServerError),
+        (denied("no"), AdmissionDenied),
+    ],
 )
 def test_refusals_read_as_what_they_are(refusal, wanted):
     assert isinstance(error_for(render_refusal(refusal)), wanted)

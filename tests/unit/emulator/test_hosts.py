@@ -8,7 +8,7 @@ import pytest
 
 from windrow.emulator.delays import Delays, Pace
 from windrow.emulator.hosts import FINE, Health, HostSpec, conditions_for, judge_host, render_node, taints_for
-from windrow.kube.conditions import find_condition
+from windrow.kubernetes.conditions import find_condition
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -17,7 +17,7 @@ class Still:
     def now(self):
         return NOON
 
-    async def until(self, instant):
+    async def sleep_until(self, instant):
         raise AssertionError("a judgement waits for nothing")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from windrow.emulator.delays import Delays, Pace
 from windrow.emulator.images import is_iso, plan_image, render_class
-from windrow.kube.conditions import find_condition
+from windrow.kubernetes.conditions import find_condition
 
 from .made import an_image
 
@@ -20,7 +20,7 @@ class Still:
     def now(self):
         return NOON
 
-    async def until(self, instant):
+    async def sleep_until(self, instant):
         raise AssertionError("a plan waits for nothing")
 
 

@@ -7,7 +7,7 @@ import pytest
 from windrow.emulator import kinds
 from windrow.emulator.admission import object_rules as rules
 from windrow.emulator.stock import NOBODYS_KEY
-from windrow.kube.objects import new_object
+from windrow.kubernetes.objects import new_object
 
 from .made import a_claim, a_template, a_vm, a_world, an_image, with_templates
 

@@ -16,8 +16,8 @@ from windrow.emulator.proxy import BadConnect, read_head
 from windrow.emulator.stock import NOBODYS_KEY, Image, Lans, Network, render_stock
 from windrow.emulator.vms.cloud_init import read_cloud_init, secrets_of
 from windrow.emulator.vms.readings import claims_of, networks_of, root_claim_of
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import dig
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import nested
 from windrow.testing.clock import LoopClock, run_driven
 
 # --- cloud-init -------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def test_names_alone_make_a_usable_stock():
     assert [raw["metadata"]["name"] for kind, raw in made if kind.kind == "Namespace"] == ["a", "b", "c", "d"]
     image = next(raw for kind, raw in made if kind.kind == "VirtualMachineImage")
     assert image["spec"]["url"].endswith("jammy.qcow2")
-    assert dig(image, "metadata", "labels", "harvesterhci.io/image-type") == "raw_qcow2"
+    assert nested(image, "metadata", "labels", "harvesterhci.io/image-type") == "raw_qcow2"
 
 
 def test_an_iso_is_labelled_as_one():

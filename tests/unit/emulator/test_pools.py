@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from windrow.core.json import dumps
 from windrow.emulator import kinds
 from windrow.emulator.load_balancers.allocation import NoAddress, choose, recount, release, reserve
 from windrow.emulator.load_balancers.legacy import render_pools
@@ -14,9 +15,8 @@ from windrow.emulator.load_balancers.ranges import BadRange, read_spans, walk
 from windrow.emulator.load_balancers.release import Release
 from windrow.emulator.load_balancers.selection import Requirement, requirement_of, select_pool
 from windrow.emulator.networks import Lan, render_network
-from windrow.formats.json import dumps
-from windrow.kube.objects import Raw, labels_of, new_object
-from windrow.kube.refs import CONFIG_MAP
+from windrow.kubernetes.objects import Raw, labels_of, new_object
+from windrow.kubernetes.resources import CONFIG_MAP
 
 FIRST = "10.0.0.10"
 TEN = {"subnet": "10.0.0.0/24", "rangeStart": FIRST, "rangeEnd": "10.0.0.12"}

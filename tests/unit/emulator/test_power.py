@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 
+from windrow.core.rng import Rng
 from windrow.emulator.delays import Pace
 from windrow.emulator.faults import AgentFault, Faults
 from windrow.emulator.guests.blank import BlankMachine
@@ -13,7 +14,6 @@ from windrow.emulator.networks import Lan, Segments, render_network
 from windrow.emulator.power import CONSOLE_LINES, Consoles, Power
 from windrow.emulator.rack import Rack
 from windrow.testing.clock import LoopClock, run_driven
-from windrow.values.chance import Chance
 
 KEY = ("ns", "m-1")
 
@@ -27,7 +27,7 @@ def hardware(**rest):
 @asynccontextmanager
 async def a_power(make=BlankMachine, faults=None):
     segments = Segments({("ns", "net"): render_network("ns", "net", 50, Lan("192.168.50.0/24"))})
-    power = Power(make, Pace(LoopClock()), Chance(1), Rack(), segments, faults or Faults())
+    power = Power(make, Pace(LoopClock()), Rng(1), Rack(), segments, faults or Faults())
     news = []
     power.news = news.append
     async with asyncio.TaskGroup() as tasks:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from windrow.core.quantity import Quantity
 from windrow.emulator.quantities import (
     BadQuantity,
     parse_quantity,
@@ -15,7 +16,6 @@ from windrow.emulator.quantities import (
     render_cpu,
     render_memory,
 )
-from windrow.values.quantity import Quantity
 
 SUFFIXES = ["", "m", "k", "M", "G", "Ki", "Mi", "Gi", "Ti"]
 

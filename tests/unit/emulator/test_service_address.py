@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from windrow.core.json import loads
 from windrow.emulator.guests.service_doors import ServiceDoor
 from windrow.emulator.load_balancers.doors import Doors, RelayDoor
 from windrow.emulator.load_balancers.services import Backend
 from windrow.emulator.proxy import Proxy
 from windrow.emulator.rack import Rack
-from windrow.formats.json import loads
 
 PLACE = ("192.168.50.200", 80)
 POD = Backend("10.42.0.7", 8080, "web-0", "default", "one")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from windrow.emulator.vms.status import PRINTABLE, derive_status, enter_phase, printable_status
-from windrow.kube.conditions import find_condition
+from windrow.kubernetes.conditions import find_condition
 
 from .made import a_vm
 

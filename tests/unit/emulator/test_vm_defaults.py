@@ -7,16 +7,16 @@ import re
 
 import pytest
 
+from windrow.core.rng import Rng
 from windrow.emulator.admission.vm_defaults import mutate_vm, new_mac
-from windrow.kube.errors import Denied
-from windrow.kube.objects import dig
-from windrow.values.chance import Chance
+from windrow.kubernetes.errors import AdmissionDenied
+from windrow.kubernetes.objects import nested
 
 from .made import a_vm, a_world
 
 
 def mutated(vm, old=None, world=None):
-    mutate_vm(vm, old, world or a_world(), Chance(1))
+    mutate_vm(vm, old, world or a_world(), Rng(1))
     return vm
 
 
@@ -32,23 +32,25 @@ def test_requests_follow_the_limits_and_the_overcommit_setting(overcommit_cpu, c
 
 
 def test_guest_memory_is_the_limit_while_the_ratio_is_set():
-    assert dig(spec_of(mutated(a_vm())), "domain", "memory", "guest") == "8Gi"
+    assert nested(spec_of(mutated(a_vm())), "domain", "memory", "guest") == "8Gi"
 
 
 def test_without_the_ratio_guest_memory_leaves_room():
     vm = mutated(a_vm(), world=a_world(ratio=""))
-    assert dig(spec_of(vm), "domain", "memory", "guest") == "8092Mi"
+    assert nested(spec_of(vm), "domain", "memory", "guest") == "8092Mi"
 
     reserving = a_vm()
     reserving["metadata"]["annotations"]["harvesterhci.io/reservedMemory"] = "256Mi"
-    assert dig(spec_of(mutated(reserving, world=a_world(ratio=""))), "domain", "memory", "guest") == "7936Mi"
+    assert (
+        nested(spec_of(mutated(reserving, world=a_world(ratio=""))), "domain", "memory", "guest") == "7936Mi"
+    )
 
 
 def test_too_little_guest_memory_is_refused():
     vm = a_vm()
     spec_of(vm)["domain"]["resources"]["limits"]["memory"] = "105Mi"
 
-    with pytest.raises(Denied) as refusal:
+    with pytest.raises(AdmissionDenied) as refusal:
         mutated(vm, world=a_world(ratio=""))
 
     text = "guest memory is under the minimum requirement (10 Mi), original: 105Mi, final: 5Mi"
@@ -74,14 +76,14 @@ def test_node_affinity_follows_the_cluster_networks():
     vm = mutated(a_vm(affinity=affinity))
 
     wanted = {"key": "network.harvesterhci.io/mgmt", "operator": "In", "values": ["true"]}
-    terms = dig(spec_of(vm), "affinity", "nodeAffinity", required, "nodeSelectorTerms")
+    terms = nested(spec_of(vm), "affinity", "nodeAffinity", required, "nodeSelectorTerms")
     assert [{"matchExpressions": [own, wanted]}] == terms
 
 
 def test_a_network_name_of_three_parts_is_refused():
     vm = a_vm(networks=[{"name": "nic-0", "multus": {"networkName": "a/b/c"}}])
 
-    with pytest.raises(Denied, match="invalid network name a/b/c"):
+    with pytest.raises(AdmissionDenied, match="invalid network name a/b/c"):
         mutated(vm)
 
 
@@ -110,7 +112,7 @@ def test_a_change_that_leaves_the_address_out_keeps_it():
 
 
 def test_macs_are_local_and_unicast_whatever_the_seed():
-    assert all(int(new_mac(Chance(seed))[:2], 16) & 0b11 == 0b10 for seed in range(200))
+    assert all(int(new_mac(Rng(seed))[:2], 16) & 0b11 == 0b10 for seed in range(200))
 
 
 @pytest.mark.parametrize(("remembered", "wanted"), [("Always", "Always"), ("", "RerunOnFailure")])

@@ -6,10 +6,10 @@ import copy
 
 import pytest
 
+from windrow.core.rng import Rng
 from windrow.emulator.admission.vm_defaults import mutate_vm
 from windrow.emulator.admission.vm_rules import check_vm
-from windrow.kube.errors import Denied, error_from_status
-from windrow.values.chance import Chance
+from windrow.kubernetes.errors import AdmissionDenied, error_from_status
 
 from .made import a_claim, a_template, a_vm, a_world, an_image, with_templates
 
@@ -27,7 +27,7 @@ def refused(vm, old=None, *objects):
 
 def test_a_sound_vm_passes():
     vm = with_templates(a_vm(), a_template())
-    mutate_vm(vm, None, a_world(), Chance(1))
+    mutate_vm(vm, None, a_world(), Rng(1))
 
     assert check_vm(vm, None, a_world()) is None
 
@@ -157,9 +157,9 @@ def test_a_volume_keeps_its_class_and_does_not_shrink():
 
 
 @pytest.mark.parametrize(
-    ("key", "cure"), [("userData", "UserDataSecretRef"), ("networkData", "NetworkDataSecretRef")]
+    ("key", "hint"), [("userData", "UserDataSecretRef"), ("networkData", "NetworkDataSecretRef")]
 )
-def test_inline_cloud_init_over_2048_bytes_is_refused(key, cure):
+def test_inline_cloud_init_over_2048_bytes_is_refused(key, hint):
     vm = a_vm()
     volumes = vm["spec"]["template"]["spec"]["volumes"]
     volumes.append({"name": "cloudinitdisk", "cloudInitNoCloud": {key: "x" * 2048}})
@@ -167,7 +167,7 @@ def test_inline_cloud_init_over_2048_bytes_is_refused(key, cure):
 
     volumes[-1]["cloudInitNoCloud"][key] += "x"
     text, code = refused(vm)
-    assert text.endswith(f"exceeds 2048 byte limit. Should use {cure} for larger data.")
+    assert text.endswith(f"exceeds 2048 byte limit. Should use {hint} for larger data.")
     assert code == 422
 
 
@@ -193,8 +193,8 @@ def test_a_refusal_reads_as_a_denial_whatever_its_code():
 
     read = error_from_status({"code": refusal.status, "message": refusal.message, "reason": refusal.reason})
 
-    assert isinstance(refusal, Denied)
-    assert isinstance(read, Denied)
+    assert isinstance(refusal, AdmissionDenied)
+    assert isinstance(read, AdmissionDenied)
 
 
 def test_a_422_has_one_cause_and_no_name():
@@ -206,6 +206,6 @@ def test_a_422_has_one_cause_and_no_name():
 
 def test_an_unchanged_vm_still_passes_on_update():
     vm = with_templates(a_vm(), a_template())
-    mutate_vm(vm, None, a_world(), Chance(1))
+    mutate_vm(vm, None, a_world(), Rng(1))
 
     assert check_vm(copy.deepcopy(vm), vm, a_world(vm)) is None

@@ -11,20 +11,20 @@ from datetime import timedelta
 from typing import Any
 
 from windrow.apiserver.doors import Peer
+from windrow.core import pki
+from windrow.core.clock import sleep
+from windrow.core.json import loads
+from windrow.core.rng import Rng
+from windrow.core.yaml import dump
 from windrow.emulator.guests.delays import GuestDelays
 from windrow.emulator.guests.hardware import AgentReport, Disk, Hardware, Lease, Machine, Nic, Program
 from windrow.emulator.guests.machine import machine_factory
 from windrow.emulator.guests.tokens import hash_authorities
 from windrow.emulator.rack import Rack
-from windrow.formats import x509
-from windrow.formats.json import loads
-from windrow.formats.yaml import dump
-from windrow.kube import requests
-from windrow.kube.objects import dig, name_of
-from windrow.kube.refs import NODE, Kind, Ref
+from windrow.kubernetes import requests
+from windrow.kubernetes.objects import name_of, nested
+from windrow.kubernetes.resources import NODE, ApiResource, ObjectRef
 from windrow.testing.clock import NOON, LoopClock
-from windrow.values.chance import Chance
-from windrow.values.clock import pause
 
 DAY = timedelta(days=1)
 VERSION = "v1.35.1+rke2r1"
@@ -44,8 +44,8 @@ class Plug:
         return self.floor.clock
 
     @property
-    def chance(self) -> Chance:
-        return self.floor.chance
+    def rng(self) -> Rng:
+        return self.floor.rng
 
     @property
     def rack(self) -> Rack:
@@ -85,7 +85,7 @@ class Floor:
         speed: float = 1.0,
     ) -> None:
         self.clock = LoopClock()
-        self.chance = Chance(7)
+        self.rng = Rng(7)
         self.rack = Rack()
         self.speed = speed
         self.dhcp = True
@@ -108,7 +108,7 @@ class Floor:
             "default",
             name,
             f"00000000-0000-4000-8000-{number:012d}",
-            self.chance.uid(),
+            self.rng.uid(),
             self.documents[name],
             network_data,
             (Nic("nic-0", f"52:54:00:00:00:{number:02x}", "default/vlan"),),
@@ -147,7 +147,7 @@ class Floor:
             await self.wait(0.5)
 
     async def wait(self, seconds: float) -> None:
-        await pause(self.clock, timedelta(seconds=seconds))
+        await sleep(self.clock, timedelta(seconds=seconds))
 
 
 @asynccontextmanager
@@ -166,15 +166,15 @@ class Cluster:
     """The secrets of a cluster, and the documents of its machines."""
 
     def __init__(self, name: str = "rke2") -> None:
-        self.server_ca = x509.new_authority(f"{name}-server-ca", NOON, 3650)
-        self.client_ca = x509.new_authority(f"{name}-client-ca", NOON, 3650)
+        self.server_ca = pki.new_ca(f"{name}-server-ca", NOON, 3650)
+        self.client_ca = pki.new_ca(f"{name}-client-ca", NOON, 3650)
         self.others = {
-            stem: x509.new_authority(f"{name}-{stem}", NOON, 3650)
+            stem: pki.new_ca(f"{name}-{stem}", NOON, 3650)
             for stem in ("request-header-ca", "etcd/peer-ca", "etcd/server-ca")
         }
-        self.service_key = x509.new_rsa_signing_key()
+        self.service_key = pki.new_rsa_signing_key()
         self.server_password, self.agent_password = "s3rver", "4gent"
-        self.admin = x509.issue(
+        self.admin = pki.issue_certificate(
             *self.client_ca,
             common_name="admin",
             organizations=("system:masters",),
@@ -247,7 +247,7 @@ class Kubectl:
             raise ConnectionRefusedError(self.address)
         identity = door.identity()
         assert identity is not None
-        reason = x509.verify_server(
+        reason = pki.verify_server(
             identity.chain, self.cluster.server_ca[0], self.address, self.floor.clock.now()
         )
         assert reason is None, reason
@@ -255,16 +255,16 @@ class Kubectl:
         assert reply.status < 400, reply.body.decode()
         return loads(reply.body)
 
-    async def list(self, kind: Kind, namespace: str = "") -> list[Any]:
+    async def list(self, kind: ApiResource, namespace: str = "") -> list[Any]:
         return list((await self.send(requests.list_(kind, namespace)))["items"])
 
-    async def get(self, ref: Ref) -> Any:
+    async def get(self, ref: ObjectRef) -> Any:
         return await self.send(requests.get(ref))
 
-    async def patch(self, ref: Ref, change: Mapping[str, Any]) -> Any:
+    async def patch(self, ref: ObjectRef, change: Mapping[str, Any]) -> Any:
         return await self.send(requests.merge_patch(ref, change))
 
-    async def delete(self, ref: Ref) -> Any:
+    async def delete(self, ref: ObjectRef) -> Any:
         return await self.send(requests.delete(ref))
 
     async def node(self, name: str) -> Any:
@@ -278,5 +278,5 @@ class Kubectl:
 
 
 def condition(raw: Any, type: str) -> str:
-    found = [one for one in dig(raw, "status", "conditions", default=[]) if one["type"] == type]
+    found = [one for one in nested(raw, "status", "conditions", default=[]) if one["type"] == type]
     return str(found[0]["status"]) if found else ""

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from windrow.core import pki
 from windrow.emulator.guests.authorities import BadAuthorities, load_authorities
 from windrow.emulator.guests.box import Box
 from windrow.emulator.guests.delays import GuestDelays
 from windrow.emulator.guests.hardware import Disk, Hardware
-from windrow.formats import x509
 from windrow.testing.clock import NOON, run_driven
 
 from .floor import VERSION, Cluster, Floor, Kubectl, a_floor
@@ -316,8 +316,8 @@ def _turned(character: str, bit: int) -> str:
 
 def _meaning(pem: str) -> Any:
     try:
-        return x509.der(pem) if "CERTIFICATE" in pem else x509.public_key(pem)
-    except x509.NotCertificate:
+        return pki.der(pem) if "CERTIFICATE" in pem else pki.public_key_of(pem)
+    except pki.NotCertificate:
         return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windrow.kube.objects import dig
+from windrow.kubernetes.objects import nested
 from windrow.testing.clock import run_driven
 
 from .floor import Cluster, Kubectl, a_floor, condition
@@ -20,7 +20,7 @@ def test_one_server_becomes_a_cluster_whose_api_shows_the_delivered_authority():
             assert 60 <= spent <= 150
             node = await kubectl.node("one")
             assert condition(node, "EtcdIsVoter") == "True"
-            assert dig(node, "status", "nodeInfo", "kubeletVersion") == "v1.35.1+rke2r1"
+            assert nested(node, "status", "nodeInfo", "kubeletVersion") == "v1.35.1+rke2r1"
             assert plug.report is not None
             assert plug.report.addresses == {"nic-0": ("10.0.0.11",)}
 
@@ -45,7 +45,7 @@ def test_servers_and_workers_ordered_at_once_join_on_their_own():
                 assert condition(await kubectl.node(name), "EtcdIsVoter") == "True"
             roles = {
                 label
-                for label in dig(await kubectl.node("four"), "metadata", "labels")
+                for label in nested(await kubectl.node("four"), "metadata", "labels")
                 if label.startswith("node-role.kubernetes.io/")
             }
             assert roles == set()

@@ -9,9 +9,9 @@ from typing import Any
 from windrow.apiserver.doors import Peer
 from windrow.emulator.guests.crds import HELM_CHART_CONFIG
 from windrow.emulator.guests.hardware import File, Surroundings
-from windrow.kube import requests
-from windrow.kube.objects import annotations_of, dig, name_of
-from windrow.kube.refs import NODE, SECRET, STORAGE_CLASS
+from windrow.kubernetes import requests
+from windrow.kubernetes.objects import annotations_of, name_of, nested
+from windrow.kubernetes.resources import NODE, SECRET, STORAGE_CLASS
 from windrow.testing.clock import run_driven
 
 from .floor import Cluster, Floor, Kubectl, a_floor, condition
@@ -39,7 +39,7 @@ async def shows(kubectl: Kubectl, name: str, status: str) -> bool:
 
 
 def taints_of(node: Any) -> set[str]:
-    return {f"{one['key']}:{one['effect']}" for one in dig(node, "spec", "taints", default=[])}
+    return {f"{one['key']}:{one['effect']}" for one in nested(node, "spec", "taints", default=[])}
 
 
 def test_a_node_without_power_is_unknown_after_its_grace_and_ready_again_when_it_returns():
@@ -385,7 +385,7 @@ def test_servers_first_then_workers_when_a_release_is_installed_in_place():
 async def has_release(kubectl: Kubectl, name: str, release: str) -> bool:
     if kubectl.floor.rack.find(kubectl.address, 6443) is None:
         return False
-    return dig(await kubectl.node(name), "status", "nodeInfo", "kubeletVersion") == release
+    return nested(await kubectl.node(name), "status", "nodeInfo", "kubeletVersion") == release
 
 
 # -- what the charts run
@@ -449,7 +449,7 @@ def test_the_cloud_provider_starts_with_what_its_chart_renders():
             node = await kubectl.node("one")
             assert taints_of(node) == {"node.cloudprovider.kubernetes.io/uninitialized:NoSchedule"}
             assert annotations_of(node)["alpha.kubernetes.io/provided-node-ip"] == "10.0.0.11"
-            assert dig(node, "status", "addresses") == [{"type": "Hostname", "address": "one"}]
+            assert nested(node, "status", "addresses") == [{"type": "Hostname", "address": "one"}]
             [storage] = await kubectl.list(STORAGE_CLASS)
             assert name_of(storage) == "harvester"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windrow.formats.yaml import dump
+from windrow.core.yaml import dump
 from windrow.testing.clock import run_driven
 
 from .floor import Cluster, Floor, Kubectl, a_floor

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.doors import Peer
+from windrow.core.json import loads
+from windrow.core.yaml import dump
 from windrow.emulator.guests.crds import HELM_CHART_CONFIG
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, ENDPOINTS
-from windrow.formats.json import loads
-from windrow.formats.yaml import dump
-from windrow.kube import requests
-from windrow.kube.errors import Unanswered
-from windrow.kube.objects import annotations_of, dig, new_object
-from windrow.kube.refs import LEASE, NODE, SERVICE
-from windrow.kube.requests import Request
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import OutcomeUnknown
+from windrow.kubernetes.objects import annotations_of, nested, new_object
+from windrow.kubernetes.requests import Request
+from windrow.kubernetes.resources import LEASE, NODE, SERVICE
 from windrow.testing.clock import run_driven
 
 from .floor import Cluster, Floor, Kubectl, a_floor
@@ -63,7 +63,7 @@ class Rig:
 
     async def shown(self, name: str = "web") -> list[str]:
         found = await self.kubectl.get(SERVICE.ref(name, "default"))
-        return [one["ip"] for one in dig(found, "status", "loadBalancer", "ingress", default=[])]
+        return [one["ip"] for one in nested(found, "status", "loadBalancer", "ingress", default=[])]
 
     def ask(self, address: str = "10.0.0.200", port: int = 80) -> Callable[[], Any]:
         """A question that tells which pod answers; "" when the connection is refused."""
@@ -474,7 +474,7 @@ def test_a_pod_on_a_dead_node_does_not_answer_while_its_endpoint_is_still_ready(
             await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0", node="four")))
             await rig.floor.until(rig.ask())
             await rig.floor.cut_power("four")
-            with pytest.raises(Unanswered, match="timed out: its node is down"):
+            with pytest.raises(OutcomeUnknown, match="timed out: its node is down"):
                 await rig.ask()()
 
     run_driven(story())
@@ -616,7 +616,7 @@ def test_a_udp_port_is_shown_and_said_to_reach_nobody():
             await rig.floor.until(rig.ask())
             found = await rig.kubectl.get(WEB)
 
-            assert dig(found, "status", "loadBalancer", "ingress", 0, "ports") == [
+            assert nested(found, "status", "loadBalancer", "ingress", 0, "ports") == [
                 {"port": 80, "protocol": "TCP"},
                 {"port": 53, "protocol": "UDP"},
             ]

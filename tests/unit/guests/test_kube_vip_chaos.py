@@ -6,11 +6,11 @@ from contextlib import suppress
 
 import pytest
 
+from windrow.core.rng import Rng
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, REQUESTED
-from windrow.kube.objects import annotations_of, dig, name_of
-from windrow.kube.refs import SERVICE
+from windrow.kubernetes.objects import annotations_of, name_of, nested
+from windrow.kubernetes.resources import SERVICE
 from windrow.testing.clock import run_driven
-from windrow.values.chance import Chance
 
 from .test_kube_vip import ADDRESSES, EACH, Raw, Rig, a_pod, a_rig, change_slice, with_values
 
@@ -19,12 +19,12 @@ SERVICES = ("a", "b", "c", "d")
 STEPS = 60
 
 
-async def something(rig: Rig, chance: Chance, dark: set[str]) -> None:
-    name, server = SERVICES[chance.integer(4)], SERVERS[chance.integer(3)]
-    asked = ("0.0.0.0", f"10.0.0.{200 + chance.integer(20)}")[chance.integer(2)]
-    there = [a_pod(f"{name}-{number}", node="nowhere") for number in range(chance.integer(3))]
+async def something(rig: Rig, rng: Rng, dark: set[str]) -> None:
+    name, server = SERVICES[rng.below(4)], SERVERS[rng.below(3)]
+    asked = ("0.0.0.0", f"10.0.0.{200 + rng.below(20)}")[rng.below(2)]
+    there = [a_pod(f"{name}-{number}", node="nowhere") for number in range(rng.below(3))]
     patch = {"metadata": {"annotations": {ADDRESSES: asked}}}
-    match chance.integer(7):
+    match rng.below(7):
         case 0 | 1:
             await rig.serve(name, asked)
             far = change_slice(a_pod(f"{name}-0", node="nowhere"))
@@ -63,10 +63,10 @@ async def holds(rig: Rig, dark: set[str], *, one_leader: bool) -> None:
     services = await rig.kubectl.list(SERVICE, "default")
     leases = list(rig.floor.leases.values())
     assert len(leases) == len(set(leases))
-    by_dhcp = [dig(raw, "status", "loadBalancer", "ingress", 0, "ip") for raw in services if is_dhcp(raw)]
+    by_dhcp = [nested(raw, "status", "loadBalancer", "ingress", 0, "ip") for raw in services if is_dhcp(raw)]
     assert len(by_dhcp) == len(set(by_dhcp))
     for raw in services:
-        address = dig(raw, "status", "loadBalancer", "ingress", 0, "ip")
+        address = nested(raw, "status", "loadBalancer", "ingress", 0, "ip")
         if address is None:
             continue
         host, found = annotations_of(raw)["kube-vip.io/vipHost"], where(rig, address, dark)
@@ -80,7 +80,7 @@ async def holds(rig: Rig, dark: set[str], *, one_leader: bool) -> None:
         if port == 80:
             pod = await rig.ask(place)()
             shown = {
-                name_of(raw): dig(raw, "status", "loadBalancer", "ingress", 0, "ip", default="")
+                name_of(raw): nested(raw, "status", "loadBalancer", "ingress", 0, "ip", default="")
                 for raw in services
             }
             assert shown[pod[:1]] == place
@@ -95,13 +95,13 @@ def is_dhcp(service: dict) -> bool:  # type: ignore[type-arg]
 def test_an_address_is_with_one_node_and_one_service_whatever_happens(values: Raw, seed: int):
     async def story() -> None:
         async with a_rig(*SERVERS, **with_values(values)) as rig:
-            chance, dark = Chance(f"vip {seed}"), set[str]()
+            rng, dark = Rng(f"vip {seed}"), set[str]()
             for _ in range(STEPS):
                 await use_living_api(rig, dark)
                 with suppress(AssertionError):  # a refusal is an answer
-                    await something(rig, chance, dark)
+                    await something(rig, rng, dark)
                 # Long enough for a leader to be replaced and for its services, one after the other.
-                await rig.floor.wait(25 + chance.between(0, 5))
+                await rig.floor.wait(25 + rng.uniform(0, 5))
                 await use_living_api(rig, dark)
                 await holds(rig, dark, one_leader=values is not EACH)
 

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from windrow.core.yaml import dump
 from windrow.emulator.guests.modules import (
     list_accounts,
     list_commands,
@@ -18,7 +19,6 @@ from windrow.emulator.guests.network import read_network
 from windrow.emulator.guests.script import BadScript, parse_script
 from windrow.emulator.guests.systemd import parse_unit
 from windrow.emulator.guests.userdata import merge_configs, read_user_data
-from windrow.formats.yaml import dump
 from windrow.testing.clock import run_driven
 
 from .floor import a_floor

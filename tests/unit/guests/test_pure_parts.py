@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from windrow.core import pki
 from windrow.emulator.guests.box import Box
 from windrow.emulator.guests.charts import default_values, merge_values, render_arguments
 from windrow.emulator.guests.controlplane import taint_by_readiness
@@ -18,7 +19,6 @@ from windrow.emulator.guests.pods import tolerates
 from windrow.emulator.guests.settings import BadSettings, Settings, read_settings
 from windrow.emulator.guests.systemd import parse_unit
 from windrow.emulator.guests.tokens import BadToken, Token, hash_authorities, parse_token
-from windrow.formats import x509
 from windrow.testing.clock import NOON, run_driven
 
 from .floor import Floor
@@ -50,8 +50,8 @@ def test_what_is_no_token(text: str):
 
 
 def test_one_certificate_is_hashed_as_text_and_a_chain_by_its_root():
-    root, _ = x509.new_authority("root", NOON, 10)
-    other, _ = x509.new_authority("other", NOON, 10)
+    root, _ = pki.new_ca("root", NOON, 10)
+    other, _ = pki.new_ca("other", NOON, 10)
 
     assert hash_authorities(root) == hashlib.sha256(root.encode()).hexdigest()
     assert hash_authorities(root + "\n") != hash_authorities(root)

@@ -12,6 +12,7 @@ from hypothesis import strategies as some
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
+from windrow.core.rng import Rng
 from windrow.emulator.guests.workloads import endpoints, pod_life
 from windrow.emulator.guests.workloads.placing import find_place
 from windrow.emulator.guests.workloads.replicas import (
@@ -32,10 +33,9 @@ from windrow.emulator.guests.workloads.templates import (
     selects_its_own,
 )
 from windrow.emulator.hand import Hand
-from windrow.kube.objects import annotations_of, new_object
-from windrow.kube.refs import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE
+from windrow.kubernetes.objects import annotations_of, new_object
+from windrow.kubernetes.resources import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE
 from windrow.testing.clock import LoopClock, run_driven
-from windrow.values.chance import Chance
 
 Raw = dict[str, Any]
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -374,7 +374,7 @@ def test_unready_pods_are_endpoints_where_the_service_wants_to_know_them():
 def test_our_own_writes_are_seen_at_once_and_older_news_do_not_undo_them():
     async def story() -> None:
         clock = LoopClock()
-        server = ApiServer(MemoryStore(), clock, Chance(1))
+        server = ApiServer(MemoryStore(), clock, Rng(1))
         line, heard = server.local(), list[Raw]()
         sight = Sight(Hand(line), POD)
         sight.listen(heard.append)
@@ -394,7 +394,7 @@ def test_our_own_writes_are_seen_at_once_and_older_news_do_not_undo_them():
             await line.delete(POD.ref("gone", "default"))
             sight.forget(gone)
             heard.clear()
-            await clock.until(clock.now() + timedelta(seconds=1))  # the watch brings all of it
+            await clock.sleep_until(clock.now() + timedelta(seconds=1))  # the watch brings all of it
             task.cancel()
 
         assert list(sight.values()) == [changed]

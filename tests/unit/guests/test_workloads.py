@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
-from windrow.kube import requests
-from windrow.kube.conditions import find_condition, is_true
-from windrow.kube.objects import dig, is_deleting, labels_of, name_of, new_object
-from windrow.kube.refs import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE
+from windrow.kubernetes import requests
+from windrow.kubernetes.conditions import find_condition, is_true
+from windrow.kubernetes.objects import is_deleting, labels_of, name_of, nested, new_object
+from windrow.kubernetes.resources import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE
 from windrow.testing.clock import run_driven
 
 from .floor import Cluster, Floor, Kubectl, a_floor
@@ -66,12 +66,12 @@ class Rig:
         return [
             pod
             for pod in found
-            if is_true(dig(pod, "status", "conditions"), "Ready") and not is_deleting(pod)
+            if is_true(nested(pod, "status", "conditions"), "Ready") and not is_deleting(pod)
         ]
 
     async def where(self) -> list[str]:
         """The nodes of the pods that are Ready."""
-        return sorted(dig(pod, "spec", "nodeName") for pod in await self.ready())
+        return sorted(nested(pod, "spec", "nodeName") for pod in await self.ready())
 
     async def ready_pods(self, count: int) -> float:
         async def holds() -> bool:
@@ -85,7 +85,7 @@ class Rig:
 
     async def addresses(self) -> list[str]:
         """Those of endpoints that are ready."""
-        return [one["addresses"][0] for one in await self.endpoints() if dig(one, "conditions", "ready")]
+        return [one["addresses"][0] for one in await self.endpoints() if nested(one, "conditions", "ready")]
 
 
 @asynccontextmanager
@@ -301,10 +301,12 @@ def test_an_evicted_pod_ends_in_its_time_and_is_replaced_elsewhere():
             await rig.create(DEPLOYMENT, a_deployment(1, nodeSelector={}))
             await rig.ready_pods(1)
             (pod,) = await rig.ready()
-            await rig.kubectl.patch(NODE.ref(dig(pod, "spec", "nodeName")), {"spec": {"unschedulable": True}})
+            await rig.kubectl.patch(
+                NODE.ref(nested(pod, "spec", "nodeName")), {"spec": {"unschedulable": True}}
+            )
             body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": pod["metadata"]}
             ref = POD.ref(name_of(pod), "default")
-            await rig.kubectl.send(requests.create_sub(ref, "eviction", body))
+            await rig.kubectl.send(requests.create_subresource(ref, "eviction", body))
             leaving = await rig.kubectl.get(ref)
             await rig.floor.wait(0.5)
             (one,) = [one for one in await rig.endpoints() if one["targetRef"]["name"] == name_of(pod)]
@@ -314,7 +316,7 @@ def test_an_evicted_pod_ends_in_its_time_and_is_replaced_elsewhere():
             assert is_deleting(leaving)
             assert one["conditions"] == {"ready": False, "serving": True, "terminating": True}
             assert [name_of(other) != name_of(pod) for other in await rig.pods()] == [True]
-            assert await rig.where() != [dig(pod, "spec", "nodeName")]
+            assert await rig.where() != [nested(pod, "spec", "nodeName")]
 
     run_driven(story())
 

@@ -7,11 +7,11 @@ from contextlib import suppress
 
 import pytest
 
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import dig, is_deleting, name_of
-from windrow.kube.refs import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import is_deleting, name_of, nested
+from windrow.kubernetes.resources import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE
 from windrow.testing.clock import run_driven
-from windrow.values.chance import Chance
 
 from .test_workloads import WEB, Rig, a_deployment, a_rig, a_service
 
@@ -19,16 +19,16 @@ WORKERS = ("w1", "w2", "w3")
 STEPS = 25
 
 
-async def something(rig: Rig, chance: Chance, dark: set[str]) -> None:
-    worker = WORKERS[chance.integer(3)]
-    match chance.integer(9):
+async def something(rig: Rig, rng: Rng, dark: set[str]) -> None:
+    worker = WORKERS[rng.below(3)]
+    match rng.below(9):
         case 0 | 1:
-            await rig.kubectl.patch(WEB, {"spec": {"replicas": chance.integer(6)}})
+            await rig.kubectl.patch(WEB, {"spec": {"replicas": rng.below(6)}})
         case 2:
-            spec = a_deployment(image=f"web:{chance.integer(4)}")["spec"]
+            spec = a_deployment(image=f"web:{rng.below(4)}")["spec"]
             await rig.kubectl.patch(WEB, {"spec": {"template": spec["template"]}})
         case 3:
-            for pod in (await rig.pods())[: 1 + chance.integer(2)]:
+            for pod in (await rig.pods())[: 1 + rng.below(2)]:
                 await rig.kubectl.delete(POD.ref(name_of(pod), "default"))
         case 4 if len(dark) < 2:
             dark.add(worker)
@@ -41,19 +41,19 @@ async def something(rig: Rig, chance: Chance, dark: set[str]) -> None:
             sets = await rig.kubectl.list(REPLICA_SET, "default")
             await rig.kubectl.delete(REPLICA_SET.ref(name_of(sets[-1]), "default"))
         case 8:
-            wanted = bool(chance.integer(2))
+            wanted = bool(rng.below(2))
             await rig.kubectl.patch(NODE.ref(worker), {"spec": {"unschedulable": wanted or None}})
 
 
 async def holds_now(rig: Rig) -> None:
     """What is true at any moment."""
     pods = await rig.pods()
-    addresses = [dig(pod, "status", "podIP") for pod in pods if dig(pod, "status", "podIP")]
+    addresses = [nested(pod, "status", "podIP") for pod in pods if nested(pod, "status", "podIP")]
     assert len(addresses) == len(set(addresses))
     nodes = {name_of(raw) for raw in await rig.kubectl.list(NODE)}
     ready = {name_of(pod) for pod in await rig.ready()}
     for one in await rig.endpoints():
-        if dig(one, "conditions", "ready"):
+        if nested(one, "conditions", "ready"):
             assert one["targetRef"]["name"] in ready
             assert one["nodeName"] in nodes
 
@@ -72,13 +72,13 @@ async def holds_in_the_end(rig: Rig) -> None:
 def test_pods_and_endpoints_come_to_what_is_wanted_whatever_happens(seed: int):
     async def story() -> None:
         async with a_rig(*WORKERS) as rig:
-            chance, dark = Chance(f"workloads {seed}"), set[str]()
+            rng, dark = Rng(f"workloads {seed}"), set[str]()
             await rig.create(SERVICE, a_service())
             await rig.create(DEPLOYMENT, a_deployment(3))
             for _ in range(STEPS):
                 with suppress(AssertionError, KubeError):  # a refusal is an answer
-                    await something(rig, chance, dark)
-                await rig.floor.wait(chance.between(0, 6) if chance.integer(4) else chance.between(30, 400))
+                    await something(rig, rng, dark)
+                await rig.floor.wait(rng.uniform(0, 6) if rng.below(4) else rng.uniform(30, 400))
                 await holds_now(rig)
             for name in WORKERS:
                 with suppress(AssertionError):

@@ -10,13 +10,13 @@ from windrow.harvester.key_pairs import read_key_pair
 from windrow.harvester.networks import read_network
 from windrow.harvester.settings import read_setting
 from windrow.harvester.storage_classes import read_storage_class
-from windrow.kube.errors import (
+from windrow.kubernetes.errors import (
+    CertificateError,
     Forbidden,
     KubeError,
     NotFound,
-    NotTrusted,
-    ServerFailed,
-    Unanswered,
+    OutcomeUnknown,
+    ServerError,
     Unauthorized,
     Unreachable,
 )
@@ -88,24 +88,24 @@ def test_a_cloud_init_secret_is_read_back() -> None:
     [
         (Unauthorized("token expired", status=401), "401"),
         (Forbidden("no", status=403), "403"),
-        (NotTrusted("self-signed"), "not signed"),
+        (CertificateError("self-signed"), "not signed"),
         (Unreachable("connection refused"), "cannot be reached"),
-        (Unanswered("timed out"), "did not answer"),
-        (ServerFailed("boom", status=500), "failed"),
+        (OutcomeUnknown("timed out"), "did not answer"),
+        (ServerError("boom", status=500), "failed"),
     ],
 )
 def test_a_failure_names_server_credential_and_cure(error: KubeError, word: str) -> None:
-    fact, cure = explain(error, "https://rack:6443", "ns:cc")
-    assert word in fact
-    assert "https://rack:6443" in fact
-    assert "ns:cc" in fact
-    assert error.message in fact
-    assert cure
+    message, hint = explain(error, "https://rack:6443", "ns:cc")
+    assert word in message
+    assert "https://rack:6443" in message
+    assert "ns:cc" in message
+    assert error.message in message
+    assert hint
 
 
 def test_only_an_answer_about_the_object_allows_conclusions() -> None:
     assert says_nothing(Unauthorized("x", status=401))
     assert says_nothing(Unreachable("x"))
-    assert says_nothing(ServerFailed("x", status=503))
+    assert says_nothing(ServerError("x", status=503))
     assert not says_nothing(NotFound("x", status=404))
     assert not says_nothing(Forbidden("x", status=403))

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from windrow.formats.json import loads
+from windrow.core.json import loads
 from windrow.harvester.identity import marks
 from windrow.harvester.names import GUEST_CLUSTER, fitted_label, is_label_value
 from windrow.harvester.vms import CloudInit, HostDevice, Nic, VmPlan, build_vm, read_vm
 from windrow.harvester.volumes import Disk, claim_name, own_claims
-from windrow.kube.objects import dig, labels_of
+from windrow.kubernetes.objects import labels_of, nested
 
 NAME = "c1-pool1-abcde-fghij"
 CLAIM = f"{NAME}-disk-0-x2x2x"
@@ -223,7 +223,8 @@ def test_reserved_memory_and_key_names_are_annotations() -> None:
     made = build_vm(a_plan(reserved_memory="256Mi", ssh_names=("ns1/key",)))
     assert made["metadata"]["annotations"]["harvesterhci.io/reservedMemory"] == "256Mi"
     assert (
-        dig(made, "spec", "template", "metadata", "annotations", "harvesterhci.io/sshNames") == '["ns1/key"]'
+        nested(made, "spec", "template", "metadata", "annotations", "harvesterhci.io/sshNames")
+        == '["ns1/key"]'
     )
 
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from windrow.wire import dockermachine as wire
-from windrow.wire.netrpc import Call, Server, no_method, no_service
+from windrow.protocols import dockermachine as wire
+from windrow.protocols.netrpc import Call, Server, no_method, no_service
 
 
 class Refusal(Exception):
@@ -26,7 +26,9 @@ def listen() -> socket.socket:
     return listener
 
 
-def serve(handlers: Handlers, *, service: str = wire.SERVICE, silence: float = wire.SILENCE_S) -> None:
+def serve(
+    handlers: Handlers, *, service: str = wire.SERVICE, silence: float = wire.HEARTBEAT_TIMEOUT_S
+) -> None:
     """Answer one host until it says Close, hangs up or falls silent."""
     _Plugin(handlers, service, silence).run(listen())
 
@@ -45,7 +47,7 @@ class _Plugin:
         while data := connection.recv(65536):
             with self._lock:
                 calls = self._server.feed(data)
-                connection.sendall(self._server.take())
+                connection.sendall(self._server.data_to_send())
             for call in calls:
                 threading.Thread(target=self._answer, args=(connection, call), daemon=True).start()
         os._exit(0)
@@ -70,9 +72,9 @@ class _Plugin:
             value = self._handlers[method](call.argument)
         except Refusal as refusal:
             with self._lock:
-                self._server.refuse(call, str(refusal))
-                connection.sendall(self._server.take())
+                self._server.respond_error(call, str(refusal))
+                connection.sendall(self._server.data_to_send())
             return
         with self._lock:
-            self._server.answer(call, wire.METHODS[method].reply, {} if value is None else value)
-            connection.sendall(self._server.take())
+            self._server.respond(call, wire.METHODS[method].reply, {} if value is None else value)
+            connection.sendall(self._server.data_to_send())

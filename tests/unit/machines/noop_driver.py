@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.unit.machines.driver_server import Refusal, serve
 
-from windrow.wire import dockermachine as wire
+from windrow.protocols import dockermachine as wire
 
 FLAGS = (
     wire.Flag("string", "noop-region", "where", "NOOP_REGION", "north"),

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from windrow.formats.json import dumps
-from windrow.kube.errors import NotFound, Unreachable
-from windrow.kube.kubeconfig import Access, BadKubeconfig, render_kubeconfig
-from windrow.kube.requests import Event, Reply, Request
+from windrow.core.json import dumps
+from windrow.kubernetes.errors import NotFound, Unreachable
+from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, render_kubeconfig
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.machines.harvester.connections import Connections
 from windrow.machines.port import InfrastructureUnknown
 
@@ -19,7 +19,7 @@ class StillClock:
     def now(self) -> datetime:
         return datetime(2026, 1, 1, 12, tzinfo=UTC)
 
-    async def until(self, instant: datetime) -> None:
+    async def sleep_until(self, instant: datetime) -> None:
         raise AssertionError("nothing waits here")
 
 
@@ -33,12 +33,12 @@ class Rack:
             200, dumps({"metadata": {"name": "kube-system", "uid": "rack-1"}})
         )
 
-    def dial(self, access: Access) -> Any:
+    def dial(self, access: ClientConfig) -> Any:
         return _Line(self, access)
 
 
 class _Line:
-    def __init__(self, rack: Rack, access: Access) -> None:
+    def __init__(self, rack: Rack, access: ClientConfig) -> None:
         self._rack, self._access = rack, access
 
     async def send(self, request: Request) -> Reply:
@@ -48,7 +48,7 @@ class _Line:
         return self._rack.reply
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[Event]]:
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         raise AssertionError("nobody watches here")
         yield
 
@@ -70,7 +70,7 @@ class Shelf:
 
 def a_kubeconfig(token: str = "t", ca: str = "") -> str:
     pem = f"-----BEGIN CERTIFICATE-----\n{ca}\n-----END CERTIFICATE-----\n" if ca else ""
-    return render_kubeconfig(Access("https://rack:6443", ca=pem, token=token), "rack")
+    return render_kubeconfig(ClientConfig("https://rack:6443", ca=pem, token=token), "rack")
 
 
 async def test_a_connection_is_shared_while_its_kubeconfig_stays() -> None:
@@ -147,7 +147,7 @@ async def test_a_credential_that_is_no_use_is_named_with_a_cure(held: str | Exce
     "error", [BadKubeconfig("it wants a program", "use a token"), Unreachable("no such program")]
 )
 async def test_a_line_that_cannot_be_opened_is_named_with_a_cure(error: Exception) -> None:
-    def dial(access: Access) -> Any:
+    def dial(access: ClientConfig) -> Any:
         raise error
 
     with pytest.raises(InfrastructureUnknown, match="ns:cc") as unknown:

@@ -17,7 +17,7 @@ class StillClock:
     def now(self) -> datetime:
         return NOON
 
-    async def until(self, instant: datetime) -> None:
+    async def sleep_until(self, instant: datetime) -> None:
         raise AssertionError("nothing waits here")
 
 

@@ -213,7 +213,7 @@ async def test_a_plugin_that_answers_no_heartbeat_is_given_up(plugins: Plugins) 
 
 
 async def test_an_answer_of_another_type_is_said(plugins: Plugins) -> None:
-    body = """from windrow.wire import dockermachine as wire
+    body = """from windrow.protocols import dockermachine as wire
 wire.METHODS = {**wire.METHODS, 'GetState': wire.METHODS['GetIP']}
 serve({'GetState': lambda _: 'Running'})"""
     with pytest.raises(PluginUnusable, match="GetState"):

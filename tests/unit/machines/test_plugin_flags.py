@@ -8,7 +8,7 @@ import pytest
 
 from windrow.machines.plugin.flags import find_user_data_flag, plan_flags
 from windrow.machines.port import Problem
-from windrow.wire.dockermachine import Flag
+from windrow.protocols.dockermachine import Flag
 
 
 def a_flag(name: str, kind: Any = "string", default: Any = "") -> Flag:

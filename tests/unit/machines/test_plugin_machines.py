@@ -19,6 +19,7 @@ import pytest
 from tests.unit.machines.binaries import a_binary, living, noop_driver
 
 from windrow.app.clock import SystemClock
+from windrow.core.rng import Rng
 from windrow.machines.plugin.machines import PluginMachines, PollIntervals
 from windrow.machines.plugin.process.client import Timeouts
 from windrow.machines.port import (
@@ -31,8 +32,7 @@ from windrow.machines.port import (
     ReplaceUserDataUnsupported,
     initial_driver_config,
 )
-from windrow.values.chance import Chance
-from windrow.wire import dockermachine as wire
+from windrow.protocols import dockermachine as wire
 
 CREDENTIAL = "cattle-global-data:cc-noop"
 SILENT = "cattle-global-data:cc-silent"
@@ -81,7 +81,7 @@ class Country:
             fields,
             self.folder / state,
             SystemClock(),
-            Chance(1),
+            Rng(1),
             env={"PATH": os.environ["PATH"], "NOOP_WORLD": str(self.path)},
             max_processes=at_once,
             intervals=pace,
@@ -668,7 +668,7 @@ async def test_no_more_plugins_run_at_once_than_allowed(tmp_path: Path) -> None:
         _token,
         country.folder / "state",
         SystemClock(),
-        Chance(1),
+        Rng(1),
         env={"PATH": os.environ["PATH"], "NOOP_WORLD": str(country.path)},
         max_processes=2,
         intervals=FAST,

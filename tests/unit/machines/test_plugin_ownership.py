@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from windrow.app.clock import SystemClock
-from windrow.formats.json import dumps
+from windrow.core.json import dumps
 from windrow.harvester.identity import marks
-from windrow.kube.kubeconfig import Access, render_kubeconfig
-from windrow.kube.requests import Reply, Request
+from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
+from windrow.kubernetes.requests import Reply, Request
 from windrow.machines.plugin.credentials import CredentialResolver
 from windrow.machines.plugin.ownership import SEEN_UID_KEY, find_existence
 from windrow.machines.plugin.tracked_machine import TrackedMachine, load_tracked_machine
@@ -55,7 +55,7 @@ def a_charge(tmp_path: Path, memory: dict[str, Any]) -> TrackedMachine:
 
 def a_ring(vm: dict[str, Any] | None) -> CredentialResolver:
     async def kubeconfig(credential: str) -> str:
-        return render_kubeconfig(Access(server="https://harvester.example", token="t"), "harvester")
+        return render_kubeconfig(ClientConfig(server="https://harvester.example", token="t"), "harvester")
 
     async def no_fields(driver: str, credential: str) -> dict[str, str]:
         raise AssertionError

@@ -14,19 +14,19 @@ from typing import Any
 
 from tests.stories.rackside import a_harvester
 
+from windrow.core.rng import Rng
 from windrow.emulator.guests.blank import BlankMachine
 from windrow.emulator.guests.hardware import Hardware, Wires
 from windrow.emulator.harvester import Harvester
 from windrow.harvester.kinds import VM
-from windrow.kube.objects import Raw
-from windrow.kube.refs import PVC, SECRET, Ref
-from windrow.kube.requests import Event, Reply, Request
+from windrow.kubernetes.objects import Raw
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.resources import PVC, SECRET, ObjectRef
 from windrow.nodedriver.blocking import run
 from windrow.nodedriver.configuration import UNSET, Configuration
 from windrow.nodedriver.flags import identify, read_flags
 from windrow.nodedriver.steps import Talk
 from windrow.testing.clock import DrivenLoop
-from windrow.values.chance import Chance
 
 NAME = "c1-pool1-abcde-fghij"
 TICK_S = 5
@@ -47,7 +47,7 @@ def a_machine(name: str = NAME, seed: int = 1, **flags: Any) -> Configuration:
     """A machine as a host configures it; flags are given with underscores and without their prefix."""
     given = {f"harvester-{key.replace('_', '-')}": value for key, value in flags.items()}
     onto = replace(UNSET, machine_name=name, store_path="/store")
-    return identify(read_flags(FLAGS | given, onto), Chance(seed))
+    return identify(read_flags(FLAGS | given, onto), Rng(seed))
 
 
 class Crash(BaseException):
@@ -81,8 +81,8 @@ class Rack:
         self.after.pop(number, lambda: None)()
         return reply
 
-    def watch(self, request: Request) -> Iterator[Event | None]:
-        name = (request.parameter("fieldSelector") or "").partition("=")[2]
+    def watch(self, request: Request) -> Iterator[WatchEvent | None]:
+        name = (request.query_parameter("fieldSelector") or "").partition("=")[2]
         number = self._note("WATCH", f"{request.path}/{name}")
         stack = AsyncExitStack()
         events = self._run(stack.enter_async_context(self.line.stream(request)))
@@ -111,19 +111,19 @@ class Rack:
 
     # What tests look at and do.
 
-    def get(self, ref: Ref) -> Raw:
+    def get(self, ref: ObjectRef) -> Raw:
         return self._run(self.line.get(ref))
 
-    def find(self, ref: Ref) -> Raw | None:
+    def find(self, ref: ObjectRef) -> Raw | None:
         return self._run(self.line.find(ref))
 
     def names(self, kind: Any) -> list[str]:
         return sorted(raw["metadata"]["name"] for raw in self._run(self.line.list(kind, "default")))
 
-    def patch(self, ref: Ref, change: Raw) -> Raw:
+    def patch(self, ref: ObjectRef, change: Raw) -> Raw:
         return self._run(self.line.patch(ref, change))
 
-    def delete(self, ref: Ref) -> None:
+    def delete(self, ref: ObjectRef) -> None:
         self._run(self.line.delete(ref))
 
     def create(self, kind: Any, raw: Raw) -> Raw:

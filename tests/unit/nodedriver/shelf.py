@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from windrow.formats.json import dumps, loads
+from windrow.core.json import dumps, loads
 from windrow.harvester.kinds import VM, VMI
-from windrow.kube.patches import PatchFailed, apply_json_patch, apply_merge_patch
-from windrow.kube.refs import Kind, Ref
-from windrow.kube.requests import JSON_PATCH, Event, Reply, Request
+from windrow.kubernetes.patches import PatchFailed, apply_json_patch, apply_merge_patch
+from windrow.kubernetes.requests import JSON_PATCH, Reply, Request, WatchEvent
+from windrow.kubernetes.resources import ApiResource, ObjectRef
 from windrow.machines.harvester.runner import run_operation as run_async
 from windrow.machines.status_store import StatusStore
 from windrow.nodedriver.blocking import run as run_blocking
@@ -27,23 +27,23 @@ Change = Callable[["Shelf"], None]
 
 
 class Shelf:
-    def __init__(self, *objects: tuple[Ref, Raw]) -> None:
+    def __init__(self, *objects: tuple[ObjectRef, Raw]) -> None:
         self.objects: dict[str, Raw] = {}
-        self.refs: dict[str, Ref] = {}
+        self.refs: dict[str, ObjectRef] = {}
         self.log: list[str] = []
         self.notes: list[str] = []
         self.replies: dict[tuple[str, str], list[Reply | Exception]] = {}
         self.to_come: list[Change] = []
-        self.boards: dict[Kind, StatusStore[Any]] = {}
+        self.boards: dict[ApiResource, StatusStore[Any]] = {}
         self.now = datetime(2026, 1, 1, 12, tzinfo=UTC)
-        self.history: list[tuple[int, str, Event]] = []
+        self.history: list[tuple[int, str, WatchEvent]] = []
         self._uids = 0
         for ref, raw in objects:
             self.put(ref, raw)
 
     # What tests set up.
 
-    def put(self, ref: Ref, raw: Raw) -> None:
+    def put(self, ref: ObjectRef, raw: Raw) -> None:
         self._uids += 1
         metadata = {"uid": f"uid-{self._uids}", **raw.get("metadata", {}), "name": ref.name}
         metadata |= {"namespace": ref.namespace, "resourceVersion": str(self._uids)}
@@ -57,7 +57,7 @@ class Shelf:
         self._tell("MODIFIED", ref.path, self.objects[ref.path])
         self._show(ref)
 
-    def drop(self, ref: Ref) -> None:
+    def drop(self, ref: ObjectRef) -> None:
         raw = self.objects.pop(ref.path, None)
         if raw is not None:
             self._uids += 1
@@ -65,7 +65,7 @@ class Shelf:
         self._show(ref)
 
     def _tell(self, type: Any, path: str, raw: Raw) -> None:
-        self.history.append((self._uids, path, Event(type, raw)))
+        self.history.append((self._uids, path, WatchEvent(type, raw)))
 
     def answer(self, method: str, last: str, *replies: Reply | Exception) -> None:
         """The next requests of that method whose path ends so get these answers."""
@@ -103,7 +103,7 @@ class Shelf:
 
     async def _live(self, clock: LoopClock) -> None:
         while True:
-            await clock.until(clock.now() + timedelta(seconds=1))
+            await clock.sleep_until(clock.now() + timedelta(seconds=1))
             if self.to_come:
                 self.to_come.pop(0)(self)
 
@@ -162,22 +162,22 @@ class Shelf:
         name = body["metadata"]["name"]
         if f"{path}/{name}" in self.objects:
             return refusal(409, "AlreadyExists", f"{name} already exists")
-        kind = Kind("", "v1", body["kind"], path.rpartition("/")[2])
+        kind = ApiResource("", "v1", body["kind"], path.rpartition("/")[2])
         if body["apiVersion"] != "v1":
             group, _, version = body["apiVersion"].partition("/")
-            kind = Kind(group, version, body["kind"], path.rpartition("/")[2])
+            kind = ApiResource(group, version, body["kind"], path.rpartition("/")[2])
         self.put(kind.ref(name, body["metadata"]["namespace"]), body)
         return Reply(201, dumps(self.objects[f"{path}/{name}"]))
 
-    def watch(self, request: Request) -> Iterator[Event | None]:
+    def watch(self, request: Request) -> Iterator[WatchEvent | None]:
         """What there is, or what came after the version; then one change each second; then silence."""
-        path = f"{request.path}/{(request.parameter('fieldSelector') or '').partition('=')[2]}"
+        path = f"{request.path}/{(request.query_parameter('fieldSelector') or '').partition('=')[2]}"
         self.log.append(f"WATCH {'/'.join(path.split('/')[-2:])}")
-        version = request.parameter("resourceVersion")
+        version = request.query_parameter("resourceVersion")
         told = int(version or self._uids)
         if not version and path in self.objects:
-            yield Event("ADDED", self.objects[path])
-        end = self.now + timedelta(seconds=int(request.parameter("timeoutSeconds") or 1))
+            yield WatchEvent("ADDED", self.objects[path])
+        end = self.now + timedelta(seconds=int(request.query_parameter("timeoutSeconds") or 1))
         while True:
             for number, where, event in list(self.history):
                 if where == path and number > told:
@@ -192,7 +192,7 @@ class Shelf:
                 self.now = min(end, self.now + timedelta(seconds=10))
                 yield None
 
-    def _show(self, ref: Ref) -> None:
+    def _show(self, ref: ObjectRef) -> None:
         board = self.boards.get(ref.kind)
         if board is None:
             return
@@ -211,7 +211,7 @@ class _Transport:
         return self._shelf.send(request)
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[Event]]:
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         raise AssertionError(f"a talk does not watch by itself: {request}")
         yield
 

@@ -10,17 +10,17 @@ import pytest
 from tests.unit.nodedriver.shelf import Shelf
 
 from windrow.harvester.kinds import VM, VMI
-from windrow.kube.errors import (
+from windrow.kubernetes.errors import (
+    CertificateError,
     Expired,
     Forbidden,
     KubeError,
-    NotTrusted,
-    ServerFailed,
-    Unanswered,
+    OutcomeUnknown,
+    ServerError,
     Unauthorized,
     Unreachable,
 )
-from windrow.kube.requests import Event, Reply, Request
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.nodedriver import waits
 from windrow.nodedriver.blocking import LONGEST_WATCH_S, PAUSE_S
 from windrow.nodedriver.steps import InVain, NotInTime
@@ -41,12 +41,12 @@ running = instance(**UP)
 class Scripted(Shelf):
     """A shelf whose first watches follow a script: each entry is the events of one watch, or how it fails."""
 
-    def __init__(self, *watches: list[Event] | Exception) -> None:
+    def __init__(self, *watches: list[WatchEvent] | Exception) -> None:
         super().__init__((REF, {"spec": SPEC, "status": {"runStrategy": "RerunOnFailure"}}))
         self.watches = list(watches)
         self.asked: list[Request] = []
 
-    def watch(self, request: Request) -> Iterator[Event | None]:
+    def watch(self, request: Request) -> Iterator[WatchEvent | None]:
         self.asked.append(request)
         if len(self.asked) > len(self.watches):
             running(self)
@@ -56,7 +56,7 @@ class Scripted(Shelf):
         if isinstance(script, Exception):
             raise script
         yield from script
-        self.now += timedelta(seconds=int(request.parameter("timeoutSeconds") or 0))
+        self.now += timedelta(seconds=int(request.query_parameter("timeoutSeconds") or 0))
 
 
 def wait(shelf: Shelf, within: timedelta = timedelta(minutes=10)) -> Any:
@@ -125,8 +125,8 @@ def test_a_watch_that_ends_is_followed_by_a_look_and_another() -> None:
     [
         Expired("too old", status=410),
         Unreachable("no route"),
-        Unanswered("reset"),
-        ServerFailed("starting up", status=503),
+        OutcomeUnknown("reset"),
+        ServerError("starting up", status=503),
     ],
 )
 def test_a_failure_that_passes_costs_a_look_and_another_watch(failure: KubeError) -> None:
@@ -135,12 +135,12 @@ def test_a_failure_that_passes_costs_a_look_and_another_watch(failure: KubeError
 
 def test_a_watch_that_is_too_old_is_begun_anew() -> None:
     error = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
-    shelf = Scripted([Event("ERROR", error)])
+    shelf = Scripted([WatchEvent("ERROR", error)])
     assert wait(shelf) == ("10.0.0.5",)
 
 
 def test_a_bookmark_is_no_news() -> None:
-    shelf = Scripted([Event("BOOKMARK", {"metadata": {"resourceVersion": "9"}})])
+    shelf = Scripted([WatchEvent("BOOKMARK", {"metadata": {"resourceVersion": "9"}})])
     before = shelf.now
     wait(shelf)
     assert shelf.now - before == timedelta(seconds=LONGEST_WATCH_S)
@@ -151,9 +151,9 @@ def test_a_watch_is_for_one_object_and_never_longer_than_the_wait() -> None:
     wait(shelf, timedelta(seconds=7))
     [request] = shelf.asked
     assert request.path.endswith("/namespaces/ns/virtualmachineinstances")
-    assert request.parameter("fieldSelector") == "metadata.name=m"
-    assert request.parameter("timeoutSeconds") == "7"
-    assert request.parameter("resourceVersion") is None
+    assert request.query_parameter("fieldSelector") == "metadata.name=m"
+    assert request.query_parameter("timeoutSeconds") == "7"
+    assert request.query_parameter("resourceVersion") is None
 
 
 def test_a_wait_ends_when_its_time_is_over_and_tells_the_last_reason() -> None:
@@ -231,7 +231,7 @@ def test_a_vm_for_which_there_is_no_room_is_given_up_after_some_minutes() -> Non
     assert shelf.now - before < timedelta(minutes=5)
 
 
-@pytest.mark.parametrize("refusal_", [Unauthorized("who?", status=401), NotTrusted("not that CA")])
+@pytest.mark.parametrize("refusal_", [Unauthorized("who?", status=401), CertificateError("not that CA")])
 def test_a_refusal_that_stays_ends_the_wait_at_once(refusal_: KubeError) -> None:
     shelf = Scripted(refusal_)
     before = shelf.now

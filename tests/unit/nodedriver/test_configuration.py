@@ -81,7 +81,7 @@ def test_keys_of_structures_match_in_any_case_as_in_go() -> None:
 )
 def test_a_wrong_value_inside_a_structure_is_told_with_its_place(field: str, text: str, place: str) -> None:
     _, problems = read_fields({field: text})
-    assert [(problem.field, place in problem.fact) for problem in problems] == [(field, True)]
+    assert [(problem.field, place in problem.message) for problem in problems] == [(field, True)]
 
 
 def test_the_older_single_disk_and_card_count_as_lists_of_one() -> None:

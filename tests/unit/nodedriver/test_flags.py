@@ -117,7 +117,7 @@ def test_of_several_faults_the_one_that_go_would_name_comes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "fact"),
+    ("flags", "message"),
     [
         ({"disk_info": "{}"}, "diskInfo lists no disk"),
         ({"disk_info": '{"disks":[]}'}, "diskInfo lists no disk"),
@@ -140,8 +140,8 @@ def test_of_several_faults_the_one_that_go_would_name_comes_first() -> None:
         ({"vm_namespace": "Default"}, "'Default' is not a namespace name"),
     ],
 )
-def test_what_the_go_driver_would_only_notice_later_is_told_now(flags: dict[str, Any], fact: str) -> None:
-    assert fact in said(**flags)
+def test_what_the_go_driver_would_only_notice_later_is_told_now(flags: dict[str, Any], message: str) -> None:
+    assert message in said(**flags)
 
 
 @pytest.mark.parametrize("name", ["Upper", "with.dot", "x" * 64])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.formats.json import dumps, loads
+from windrow.core.json import dumps, loads
 from windrow.nodedriver.go_json import decode
 from windrow.nodedriver.go_shapes import DISK_INFO, STORED
 from windrow.nodedriver.go_syntax import DEEPEST, GoJsonError, check_syntax

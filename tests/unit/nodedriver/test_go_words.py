@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.cloudinit.document import BadUserData
-from windrow.kube.errors import Forbidden, KubeError, NotFound, Unauthorized, Unreachable
+from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, Unauthorized, Unreachable
 from windrow.nodedriver.configuration import BadMemory
 from windrow.nodedriver.go_words import LONGEST, error_text
 from windrow.nodedriver.problems import Busy, Gone, NotRunning, Problem, Refused

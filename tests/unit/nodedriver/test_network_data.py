@@ -53,7 +53,7 @@ def test_a_machine_with_a_way_out_and_a_name_server_passes(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "fact"),
+    ("text", "message"),
     [
         ("config: []\n", "missing section: version"),
         ("version: 1\n", "missing section: config"),
@@ -77,10 +77,10 @@ def test_a_machine_with_a_way_out_and_a_name_server_passes(text: str) -> None:
         ("just text\n", "networkData is not a map"),
     ],
 )
-def test_what_leads_nowhere_is_told_in_the_drivers_words(text: str, fact: str) -> None:
-    assert [problem.fact for problem in find_network_problems(text)] == [fact]
+def test_what_leads_nowhere_is_told_in_the_drivers_words(text: str, message: str) -> None:
+    assert [problem.message for problem in find_network_problems(text)] == [message]
 
 
 def test_broken_yaml_is_told_with_its_place() -> None:
     [problem] = find_network_problems("version: 1\n  config: []\n")
-    assert "line 2" in problem.fact
+    assert "line 2" in problem.message

@@ -123,7 +123,7 @@ def test_values_are_taken_as_rancher_and_as_people_write_them(field: str, writte
 def test_a_value_of_the_wrong_form_is_told_with_its_field_and_a_cure(field: str, written: Any) -> None:
     with pytest.raises(BadValue, match=field) as bad:
         read_value(BY_FIELD[field], written)
-    assert bad.value.cure
+    assert bad.value.hint
 
 
 def test_all_bad_values_are_told_at_once_and_the_rest_is_read() -> None:

@@ -37,7 +37,7 @@ def test_a_sound_machine_of_the_older_form_has_none_either() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "field", "fact"),
+    ("fields", "field", "message"),
     [
         ({"cpuCount": "0"}, "cpuCount", "cpuCount is 0"),
         ({"memorySize": "0"}, "memorySize", "memorySize is 0 GiB"),
@@ -120,13 +120,13 @@ def test_a_sound_machine_of_the_older_form_has_none_either() -> None:
         ({"vmNamespace": "Not_A_Name"}, "vmNamespace", "not a namespace name"),
     ],
 )
-def test_each_fault_is_told_with_field_and_cure(fields: dict[str, Any], field: str, fact: str) -> None:
+def test_each_fault_is_told_with_field_and_cure(fields: dict[str, Any], field: str, message: str) -> None:
     configuration, unread = read_fields({**GOOD, **fields})
     bootstrap = "#cloud-config\nruncmd:\n- install\n"
     found = [*unread, *find_problems(replace(configuration, machine_name="m"), bootstrap)]
     assert [problem.field for problem in found] == [field]
-    assert fact in found[0].fact
-    assert found[0].cure
+    assert message in found[0].message
+    assert found[0].hint
 
 
 @pytest.mark.parametrize("name", ["", "A", "a.b", "-a", "a-", "a_b", "x" * 64])
@@ -160,7 +160,7 @@ def test_one_mistake_is_told_once(fields: dict[str, Any]) -> None:
 def test_what_the_go_driver_says_stands_beside_the_field_by_which_people_know_it() -> None:
     [problem] = problems_of(networkInfo="")
     assert problem.go == "must specify harvester network name"
-    assert problem.fact == "networkInfo is not set"
+    assert problem.message == "networkInfo is not set"
 
 
 def test_a_class_beside_an_image_is_warned_about() -> None:

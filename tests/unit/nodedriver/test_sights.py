@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.formats.json import dumps
+from windrow.core.json import dumps
 from windrow.harvester.hosts import Host
 from windrow.harvester.instances import read_vmi
 from windrow.harvester.vms import read_vm

@@ -10,13 +10,13 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_public_key
 
+from windrow.core.rng import Rng, SystemRng
 from windrow.nodedriver.ssh_keys import is_prime, new_key
-from windrow.values.chance import Chance, SystemChance
 
 
 @pytest.fixture(scope="module")
 def pair():
-    return new_key(Chance(1))
+    return new_key(Rng(1))
 
 
 def read(pem: bytes) -> RSAPrivateKey:
@@ -51,8 +51,8 @@ def test_the_primes_are_far_apart_and_fit_the_exponent(pair) -> None:
 
 
 def test_the_same_chance_makes_the_same_key_and_the_system_s_never_does(pair) -> None:
-    assert new_key(Chance(1)) == pair
-    assert new_key(SystemChance()) != new_key(SystemChance())
+    assert new_key(Rng(1)) == pair
+    assert new_key(SystemRng()) != new_key(SystemRng())
 
 
 def test_the_private_half_is_not_shown(pair) -> None:
@@ -61,9 +61,9 @@ def test_the_private_half_is_not_shown(pair) -> None:
 
 @pytest.mark.parametrize("number", [5, 7, 65537, 2**61 - 1, 2**127 - 1, 2**521 - 1])
 def test_primes_are_found_prime(number: int) -> None:
-    assert is_prime(number, Chance(2))
+    assert is_prime(number, Rng(2))
 
 
 @pytest.mark.parametrize("number", [9, 561, 2047, 3215031751, (2**61 - 1) * (2**31 - 1), 2**128 + 1])
 def test_composites_are_found_composite_also_those_that_fool_a_simple_test(number: int) -> None:
-    assert not is_prime(number, Chance(2))
+    assert not is_prime(number, Rng(2))

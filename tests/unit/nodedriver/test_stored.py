@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.nodedriver.go_keys import GO_KEYS
 from tests.unit.nodedriver.rack import a_machine
 
-from windrow.formats.json import dumps, loads
+from windrow.core.json import dumps, loads
 from windrow.nodedriver.configuration import UNSET, BadMemory, Configuration
 from windrow.nodedriver.rules import find_problems
 from windrow.nodedriver.stored import dump, load

@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 from tests.unit.nodedriver.shelf import Shelf, refusal
 
-from windrow.formats.json import dumps, loads
+from windrow.core.json import dumps, loads
 from windrow.harvester.identity import marks
 from windrow.harvester.kinds import IMAGE, KEY_PAIR, NETWORK, VMI
 from windrow.harvester.names import REMOVED_CLAIMS
 from windrow.harvester.vms import read_vm
-from windrow.kube.errors import (
+from windrow.kubernetes.errors import (
     Conflict,
     Forbidden,
     KubeError,
     NotFound,
-    ServerFailed,
-    Unanswered,
+    OutcomeUnknown,
+    ServerError,
     Unreachable,
 )
-from windrow.kube.refs import NODE, PVC, SECRET, STORAGE_CLASS
-from windrow.kube.requests import Reply
+from windrow.kubernetes.requests import Reply
+from windrow.kubernetes.resources import NODE, PVC, SECRET, STORAGE_CLASS
 from windrow.nodedriver import power, waits
 from windrow.nodedriver.check import check
 from windrow.nodedriver.configuration import Configuration
@@ -184,7 +184,7 @@ def test_a_vm_that_harvester_denies_leaves_nothing(way: str) -> None:
     shelf.answer("POST", "virtualmachines", refusal(500, "InternalError", text))
     with pytest.raises(Refused, match="refuses VM ns/m: cpu insufficient") as refused:
         ordered(shelf, way)
-    assert refused.value.problems[0].cure
+    assert refused.value.problems[0].hint
     assert REF.path not in shelf.objects
     assert "POST ns/secrets" not in shelf.log
 
@@ -206,7 +206,7 @@ def test_a_namespace_that_does_not_exist_refuses_the_machine(way: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [ServerFailed("boom", status=500), Unreachable("no route"), Forbidden("rights", status=403)]
+    "error", [ServerError("boom", status=500), Unreachable("no route"), Forbidden("rights", status=403)]
 )
 def test_what_says_nothing_about_the_machine_comes_through(way: str, error: KubeError) -> None:
     shelf = a_shelf()
@@ -218,15 +218,15 @@ def test_what_says_nothing_about_the_machine_comes_through(way: str, error: Kube
 def test_a_lost_answer_is_looked_up(way: str) -> None:
     shelf = a_shelf()
     ordered(shelf, way)
-    shelf.answer("POST", "virtualmachines", Unanswered("reset"))
-    shelf.answer("POST", "secrets", Unanswered("reset"))
+    shelf.answer("POST", "virtualmachines", OutcomeUnknown("reset"))
+    shelf.answer("POST", "secrets", OutcomeUnknown("reset"))
     assert ordered(shelf, way).vm_uid == shelf.objects[REF.path]["metadata"]["uid"]
 
 
 def test_a_lost_answer_that_was_a_lost_request_comes_through(way: str) -> None:
     shelf = a_shelf()
-    shelf.answer("POST", "virtualmachines", Unanswered("reset"))
-    with pytest.raises(Unanswered):
+    shelf.answer("POST", "virtualmachines", OutcomeUnknown("reset"))
+    with pytest.raises(OutcomeUnknown):
         ordered(shelf, way)
 
 
@@ -321,7 +321,7 @@ def test_a_check_tells_everything_that_is_wrong(way: str) -> None:
         network_info=(CardWish("net"), CardWish("other/nowhere")),
     )
     problems = shelf.run_both_ways(lambda: check([asked]), way)
-    facts = [problem.fact for problem in problems]
+    facts = [problem.message for problem in problems]
     assert facts == [
         "image ns/image (x) is not ready: 0 % imported",
         "image ns/image (x) is an installer disc (ISO), from which no machine boots by itself",
@@ -331,7 +331,7 @@ def test_a_check_tells_everything_that_is_wrong(way: str) -> None:
         "network ns/net is Harvester's storage network",
         "network other/nowhere does not exist",
     ]
-    assert all(problem.cure and problem.field for problem in problems)
+    assert all(problem.hint and problem.field for problem in problems)
 
 
 def test_a_check_warns_where_nothing_tells_what_an_image_is(way: str) -> None:
@@ -339,7 +339,7 @@ def test_a_check_warns_where_nothing_tells_what_an_image_is(way: str) -> None:
     shelf.put(IMAGE.ref("image", "ns"), {**READY, "spec": {"displayName": "jammy"}})
     [problem] = shelf.run_both_ways(lambda: check([BASE]), way)
     assert problem.severity == "warning"
-    assert "nothing tells whether" in problem.fact
+    assert "nothing tells whether" in problem.message
 
 
 def test_a_network_whose_hosts_are_not_ready_is_told(way: str) -> None:
@@ -347,7 +347,7 @@ def test_a_network_whose_hosts_are_not_ready_is_told(way: str) -> None:
     labels = {"network.harvesterhci.io/ready": "false", "network.harvesterhci.io/clusternetwork": "vlans"}
     shelf.put(NETWORK.ref("net", "ns"), {"metadata": {"labels": labels}})
     [problem] = shelf.run_both_ways(lambda: check([BASE]), way)
-    assert problem.fact == "network ns/net is not ready: its cluster network vlans is not"
+    assert problem.message == "network ns/net is not ready: its cluster network vlans is not"
 
 
 def test_a_check_without_rights_tells_which(way: str) -> None:
@@ -375,8 +375,8 @@ def test_a_disk_smaller_than_its_image_is_told(way: str) -> None:
     [problem] = [
         found for found in shelf.run_both_ways(lambda: check([BASE]), way) if found.severity == "error"
     ]
-    assert "disk-0 has 40 GiB" in problem.fact
-    assert "needs 51 GiB" in problem.fact
+    assert "disk-0 has 40 GiB" in problem.message
+    assert "needs 51 GiB" in problem.message
 
 
 # --- remove --------------------------------------------------------------------------------------------------------

@@ -17,12 +17,13 @@ from tests.unit.nodedriver.rack import NAME, Crash, Rack, a_machine, a_rack
 from tests.unit.nodedriver.shelf import Shelf
 from tests.unit.nodedriver.shelf import refusal as answer
 
-from windrow.formats.json import dumps
+from windrow.core.json import dumps
+from windrow.core.rng import Rng
 from windrow.harvester.kinds import IMAGE, VM, VMI
 from windrow.harvester.names import MACHINE_UID, REMOVE_ALL_CLAIMS, REMOVED_CLAIMS
-from windrow.kube.errors import KubeError, ServerFailed, Unanswered, Unreachable
-from windrow.kube.objects import annotations_of, uid_of
-from windrow.kube.refs import PVC, SECRET
+from windrow.kubernetes.errors import KubeError, OutcomeUnknown, ServerError, Unreachable
+from windrow.kubernetes.objects import annotations_of, uid_of
+from windrow.kubernetes.resources import PVC, SECRET
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.flags import identify
 from windrow.nodedriver.go_words import error_text
@@ -42,8 +43,7 @@ from windrow.nodedriver.waiting_orders import (
     stop_and_wait,
 )
 from windrow.nodedriver.waiting_removal import remove_and_wait
-from windrow.values.chance import Chance
-from windrow.wire.dockermachine import ERROR, RUNNING, STARTING, STOPPED, STOPPING
+from windrow.protocols.dockermachine import ERROR, RUNNING, STARTING, STOPPED, STOPPING
 
 REF = VM.ref(NAME, "default")
 VMI_REF = VMI.ref(NAME, "default")
@@ -299,7 +299,7 @@ def test_a_removal_that_was_cut_off_is_finished_by_the_next(rack: Rack, step: in
 @pytest.mark.parametrize("step", [3, 4])
 def test_an_answer_that_was_lost_on_the_way_back_changes_nothing(rack: Rack, step: int) -> None:
     def lose() -> None:
-        raise Unanswered("connection reset")
+        raise OutcomeUnknown("connection reset")
 
     rack.after[step] = lose
     made = rack.play(checked_creation(a_machine()))
@@ -311,8 +311,8 @@ FAULTS: dict[str, tuple[str, Callable[[], BaseException]]] = {
     "dies before": ("before", Crash),
     "dies after": ("after", Crash),
     "not sent": ("before", lambda: Unreachable("connection refused")),
-    "answer lost": ("after", lambda: Unanswered("connection reset")),
-    "server fails": ("before", lambda: ServerFailed("etcdserver: request timed out", status=500)),
+    "answer lost": ("after", lambda: OutcomeUnknown("connection reset")),
+    "server fails": ("before", lambda: ServerError("etcdserver: request timed out", status=500)),
 }
 
 
@@ -629,4 +629,4 @@ def test_a_machine_without_ipv6_says_so_in_go_s_words(rack: Rack) -> None:
 def test_a_uid_is_given_once() -> None:
     machine = a_machine()
     assert machine.machine_uid
-    assert identify(machine, Chance(9)) == machine
+    assert identify(machine, Rng(9)) == machine

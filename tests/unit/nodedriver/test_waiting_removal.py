@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from tests.unit.nodedriver.shelf import Shelf
 
-from windrow.formats.json import dumps, loads
+from windrow.core.json import dumps, loads
 from windrow.harvester.identity import marks
 from windrow.harvester.names import CLUSTER_UID, MACHINE_UID, OWNED_BY, REMOVE_ALL_CLAIMS, REMOVED_CLAIMS
-from windrow.kube.objects import annotations_of
-from windrow.kube.refs import PVC
-from windrow.kube.requests import JSON_PATCH, Reply, Request
+from windrow.kubernetes.objects import annotations_of
+from windrow.kubernetes.requests import JSON_PATCH, Reply, Request
+from windrow.kubernetes.resources import PVC
 from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.problems import Refused
 from windrow.nodedriver.waiting_removal import remove_and_wait

@@ -9,15 +9,15 @@ from tests.unit.nodedriver.rack import NAME, a_machine
 from tests.unit.nodedriver.shelf import Shelf
 
 from windrow.harvester.identity import fingerprint, marks
-from windrow.kube.kubeconfig import Access
+from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.nodedriver.go_words import error_text
 from windrow.nodedriver.problems import Refused
 from windrow.nodedriver.waiting_removal import remove_and_wait
 from windrow.nodedriver.whereabouts import ANY_HARVESTER, find_astray, with_place
 
-HERE = Access("https://10.0.0.1:6443", ca="CA 1", token="t")
-PROXIED = Access("https://rancher.example.org/k8s/clusters/c-m-1", ca="CA of Rancher", token="t")
-BARE = Access("https://rancher.example.org/k8s/clusters/c-m-1", token="t")
+HERE = ClientConfig("https://10.0.0.1:6443", ca="CA 1", token="t")
+PROXIED = ClientConfig("https://rancher.example.org/k8s/clusters/c-m-1", ca="CA of Rancher", token="t")
+BARE = ClientConfig("https://rancher.example.org/k8s/clusters/c-m-1", token="t")
 MADE = with_place(a_machine(), HERE)
 
 
@@ -35,32 +35,34 @@ MADE = with_place(a_machine(), HERE)
         (BARE, replace(BARE, server="https://RANCHER.example.org/k8s/clusters/c-m-1", token="renewed")),
     ],
 )
-def test_a_renewed_credential_leads_to_the_same_place(made_at: Access, now: Access) -> None:
+def test_a_renewed_credential_leads_to_the_same_place(made_at: ClientConfig, now: ClientConfig) -> None:
     assert find_astray(with_place(a_machine(), made_at), now) is None
 
 
 @pytest.mark.parametrize(
     ("made_at", "now"),
     [
-        (HERE, Access("https://10.0.0.2:6443", ca="CA 2")),
-        (HERE, Access("https://10.0.0.2:6443")),
+        (HERE, ClientConfig("https://10.0.0.2:6443", ca="CA 2")),
+        (HERE, ClientConfig("https://10.0.0.2:6443")),
         (PROXIED, replace(PROXIED, server="https://rancher.example.org/k8s/clusters/c-m-2")),
         (BARE, replace(BARE, server="https://rancher.example.org/k8s/clusters/c-m-2")),
         (HERE, PROXIED),
     ],
 )
-def test_another_place_is_told_with_both_addresses_and_a_way_on(made_at: Access, now: Access) -> None:
+def test_another_place_is_told_with_both_addresses_and_a_way_on(
+    made_at: ClientConfig, now: ClientConfig
+) -> None:
     problem = find_astray(with_place(a_machine(), made_at), now)
     assert problem is not None
-    assert made_at.server in problem.fact
-    assert now.server in problem.fact
-    assert "WindrowHarvesterUID" in problem.cure
-    assert ANY_HARVESTER in problem.cure
+    assert made_at.server in problem.message
+    assert now.server in problem.message
+    assert "WindrowHarvesterUID" in problem.hint
+    assert ANY_HARVESTER in problem.hint
 
 
 @pytest.mark.parametrize("recorded", ["", "0d9e8f7a-1b2c-4d5e-8f90-a1b2c3d4e5f6"])
 def test_what_is_not_recorded_or_is_for_a_manager_to_compare_is_no_reason(recorded: str) -> None:
-    elsewhere = Access("https://10.0.0.2:6443", ca="CA 2")
+    elsewhere = ClientConfig("https://10.0.0.2:6443", ca="CA 2")
     assert find_astray(replace(a_machine(), harvester_uid=recorded), elsewhere) is None
 
 
@@ -78,7 +80,7 @@ def test_a_place_is_recorded_once_and_without_secrets() -> None:
 
 def test_a_harvester_that_is_another_does_not_end_a_machine() -> None:
     shelf = Shelf()
-    astray = find_astray(MADE, Access("https://10.0.0.2:6443", ca="CA 2"))
+    astray = find_astray(MADE, ClientConfig("https://10.0.0.2:6443", ca="CA 2"))
     with pytest.raises(Refused) as refused:
         shelf.run(remove_and_wait(MADE, astray))
     text = error_text(refused.value, "Remove")
@@ -89,12 +91,12 @@ def test_a_harvester_that_is_another_does_not_end_a_machine() -> None:
 def test_a_vm_that_is_there_proves_the_place_whatever_was_recorded() -> None:
     mine = {"metadata": {"annotations": marks("", MADE.machine_uid)}}
     shelf = Shelf((MADE.ref, mine))
-    shelf.run(remove_and_wait(MADE, find_astray(MADE, Access("https://10.0.0.2:6443", ca="CA 2"))))
+    shelf.run(remove_and_wait(MADE, find_astray(MADE, ClientConfig("https://10.0.0.2:6443", ca="CA 2"))))
     assert shelf.objects == {}
 
 
 def test_a_stranger_under_the_name_at_another_harvester_does_not_end_it_either() -> None:
     shelf = Shelf((MADE.ref, {"metadata": {"annotations": marks("", "another")}}))
     with pytest.raises(Refused, match=f"no VM default/{NAME}"):
-        shelf.run(remove_and_wait(MADE, find_astray(MADE, Access("https://10.0.0.2:6443", ca="CA 2"))))
+        shelf.run(remove_and_wait(MADE, find_astray(MADE, ClientConfig("https://10.0.0.2:6443", ca="CA 2"))))
     assert len(shelf.objects) == 1

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from windrow.core.rng import Rng
 from windrow.nodedriver.ssh_access import WriteFile
 from windrow.plugin import disk as module
 from windrow.plugin.disk import Disk
-from windrow.values.chance import Chance
 
 
 @pytest.fixture
 def disk() -> Disk:
-    return Disk(Chance(1))
+    return Disk(Rng(1))
 
 
 def test_a_file_is_written_for_its_owner_alone_with_its_folders(disk: Disk, tmp_path: Path):

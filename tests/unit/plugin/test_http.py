@@ -15,36 +15,36 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from tests.unit.plugin.servers import Last, a_server, answer, chunked
 
-from windrow.formats import x509
-from windrow.formats.json import dumps
-from windrow.kube import requests
-from windrow.kube.errors import (
+from windrow.core import pki
+from windrow.core.json import dumps
+from windrow.core.rng import Rng
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import (
+    CertificateError,
     Forbidden,
     KubeError,
-    NotTrusted,
-    ServerFailed,
-    Unanswered,
+    OutcomeUnknown,
+    ServerError,
     Unauthorized,
     Unreachable,
     error_for,
 )
-from windrow.kube.kubeconfig import Access, Exec
-from windrow.kube.refs import SECRET
+from windrow.kubernetes.kubeconfig import ClientConfig, ExecConfig
+from windrow.kubernetes.resources import SECRET
 from windrow.plugin import http, tls
 from windrow.plugin.http import Http
 from windrow.plugin.links import Surroundings
-from windrow.values.chance import Chance
 
 GET = requests.get(SECRET.ref("a", "default"))
 POST = requests.create(SECRET, {"metadata": {"name": "a", "namespace": "default"}})
 WATCH = requests.watch(SECRET, "default", timeout_s=5)
 
 
-def an_http(server: int | str, access: Access | None = None, **rest: Any) -> Http:
+def an_http(server: int | str, access: ClientConfig | None = None, **rest: Any) -> Http:
     url = server if isinstance(server, str) else f"http://127.0.0.1:{server}"
     slept: list[float] = []
-    around = Surroundings(monotonic=time.monotonic, sleep=slept.append, chance=Chance(1), **rest)
-    made = Http(replace(access or Access("", token="t0ken"), server=url), around)
+    around = Surroundings(monotonic=time.monotonic, sleep=slept.append, rng=Rng(1), **rest)
+    made = Http(replace(access or ClientConfig("", token="t0ken"), server=url), around)
     made.slept = slept  # type: ignore[attr-defined]
     return made
 
@@ -102,7 +102,7 @@ def test_a_write_on_a_connection_that_breaks_is_not_sent_again():
     with a_server(in_turn(answer(), None, answer())) as server:
         client = an_http(server.port)
         client.send(GET)
-        with pytest.raises(Unanswered):
+        with pytest.raises(OutcomeUnknown):
             client.send(POST)
         assert client.send(POST).status == 200
     assert len(server.requests) == 3
@@ -141,11 +141,11 @@ def test_a_server_may_be_an_ipv6_literal():
         (GET, [None, answer()], 2, 200),
         (GET, [status(500), answer()], 2, 200),
         (GET, [status(500)], 4, 500),
-        (GET, [None], 4, Unanswered),
+        (GET, [None], 4, OutcomeUnknown),
         (GET, [status(404)], 1, 404),
-        (POST, [None, answer()], 1, Unanswered),
-        (POST, [Last(b"HTTP/1.1 201 Cre"), answer()], 1, Unanswered),
-        (POST, [Last(b"SSH-2.0-x\r\n")], 1, Unanswered),
+        (POST, [None, answer()], 1, OutcomeUnknown),
+        (POST, [Last(b"HTTP/1.1 201 Cre"), answer()], 1, OutcomeUnknown),
+        (POST, [Last(b"SSH-2.0-x\r\n")], 1, OutcomeUnknown),
         (POST, [status(500), answer()], 1, 500),
         (POST, [status(503), answer()], 2, 200),
         (POST, [status(429, Retry_After="2"), answer()], 2, 200),
@@ -190,7 +190,7 @@ def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(http, "ANSWER_S", 0.1)
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
-        pytest.raises(Unanswered, match="no answer in time; it may or may not have been carried out"),
+        pytest.raises(OutcomeUnknown, match="no answer in time; it may or may not have been carried out"),
     ):
         an_http(silent.getsockname()[1]).send(POST)
 
@@ -200,7 +200,7 @@ def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_refused_token_is_told_with_server_and_credential_and_without_itself():
     with a_server(lambda request: status(401, "Unauthorized")) as server:
-        reply = an_http(server.port, Access("", token="t0ken", user="ada")).send(GET)
+        reply = an_http(server.port, ClientConfig("", token="t0ken", user="ada")).send(GET)
 
     error = error_for(reply)
     assert isinstance(error, Unauthorized)
@@ -210,7 +210,7 @@ def test_a_refused_token_is_told_with_server_and_credential_and_without_itself()
 
 def test_a_token_in_a_file_is_read_anew_for_each_request(tmp_path: Path):
     file = tmp_path / "token"
-    access = Access("", token_file=str(file))
+    access = ClientConfig("", token_file=str(file))
     with a_server(lambda request: answer()) as server:
         client = an_http(server.port, access, read_file=lambda path: Path(path).read_text())
         for token in ("one\n", "two\n"):
@@ -225,25 +225,25 @@ def test_a_token_in_a_file_is_read_anew_for_each_request(tmp_path: Path):
 
 def test_a_token_with_a_line_break_is_refused_before_it_is_sent():
     with a_server(lambda request: answer()) as server, pytest.raises(Unreachable, match="'Authorization'"):
-        an_http(server.port, Access("", token="a\r\nX: y")).send(GET)
+        an_http(server.port, ClientConfig("", token="a\r\nX: y")).send(GET)
     assert not server.requests
 
 
 def test_a_token_does_not_travel_in_clear_text():
-    with pytest.raises(NotTrusted, match="clear text"):
+    with pytest.raises(CertificateError, match="clear text"):
         an_http("http://192.0.2.1").send(GET)
 
 
 def test_a_kubeconfig_that_runs_a_program_is_refused_by_its_name():
     with pytest.raises(Unreachable, match=r"'aws'.*does not run"):
-        an_http("https://h.example", Access("", exec=Exec("aws")))
+        an_http("https://h.example", ClientConfig("", exec=ExecConfig("aws")))
 
 
 @pytest.mark.parametrize("method", ["send", "watch"])
 def test_a_server_that_sends_elsewhere_is_not_followed(method: str):
     with (
         a_server(lambda request: answer(b"", 302, Location="https://elsewhere/")) as server,
-        pytest.raises(ServerFailed, match="302 and sends to https://elsewhere/; name the API server itself"),
+        pytest.raises(ServerError, match="302 and sends to https://elsewhere/; name the API server itself"),
     ):
         getattr(an_http(server.port), method)(WATCH)
     assert len(server.requests) == 1
@@ -280,7 +280,7 @@ def test_a_watch_that_breaks_says_so_after_what_was_whole(text: bytes):
     with a_server(lambda request: text) as server:
         events = an_http(server.port).watch(WATCH)
         assert next(events).type == "ADDED"
-        with pytest.raises(Unanswered):
+        with pytest.raises(OutcomeUnknown):
             next(events)
 
 
@@ -296,7 +296,7 @@ def test_a_body_beyond_the_limit_is_not_taken(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(http, "BODY_LIMIT", 10)
     with (
         a_server(lambda request: answer(b"x" * 11)) as server,
-        pytest.raises(Unanswered, match="more than 10 bytes"),
+        pytest.raises(OutcomeUnknown, match="more than 10 bytes"),
     ):
         an_http(server.port).send(POST)
 
@@ -309,7 +309,7 @@ def test_a_refused_watch_raises_the_refusal():
 def test_a_watch_is_asked_for_again_where_the_server_failed():
     with a_server(in_turn(status(500), chunked(line("ADDED", "a")))) as server:
         assert len(list(an_http(server.port).watch(WATCH))) == 1
-    with a_server(lambda request: status(500)) as server, pytest.raises(ServerFailed):
+    with a_server(lambda request: status(500)) as server, pytest.raises(ServerError):
         an_http(server.port).watch(WATCH)
 
 
@@ -326,11 +326,11 @@ def test_a_watch_that_is_dropped_frees_its_connection():
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
-CA, CA_KEY = x509.new_authority("test-ca", NOW, 10)
+CA, CA_KEY = pki.new_ca("test-ca", NOW, 10)
 
 
 def a_context(folder: Path, client_ca: str = "", **names: Any) -> ssl.SSLContext:
-    certificate, key = x509.issue(
+    certificate, key = pki.issue_certificate(
         CA, CA_KEY, common_name="server", server=True, client=False, now=NOW, lifetime=DAY, **names
     )
     file = folder / "server.pem"
@@ -343,8 +343,8 @@ def a_context(folder: Path, client_ca: str = "", **names: Any) -> ssl.SSLContext
     return context
 
 
-def tls_access(**rest: Any) -> Access:
-    return Access("", ca=CA, token="t", **rest)
+def tls_access(**rest: Any) -> ClientConfig:
+    return ClientConfig("", ca=CA, token="t", **rest)
 
 
 def test_a_private_authority_is_trusted_for_its_names(tmp_path: Path):
@@ -368,18 +368,18 @@ def test_the_kubeconfig_may_name_another_name_to_expect(tmp_path: Path):
     with a_server(lambda request: answer(), a_context(tmp_path, dns=("harvester",))) as server:
         url = f"https://127.0.0.1:{server.port}"
         assert an_http(url, tls_access(tls_server_name="harvester")).send(GET).status == 200
-        with pytest.raises(NotTrusted, match="tls-server-name"):
+        with pytest.raises(CertificateError, match="tls-server-name"):
             an_http(url, tls_access()).send(GET)
-        assert an_http(url, Access("", insecure=True)).send(GET).status == 200
+        assert an_http(url, ClientConfig("", insecure=True)).send(GET).status == 200
 
 
 def test_another_authority_is_not_trusted_and_not_tried_again(tmp_path: Path):
-    other, _ = x509.new_authority("other-ca", NOW, 10)
+    other, _ = pki.new_ca("other-ca", NOW, 10)
     with (
         a_server(lambda request: answer(), a_context(tmp_path, ips=("127.0.0.1",))) as server,
-        pytest.raises(NotTrusted, match="certificate-authority-data"),
+        pytest.raises(CertificateError, match="certificate-authority-data"),
     ):
-        an_http(f"https://127.0.0.1:{server.port}", Access("", ca=other, token="t")).send(GET)
+        an_http(f"https://127.0.0.1:{server.port}", ClientConfig("", ca=other, token="t")).send(GET)
     assert server.connections == 1
 
 
@@ -394,7 +394,7 @@ def test_an_authority_that_is_no_certificate_is_told(broken: str):
         a_server(lambda request: None) as server,
         pytest.raises(Unreachable, match="copy certificate-authority-data"),
     ):
-        an_http(f"https://127.0.0.1:{server.port}", Access("", ca=broken, token="t")).send(GET)
+        an_http(f"https://127.0.0.1:{server.port}", ClientConfig("", ca=broken, token="t")).send(GET)
 
 
 @pytest.fixture(params=["memory", "folder"])
@@ -408,26 +408,26 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_a_client_certificate_is_shown_and_leaves_no_file(place: Path, tmp_path: Path):
-    certificate, key = x509.issue(
+    certificate, key = pki.issue_certificate(
         CA, CA_KEY, common_name="ada", server=False, client=True, now=NOW, lifetime=DAY
     )
     context = a_context(tmp_path, client_ca=CA, ips=("127.0.0.1",))
-    access = Access("", ca=CA, certificate=certificate, key=key)
+    access = ClientConfig("", ca=CA, certificate=certificate, key=key)
     with a_server(lambda request: answer(), context) as server:
         url = f"https://127.0.0.1:{server.port}"
         client = an_http(url, access, folders=("/nonexistent", str(place)))
         assert client.send(GET).status == 200
         assert list(place.iterdir()) == []
         with pytest.raises(Unauthorized, match="in the TLS handshake"):
-            an_http(url, Access("", ca=CA, token="t")).send(GET)
+            an_http(url, ClientConfig("", ca=CA, token="t")).send(GET)
 
 
 def test_a_key_that_can_be_put_nowhere_is_told(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tls, "_memory_file", lambda content: None)
-    certificate, key = x509.issue(
+    certificate, key = pki.issue_certificate(
         CA, CA_KEY, common_name="ada", server=False, client=True, now=NOW, lifetime=DAY
     )
-    access = Access("", ca=CA, certificate=certificate, key=key)
+    access = ClientConfig("", ca=CA, certificate=certificate, key=key)
     with (
         a_server(lambda request: None) as server,
         pytest.raises(Unreachable, match="use a kubeconfig with a token"),
@@ -436,7 +436,7 @@ def test_a_key_that_can_be_put_nowhere_is_told(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it():
-    certificate, key = x509.issue(
+    certificate, key = pki.issue_certificate(
         CA, CA_KEY, common_name="ada", server=False, client=True, now=NOW, lifetime=DAY
     )
     locked = (
@@ -448,7 +448,7 @@ def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it():
         )
         .decode()
     )
-    access = Access("", ca=CA, certificate=certificate, key=locked)
+    access = ClientConfig("", ca=CA, certificate=certificate, key=locked)
     with a_server(lambda request: None) as server, pytest.raises(Unreachable, match="client-key-data"):
         an_http(f"https://127.0.0.1:{server.port}", access).send(GET)
 
@@ -458,14 +458,14 @@ def test_where_the_kubeconfig_has_no_authority_the_machines_are_used(tmp_path: P
     folder.mkdir()
     (folder / "readme").write_text("no certificate")
     bundle.write_text(CA)
-    other, _ = x509.new_authority("other-ca", NOW, 10)
+    other, _ = pki.new_ca("other-ca", NOW, 10)
     (tmp_path / "other.pem").write_text(other)
-    access = Access("", token="t")
+    access = ClientConfig("", token="t")
     with a_server(lambda request: answer(), a_context(tmp_path, ips=("127.0.0.1",))) as server:
         url = f"https://127.0.0.1:{server.port}"
         assert an_http(url, access, env={"SSL_CERT_FILE": str(bundle)}).send(GET).status == 200
         env = {"SSL_CERT_FILE": str(tmp_path / "other.pem"), "SSL_CERT_DIR": f"/nonexistent:{folder}"}
-        with pytest.raises(NotTrusted):
+        with pytest.raises(CertificateError):
             an_http(url, access, env=env).send(GET)
         (folder / "plain-name.pem").write_text(CA)
         assert an_http(url, access, env=env).send(GET).status == 200
@@ -503,7 +503,7 @@ def test_a_proxy_that_refuses_is_told_with_its_words():
 
 def test_a_proxy_gets_whole_addresses_of_servers_without_tls():
     with a_server(lambda request: answer()) as proxy:
-        access = Access("", proxy_url=f"http://127.0.0.1:{proxy.port}")
+        access = ClientConfig("", proxy_url=f"http://127.0.0.1:{proxy.port}")
         an_http("http://h.example:8080", access).send(GET)
 
     assert proxy.requests[0].startswith(

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from windrow.formats.json import dumps, loads
+from windrow.core.json import dumps, loads
+from windrow.core.rng import Rng
 from windrow.nodedriver.options import OPTIONS
 from windrow.plugin.disk import Disk
 from windrow.plugin.driver import Driver
 from windrow.plugin.edge import Edge
 from windrow.plugin.methods import EXTENSIONS, METHODS, Methods
 from windrow.plugin.service import CallFailed
-from windrow.values.chance import Chance
-from windrow.wire import dockermachine as wire
-from windrow.wire.gob import Encoder
+from windrow.protocols import dockermachine as wire
+from windrow.protocols.gob import Encoder
 
 
 class ReconcileContext:
@@ -28,9 +28,9 @@ class ReconcileContext:
                 now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
                 monotonic=time.monotonic,
                 sleep=lambda seconds: None,
-                chance=Chance(1),
+                rng=Rng(1),
                 say=lambda text: None,
-                disk=Disk(Chance(1)),
+                disk=Disk(Rng(1)),
             )
         )
         self._methods = Methods(self.driver, self.confessed.append)
@@ -51,7 +51,7 @@ def test_every_method_of_the_protocol_is_there_and_no_other():
     assert set(EXTENSIONS) == {name for name in wire.METHODS if name.startswith("Windrow")}
 
 
-@pytest.mark.parametrize("service", [wire.SERVICE, wire.OLD_SERVICE])
+@pytest.mark.parametrize("service", [wire.SERVICE, wire.LEGACY_SERVICE])
 def test_both_names_of_the_service_are_served(service: str):
     assert ReconcileContext().call("GetVersion", service=service) == 1
 

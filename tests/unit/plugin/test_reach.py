@@ -1,10 +1,10 @@
 import pytest
 
-from windrow.kube.kubeconfig import Access, BadKubeconfig, render_kubeconfig
+from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, render_kubeconfig
 from windrow.plugin.reach import find_access
 
-OURS = render_kubeconfig(Access("https://ours", token="t"), "ours")
-FILE = render_kubeconfig(Access("https://file", token_file="/token"), "file")
+OURS = render_kubeconfig(ClientConfig("https://ours", token="t"), "ours")
+FILE = render_kubeconfig(ClientConfig("https://file", token_file="/token"), "file")
 
 FILES = {
     "/kubeconfig": FILE,

@@ -12,8 +12,8 @@ import pytest
 from windrow.plugin import service
 from windrow.plugin.lifetime import Lifetime
 from windrow.plugin.service import CallFailed, Service
-from windrow.wire import dockermachine as wire
-from windrow.wire.netrpc import Answer, Client
+from windrow.protocols import dockermachine as wire
+from windrow.protocols.netrpc import Client, Response
 
 
 class Line:
@@ -30,16 +30,16 @@ class Line:
         self._send()
         return number
 
-    def answers(self, count: int = 1) -> list[Answer]:
-        heard: list[Answer] = []
+    def answers(self, count: int = 1) -> list[Response]:
+        heard: list[Response] = []
         while len(heard) < count:
             heard += self._hear()
         return heard
 
     def _send(self) -> None:
-        self.socket.sendall(self._client.take())
+        self.socket.sendall(self._client.data_to_send())
 
-    def _hear(self) -> list[Answer]:
+    def _hear(self) -> list[Response]:
         block = self.socket.recv(65536)
         if not block:
             raise EOFError

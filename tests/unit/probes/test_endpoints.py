@@ -1,7 +1,7 @@
 import pytest
 
-from windrow.formats.json import loads
-from windrow.kube.errors import Unreachable
+from windrow.core.json import loads
+from windrow.kubernetes.errors import Unreachable
 from windrow.probes.endpoints import Endpoints, ProbeRequest
 from windrow.probes.health import HealthChecks
 from windrow.probes.metrics import Measure

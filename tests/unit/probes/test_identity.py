@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from windrow.formats import x509
+from windrow.core import pki
 from windrow.probes.identity import BadCertificate, FileIdentity, SelfSignedIdentity
 from windrow.testing.clock import NOON
 
@@ -16,8 +16,10 @@ class Clock:
 
 
 def a_pair(name):
-    authority = x509.new_authority(name, NOON, 1)
-    return x509.issue(*authority, common_name=name, server=True, now=NOON, lifetime=timedelta(days=1))
+    authority = pki.new_ca(name, NOON, 1)
+    return pki.issue_certificate(
+        *authority, common_name=name, server=True, now=NOON, lifetime=timedelta(days=1)
+    )
 
 
 def test_a_made_up_identity_stays_until_a_month_before_its_end():
@@ -31,8 +33,8 @@ def test_a_made_up_identity_stays_until_a_month_before_its_end():
 
     assert later == first
     assert renewed != first
-    assert x509.matches_key(renewed.chain, renewed.key)
-    assert x509.read_subject(renewed.chain).not_after > clock.at + timedelta(days=300)
+    assert pki.matches_key(renewed.chain, renewed.key)
+    assert pki.read_certificate(renewed.chain).not_after > clock.at + timedelta(days=300)
     assert renewed.key not in repr(renewed)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from windrow.wire.dockermachine import DEFAULT_LIMITS, FLAGS, REGISTRY, Flag, write_flags, write_options
-from windrow.wire.gob import EMPTY, INT, INTERFACE, Encoder
-from windrow.wire.netrpc import GREETING, WELCOME, Call, Client, Server
+from windrow.protocols.dockermachine import DEFAULT_LIMITS, FLAGS, REGISTRY, Flag, write_flags, write_options
+from windrow.protocols.gob import EMPTY, INT, INTERFACE, Encoder
+from windrow.protocols.netrpc import CONNECT_REQUEST, CONNECTED, Call, Client, Server
 
 # A message a line; the bytes are told apart in reference/01 §2.8.
 ONE_FLAG = """
@@ -39,14 +39,14 @@ VERSION = """
 
 def answering() -> Server:
     server = Server(DEFAULT_LIMITS)
-    server.feed(GREETING)
-    server.take()
+    server.feed(CONNECT_REQUEST)
+    server.data_to_send()
     return server
 
 
 def test_the_greeting_and_its_answer() -> None:
-    assert GREETING == b"CONNECT /_goRPC_ HTTP/1.0\n\n"
-    assert WELCOME == b"HTTP/1.0 200 Connected to Go RPC\n\n"
+    assert CONNECT_REQUEST == b"CONNECT /_goRPC_ HTTP/1.0\n\n"
+    assert CONNECTED == b"HTTP/1.0 200 Connected to Go RPC\n\n"
 
 
 def test_a_create_flag() -> None:
@@ -57,29 +57,29 @@ def test_a_create_flag() -> None:
 
 def test_a_call_with_options() -> None:
     client = Client(DEFAULT_LIMITS)
-    client.take()
-    client.feed(WELCOME)
+    client.data_to_send()
+    client.feed(CONNECTED)
     options = write_options({"s": "text", "n": 300, "b": True, "l": ["a", "b"]})
 
     client.call("RPCServerDriver.SetConfigFromFlags", INTERFACE, options)
 
-    assert client.take() == bytes.fromhex(OPTIONS_CALL)
+    assert client.data_to_send() == bytes.fromhex(OPTIONS_CALL)
 
 
 def test_a_refusal() -> None:
     server = answering()
 
-    server.refuse(Call("RPCServerDriver.GetIP", 0, {}), "Host is not running")
+    server.respond_error(Call("RPCServerDriver.GetIP", 0, {}), "Host is not running")
 
-    assert server.take() == bytes.fromhex(REFUSAL)
+    assert server.data_to_send() == bytes.fromhex(REFUSAL)
 
 
 def test_an_answer() -> None:
     server = answering()
 
-    server.answer(Call("RPCServerDriver.GetVersion", 0, {}), INT, 1)
+    server.respond(Call("RPCServerDriver.GetVersion", 0, {}), INT, 1)
 
-    assert server.take() == bytes.fromhex(VERSION)
+    assert server.data_to_send() == bytes.fromhex(VERSION)
 
 
 def test_a_type_is_described_once() -> None:

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from windrow.wire import dockermachine
-from windrow.wire.dockermachine import (
+from windrow.protocols import dockermachine
+from windrow.protocols.dockermachine import (
     DEFAULT_LIMITS,
     FLAGS,
     METHODS,
     REGISTRY,
     STATES,
     Flag,
-    field_of,
+    config_field_of,
     read_flags,
     read_options,
     write_flags,
     write_options,
 )
-from windrow.wire.gob import INTERFACE, BadGob, Boxed, Decoder, Encoder, Type
+from windrow.protocols.gob import INTERFACE, BadGob, Decoder, Encoder, Interface, Type
 
 EVERY_KIND = (
     Flag("string", "x-name", "a name", "X_NAME", "dflt"),
@@ -53,18 +53,18 @@ def test_options_arrive_with_their_types() -> None:
 
 
 def test_a_host_without_options_sends_no_map() -> None:
-    assert read_options(Boxed("*rpcdriver.RPCFlags", {})) == {}
+    assert read_options(Interface("*rpcdriver.RPCFlags", {})) == {}
 
 
 def test_an_option_of_a_type_that_no_flag_has_is_left_out() -> None:
     values = {
-        "kept": Boxed("int", 1),
+        "kept": Interface("int", 1),
         "nil": None,
-        "odd": Boxed("float64", 1.5),
-        "wrong": Boxed("int", "text"),
+        "odd": Interface("float64", 1.5),
+        "wrong": Interface("int", "text"),
     }
 
-    assert read_options(Boxed("*rpcdriver.RPCFlags", {"Values": values})) == {"kept": 1}
+    assert read_options(Interface("*rpcdriver.RPCFlags", {"Values": values})) == {"kept": 1}
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_an_option_of_a_type_that_no_flag_has_is_left_out() -> None:
     [
         None,
         {},
-        Boxed("*other.Flags", {}),
-        Boxed("*rpcdriver.RPCFlags", []),
-        Boxed("*rpcdriver.RPCFlags", {"Values": 1}),
+        Interface("*other.Flags", {}),
+        Interface("*rpcdriver.RPCFlags", []),
+        Interface("*rpcdriver.RPCFlags", {"Values": 1}),
     ],
 )
 def test_what_is_no_options_is_refused(value: Any) -> None:
@@ -88,9 +88,9 @@ def test_what_is_no_options_is_refused(value: Any) -> None:
         ("flags", "not a list"),
         ([None], "unknown type"),
         ([{}], "unknown type"),
-        ([Boxed("*mcnflag.FloatFlag", {})], "unknown type .*FloatFlag"),
-        ([Boxed("*mcnflag.IntFlag", {"Value": "1"})], "is no \\*mcnflag.IntFlag"),
-        ([Boxed("*mcnflag.IntFlag", "1")], "is no \\*mcnflag.IntFlag"),
+        ([Interface("*mcnflag.FloatFlag", {})], "unknown type .*FloatFlag"),
+        ([Interface("*mcnflag.IntFlag", {"Value": "1"})], "is no \\*mcnflag.IntFlag"),
+        ([Interface("*mcnflag.IntFlag", "1")], "is no \\*mcnflag.IntFlag"),
     ],
 )
 def test_what_is_no_flag_is_refused(value: Any, words: str) -> None:
@@ -131,4 +131,4 @@ def test_every_method_that_a_host_calls_is_known_and_no_other() -> None:
     ],
 )
 def test_a_field_is_the_flag_without_its_first_word(flag: str, field: str) -> None:
-    assert field_of(flag) == field
+    assert config_field_of(flag) == field

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from windrow.wire.gob import (
+from windrow.protocols.gob import (
     BOOL,
     BYTES,
     EMPTY,
@@ -18,9 +18,9 @@ from windrow.wire.gob import (
     STRING,
     UINT,
     BadGob,
-    Boxed,
     Decoder,
     Encoder,
+    Interface,
     Limits,
     MapOf,
     Slice,
@@ -28,7 +28,7 @@ from windrow.wire.gob import (
     Type,
     fits,
 )
-from windrow.wire.gob.numbers import write_uint
+from windrow.protocols.gob.numbers import write_uint
 
 LIMITS = Limits(size=1 << 20, elements=1000, depth=10, types=10)
 
@@ -124,9 +124,9 @@ def test_after_an_error_the_stream_stays_lost() -> None:
 
 
 def test_after_an_error_nothing_is_kept_and_nothing_more_is_taken() -> None:
-    long = Boxed("long", {"A": bytes(100_000)})
+    long = Interface("long", {"A": bytes(100_000)})
     stream = Encoder({"long": Struct("L", (("A", BYTES),)), "other": EMPTY}).encode(
-        Slice(INTERFACE), [long, Boxed("other", {})]
+        Slice(INTERFACE), [long, Interface("other", {})]
     )
     tracemalloc.start()
     try:
@@ -152,8 +152,8 @@ def encoded(type: Type, value: Any, **registry: Type) -> str:
     return Encoder(registry).encode(type, value).hex()
 
 
-def nested(depth: int) -> Boxed | None:
-    return Boxed("box", [nested(depth - 1)]) if depth else None
+def nested(depth: int) -> Interface | None:
+    return Interface("box", [nested(depth - 1)]) if depth else None
 
 
 def limits(**changed: int) -> Limits:
@@ -200,7 +200,7 @@ def test_descriptions_of_many_fields_count_against_the_limit_of_elements() -> No
 
 def test_the_messages_of_one_value_count_together() -> None:
     parts = {f"t{n}": Struct(f"T{n}", (("A", BYTES),)) for n in range(5)}
-    value = [Boxed(name, {"A": bytes(1000)}) for name in parts]
+    value = [Interface(name, {"A": bytes(1000)}) for name in parts]
     stream = encoded(Slice(INTERFACE), value, **parts)
 
     with pytest.raises(BadGob, match="a value may have"):
@@ -309,8 +309,8 @@ UNWRITABLE: list[tuple[Type, Any]] = [
     (UINT, 1 << 64),
     (STRING, "\ud800"),
     (EMPTY, {"A": 1}),
-    (INTERFACE, Boxed("unknown", 1)),
-    (INTERFACE, Boxed("", 1)),
+    (INTERFACE, Interface("unknown", 1)),
+    (INTERFACE, Interface("", 1)),
 ]
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.wire.gob import BYTES, EMPTY, INT, STRING, BadGob, Encoder, Limits, Struct
-from windrow.wire.netrpc import (
-    GREETING,
+from windrow.protocols.gob import BYTES, EMPTY, INT, STRING, BadGob, Encoder, Limits, Struct
+from windrow.protocols.netrpc import (
+    CONNECT_REQUEST,
+    CONNECTED,
     REQUEST,
     RESPONSE,
-    WELCOME,
     BadRpc,
     Client,
     Server,
@@ -23,8 +23,8 @@ LIMITS = Limits(size=1 << 16, elements=1000, depth=10, types=10)
 
 def connected() -> tuple[Client, Server]:
     client, server = Client(LIMITS), Server(LIMITS)
-    assert server.feed(client.take()) == []
-    assert client.feed(server.take()) == []
+    assert server.feed(client.data_to_send()) == []
+    assert client.feed(server.data_to_send()) == []
     return client, server
 
 
@@ -34,8 +34,8 @@ def connected() -> tuple[Client, Server]:
 @pytest.mark.parametrize(
     "greeting",
     [
-        GREETING,
-        GREETING.replace(b"\n", b"\r\n"),
+        CONNECT_REQUEST,
+        CONNECT_REQUEST.replace(b"\n", b"\r\n"),
         b"CONNECT /_goRPC_ HTTP/1.1\r\nHost: localhost\r\nUser-Agent: x\r\n\r\n",
         b"CONNECT /_goRPC_ HTTP/1.0\nHost: localhost\r\n\n",
     ],
@@ -44,10 +44,10 @@ def connected() -> tuple[Client, Server]:
 def test_a_greeting_is_accepted_with_either_end_of_line(greeting: bytes, chunk: int) -> None:
     server = Server(LIMITS)
     for at in range(0, len(greeting), chunk):
-        assert server.take() == b""
+        assert server.data_to_send() == b""
         assert server.feed(greeting[at : at + chunk]) == []
 
-    assert server.take() == WELCOME
+    assert server.data_to_send() == CONNECTED
     assert not server.closing
 
 
@@ -69,12 +69,12 @@ def test_another_greeting_is_refused_and_the_connection_closed(
 
     assert server.feed(greeting + b"more") == []
 
-    reply = server.take()
+    reply = server.data_to_send()
     assert server.closing
     assert reply.startswith(b"HTTP/1.0 " + status + b"\r\n")
     assert reply.endswith(b"\r\n\r\n" + body)
     assert server.feed(b"more") == []
-    assert server.take() == b""
+    assert server.data_to_send() == b""
 
 
 @pytest.mark.parametrize("piece", [b"x", b"Header: y\n", b"x" * 5000])
@@ -92,11 +92,11 @@ def test_calls_wait_until_the_server_has_greeted() -> None:
     client = Client(LIMITS)
     client.call("S.M", EMPTY, {})
 
-    assert client.take() == GREETING
-    client.feed(WELCOME[:10])
-    assert client.take() == b""
-    client.feed(WELCOME[10:])
-    assert len(client.take()) > 10
+    assert client.data_to_send() == CONNECT_REQUEST
+    client.feed(CONNECTED[:10])
+    assert client.data_to_send() == b""
+    client.feed(CONNECTED[10:])
+    assert len(client.data_to_send()) > 10
 
 
 def test_a_server_that_is_none_is_told_by_its_first_line() -> None:
@@ -111,17 +111,17 @@ def test_a_server_that_is_none_is_told_by_its_first_line() -> None:
 def test_answers_find_their_calls_in_any_order() -> None:
     client, server = connected()
     numbers = [client.call(f"S.M{number}", INT, number) for number in range(5)]
-    calls = server.feed(client.take())
+    calls = server.feed(client.data_to_send())
     assert [(call.seq, call.method, call.argument) for call in calls] == [(n, f"S.M{n}", n) for n in numbers]
 
     for call in reversed(calls):
-        server.answer(call, STRING, f"answer {call.seq}")
+        server.respond(call, STRING, f"answer {call.seq}")
 
-    answers = client.feed(server.take())
+    answers = client.feed(server.data_to_send())
     assert [(answer.seq, answer.method, answer.value) for answer in answers] == [
         (n, f"S.M{n}", f"answer {n}") for n in reversed(numbers)
     ]
-    assert client.waiting == 0
+    assert client.pending == 0
 
 
 def test_numbers_of_calls_begin_at_zero_and_go_on_through_errors() -> None:
@@ -137,11 +137,11 @@ def test_numbers_of_calls_begin_at_zero_and_go_on_through_errors() -> None:
 def test_an_error_comes_without_a_value_and_never_without_a_text(text: str) -> None:
     client, server = connected()
     client.call("S.M", EMPTY, {})
-    (call,) = server.feed(client.take())
+    (call,) = server.feed(client.data_to_send())
 
-    server.refuse(call, text)
+    server.respond_error(call, text)
 
-    (answer,) = client.feed(server.take())
+    (answer,) = client.feed(server.data_to_send())
     assert answer.value is None
     assert answer.error == (text or "the call failed without saying why")
 
@@ -149,37 +149,37 @@ def test_an_error_comes_without_a_value_and_never_without_a_text(text: str) -> N
 def test_any_error_text_can_be_sent() -> None:
     client, server = connected()
     client.call("S.M", EMPTY, {})
-    (call,) = server.feed(client.take())
+    (call,) = server.feed(client.data_to_send())
 
-    server.refuse(call, "half a pair: \ud83d")
+    server.respond_error(call, "half a pair: \ud83d")
 
-    (answer,) = client.feed(server.take())
+    (answer,) = client.feed(server.data_to_send())
     assert answer.error == "half a pair: ?"
 
 
 def test_an_answer_that_does_not_fit_is_not_sent_in_part_and_can_be_refused() -> None:
     client, server = connected()
     client.call("S.M", EMPTY, {})
-    (call,) = server.feed(client.take())
+    (call,) = server.feed(client.data_to_send())
 
     with pytest.raises(BadGob):
-        server.answer(call, INT, "text")
+        server.respond(call, INT, "text")
 
-    assert server.take() == b""
-    server.refuse(call, "no")
-    (answer,) = client.feed(server.take())
+    assert server.data_to_send() == b""
+    server.respond_error(call, "no")
+    (answer,) = client.feed(server.data_to_send())
     assert answer.error == "no"
 
 
 def test_calls_and_answers_arrive_whole_however_they_are_cut() -> None:
     client, server = connected()
     client.call("S.M", BYTES, bytes(1000))
-    (call,) = [call for byte in client.take() for call in server.feed(bytes([byte]))]
+    (call,) = [call for byte in client.data_to_send() for call in server.feed(bytes([byte]))]
     assert call.argument == bytes(1000)
 
-    server.answer(call, BYTES, b"ok")
+    server.respond(call, BYTES, b"ok")
 
-    (answer,) = [answer for byte in server.take() for answer in client.feed(bytes([byte]))]
+    (answer,) = [answer for byte in server.data_to_send() for answer in client.feed(bytes([byte]))]
     assert answer.value == b"ok"
 
 
@@ -197,12 +197,12 @@ def test_an_answer_to_no_call_ends_the_connection() -> None:
 def test_a_second_answer_ends_the_connection() -> None:
     client, server = connected()
     client.call("S.M", EMPTY, {})
-    (call,) = server.feed(client.take())
-    server.answer(call, EMPTY, {})
-    server.answer(call, EMPTY, {})
+    (call,) = server.feed(client.data_to_send())
+    server.respond(call, EMPTY, {})
+    server.respond(call, EMPTY, {})
 
     with pytest.raises(BadRpc, match="call 0"):
-        client.feed(server.take())
+        client.feed(server.data_to_send())
 
 
 @pytest.mark.parametrize(

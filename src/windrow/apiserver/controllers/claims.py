@@ -8,8 +8,8 @@ from windrow.apiserver.controllers.gc import split_key
 from windrow.apiserver.controllers.loop import Key, Worker
 from windrow.apiserver.core import Core
 from windrow.apiserver.store import Change, Raw, Stale
-from windrow.kube.objects import dig
-from windrow.kube.refs import POD, PVC
+from windrow.kubernetes.objects import nested
+from windrow.kubernetes.resources import POD, PVC
 
 PROTECTION = "kubernetes.io/pvc-protection"
 
@@ -17,8 +17,8 @@ PROTECTION = "kubernetes.io/pvc-protection"
 def claims_of(pod: Raw) -> set[str]:
     """The claims that a pod mounts."""
     names = (
-        dig(volume, "persistentVolumeClaim", "claimName")
-        for volume in dig(pod, "spec", "volumes", default=[])
+        nested(volume, "persistentVolumeClaim", "claimName")
+        for volume in nested(pod, "spec", "volumes", default=[])
     )
     return {str(name) for name in names if name}
 
@@ -68,7 +68,7 @@ class Claims:
         if pods is None:
             return False
         for entry in (await self._core.store.range(pods.prefix(claim["namespace"]))).entries:
-            is_over = dig(entry.raw, "status", "phase") in ("Succeeded", "Failed")
+            is_over = nested(entry.raw, "status", "phase") in ("Succeeded", "Failed")
             if claim["name"] in claims_of(entry.raw) and not is_over:
                 return True
         return False

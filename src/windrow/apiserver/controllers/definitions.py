@@ -12,8 +12,8 @@ from windrow.apiserver.crds import CLEANUP
 from windrow.apiserver.store import Change, Entry, Stale
 from windrow.apiserver.types import Type
 from windrow.apiserver.verbs.delete import delete
-from windrow.kube.errors import NotFound
-from windrow.kube.refs import CRD
+from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.resources import CRD
 
 CALLER = Caller("system:apiserver", ("system:masters", "system:authenticated"))
 

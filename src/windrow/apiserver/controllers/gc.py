@@ -11,7 +11,7 @@ from windrow.apiserver.core import Core
 from windrow.apiserver.store import Change, Entry, Raw, Stale
 from windrow.apiserver.types import Type
 from windrow.apiserver.verbs.delete import FOREGROUND, ORPHAN, delete
-from windrow.kube.errors import NotFound
+from windrow.kubernetes.errors import NotFound
 
 CALLER = Caller(
     "system:serviceaccount:kube-system:generic-garbage-collector",

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from windrow.apiserver.core import Core
 from windrow.apiserver.store import Change, Compacted, Feed, Overflow, Rev
-from windrow.kube.errors import KubeError
+from windrow.kubernetes.errors import KubeError
 
 RETRY_AFTER = timedelta(seconds=1)
 
@@ -86,5 +86,5 @@ class Worker:
             self._retry = asyncio.create_task(self._later(feed))
 
     async def _later(self, feed: Feed) -> None:
-        await self._core.clock.until(self._core.clock.now() + RETRY_AFTER)
+        await self._core.clock.sleep_until(self._core.clock.now() + RETRY_AFTER)
         feed.nudge()

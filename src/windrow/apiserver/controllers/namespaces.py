@@ -12,9 +12,9 @@ from windrow.apiserver.store import Change, Entry, Raw, Stale
 from windrow.apiserver.types import Type
 from windrow.apiserver.verbs.create import create
 from windrow.apiserver.verbs.delete import delete
-from windrow.kube.conditions import Condition, set_condition
-from windrow.kube.errors import Exists, Forbidden, KubeError, NotFound
-from windrow.kube.refs import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT, Kind
+from windrow.kubernetes.conditions import Condition, set_condition
+from windrow.kubernetes.errors import AlreadyExists, Forbidden, KubeError, NotFound
+from windrow.kubernetes.resources import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT, ApiResource
 
 CALLER = Caller(
     "system:serviceaccount:kube-system:namespace-controller",
@@ -75,14 +75,14 @@ class Namespaces:
                 CONFIG_MAP, namespace, {"metadata": {"name": ROOT_CA}, "data": {"ca.crt": bundle}}
             )
 
-    async def _ensure(self, kind: Kind, namespace: str, raw: Raw) -> None:
+    async def _ensure(self, kind: ApiResource, namespace: str, raw: Raw) -> None:
         type = self._core.registry.find_kind(kind)
         if type is None or await self._core.store.find(type.key(namespace, raw["metadata"]["name"])):
             return
         target = Target("", kind.group, kind.version, kind.plural, namespace)
         try:
             await create(self._core, type, Call("create", target, CALLER, body=raw))
-        except (Exists, NotFound, Forbidden):
+        except (AlreadyExists, NotFound, Forbidden):
             return
 
     async def _empty(self, home: Type, entry: Entry, namespace: str) -> None:

@@ -14,8 +14,8 @@ from windrow.apiserver.store import Change, Entry, Stale
 from windrow.apiserver.tokens import Tokens
 from windrow.apiserver.types import Type
 from windrow.apiserver.verbs.delete import delete
-from windrow.kube.errors import NotFound
-from windrow.kube.refs import SECRET, SERVICE_ACCOUNT
+from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.resources import SECRET, SERVICE_ACCOUNT
 
 Raw = dict[str, Any]
 

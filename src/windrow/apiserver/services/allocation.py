@@ -19,8 +19,8 @@ from windrow.apiserver.services.reservations import Owner, Reservations
 from windrow.apiserver.services.rules import service_faults
 from windrow.apiserver.statuses import Cause, invalid_value
 from windrow.apiserver.types import Type
-from windrow.kube.errors import KubeError
-from windrow.kube.refs import SERVICE
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.resources import SERVICE
 
 Raw = dict[str, Any]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -16,7 +16,7 @@ from windrow.apiserver.statuses import (
     required,
 )
 from windrow.apiserver.types import faults_of_name
-from windrow.kube.objects import dig
+from windrow.kubernetes.objects import nested
 
 Raw = dict[str, Any]
 
@@ -190,7 +190,7 @@ _RULES: tuple[Callable[[Raw], Iterable[Cause]], ...] = (
 
 def _changed(spec: Raw, old: Raw) -> list[Cause]:
     causes = []
-    if shape.has_addresses(spec) and shape.has_addresses(old) and dig(old, "clusterIPs", 0):
+    if shape.has_addresses(spec) and shape.has_addresses(old) and nested(old, "clusterIPs", 0):
         now = spec.get("clusterIPs") or []
         for index, address in enumerate(old["clusterIPs"][: len(now) or 1]):
             if not now:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from windrow.apiserver.store import Change, Entry
 from windrow.apiserver.stores.memory import BACKLOG, HISTORY, MemoryStore
-from windrow.formats.fastjson import loads
+from windrow.core.fastjson import loads
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS changes (
@@ -29,9 +29,9 @@ PRUNE_EVERY = 1_000
 class StoreInUse(RuntimeError):
     """Another process has the file open. `fact` says which file, `cure` what to do."""
 
-    def __init__(self, fact: str, cure: str) -> None:
-        super().__init__(f"{fact}; {cure}")
-        self.fact, self.cure = fact, cure
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(f"{message}; {hint}")
+        self.message, self.hint = message, hint
 
 
 class SqliteStore(MemoryStore):

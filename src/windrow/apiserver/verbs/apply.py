@@ -11,8 +11,8 @@ from windrow.apiserver.store import Raw, Stale
 from windrow.apiserver.types import Type
 from windrow.apiserver.verbs.create import create
 from windrow.apiserver.writing import ATTEMPTS, clean, rewrite
-from windrow.formats.fastjson import dumps, loads
-from windrow.kube.errors import Exists, KubeError
+from windrow.core.fastjson import dumps, loads
+from windrow.kubernetes.errors import AlreadyExists, KubeError
 
 
 def _writer(core: Core, type: Type, call: Call) -> Manager:
@@ -53,7 +53,7 @@ async def apply(core: Core, type: Type, call: Call) -> Single:
             old = served(type, was)
             new, managers = _planned(core, type, call, old.copy(), loads(encoded))
             changed = await rewrite(core, type, call, old, was, new, managed=managers)
-        except (Stale, Exists):
+        except (Stale, AlreadyExists):
             continue
         return Single(type, served(type, changed))
     raise statuses.modified(type.kind, call.target.name)

@@ -48,8 +48,8 @@ async def _attempt(core: Core, type: Type, call: Call, template: Raw) -> Single:
     raw = {**template, "metadata": dict(template["metadata"])}
     head = raw["metadata"]
     if not head.get("name") and head.get("generateName"):
-        head["name"] = head["generateName"][: metadata.MOST_BASE] + core.chance.suffix()
-    head["uid"] = core.chance.uid()
+        head["name"] = head["generateName"][: metadata.MOST_BASE] + core.rng.name_suffix()
+    head["uid"] = core.rng.uid()
     head["creationTimestamp"] = core.stamp()
     if type.counts or type.custom:
         head["generation"] = 1

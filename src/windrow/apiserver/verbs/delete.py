@@ -15,10 +15,10 @@ from windrow.apiserver.selection import read_selection
 from windrow.apiserver.store import Entry, Raw, Stale
 from windrow.apiserver.types import Type
 from windrow.apiserver.writing import ATTEMPTS, ask
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import dig
-from windrow.kube.refs import POD
-from windrow.values.clock import stamp
+from windrow.core.clock import format_time
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import nested
+from windrow.kubernetes.resources import POD
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -118,12 +118,12 @@ async def _attempt(
 
 def _grace(core: Core, type: Type, raw: Raw, options: Mapping[str, Any]) -> int:
     """The seconds that a pod has to end in; 0 for one that nothing runs, and for everything else."""
-    if not core.pods_end_slowly or type.kind != POD or not dig(raw, "spec", "nodeName"):
+    if not core.pods_end_slowly or type.kind != POD or not nested(raw, "spec", "nodeName"):
         return 0
-    if dig(raw, "status", "phase") in ("Succeeded", "Failed"):
+    if nested(raw, "status", "phase") in ("Succeeded", "Failed"):
         return 0
     asked = str(options.get("gracePeriodSeconds", ""))
-    usual = int(dig(raw, "spec", "terminationGracePeriodSeconds", default=30))
+    usual = int(nested(raw, "spec", "terminationGracePeriodSeconds", default=30))
     wanted = int(asked) if asked.isdigit() else usual
     before = raw["metadata"].get("deletionGracePeriodSeconds")
     return wanted if before is None else min(wanted, before)
@@ -134,10 +134,10 @@ def _marked(core: Core, type: Type, raw: Raw, finalizers: list[str], grace: int 
     if finalizers:
         head["finalizers"] = finalizers
     if grace < head.get("deletionGracePeriodSeconds", 0):  # sooner than said before
-        head["deletionTimestamp"] = stamp(core.clock.now() + timedelta(seconds=grace))
+        head["deletionTimestamp"] = format_time(core.clock.now() + timedelta(seconds=grace))
         head["deletionGracePeriodSeconds"] = grace
     if not head.get("deletionTimestamp"):
-        head["deletionTimestamp"] = stamp(core.clock.now() + timedelta(seconds=grace))
+        head["deletionTimestamp"] = format_time(core.clock.now() + timedelta(seconds=grace))
         if type.kind.plural != "namespaces":
             head["deletionGracePeriodSeconds"] = grace
         if "generation" in head:

@@ -12,8 +12,8 @@ from windrow.apiserver.core import Core, Listing, served
 from windrow.apiserver.selection import read_selection
 from windrow.apiserver.store import Compacted, Entry, Page
 from windrow.apiserver.types import Type
-from windrow.formats.fastjson import dumps, loads
-from windrow.formats.json import NotJson
+from windrow.core.fastjson import dumps, loads
+from windrow.core.json import NotJson
 
 EXPIRED_TOKEN = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list "

@@ -14,9 +14,9 @@ from windrow.apiserver.strategic import apply_strategic_patch
 from windrow.apiserver.types import Type
 from windrow.apiserver.verbs.apply import apply
 from windrow.apiserver.writing import ATTEMPTS, rewrite
-from windrow.formats.fastjson import dumps, loads
-from windrow.kube.patches import PatchFailed, apply_json_patch, apply_merge_patch
-from windrow.kube.requests import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from windrow.core.fastjson import dumps, loads
+from windrow.kubernetes.patches import PatchFailed, apply_json_patch, apply_merge_patch
+from windrow.kubernetes.requests import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 MOST_STEPS = 10_000
 NOT_AN_OBJECT = (

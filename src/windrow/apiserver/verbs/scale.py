@@ -12,16 +12,16 @@ from windrow.apiserver.store import Entry, Raw, Stale
 from windrow.apiserver.types import Scaling, Type
 from windrow.apiserver.verbs.patch import PATCHES
 from windrow.apiserver.writing import ATTEMPTS, rewrite
-from windrow.formats.fastjson import dumps, loads
-from windrow.kube.objects import dig
+from windrow.core.fastjson import dumps, loads
+from windrow.kubernetes.objects import nested
 
 
 def scale_of(scaling: Scaling, raw: Raw) -> Raw:
     """The Scale that stands for the object."""
     head = raw["metadata"]
     names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    status: Raw = {"replicas": dig(raw, *scaling.seen, default=0)}
-    selector = dig(raw, *scaling.selector) if scaling.selector else None
+    status: Raw = {"replicas": nested(raw, *scaling.seen, default=0)}
+    selector = nested(raw, *scaling.selector) if scaling.selector else None
     if isinstance(selector, dict):
         labels = selector.get("matchLabels") or {}
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
@@ -31,7 +31,7 @@ def scale_of(scaling: Scaling, raw: Raw) -> Raw:
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {name: head[name] for name in names if name in head},
-        "spec": {"replicas": dig(raw, *scaling.wanted, default=0)},
+        "spec": {"replicas": nested(raw, *scaling.wanted, default=0)},
         "status": status,
     }
 
@@ -67,10 +67,10 @@ async def _change(core: Core, type: Type, call: Call, scaling: Scaling, old: Ent
         if call.media not in PATCHES:
             raise statuses.unsupported_media(tuple(PATCHES))
         wanted = PATCHES[call.media](type, before, wanted)
-    version = str(dig(wanted, "metadata", "resourceVersion", default=""))
+    version = str(nested(wanted, "metadata", "resourceVersion", default=""))
     if version and version != str(was.rev):
         raise statuses.modified(type.kind, call.target.name)
-    replicas = dig(wanted, "spec", "replicas", default=0)
+    replicas = nested(wanted, "spec", "replicas", default=0)
     if not isinstance(replicas, int) or replicas < 0:
         cause = statuses.invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
         raise statuses.invalid(type.kind, call.target.name, [cause])

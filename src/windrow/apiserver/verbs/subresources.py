@@ -15,13 +15,13 @@ from windrow.apiserver.tokens import SHORTEST, USUAL, Tokens
 from windrow.apiserver.types import Type
 from windrow.apiserver.verbs.delete import delete
 from windrow.apiserver.writing import ATTEMPTS
-from windrow.kube.refs import Kind
-from windrow.kube.selectors import read_label_selector
-from windrow.values.clock import stamp
+from windrow.core.clock import format_time
+from windrow.kubernetes.resources import ApiResource
+from windrow.kubernetes.selectors import read_label_selector
 
 Raw = dict[str, Any]
 
-TOKEN_REQUEST = Kind("authentication.k8s.io", "v1", "TokenRequest", "tokenrequests")
+TOKEN_REQUEST = ApiResource("authentication.k8s.io", "v1", "TokenRequest", "tokenrequests")
 
 
 async def token(core: Core, type: Type, call: Call) -> Outcome:
@@ -45,7 +45,7 @@ async def token(core: Core, type: Type, call: Call) -> Outcome:
             "creationTimestamp": core.stamp(),
         },
         "spec": {**spec, "expirationSeconds": int(span.total_seconds())},
-        "status": {"token": minted, "expirationTimestamp": stamp(expires)},
+        "status": {"token": minted, "expirationTimestamp": format_time(expires)},
     }
     return Plain(made, 201)
 

@@ -12,7 +12,7 @@ from windrow.apiserver.statuses import Cause
 from windrow.apiserver.store import Stale
 from windrow.apiserver.types import Type
 from windrow.apiserver.writing import ATTEMPTS, rewrite
-from windrow.formats.fastjson import dumps, loads
+from windrow.core.fastjson import dumps, loads
 
 
 async def update(core: Core, type: Type, call: Call) -> Single:

@@ -16,13 +16,13 @@ from windrow.apiserver.selection import Selection, read_selection
 from windrow.apiserver.store import Change, Compacted, Entry, Feed, Overflow
 from windrow.apiserver.types import Type
 from windrow.apiserver.verbs.list import read_version
-from windrow.kube.errors import KubeError
-from windrow.kube.requests import Event
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.requests import WatchEvent
 
 INITIAL_END = "k8s.io/initial-events-end"
 
 
-class EntryEvent(Event):
+class EntryEvent(WatchEvent):
     """An event whose object stays encoded until somebody reads it: a socket never does."""
 
     __slots__ = ("_decoded", "entry")
@@ -43,7 +43,7 @@ class EntryEvent(Event):
         return decoded
 
     def __eq__(self, other: Any) -> bool:
-        return isinstance(other, Event) and (self.type, self.object) == (other.type, other.object)
+        return isinstance(other, WatchEvent) and (self.type, self.object) == (other.type, other.object)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -76,15 +76,17 @@ def event_of(type: Type, selection: Selection, change: Change) -> EntryEvent | N
             return None
 
 
-def bookmark(type: Type, rev: int, *, initial_end: bool = False) -> Event:
+def bookmark(type: Type, rev: int, *, initial_end: bool = False) -> WatchEvent:
     head: dict[str, Any] = {"resourceVersion": str(rev), "creationTimestamp": None}
     if initial_end:
         head["annotations"] = {INITIAL_END: "true"}
-    return Event("BOOKMARK", {"kind": type.kind.kind, "apiVersion": type.kind.api_version, "metadata": head})
+    return WatchEvent(
+        "BOOKMARK", {"kind": type.kind.kind, "apiVersion": type.kind.api_version, "metadata": head}
+    )
 
 
-def failure(error: KubeError) -> Event:
-    return Event("ERROR", statuses.status_of(error))
+def failure(error: KubeError) -> WatchEvent:
+    return WatchEvent("ERROR", statuses.status_of(error))
 
 
 def _check_initial(call: Call) -> bool:
@@ -106,7 +108,7 @@ def _refused(text: str, field: str = "resourceVersionMatch") -> KubeError:
 
 
 @asynccontextmanager
-async def watch(core: Core, type: Type, call: Call) -> AsyncIterator[AsyncIterator[Event]]:
+async def watch(core: Core, type: Type, call: Call) -> AsyncIterator[AsyncIterator[WatchEvent]]:
     """Listening starts on entry: no change after that is missed. Ends when the time asked for is over."""
     selection = read_selection(type, call.options)
     version = read_version(call.options)
@@ -114,7 +116,7 @@ async def watch(core: Core, type: Type, call: Call) -> AsyncIterator[AsyncIterat
     if version is not None and version > core.store.rev:
         raise statuses.too_large_version(version, core.store.rev)
     prefix = type.prefix(call.target.namespace)
-    first: list[Event] = []
+    first: list[WatchEvent] = []
     feed: Feed | None = None
     rev = version or core.store.rev
     if not version or initial_end:
@@ -142,7 +144,7 @@ async def watch(core: Core, type: Type, call: Call) -> AsyncIterator[AsyncIterat
         await asyncio.gather(timer, return_exceptions=True)
 
 
-async def _only(events: list[Event]) -> AsyncIterator[Event]:
+async def _only(events: list[WatchEvent]) -> AsyncIterator[WatchEvent]:
     for event in events:
         yield event
 
@@ -152,7 +154,7 @@ class _Pacer:
 
     def __init__(self, core: Core, call: Call, feed: Feed) -> None:
         asked = call.options.get("timeoutSeconds", "")
-        span = float(asked) if asked.isdigit() and int(asked) else core.chance.between(1800, 3600)
+        span = float(asked) if asked.isdigit() and int(asked) else core.rng.uniform(1800, 3600)
         self._core, self._feed = core, feed
         self.bookmarks = is_truthy(call.options, "allowWatchBookmarks")
         self.end: datetime = core.clock.now() + timedelta(seconds=span)
@@ -168,14 +170,14 @@ class _Pacer:
         clock = self._core.clock
         every = timedelta(seconds=self._core.bookmark_every_s)
         while not self.is_over:
-            await clock.until(min(clock.now() + every, self.end) if self.bookmarks else self.end)
+            await clock.sleep_until(min(clock.now() + every, self.end) if self.bookmarks else self.end)
             self.revs.append(self._core.store.rev)
             self._feed.nudge()
 
 
 async def _events(
-    type: Type, selection: Selection, first: list[Event], feed: Feed, pacer: _Pacer, rev: int
-) -> AsyncIterator[Event]:
+    type: Type, selection: Selection, first: list[WatchEvent], feed: Feed, pacer: _Pacer, rev: int
+) -> AsyncIterator[WatchEvent]:
     for event in first:
         yield event
     first.clear()

@@ -22,9 +22,9 @@ from windrow.cli.output.check_results import render_problems
 from windrow.cli.output.lines import to_text
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.clusters.api.rancher_import import strip_server_fields
-from windrow.kube.errors import KubeError, NotFound
-from windrow.kube.objects import Raw
-from windrow.kube.refs import Kind, Ref, ref_of
+from windrow.kubernetes.errors import KubeError, NotFound
+from windrow.kubernetes.objects import Raw
+from windrow.kubernetes.resources import ApiResource, ObjectRef, ref_of
 
 FIELD_MANAGER = "windrow-apply"
 
@@ -35,14 +35,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.add_connection(parser)
 
 
-def _sorted_by_kind(documents: list[Raw]) -> list[tuple[Kind, Raw]]:
+def _sorted_by_kind(documents: list[Raw]) -> list[tuple[ApiResource, Raw]]:
     if strangers := unknown_kind_errors(documents):
         raise combine(strangers)
     placed = [(kind, raw) for raw in documents if (kind := find_kind(raw)) is not None]
     return sorted(placed, key=lambda pair: apply_order(pair[0]))
 
 
-async def _ensure(manager: Connection, ref: Ref, raw: Raw) -> str:
+async def _ensure(manager: Connection, ref: ObjectRef, raw: Raw) -> str:
     """Make the object as described; the word says what that took."""
     try:
         existing = await manager.client.get(ref)
@@ -82,7 +82,7 @@ async def _passes_check(documents: list[Raw], manager: Connection, context: CliC
     return False
 
 
-async def _send(placed: list[tuple[Kind, Raw]], manager: Connection, context: CliContext) -> None:
+async def _send(placed: list[tuple[ApiResource, Raw]], manager: Connection, context: CliContext) -> None:
     changed = False
     for kind, raw in placed:
         ref = ref_of(kind, raw)

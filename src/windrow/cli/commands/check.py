@@ -24,7 +24,7 @@ from windrow.cli.output.check_results import render_check_result
 from windrow.cli.output.data import render_data
 from windrow.cli.output.terminal import print_lines
 from windrow.clusters.api.rancher_import import strip_server_fields
-from windrow.kube.objects import Raw
+from windrow.kubernetes.objects import Raw
 
 if TYPE_CHECKING:
     from windrow.app.check import CheckResult
@@ -82,13 +82,13 @@ def _as_data(verdicts: list[CheckResult], strangers: list[CliError]) -> dict[str
     return {
         "clusters": [_result_data(one) for one in verdicts if one.kind == "Cluster"],
         "harvesterConfigs": [_result_data(one) for one in verdicts if one.kind != "Cluster"],
-        "unknown": [{"fact": one.message, "cure": one.hint} for one in strangers],
+        "unknown": [{"message": one.message, "hint": one.hint} for one in strangers],
     }
 
 
 def _result_data(result: CheckResult) -> dict[str, object]:
     problems = [
-        {"severity": one.severity, "field": one.field, "fact": one.message, "cure": one.hint}
+        {"severity": one.severity, "field": one.field, "message": one.message, "hint": one.hint}
         for one in result.problems
     ]
     return {

@@ -18,8 +18,8 @@ from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError
 from windrow.cli.output.views import read_machine
 from windrow.clusters.api.kinds import CLUSTER
-from windrow.kube.objects import Raw, uid_of
-from windrow.kube.refs import ref_of
+from windrow.kubernetes.objects import Raw, uid_of
+from windrow.kubernetes.resources import ref_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

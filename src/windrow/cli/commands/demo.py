@@ -21,7 +21,7 @@ from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError
 from windrow.cli.manifests import read_documents
 from windrow.cli.paths import find_driver_program, require_writable_directory, require_writable_file
-from windrow.kube.objects import Raw
+from windrow.kubernetes.objects import Raw
 
 TIME_SCALE = 20.0
 

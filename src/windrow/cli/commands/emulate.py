@@ -83,9 +83,9 @@ def _console(machine: str, args: argparse.Namespace, context: CliContext) -> int
     import asyncio
 
     from windrow.cli.connect import read_client_config
-    from windrow.client.sockets import SocketTransport
-    from windrow.kube.errors import error_for
-    from windrow.kube.requests import Request
+    from windrow.client.http_transport import HttpTransport
+    from windrow.kubernetes.errors import error_for
+    from windrow.kubernetes.requests import Request
 
     path = Path(args.kubeconfig) if args.kubeconfig else context.cwd / args.state / "harvester.yaml"
     if not path.exists():
@@ -98,7 +98,7 @@ def _console(machine: str, args: argparse.Namespace, context: CliContext) -> int
     async def read() -> str:
         from windrow.app.clock import SystemClock
 
-        async with SocketTransport(read_client_config(path), SystemClock(), env=context.env) as transport:
+        async with HttpTransport(read_client_config(path), SystemClock(), env=context.env) as transport:
             reply = await transport.send(Request("GET", f"/windrow/console/{machine}", accept="text/plain"))
             if reply.status == 404:
                 raise CliError(

@@ -26,7 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
-    from windrow.formats.yaml import dump_all
+    from windrow.core.yaml import dump_all
 
     documents, notes = strip_server_fields(read_documents(args.files, context))
     print_notes(notes, context)

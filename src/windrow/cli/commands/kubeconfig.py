@@ -17,8 +17,8 @@ from windrow.cli.errors import CliError
 from windrow.cli.output.tree import format_wait
 from windrow.cli.output.views import read_cluster
 from windrow.clusters.api.names import KUBECONFIG_KEY, kubeconfig_name
-from windrow.kube.objects import Raw, dig
-from windrow.kube.refs import SECRET
+from windrow.kubernetes.objects import Raw, nested
+from windrow.kubernetes.resources import SECRET
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
 async def _print(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
     cluster = await connect.get_cluster(manager, args.name, args.namespace or "")
     metadata = cluster["metadata"]
-    name = dig(cluster, "status", "clientSecretName", default=kubeconfig_name(metadata["name"]))
+    name = nested(cluster, "status", "clientSecretName", default=kubeconfig_name(metadata["name"]))
     secret = await manager.client.find(SECRET.ref(name, metadata["namespace"]))
     text = _content(secret)
     if not text:
@@ -52,7 +52,7 @@ async def _print(args: argparse.Namespace, context: CliContext, manager: Connect
 
 
 def _content(secret: Raw | None) -> str:
-    encoded = dig(secret, "data", KUBECONFIG_KEY, default="") if secret else ""
+    encoded = nested(secret, "data", KUBECONFIG_KEY, default="") if secret else ""
     return base64.b64decode(encoded).decode()
 
 

@@ -18,8 +18,8 @@ from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError
 from windrow.clusters.api.kinds import CLUSTER
-from windrow.kube.objects import Raw, dig
-from windrow.kube.refs import ref_of
+from windrow.kubernetes.objects import Raw, nested
+from windrow.kubernetes.resources import ref_of
 
 
 def _pool_size(text: str) -> tuple[str, int]:
@@ -60,7 +60,7 @@ async def _scale(args: argparse.Namespace, context: CliContext, manager: Connect
 
 
 def _pools(cluster: Raw) -> list[Raw]:
-    return list(dig(cluster, "spec", "rkeConfig", "machinePools", default=()))
+    return list(nested(cluster, "spec", "rkeConfig", "machinePools", default=()))
 
 
 def _quantity(pool: Raw) -> int:

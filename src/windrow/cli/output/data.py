@@ -8,9 +8,9 @@ from typing import Any
 def render_data(value: Any, output: str) -> str:
     """`value` as JSON or YAML text without a last newline."""
     if output == "json":
-        from windrow.formats.json import pretty
+        from windrow.core.json import pretty
 
         return pretty(value)
-    from windrow.formats.yaml import dump
+    from windrow.core.yaml import dump
 
     return dump(value).rstrip("\n")

@@ -8,8 +8,8 @@ from typing import Any
 
 from windrow.cli.output.lines import StyledLine, Tone, line, wrap, wrap_problems
 from windrow.cli.output.tables import render_table
-from windrow.kube.conditions import Condition, find_condition
-from windrow.kube.objects import dig, is_deleting, name_of
+from windrow.kubernetes.conditions import Condition, find_condition
+from windrow.kubernetes.objects import is_deleting, name_of, nested
 
 NOT_OBSERVED = "the manager has not looked at it yet"
 CONDITIONS = ("Downloaded", "Installed", "Active")
@@ -58,7 +58,7 @@ class DriverView:
 
 
 def read_view(raw: Mapping[str, Any]) -> DriverView:
-    spec, status = dig(raw, "spec", default={}), dig(raw, "status", default={})
+    spec, status = nested(raw, "spec", default={}), nested(raw, "status", default={})
     found = [find_condition(status.get("conditions"), type) for type in CONDITIONS]
     return DriverView(
         name=name_of(raw),

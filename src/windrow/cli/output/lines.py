@@ -59,8 +59,8 @@ def wrap_problems(text: str, width: int) -> list[str]:
     if len(parts) % 2:
         return wrap(text, width)
     lines = []
-    for fact, cure in zip(parts[::2], parts[1::2], strict=True):
-        lines += [*wrap(fact, width), *wrap(cure, width, first="→ ", rest="  ")]
+    for message, hint in zip(parts[::2], parts[1::2], strict=True):
+        lines += [*wrap(message, width), *wrap(hint, width, first="→ ", rest="  ")]
     return lines
 
 

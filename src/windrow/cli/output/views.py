@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from windrow.kube.conditions import Condition, find_condition
-from windrow.kube.objects import dig, is_deleting
-from windrow.values.clock import read_stamp
+from windrow.core.clock import parse_time
+from windrow.kubernetes.conditions import Condition, find_condition
+from windrow.kubernetes.objects import is_deleting, nested
 
 Raw = Mapping[str, Any]
 
@@ -89,20 +89,20 @@ class ClusterView:
 
 def _parse_time(text: Any) -> datetime | None:
     try:
-        return read_stamp(str(text)) if text else None
+        return parse_time(str(text)) if text else None
     except ValueError:
         return None
 
 
 def _wait(raw: Raw) -> Wait | None:
-    waiting = dig(raw, "status", "waiting")
+    waiting = nested(raw, "status", "waiting")
     if not isinstance(waiting, Mapping) or not waiting.get("for"):
         return None
     return Wait(str(waiting["for"]), _parse_time(waiting.get("since")), str(waiting.get("next") or ""))
 
 
 def _condition(raw: Raw, name: str) -> Condition | None:
-    return find_condition(dig(raw, "status", "conditions", default=()), name)
+    return find_condition(nested(raw, "status", "conditions", default=()), name)
 
 
 def _is_ready(raw: Raw) -> bool:
@@ -120,7 +120,7 @@ def _problem(raw: Raw, wait: Wait | None) -> str:
 
 
 def _is_observed(raw: Raw) -> bool:
-    wanted, seen = dig(raw, "metadata", "generation"), dig(raw, "status", "observedGeneration")
+    wanted, seen = nested(raw, "metadata", "generation"), nested(raw, "status", "observedGeneration")
     return not (isinstance(wanted, int) and isinstance(seen, int)) or seen >= wanted
 
 
@@ -141,7 +141,7 @@ def _roles_of_pool(pool: Raw) -> tuple[str, ...]:
 
 
 def _roles_of_machine(raw: Raw) -> tuple[str, ...]:
-    named = dig(raw, "spec", "roles", default=())
+    named = nested(raw, "spec", "roles", default=())
     return tuple(said for _, name, said in _ROLES if name in named)
 
 
@@ -151,17 +151,17 @@ def read_machine(raw: Raw) -> MachineView:
     return MachineView(
         name=str(raw["metadata"]["name"]),
         namespace=str(raw["metadata"].get("namespace", "")),
-        cluster=str(dig(raw, "spec", "clusterName", default="")),
-        pool=str(dig(raw, "spec", "pool", default="")),
+        cluster=str(nested(raw, "spec", "clusterName", default="")),
+        pool=str(nested(raw, "spec", "pool", default="")),
         roles=_roles_of_machine(raw),
-        phase=str(dig(raw, "status", "phase", default="")),
+        phase=str(nested(raw, "status", "phase", default="")),
         ready=_is_ready(raw),
         deleting=is_deleting(raw),
-        address=str(dig(raw, "status", "addresses", 0, default="")),
-        node=str(dig(raw, "status", "nodeRef", "name", default="")),
-        host=str(dig(raw, "status", "host", default="")),
-        provider_id=str(dig(raw, "status", "providerID", default="")),
-        created=_parse_time(dig(raw, "metadata", "creationTimestamp")),
+        address=str(nested(raw, "status", "addresses", 0, default="")),
+        node=str(nested(raw, "status", "nodeRef", "name", default="")),
+        host=str(nested(raw, "status", "host", default="")),
+        provider_id=str(nested(raw, "status", "providerID", default="")),
+        created=_parse_time(nested(raw, "metadata", "creationTimestamp")),
         problem=_problem(raw, wait),
         wait=wait,
     )
@@ -170,7 +170,7 @@ def read_machine(raw: Raw) -> MachineView:
 def _read_pools(raw: Raw, machines: Sequence[MachineView]) -> tuple[PoolView, ...]:
     pools = [
         pool
-        for pool in dig(raw, "spec", "rkeConfig", "machinePools", default=())
+        for pool in nested(raw, "spec", "rkeConfig", "machinePools", default=())
         if isinstance(pool, Mapping)
     ]
     views = [
@@ -198,21 +198,21 @@ def read_cluster(raw: Raw, machines: Iterable[MachineView]) -> ClusterView:
         key=lambda one: (one.created or _LONG_AGO, one.name),
     )
     wait = _wait(raw)
-    phase = str(dig(raw, "status", "phase", default=""))
+    phase = str(nested(raw, "status", "phase", default=""))
     return ClusterView(
         name=name,
         namespace=namespace,
-        version=str(dig(raw, "spec", "kubernetesVersion", default="")),
+        version=str(nested(raw, "spec", "kubernetesVersion", default="")),
         ready=_is_ready(raw),
         deleting=is_deleting(raw),
         phase=phase,
         is_observed=_is_observed(raw),
-        endpoint=str(dig(raw, "status", "endpoint", "api", default="")),
-        created=_parse_time(dig(raw, "metadata", "creationTimestamp")),
+        endpoint=str(nested(raw, "status", "endpoint", "api", default="")),
+        created=_parse_time(nested(raw, "metadata", "creationTimestamp")),
         # A refusal is told in full: the wait repeats only its first reason.
         problem=_problem(raw, None if phase == "Refused" else wait),
         remediation_blocked=_remediation_blocked(raw),
-        warnings=tuple(str(text) for text in dig(raw, "status", "warnings", default=())),
+        warnings=tuple(str(text) for text in nested(raw, "status", "warnings", default=())),
         wait=wait,
         pools=_read_pools(raw, mine),
     )

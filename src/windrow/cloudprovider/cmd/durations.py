@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from windrow.values.duration import NotDuration, parse_duration
+from windrow.core.duration import NotDuration, parse_duration
 
 _PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([^.0-9]*)")
 _UNITS = ("h", "m", "s", "ms", "us", "\u00b5s", "\u03bcs", "ns")

@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeVar
 from windrow.cloudprovider.cmd.durations import explain_duration
 from windrow.cloudprovider.cmd.flag_table import FLAGS, SHORT, Type, shown
 from windrow.cloudprovider.names import CONTROLLERS, DEFAULT_CLUSTER_NAME, LEASE_NAME, LEASE_NAMESPACE
-from windrow.kube.dns import is_dns_label
-from windrow.values.duration import NotDuration, parse_duration
+from windrow.core.duration import NotDuration, parse_duration
+from windrow.kubernetes.dns import is_dns_label
 
 N = TypeVar("N", int, float)
 Network = IPv4Network | IPv6Network

@@ -18,11 +18,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from windrow.client.client import Client
-from windrow.client.lease import Candidate, LeadershipLost, Terms
-from windrow.client.limited import EventsApart, LimitedTransport
-from windrow.client.measured import MeasuredTransport
-from windrow.client.recording import Recorder, Told
-from windrow.client.retrying import RetryingTransport
+from windrow.client.events import EventNote, EventRecorder
+from windrow.client.leader_election import LeaderElectionConfig, LeaderElector, LeadershipLost
+from windrow.client.middleware.metrics import InstrumentedTransport
+from windrow.client.middleware.rate_limit import RateLimitedTransport, SeparateEventBudget
+from windrow.client.middleware.retry import RetryingTransport
 from windrow.client.transport import Transport
 from windrow.cloudprovider.cmd.arguments import NAME, PROGRAM, parse_arguments, print_failure
 from windrow.cloudprovider.cmd.flags import Options
@@ -32,10 +32,10 @@ from windrow.cloudprovider.connection.namespace_check import check_namespace
 from windrow.cloudprovider.controllers import Controllers
 from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.names import ROUTE_CONTROLLER
-from windrow.kube.kubeconfig import Access, BadKubeconfig, ReadFile
-from windrow.kube.requests import Request
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock, pause
+from windrow.core.clock import Clock, sleep
+from windrow.core.rng import Rng
+from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, ReadFile
+from windrow.kubernetes.requests import Request
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +52,9 @@ async def run(
     argv: Sequence[str],
     env: Mapping[str, str],
     read_file: ReadFile,
-    connect: Callable[[Access], Transport],
+    connect: Callable[[ClientConfig], Transport],
     clock: Clock,
-    rng: Chance,
+    rng: Rng,
     say: Say,
     *,
     serve: Serve | None = None,
@@ -104,7 +104,7 @@ class Program:
         host: ClusterConnection,
         guest: ClusterConnection,
         clock: Clock,
-        rng: Chance,
+        rng: Rng,
         say: Say,
         metrics: Metrics,
     ) -> None:
@@ -114,7 +114,7 @@ class Program:
         self._metrics = metrics
         self._health = ProcessHealth(options, metrics, clock)
         self._identity = f"{env.get('HOSTNAME') or PROGRAM}_{rng.uid()}"
-        self._elector: Candidate | None = None
+        self._elector: LeaderElector | None = None
         self._connection_changed = asyncio.Event()
         # Why only a new start helps, once that is so; whether we lead or stand by.
         self._restart_reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -184,10 +184,10 @@ class Program:
         if not options.leader_elect:
             await self._run_controllers()
             return
-        terms = Terms(options.lease_duration, options.renew_deadline, options.retry_period)
+        terms = LeaderElectionConfig(options.lease_duration, options.renew_deadline, options.retry_period)
         # The Lease is renewed past the rate limit: a burst of other calls must not cost the lead.
         client = Client(self._instrumented(self._guest))
-        candidate = Candidate(
+        candidate = LeaderElector(
             client,
             options.lease_namespace,
             options.lease_name,
@@ -205,7 +205,7 @@ class Program:
             self._say(f"successfully acquired lease {lease}")
             await self._run_controllers()
 
-        await candidate.lead(work)
+        await candidate.run(work)
 
     async def _run_controllers(self) -> None:
         """Keep the guest in step with its VMs until cancelled; from the start again where the ways have changed."""
@@ -252,21 +252,23 @@ class Program:
 
     def _rate_limited(self, way: ClusterConnection, per_second: float, burst: int) -> Transport:
         def limited() -> Transport:
-            return LimitedTransport(self._instrumented(way), self._clock, per_second=per_second, burst=burst)
+            return RateLimitedTransport(
+                self._instrumented(way), self._clock, per_second=per_second, burst=burst
+            )
 
-        return RetryingTransport(EventsApart(limited(), limited()), self._clock, self._rng)
+        return RetryingTransport(SeparateEventBudget(limited(), limited()), self._clock, self._rng)
 
     def _instrumented(self, way: ClusterConnection) -> Transport:
         def on_reply(request: Request, code: str, seconds: float) -> None:
             parts = urlsplit(way.access.server)
             self._metrics.observe_request(parts.netloc, request.method, code, seconds)
             if self._options.verbosity >= LOG_REQUESTS:
-                method = "WATCH" if request.parameter("watch") else request.method
+                method = "WATCH" if request.query_parameter("watch") else request.method
                 log.info(
                     "%s %s%s %s in %.0f ms", method, way.access.server, request.path, code, seconds * 1000
                 )
 
-        return MeasuredTransport(way.transport, self._clock, on_reply)
+        return InstrumentedTransport(way.transport, self._clock, on_reply)
 
     # --- credentials ----------------------------------------------------------------------------------------------
 
@@ -279,7 +281,7 @@ class Program:
                 if warning:
                     self._say(f"warning: {warning}")
                     await self._record_event(warning)
-            await pause(self._clock, FILE_CHECK_PERIOD)
+            await sleep(self._clock, FILE_CHECK_PERIOD)
 
     async def _check_namespace(self, host: Transport, namespace: str) -> str:
         return await check_namespace(Client(self._instrumented(self._guest)), Client(host), namespace)
@@ -288,8 +290,8 @@ class Program:
         """An event about the Lease: who does not read this log may read the events of kube-system."""
         if self._elector is None or not self._elector.is_leader:
             return
-        recorder = Recorder(Client(self._instrumented(self._guest)), PROGRAM, self._clock, self._rng)
-        told = Told(self._elector.ref, "", "CredentialExpires", warning, "Warning")
+        recorder = EventRecorder(Client(self._instrumented(self._guest)), PROGRAM, self._clock, self._rng)
+        told = EventNote(self._elector.ref, "", "CredentialExpires", warning, "Warning")
         with suppress(TimeoutError):  # a guest that does not answer must not keep us from the files
             async with asyncio.timeout(EVENT_TIMEOUT_S):
-                await recorder.tell(told)
+                await recorder.record(told)

@@ -18,16 +18,16 @@ from datetime import timedelta
 from functools import partial
 
 from windrow.client.client import Client
-from windrow.client.lease import Candidate
-from windrow.client.limited import LimitedTransport
-from windrow.client.reviews import Reviews
+from windrow.client.leader_election import LeaderElector
+from windrow.client.middleware.rate_limit import RateLimitedTransport
+from windrow.client.token_review import TokenReviewer
 from windrow.client.transport import Transport
 from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.metrics import Metrics
-from windrow.kube.kubeconfig import ReadFile
+from windrow.core.clock import Clock
+from windrow.kubernetes.kubeconfig import ReadFile
 from windrow.probes.endpoints import Endpoints
 from windrow.probes.health import HealthChecks
-from windrow.values.clock import Clock
 
 LEASE_TOLERANCE = timedelta(seconds=20)
 # Strangers can make us ask; they shall not make us ask much.
@@ -48,7 +48,7 @@ class ProcessHealth:
         self.metrics = measures
         self._options = options
         self._clock = clock
-        self._elector: Candidate | None = None
+        self._elector: LeaderElector | None = None
         self._pending_caches: Callable[[], str] = lambda: ""
         self._running: frozenset[str] = frozenset()
         self._healthz, self._livez, self._readyz = (
@@ -62,7 +62,7 @@ class ProcessHealth:
     def _checks(self) -> tuple[HealthChecks, ...]:
         return self._healthz, self._livez, self._readyz
 
-    def set_elector(self, elector: Candidate) -> None:
+    def set_elector(self, elector: LeaderElector) -> None:
         """This candidate is ours."""
         self._elector = elector
         self.metrics.register_leader(lambda: elector.is_leader, elector.ref.name)
@@ -86,12 +86,12 @@ class ProcessHealth:
     def endpoints(self, guest: Transport) -> Endpoints:
         def rate_limited() -> Client:
             return Client(
-                LimitedTransport(guest, self._clock, per_second=REVIEWS_PER_SECOND, burst=REVIEWS_BURST)
+                RateLimitedTransport(guest, self._clock, per_second=REVIEWS_PER_SECOND, burst=REVIEWS_BURST)
             )
 
-        reviews = Reviews(rate_limited(), self._clock, strangers=rate_limited())
+        reviews = TokenReviewer(rate_limited(), self._clock, unknown_client=rate_limited())
         return Endpoints(
-            self._checks, lambda: list(self.metrics), self._options.always_allow_paths, reviews.allow
+            self._checks, lambda: list(self.metrics), self._options.always_allow_paths, reviews.authorize
         )
 
     def _stopped_problem(self, controller: str) -> str:
@@ -99,9 +99,9 @@ class ProcessHealth:
 
     def _lease_problem(self) -> str:
         candidate = self._elector
-        if candidate is None or not candidate.is_leader or candidate.renewed is None:
+        if candidate is None or not candidate.is_leader or candidate.last_renewed is None:
             return ""
-        if self._clock.now() - candidate.renewed > self._options.lease_duration + LEASE_TOLERANCE:
+        if self._clock.now() - candidate.last_renewed > self._options.lease_duration + LEASE_TOLERANCE:
             return f"failed election to renew leadership on lease {candidate.ref.name}"
         return ""
 

@@ -24,16 +24,22 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
-from windrow.client.replaceable import ReplaceableTransport
+from windrow.client.middleware.reload import ReloadableTransport
 from windrow.client.transport import Transport
 from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.connection.completeness import find_missing_part
 from windrow.cloudprovider.connection.expiry import Expiry, find_expiry, render_warning
 from windrow.cloudprovider.metrics import Metrics
-from windrow.kube.kubeconfig import Access, BadKubeconfig, ReadFile, in_cluster_access, parse_kubeconfig
-from windrow.values.clock import Clock
+from windrow.core.clock import Clock
+from windrow.kubernetes.kubeconfig import (
+    BadKubeconfig,
+    ClientConfig,
+    ReadFile,
+    in_cluster_config,
+    parse_kubeconfig,
+)
 
-Connect = Callable[[Access], Transport]
+Connect = Callable[[ClientConfig], Transport]
 Side = Literal["host", "guest"]
 _DISPLAY_NAMES: Mapping[Side, str] = {"host": "Harvester", "guest": "the guest cluster"}
 DEFAULT_NAMESPACE = "default"
@@ -52,7 +58,7 @@ class KubeconfigSource:
     """Where one credential comes from. `title` is where people look for it, such as `--cloud-config FILE`."""
 
     title: str
-    read: Callable[[ReadFile], Access]
+    read: Callable[[ReadFile], ClientConfig]
 
     @contextmanager
     def naming_source(self) -> Iterator[None]:
@@ -60,14 +66,14 @@ class KubeconfigSource:
         try:
             yield
         except BadKubeconfig as error:
-            raise BadKubeconfig(f"{self.title}: {_one_line(error.fact)}", _one_line(error.cure)) from error
+            raise BadKubeconfig(f"{self.title}: {_one_line(error.message)}", _one_line(error.hint)) from error
 
 
 @dataclass(frozen=True, slots=True)
 class _NewConfig:
     """A credential that could be used, from files of these texts."""
 
-    access: Access
+    access: ClientConfig
     transport: Transport
     texts: dict[str, str]
 
@@ -115,7 +121,7 @@ class ClusterConnection:
             self.access = source.read(self._recording_reader(self._texts))
             if side == "host":
                 _require_complete(self.access, self._texts, {})
-            self.transport = ReplaceableTransport(connect(self.access), self._on_unauthorized)
+            self.transport = ReloadableTransport(connect(self.access), self._on_unauthorized)
         self._update_expiry()
 
     @property
@@ -168,7 +174,7 @@ class ClusterConnection:
             return None
         return _NewConfig(fresh, transport, texts)
 
-    def _changes_endpoint(self, fresh: Access) -> bool:
+    def _changes_endpoint(self, fresh: ClientConfig) -> bool:
         """Whether it leads to another server, or another namespace that counts."""
         namespace = fresh.namespace or DEFAULT_NAMESPACE
         return fresh.server != self.access.server or (self.side == "host" and namespace != self.namespace)
@@ -203,7 +209,7 @@ class ClusterConnection:
         """A file of ours that is not under its name any more; "" when all are."""
         return next((path for path in self._texts if self._is_replaced(path)), "")
 
-    def _activate(self, fresh: Access, transport: Transport) -> None:
+    def _activate(self, fresh: ClientConfig, transport: Transport) -> None:
         before, self.access = self.access, fresh
         was = before.namespace or DEFAULT_NAMESPACE
         self.transport.replace(transport)
@@ -266,7 +272,7 @@ class ClusterConnection:
         return read
 
 
-def _require_complete(access: Access, texts: Mapping[str, str], before: Mapping[str, str]) -> None:
+def _require_complete(access: ClientConfig, texts: Mapping[str, str], before: Mapping[str, str]) -> None:
     """Raises BadKubeconfig where something is missing."""
     if missing := find_missing_part(access, texts, before):
         raise BadKubeconfig(f"the file is not whole: {missing}", "write it whole")
@@ -274,17 +280,17 @@ def _require_complete(access: Access, texts: Mapping[str, str], before: Mapping[
 
 def host_source(options: Options) -> KubeconfigSource:
     """`--cloud-config`: a whole kubeconfig, in the words of the Go program where there is none."""
-    cure = "check the --cloud-config flag and the file it names"
+    hint = "check the --cloud-config flag and the file it names"
     path = options.cloud_config
 
-    def read(read_file: ReadFile) -> Access:
+    def read(read_file: ReadFile) -> ClientConfig:
         try:
             text = read_file(path)
         except (OSError, UnicodeError) as error:
-            fact = f"couldn't open cloud provider configuration: {_os_error_text(error)}"
-            raise BadKubeconfig(fact, cure) from error
+            message = f"couldn't open cloud provider configuration: {_os_error_text(error)}"
+            raise BadKubeconfig(message, hint) from error
         if not text.strip():
-            raise BadKubeconfig("the file is empty: can't init from an empty reader (io.Reader)", cure)
+            raise BadKubeconfig("the file is empty: can't init from an empty reader (io.Reader)", hint)
         return parse_kubeconfig(text, read_file=_relative_to(path, read_file))
 
     return KubeconfigSource(f"--cloud-config {path}", read)
@@ -297,30 +303,32 @@ def guest_source(options: Options, env: Mapping[str, str]) -> KubeconfigSource:
     if path := env.get("KUBECONFIG", ""):
         return _guest_file("$KUBECONFIG", path, options.master)
     if options.master:
-        return KubeconfigSource(f"--master {options.master}", lambda read_file: Access(options.master))
+        return KubeconfigSource(f"--master {options.master}", lambda read_file: ClientConfig(options.master))
     return KubeconfigSource(
         "the guest cluster, without --kubeconfig", lambda read_file: _in_cluster(env, read_file)
     )
 
 
 def _guest_file(source: str, path: str, master: str) -> KubeconfigSource:
-    def read(read_file: ReadFile) -> Access:
+    def read(read_file: ReadFile) -> ClientConfig:
         try:
             text = read_file(path)
         except (OSError, UnicodeError) as error:
-            fact = f"the guest's kubeconfig cannot be read: {_os_error_text(error)}"
-            raise BadKubeconfig(fact, f"correct {source}") from error
+            message = f"the guest's kubeconfig cannot be read: {_os_error_text(error)}"
+            raise BadKubeconfig(message, f"correct {source}") from error
         access = parse_kubeconfig(text, read_file=_relative_to(path, read_file))
         return replace(access, server=master) if master else access
 
     return KubeconfigSource(f"{source} {path}", read)
 
 
-def _in_cluster(env: Mapping[str, str], read_file: ReadFile) -> Access:
+def _in_cluster(env: Mapping[str, str], read_file: ReadFile) -> ClientConfig:
     try:
-        return in_cluster_access(env, read_file)
+        return in_cluster_config(env, read_file)
     except BadKubeconfig as error:
-        raise BadKubeconfig(error.fact, f"{error.cure} for the guest cluster: --kubeconfig=FILE") from error
+        raise BadKubeconfig(
+            error.message, f"{error.hint} for the guest cluster: --kubeconfig=FILE"
+        ) from error
 
 
 def _relative_to(path: str, read_file: ReadFile) -> ReadFile:

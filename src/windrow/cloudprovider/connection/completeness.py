@@ -7,13 +7,13 @@ import binascii
 import re
 from collections.abc import Mapping
 
-from windrow.kube.kubeconfig import Access
+from windrow.kubernetes.kubeconfig import ClientConfig
 
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\n(.*?)\n?-----END \1-----", re.DOTALL)
 _CONTEXT = "current-context"
 
 
-def find_missing_part(access: Access, texts: Mapping[str, str], before: Mapping[str, str]) -> str:
+def find_missing_part(access: ClientConfig, texts: Mapping[str, str], before: Mapping[str, str]) -> str:
     """What is missing, "" when nothing is. `texts` and `before` are the files by path, now and when last in use."""
     if not (access.token or access.certificate or access.token_file or access.exec):
         return "it holds no token and no client certificate"

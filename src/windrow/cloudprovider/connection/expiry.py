@@ -17,10 +17,10 @@ import binascii
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from windrow.formats import x509
-from windrow.formats.json import NotJson, loads
-from windrow.kube.kubeconfig import Access
-from windrow.values.clock import stamp
+from windrow.core import pki
+from windrow.core.clock import format_time
+from windrow.core.json import NotJson, loads
+from windrow.kubernetes.kubeconfig import ClientConfig
 
 FIRST_WARNING = timedelta(days=7)
 # Nobody means an end before this; and an instant at the edge of the calendar cannot be reckoned with.
@@ -49,7 +49,7 @@ class Expiry:
         return last + (DAY if self.expires_at - last > DAY else HOUR)
 
 
-def find_expiry(access: Access) -> Expiry | None:
+def find_expiry(access: ClientConfig) -> Expiry | None:
     """The end of the credential, or None when it says none or renews itself. The first of several counts."""
     if access.exec or access.token_file:
         return None
@@ -58,13 +58,13 @@ def find_expiry(access: Access) -> Expiry | None:
     return min(found, key=lambda one: one.expires_at, default=None)
 
 
-def render_warning(access: Access, expiry: Expiry, now: datetime) -> str:
+def render_warning(access: ClientConfig, expiry: Expiry, now: datetime) -> str:
     """What a person should know and do."""
     left = expiry.expires_at - now
     when = (
-        f"ended at {stamp(expiry.expires_at)}"
+        f"ended at {format_time(expiry.expires_at)}"
         if left <= timedelta(0)
-        else f"ends at {stamp(expiry.expires_at)}, in {_format_left(left)}"
+        else f"ends at {format_time(expiry.expires_at)}, in {_format_left(left)}"
     )
     return (
         f"{access.credential} for {access.server} {when}; put a new kubeconfig in its place: "
@@ -76,8 +76,8 @@ def _certificate_expiry(pem: str) -> Expiry | None:
     if not pem:
         return None
     try:
-        subject = x509.read_subject(pem)
-    except x509.NotCertificate:
+        subject = pki.read_certificate(pem)
+    except pki.NotCertificate:
         return None
     return Expiry(subject.not_after, subject.not_before)
 

@@ -24,18 +24,18 @@ from datetime import timedelta
 from typing import Any
 
 from windrow.client.client import Client
-from windrow.client.watching import WatchedCache
+from windrow.client.informer import Informer
 from windrow.cloudprovider import names
 from windrow.cloudprovider.nodes.readings import GuestNode, GuestVm
 from windrow.cloudprovider.services.load_balancers import LoadBalancer
 from windrow.cloudprovider.services.readings import Service
 from windrow.cloudprovider.services.state import ClusterSettings, Unavailable
+from windrow.core.clock import Clock
 from windrow.harvester.identity import vm_uid_of
 from windrow.harvester.kinds import VM
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import dig, uid_of
-from windrow.kube.refs import NODE, SERVICE
-from windrow.values.clock import Clock
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import nested, uid_of
+from windrow.kubernetes.resources import NODE, SERVICE
 
 PAGE = 100
 CHECK_TIMEOUT_S = 30.0
@@ -58,7 +58,7 @@ async def check_namespace(guest: Client, host: Client, namespace: str) -> str:
 
 
 async def _compare_vms(guest: Client, host: Client, namespace: str) -> str:
-    vm_uids = {vm_uid_of(dig(raw, "spec", "providerID", default="")) for raw in await guest.list(NODE)}
+    vm_uids = {vm_uid_of(nested(raw, "spec", "providerID", default="")) for raw in await guest.list(NODE)}
     ours = vm_uids - {""}
     if not ours:
         return ""
@@ -73,10 +73,10 @@ class NamespaceCheck:
 
     def __init__(
         self,
-        nodes: WatchedCache[GuestNode],
-        vms: WatchedCache[GuestVm],
-        services: WatchedCache[Service],
-        balancers: WatchedCache[LoadBalancer],
+        nodes: Informer[GuestNode],
+        vms: Informer[GuestVm],
+        services: Informer[Service],
+        balancers: Informer[LoadBalancer],
         policy: ClusterSettings,
         clock: Clock,
         on_verified: Callable[[], None],
@@ -90,8 +90,8 @@ class NamespaceCheck:
 
     async def run(self) -> None:
         """Tell `proven` as soon as it is; ends then."""
-        await self._services.synced()
-        await self._balancers.synced()
+        await self._services.wait_for_sync()
+        await self._balancers.wait_for_sync()
         asked = asyncio.Event()
 
         async def follow(changes: AsyncIterator[Any]) -> None:
@@ -99,7 +99,7 @@ class NamespaceCheck:
                 asked.set()
 
         async with asyncio.TaskGroup() as group:
-            caches: tuple[WatchedCache[Any], ...] = (self._nodes, self._vms, self._balancers)
+            caches: tuple[Informer[Any], ...] = (self._nodes, self._vms, self._balancers)
             following = [group.create_task(follow(cache.changes())) for cache in caches]
             while self.find_problem() is not None:
                 await asked.wait()
@@ -117,7 +117,7 @@ class NamespaceCheck:
         return self._no_service_has_address() or self._holds_vm() or self._holds_address()
 
     def _no_service_has_address(self) -> bool:
-        if not self._services.was_listed:
+        if not self._services.has_synced:
             return False
         return not any(one.has_finalizer and one.addresses for one in self._services.values())
 
@@ -140,11 +140,11 @@ class NamespaceCheck:
     def _describe_problem(self) -> Unavailable:
         now, namespace = self._clock.now(), self._policy.namespace
         for cache in (self._nodes, self._vms):
-            if cache.was_listed:
+            if cache.has_synced:
                 continue
-            if cache.problem is None:
+            if cache.error is None:
                 return Unavailable(until=now + RELIST_WAIT)
-            why = f"the {cache.kind.plural} cannot be listed: {cache.problem}"
+            why = f"the {cache.kind.plural} cannot be listed: {cache.error}"
             return Unavailable(
                 f"whether namespace {namespace!r} on Harvester is ours is not known: {why}",
                 now + RECHECK_PERIOD,

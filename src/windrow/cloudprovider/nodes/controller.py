@@ -13,9 +13,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from windrow.client.client import Client
-from windrow.client.recording import Recorder
+from windrow.client.events import EventRecorder
+from windrow.client.informer import Informer
 from windrow.client.transport import Transport
-from windrow.client.watching import WatchedCache
 from windrow.cloudprovider import names
 from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.metrics import Metrics
@@ -44,13 +44,13 @@ from windrow.cloudprovider.nodes.readings import (
 from windrow.cloudprovider.nodes.virtual_addresses import VirtualAddresses
 from windrow.cloudprovider.nodes.vm_index import NodeVmIndex
 from windrow.cloudprovider.nodes.vm_inventory import VmInventory
+from windrow.controller.controller import Controller
+from windrow.controller.outcomes import SETTLED, Failed, Outcome, Waiting
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
 from windrow.harvester.kinds import VM, VMI
-from windrow.kube.errors import Conflict, Forbidden, KubeError
-from windrow.kube.refs import NODE
-from windrow.reconcile.controller import Controller
-from windrow.reconcile.outcomes import SETTLED, Failed, Outcome, Waiting
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
+from windrow.kubernetes.errors import Conflict, Forbidden, KubeError
+from windrow.kubernetes.resources import NODE
 
 # A guest that calls itself otherwise than its VM can only be asked; nothing tells when its answer changes.
 HOSTNAME_RETRY = timedelta(seconds=10)
@@ -85,7 +85,7 @@ class NodeController:
         options: Options,
         virtual: VirtualAddresses,
         clock: Clock,
-        rng: Chance,
+        rng: Rng,
         say: Say,
         metrics: Metrics,
     ) -> None:
@@ -96,32 +96,46 @@ class NodeController:
         self._clock = clock
         self._say = say
         self._metrics = metrics
-        self.nodes = WatchedCache(
-            guest, NODE, "", read_node, clock, rng, heard=self._watch_error_handler("nodes"), page=PAGE
+        self.nodes = Informer(
+            guest,
+            NODE,
+            "",
+            read_node,
+            clock,
+            rng,
+            on_error=self._watch_error_handler("nodes"),
+            page_size=PAGE,
         )
-        self.vms = WatchedCache(
-            host, VM, namespace, read_vm, clock, rng, heard=self._watch_error_handler("VMs"), page=PAGE
+        self.vms = Informer(
+            host,
+            VM,
+            namespace,
+            read_vm,
+            clock,
+            rng,
+            on_error=self._watch_error_handler("VMs"),
+            page_size=PAGE,
         )
-        self.instances = WatchedCache(
+        self.instances = Informer(
             host,
             VMI,
             namespace,
             read_instance,
             clock,
             rng,
-            heard=self._watch_error_handler("VM instances"),
-            page=PAGE,
+            on_error=self._watch_error_handler("VM instances"),
+            page_size=PAGE,
         )
         sources = (names.NODE_CONTROLLER, names.LIFECYCLE_CONTROLLER)
-        self._recorders = {source: Recorder(self._guest, source, clock, rng) for source in sources}
+        self._recorders = {source: EventRecorder(self._guest, source, clock, rng) for source in sources}
         self._controller: Controller[str] = Controller(
             "nodes",
             self._reconcile,
             clock,
             rng,
             workers=options.node_workers,
-            heard=self._on_outcome,
-            added=lambda name: metrics.count_queue_add(QUEUE),
+            on_outcome=self._on_outcome,
+            on_added=lambda name: metrics.count_queue_add(QUEUE),
         )
         queue = self._controller.queue
         metrics.register_queue(QUEUE, lambda: len(queue))
@@ -144,7 +158,7 @@ class NodeController:
                 group.create_task(cache.run())
             # Who a node is cannot be said before all three lists are known.
             for cache in caches:
-                await cache.synced()
+                await cache.wait_for_sync()
             group.create_task(self._follow_nodes())
             group.create_task(self._follow_vms())
             group.create_task(self._follow_instances())
@@ -276,7 +290,7 @@ class NodeController:
         return Waiting(waits_for, since, "it goes on", now + retry_after if retry_after else None)
 
     def _host_is_synced(self) -> bool:
-        return self.vms.is_synced and self.instances.is_synced
+        return self.vms.is_watching and self.instances.is_watching
 
     async def _observe(self, node: GuestNode) -> NodeState:
         if not self._host_is_synced():

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windrow.client.client import Client
-from windrow.client.recording import Recorder, Told
+from windrow.client.events import EventNote, EventRecorder
 from windrow.cloudprovider import names
 from windrow.cloudprovider.nodes.planning import (
     AddTaint,
@@ -20,8 +20,8 @@ from windrow.cloudprovider.nodes.planning import (
     SetProviderId,
 )
 from windrow.cloudprovider.nodes.readings import GuestNode, Taint
-from windrow.kube.errors import Forbidden, KubeError, NotFound
-from windrow.kube.refs import NODE
+from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
+from windrow.kubernetes.resources import NODE
 
 
 def render_node_patch(node: GuestNode, changes: Sequence[Change]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def render_status_patch(changes: Sequence[Change]) -> dict[str, Any]:
 
 
 async def execute(
-    client: Client, recorders: Mapping[str, Recorder], node: GuestNode, changes: Sequence[Change]
+    client: Client, recorders: Mapping[str, EventRecorder], node: GuestNode, changes: Sequence[Change]
 ) -> None:
     """Raises Conflict when the node has changed since it was read (then nothing was written), and Forbidden.
 
@@ -97,13 +97,13 @@ async def execute(
 
 
 async def _finish(
-    client: Client, recorders: Mapping[str, Recorder], node: GuestNode, changes: Sequence[Change]
+    client: Client, recorders: Mapping[str, EventRecorder], node: GuestNode, changes: Sequence[Change]
 ) -> None:
     ref = NODE.ref(node.name)
     for change in changes:
         match change:
             case EmitEvent(source, reason, message):
-                await recorders[source].tell(Told(ref, node.uid, reason, message))
+                await recorders[source].record(EventNote(ref, node.uid, reason, message))
             case DeleteNode():
                 await _delete(client, recorders, node)
             case _:
@@ -120,19 +120,19 @@ def _why_not_deleted(error: KubeError) -> str:
     )
 
 
-async def _delete(client: Client, recorders: Mapping[str, Recorder], node: GuestNode) -> None:
+async def _delete(client: Client, recorders: Mapping[str, EventRecorder], node: GuestNode) -> None:
     ref = NODE.ref(node.name)
     try:
         await client.delete(ref, uid=node.uid)
     except NotFound:
         return
     except KubeError as error:
-        told = Told(
+        told = EventNote(
             ref,
             node.uid,
             "DeletingNodeFailed",
             f"Failed deleting node {node.name}: {_why_not_deleted(error)}",
             "Warning",
         )
-        await recorders[names.LIFECYCLE_CONTROLLER].tell(told)
+        await recorders[names.LIFECYCLE_CONTROLLER].record(told)
         raise

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 
 from windrow.client.client import Client
 from windrow.cloudprovider.nodes.readings import Instance
+from windrow.core.clock import Clock
 from windrow.harvester.kinds import VMI_ACTIONS
-from windrow.kube.errors import KubeError
-from windrow.kube.requests import Request
-from windrow.values.clock import Clock
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.requests import Request
 
 FRESH = timedelta(seconds=5)
 

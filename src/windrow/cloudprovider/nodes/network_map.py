@@ -16,13 +16,13 @@ from windrow.cloudprovider import names
 from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.nodes.readings import Instance
 from windrow.cloudprovider.services.readings import Interfaces
-from windrow.formats.json import dumps
-from windrow.kube.objects import dig, new_object
-from windrow.kube.refs import CONFIG_MAP
-from windrow.reconcile.controller import Controller
-from windrow.reconcile.outcomes import SETTLED, Outcome
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
+from windrow.controller.controller import Controller
+from windrow.controller.outcomes import SETTLED, Outcome
+from windrow.core.clock import Clock
+from windrow.core.json import dumps
+from windrow.core.rng import Rng
+from windrow.kubernetes.objects import nested, new_object
+from windrow.kubernetes.resources import CONFIG_MAP
 
 REF = CONFIG_MAP.ref(names.NETWORK_MAP_NAME, names.NETWORK_MAP_NAMESPACE)
 
@@ -59,7 +59,7 @@ async def ensure_network_map(client: Client, mapping: dict[str, str]) -> bool:
     if found is None:
         await client.create(CONFIG_MAP, new_object(CONFIG_MAP, REF.name, REF.namespace, **wanted))
         return True
-    if dig(found, "data", names.NETWORK_MAP_KEY) == wanted["data"][names.NETWORK_MAP_KEY]:
+    if nested(found, "data", names.NETWORK_MAP_KEY) == wanted["data"][names.NETWORK_MAP_KEY]:
         return False
     await client.update(CONFIG_MAP, {**found, "data": {**(found.get("data") or {}), **wanted["data"]}})
     return True
@@ -78,7 +78,7 @@ class NetworkMap:
         watched: Cache[Interfaces] | None,
         options: Options,
         clock: Clock,
-        rng: Chance,
+        rng: Rng,
         say: Callable[[str], None],
     ) -> None:
         self._guest = guest
@@ -90,7 +90,7 @@ class NetworkMap:
         self._controller: Controller[str] = Controller("network map", self._reconcile, clock, rng)
 
     async def run(self) -> None:
-        await self._instances.synced()
+        await self._instances.wait_for_sync()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._controller.run())
             group.create_task(self._follow(self._instances))
@@ -98,7 +98,7 @@ class NetworkMap:
                 group.create_task(self._follow(self._watched))
 
     async def _follow(self, cache: Cache[Any]) -> None:
-        await cache.synced()
+        await cache.wait_for_sync()
         async for _ in cache.changes():
             self._controller.queue.add(REF.name)
 
@@ -112,7 +112,7 @@ class NetworkMap:
 
     def _is_overwritten(self, wanted: dict[str, str]) -> bool:
         """Whether it is known to say something else. A watch that lags behind our own write costs one look, no write."""
-        if self._watched is None or not self._watched.is_synced:
+        if self._watched is None or not self._watched.is_watching:
             return False
         reading = self._watched.get(REF)
         return reading is None or reading.by_network != wanted

@@ -12,21 +12,21 @@ from datetime import datetime
 from typing import Any
 
 from windrow.cloudprovider import names
-from windrow.formats.json import NotJson, loads
+from windrow.core.clock import parse_time
+from windrow.core.json import NotJson, loads
 from windrow.harvester.identity import vm_uid_of
 from windrow.harvester.names import GUEST_CLUSTER
-from windrow.kube.conditions import is_true
-from windrow.kube.objects import (
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.objects import (
     annotations_of,
-    dig,
     is_deleting,
     labels_of,
     name_of,
     namespace_of,
+    nested,
+    resource_version_of,
     uid_of,
-    version_of,
 )
-from windrow.values.clock import read_stamp
 
 _LABELS = (*names.TOPOLOGY, names.INSTANCE_TYPE, names.INSTANCE_TYPE_BETA)
 
@@ -121,15 +121,15 @@ class Instance:
 
 def read_node(raw: Mapping[str, Any]) -> GuestNode:
     annotations, labels = annotations_of(raw), labels_of(raw)
-    taints = dig(raw, "spec", "taints", default=[])
-    addresses = dig(raw, "status", "addresses", default=[])
+    taints = nested(raw, "spec", "taints", default=[])
+    addresses = nested(raw, "status", "addresses", default=[])
     return GuestNode(
         name=name_of(raw),
         uid=uid_of(raw),
-        version=version_of(raw),
-        provider_id=dig(raw, "spec", "providerID", default=""),
-        created=_parse_time(dig(raw, "metadata", "creationTimestamp")),
-        is_ready=is_true(dig(raw, "status", "conditions"), "Ready"),
+        version=resource_version_of(raw),
+        provider_id=nested(raw, "spec", "providerID", default=""),
+        created=_parse_time(nested(raw, "metadata", "creationTimestamp")),
+        is_ready=is_true(nested(raw, "status", "conditions"), "Ready"),
         last_heartbeat=_last_heartbeat(raw),
         is_deleting=is_deleting(raw),
         taints=tuple(Taint(one["key"], one.get("effect", ""), one.get("value") or "") for one in taints),
@@ -138,37 +138,37 @@ def read_node(raw: Mapping[str, Any]) -> GuestNode:
         provided_ip=annotations.get(names.PROVIDED_NODE_IP, ""),
         additional_internal_ips=_parse_string_list(annotations.get(names.ADDITIONAL_INTERNAL_IPS, "")),
         addresses=tuple(Address(one["type"], one["address"]) for one in addresses),
-        system_uuid=dig(raw, "status", "nodeInfo", "systemUUID", default="").lower(),
+        system_uuid=nested(raw, "status", "nodeInfo", "systemUUID", default="").lower(),
     )
 
 
 def read_vm(raw: Mapping[str, Any]) -> GuestVm:
-    created = _parse_time(dig(raw, "metadata", "creationTimestamp"))
+    created = _parse_time(nested(raw, "metadata", "creationTimestamp"))
     return GuestVm(name_of(raw), uid_of(raw), labels_of(raw).get(GUEST_CLUSTER, ""), created)
 
 
 def read_instance(raw: Mapping[str, Any]) -> Instance:
     annotations = annotations_of(raw)
-    migration = dig(raw, "status", "migrationState")
-    networks = dig(raw, "spec", "networks", default=[])
-    interfaces = dig(raw, "status", "interfaces", default=[])
+    migration = nested(raw, "status", "migrationState")
+    networks = nested(raw, "spec", "networks", default=[])
+    interfaces = nested(raw, "status", "interfaces", default=[])
     return Instance(
         name=name_of(raw),
         uid=uid_of(raw),
-        phase=dig(raw, "status", "phase", default=""),
+        phase=nested(raw, "status", "phase", default=""),
         is_migrating=migration is not None and not migration.get("completed"),
         is_deleting=is_deleting(raw),
-        has_agent=is_true(dig(raw, "status", "conditions"), "AgentConnected"),
+        has_agent=is_true(nested(raw, "status", "conditions"), "AgentConnected"),
         guest_cluster=labels_of(raw).get(GUEST_CLUSTER, ""),
         region=annotations.get(names.REGION, ""),
         zone=annotations.get(names.ZONE, ""),
         networks=tuple(
             (one["name"], network if "/" in network else f"{namespace_of(raw)}/{network}")
             for one in networks
-            if (network := dig(one, "multus", "networkName"))
+            if (network := nested(one, "multus", "networkName"))
         ),
         interfaces=tuple(_read_interface(one) for one in interfaces if one.get("name")),
-        system_uuid=dig(raw, "spec", "domain", "firmware", "uuid", default="").lower(),
+        system_uuid=nested(raw, "spec", "domain", "firmware", "uuid", default="").lower(),
     )
 
 
@@ -181,7 +181,7 @@ def _read_interface(raw: Mapping[str, Any]) -> Interface:
 
 
 def _last_heartbeat(raw: Mapping[str, Any]) -> datetime | None:
-    for condition in dig(raw, "status", "conditions", default=[]):
+    for condition in nested(raw, "status", "conditions", default=[]):
         if condition.get("type") == "Ready":
             return _parse_time(condition.get("lastHeartbeatTime"))
     return None
@@ -189,7 +189,7 @@ def _last_heartbeat(raw: Mapping[str, Any]) -> datetime | None:
 
 def _parse_time(text: str | None) -> datetime | None:
     try:
-        return read_stamp(text) if text else None
+        return parse_time(text) if text else None
     except ValueError:
         return None
 

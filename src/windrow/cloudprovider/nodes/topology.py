@@ -21,7 +21,7 @@ from datetime import timedelta
 
 from windrow.cloudprovider import names
 from windrow.cloudprovider.nodes.readings import GuestNode, Instance
-from windrow.formats.json import dumps
+from windrow.core.json import dumps
 
 TOPOLOGY_GRACE = timedelta(seconds=30)
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from windrow.client.client import Client
+from windrow.core.clock import Clock
 from windrow.harvester.kinds import VM
-from windrow.kube.objects import uid_of
-from windrow.values.clock import Clock
+from windrow.kubernetes.objects import uid_of
 
 # As old as a list may be: the Go program looks at a node that is not Ready so often.
 MAX_AGE = timedelta(seconds=5)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
-from windrow.kube.refs import Ref
-from windrow.values.clock import Clock
+from windrow.core.clock import Clock
+from windrow.kubernetes.resources import ObjectRef
 
 TRUSTED_FOR = timedelta(seconds=5)
 
@@ -37,9 +37,9 @@ class Ahead(Generic[V]):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._answers: dict[Ref, _Answer[V]] = {}
+        self._answers: dict[ObjectRef, _Answer[V]] = {}
 
-    def wrote(self, ref: Ref, before: V | None, after: V | None) -> None:
+    def wrote(self, ref: ObjectRef, before: V | None, after: V | None) -> None:
         """A write has turned `before` into `after`; None is no object."""
         replaced = _version(before)
         if _version(after) == replaced:
@@ -48,7 +48,7 @@ class Ahead(Generic[V]):
         chain = known.replaced if known is not None and _version(known.value) == replaced else frozenset()
         self._answers[ref] = _Answer(chain | {replaced}, after, self._clock.now() + TRUSTED_FOR)
 
-    def latest(self, ref: Ref, cached: V | None) -> V | None:
+    def latest(self, ref: ObjectRef, cached: V | None) -> V | None:
         """The newer of what the cache has and what we were answered."""
         known = self._answers.get(ref)
         if known is None:
@@ -58,7 +58,7 @@ class Ahead(Generic[V]):
         del self._answers[ref]
         return cached
 
-    def until(self, ref: Ref) -> datetime | None:
+    def until(self, ref: ObjectRef) -> datetime | None:
         """When an answer that the watch does not confirm stops to count."""
         known = self._answers.get(ref)
         return None if known is None else known.until

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from windrow.client.client import Client
-from windrow.client.recording import Recorder
+from windrow.client.events import EventRecorder
+from windrow.client.informer import Informer
 from windrow.client.transport import Transport
-from windrow.client.watching import WatchedCache
 from windrow.cloudprovider import names
 from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.metrics import Metrics
@@ -36,20 +36,20 @@ from windrow.cloudprovider.services.own_address import ORPHANS
 from windrow.cloudprovider.services.planning import needs_removal, plan_service
 from windrow.cloudprovider.services.readings import Interfaces, Service, read_interfaces, read_service
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable, WaitState
+from windrow.controller.controller import Backoff, Controller
+from windrow.controller.outcomes import SETTLED, Failed, Outcome, Waiting
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
 from windrow.harvester.kinds import LOAD_BALANCER
-from windrow.kube.errors import KubeError
-from windrow.kube.refs import CONFIG_MAP, SERVICE, Ref
-from windrow.reconcile.controller import BackOff, Controller
-from windrow.reconcile.outcomes import SETTLED, Failed, Outcome, Waiting
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.resources import CONFIG_MAP, SERVICE, ObjectRef
 
 Say = Callable[[str], None]
 
 # Soon after somebody else's write: by then the watch has brought it.
 STALE_RETRY = timedelta(milliseconds=200)
 # As the cloud framework has it.
-BACK_OFF = BackOff(timedelta(seconds=5), timedelta(seconds=300))
+BACK_OFF = Backoff(timedelta(seconds=5), timedelta(seconds=300))
 # Servers keep events for an hour; a problem that lasts is told again before its event is gone.
 EVENT_PERIOD = timedelta(minutes=50)
 MAX_PROBLEMS = 20
@@ -70,26 +70,26 @@ class ServiceController:
         namespace: str,
         options: Options,
         clock: Clock,
-        rng: Chance,
+        rng: Rng,
         say: Say,
         metrics: Metrics | None = None,
     ) -> None:
         policy = ClusterSettings(options.cluster_name, namespace, options.management_network)
         # Why `namespace` may be none of ours; None when it is.
         self.find_namespace_problem: Callable[[], Unavailable | None] = lambda: None
-        self.services: WatchedCache[Service] = WatchedCache(
-            guest, SERVICE, "", read_service, clock, rng, heard=self._watch_error_handler("services")
+        self.services: Informer[Service] = Informer(
+            guest, SERVICE, "", read_service, clock, rng, on_error=self._watch_error_handler("services")
         )
-        self.load_balancers: WatchedCache[LoadBalancer] = WatchedCache(
+        self.load_balancers: Informer[LoadBalancer] = Informer(
             host,
             LOAD_BALANCER,
             namespace,
             load_balancer_reader(policy.cluster),
             clock,
             rng,
-            heard=self._watch_error_handler("load balancers"),
+            on_error=self._watch_error_handler("load balancers"),
         )
-        self.interfaces: WatchedCache[Interfaces] = WatchedCache(
+        self.interfaces: Informer[Interfaces] = Informer(
             guest,
             CONFIG_MAP,
             names.NETWORK_MAP_NAMESPACE,
@@ -97,12 +97,12 @@ class ServiceController:
             clock,
             rng,
             fields=f"metadata.name={names.NETWORK_MAP_NAME}",
-            heard=self._watch_error_handler("networks"),
+            on_error=self._watch_error_handler("networks"),
         )
         self._index = ServiceIndex(
             self.services, self.load_balancers, self.interfaces, policy, options.has_cluster_name, clock
         )
-        self._event_queue = EventQueue(Recorder(Client(guest), names.SERVICE_EVENTS, clock, rng))
+        self._event_queue = EventQueue(EventRecorder(Client(guest), names.SERVICE_EVENTS, clock, rng))
         self._executor = Executor(
             Client(guest),
             Client(host),
@@ -113,26 +113,26 @@ class ServiceController:
             lambda: self._index.guest_uid,
         )
         self._metrics = metrics or Metrics()
-        self._controller: Controller[Ref] = Controller(
+        self._controller: Controller[ObjectRef] = Controller(
             "services",
             self._reconcile,
             clock,
             rng,
             workers=options.service_workers,
-            back_off=BACK_OFF,
-            heard=self._on_outcome,
-            added=lambda ref: self._metrics.count_queue_add(QUEUE),
+            backoff=BACK_OFF,
+            on_outcome=self._on_outcome,
+            on_added=lambda ref: self._metrics.count_queue_add(QUEUE),
         )
         queue = self._controller.queue
         self._metrics.register_queue(QUEUE, lambda: len(queue))
         self.settings = policy
         self._clock = clock
         self._say = say
-        self._waits: dict[Ref, WaitState] = {}
+        self._waits: dict[ObjectRef, WaitState] = {}
         # Problems told of a service (by UID), with the instant.
-        self._reported: dict[Ref, dict[tuple[str, str], datetime]] = {}
-        self._states: dict[Ref, str] = {}
-        self._stale: dict[Ref, int] = {}  # plans in a row that came too late
+        self._reported: dict[ObjectRef, dict[tuple[str, str], datetime]] = {}
+        self._states: dict[ObjectRef, str] = {}
+        self._stale: dict[ObjectRef, int] = {}  # plans in a row that came too late
 
     async def run(self) -> None:
         """Work until cancelled. Harvester may be out of reach: then services that need it are told so."""
@@ -140,7 +140,7 @@ class ServiceController:
         async with asyncio.TaskGroup() as group:
             for cache in caches:
                 group.create_task(cache.run())
-            await self.services.synced()
+            await self.services.wait_for_sync()
             group.create_task(self._follow_load_balancers())
             group.create_task(self._follow_services())
             group.create_task(self._follow_interfaces())
@@ -163,10 +163,10 @@ class ServiceController:
 
         return on_error
 
-    def _enqueue(self, ref: Ref) -> None:
+    def _enqueue(self, ref: ObjectRef) -> None:
         self._controller.queue.add(ref)
 
-    def _on_outcome(self, ref: Ref, outcome: Outcome) -> None:
+    def _on_outcome(self, ref: ObjectRef, outcome: Outcome) -> None:
         if isinstance(outcome, Failed):
             self._metrics.count_queue_retry(QUEUE)
 
@@ -174,11 +174,9 @@ class ServiceController:
         for ref in self._index.relevant_services():
             self._enqueue(ref)
 
-    async def _enqueue_all_when_listed(
-        self, cache: WatchedCache[LoadBalancer] | WatchedCache[Interfaces]
-    ) -> None:
-        if not cache.is_synced:
-            await cache.synced()
+    async def _enqueue_all_when_listed(self, cache: Informer[LoadBalancer] | Informer[Interfaces]) -> None:
+        if not cache.is_watching:
+            await cache.wait_for_sync()
             self.enqueue_all()
 
     async def _follow_services(self) -> None:
@@ -199,7 +197,7 @@ class ServiceController:
 
     # --- one service ----------------------------------------------------------------------------------------------------
 
-    async def _reconcile(self, ref: Ref) -> Outcome:
+    async def _reconcile(self, ref: ObjectRef) -> Outcome:
         state = self._index.observe(ref, self._waits.get(ref, WaitState()))
         if state is None:
             self._forget(ref)
@@ -232,11 +230,11 @@ class ServiceController:
         self._log_actions(state, plan)
         return self._conclude(ref, state, plan)
 
-    def _retry_stale(self, ref: Ref) -> Outcome:
+    def _retry_stale(self, ref: ObjectRef) -> Outcome:
         """The watch brings the newer object; where it does not, look later and later."""
         now, count = self._clock.now(), self._stale.get(ref, 0)
         self._stale[ref] = count + 1
-        wait = min(STALE_RETRY * 2 ** min(count, 16), BACK_OFF.most)
+        wait = min(STALE_RETRY * 2 ** min(count, 16), BACK_OFF.maximum)
         return Waiting("the newer object", now, "look again", now + wait)
 
     def _log_actions(self, state: ServiceState, plan: Plan) -> None:
@@ -244,7 +242,7 @@ class ServiceController:
             if told := describe_action(action):
                 self._say(f"service {state.service.title}: {told}")
 
-    def _conclude(self, ref: Ref, state: ServiceState, plan: Plan) -> Outcome:
+    def _conclude(self, ref: ObjectRef, state: ServiceState, plan: Plan) -> Outcome:
         pause = self._update_wait(ref, state, plan)
         until = [plan.until, self._index.service_answers.until(ref)]
         if state.load_balancer is not None:
@@ -272,7 +270,7 @@ class ServiceController:
         ):
             self._executor.emit_event(service, ENSURED)
 
-    def _update_wait(self, ref: Ref, state: ServiceState, plan: Plan) -> WaitState:
+    def _update_wait(self, ref: ObjectRef, state: ServiceState, plan: Plan) -> WaitState:
         if not plan.waits_for:
             self._waits.pop(ref, None)
             return WaitState()
@@ -297,7 +295,7 @@ class ServiceController:
         self._executor.emit_event(state.service, tell)
         return now + EVENT_PERIOD
 
-    def _count_states(self, ref: Ref, state: ServiceState, plan: Plan) -> None:
+    def _count_states(self, ref: ObjectRef, state: ServiceState, plan: Plan) -> None:
         if not state.service.wants_load_balancer and not state.service.has_finalizer:
             self._states.pop(ref, None)
         elif plan.problem:
@@ -306,7 +304,7 @@ class ServiceController:
             self._states[ref] = "waiting" if plan.waits_for or plan.actions else "ready"
         self._metrics.set_service_states(Counter(self._states.values()))
 
-    def _forget(self, ref: Ref) -> None:
+    def _forget(self, ref: ObjectRef) -> None:
         if self.services.get(ref) is not None:
             return
         self._index.forget(ref)
@@ -315,6 +313,6 @@ class ServiceController:
         self._metrics.set_service_states(Counter(self._states.values()))
 
 
-def unique(refs: Iterable[Ref]) -> dict[Ref, None]:
+def unique(refs: Iterable[ObjectRef]) -> dict[ObjectRef, None]:
     """Each once, in their order."""
     return dict.fromkeys(refs)

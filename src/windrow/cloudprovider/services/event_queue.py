@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from windrow.client.recording import Recorder, Told
+from windrow.client.events import EventNote, EventRecorder
 
 # More than anybody reads. The oldest go first.
 MAX_EVENTS = 10_000
@@ -17,12 +17,12 @@ class EventQueue:
     What is not written when it ends is lost, as events may be.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
-        self._waiting: deque[Told] = deque(maxlen=MAX_EVENTS)
+        self._waiting: deque[EventNote] = deque(maxlen=MAX_EVENTS)
         self._added = asyncio.Event()
 
-    def put(self, told: Told) -> None:
+    def put(self, told: EventNote) -> None:
         self._waiting.append(told)
         self._added.set()
 
@@ -31,4 +31,4 @@ class EventQueue:
             await self._added.wait()
             self._added.clear()
             while self._waiting:
-                await self._recorder.tell(self._waiting.popleft())
+                await self._recorder.record(self._waiting.popleft())

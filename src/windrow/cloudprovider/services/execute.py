@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from windrow.client.client import Client
-from windrow.client.recording import Told
+from windrow.client.events import EventNote
 from windrow.cloudprovider.services.actions import (
     DELETED,
     DELETING,
@@ -40,9 +40,9 @@ from windrow.cloudprovider.services.render import (
 )
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState
 from windrow.harvester.kinds import LOAD_BALANCER
-from windrow.kube.errors import Conflict, Exists, KubeError, NotFound, says_gone
-from windrow.kube.objects import Raw, is_deleting
-from windrow.kube.refs import Ref
+from windrow.kubernetes.errors import AlreadyExists, Conflict, KubeError, NotFound, is_not_found
+from windrow.kubernetes.objects import Raw, is_deleting
+from windrow.kubernetes.resources import ObjectRef
 
 FAILED = "SyncLoadBalancerFailed"
 # Events that say how a service fares; others are remarks.
@@ -84,9 +84,9 @@ class Executor:
         self._guest_uid = guest_uid
         self._read_load_balancer = load_balancer_reader(policy.cluster)
         # Changes that Harvester answered with something else: they would be sent again at every look.
-        self._ineffective: dict[Ref, tuple[object, ...]] = {}
+        self._ineffective: dict[ObjectRef, tuple[object, ...]] = {}
         # How a service (with its UID) was last said to fare.
-        self.last_event: dict[Ref, tuple[str, str]] = {}
+        self.last_event: dict[ObjectRef, tuple[str, str]] = {}
 
     async def execute(self, state: ServiceState, actions: Iterable[Action]) -> None:
         """Raises Stale, HostFailed, or the KubeError of the guest; actions before that one are done."""
@@ -114,7 +114,7 @@ class Executor:
         """An event on the service, soon."""
         if event.reason in STATE_REASONS:
             self.last_event[service.ref] = service.uid, event.reason
-        self._event_queue.put(Told(service.ref, service.uid, event.reason, event.message, event.type))
+        self._event_queue.put(EventNote(service.ref, service.uid, event.reason, event.message, event.type))
 
     # --- the guest ------------------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class Executor:
         is_gone = raw is None or (service.is_deleting and not raw["metadata"].get("finalizers"))
         self._services.wrote(service.ref, service, None if is_gone or raw is None else read_service(raw))
 
-    async def _confirm_deleted(self, ref: Ref, service: Service) -> None:
+    async def _confirm_deleted(self, ref: ObjectRef, service: Service) -> None:
         """Ask Harvester itself: our watch may lag behind our own creation."""
         raw = await self._find_load_balancer(ref)
         if raw is None:
@@ -156,7 +156,7 @@ class Executor:
             raw = await self._host.create(
                 LOAD_BALANCER, render_load_balancer(service, self._policy, self._guest_uid())
             )
-        except Exists as error:
+        except AlreadyExists as error:
             # Our watch lags behind: an answer of ours was lost, or somebody else has the name.
             found = await self._find_load_balancer(ref)
             if found is not None:
@@ -166,7 +166,7 @@ class Executor:
             raise HostFailed(error) from error
         self._balancers.wrote(ref, None, self._read_load_balancer(raw))
 
-    async def _find_load_balancer(self, ref: Ref) -> Raw | None:
+    async def _find_load_balancer(self, ref: ObjectRef) -> Raw | None:
         try:
             return await self._host.find(ref)
         except KubeError as error:
@@ -219,7 +219,7 @@ class Executor:
             raise Stale
 
     def _raise_unless_gone(self, balancer: LoadBalancer, error: KubeError) -> NoReturn:
-        if not says_gone(error, balancer.name):
+        if not is_not_found(error, balancer.name):
             raise HostFailed(error) from error
         self._ineffective.pop(balancer.ref, None)
         self._balancers.wrote(balancer.ref, balancer, None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from windrow.client.watching import WatchedCache
+from windrow.client.informer import Informer
 from windrow.cloudprovider import names
 from windrow.cloudprovider.services.ahead import Ahead
 from windrow.cloudprovider.services.load_balancer_names import is_load_balancer_name, sharing_label
@@ -24,10 +24,10 @@ from windrow.cloudprovider.services.sharing import (
     users_of,
 )
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable, WaitState
+from windrow.core.clock import Clock
 from windrow.harvester.kinds import LOAD_BALANCER
-from windrow.kube.errors import Forbidden, Unauthorized
-from windrow.kube.refs import CONFIG_MAP, SERVICE, Ref
-from windrow.values.clock import Clock
+from windrow.kubernetes.errors import Forbidden, Unauthorized
+from windrow.kubernetes.resources import CONFIG_MAP, SERVICE, ObjectRef
 
 # A broken watch is mostly back in a moment, and no news.
 WATCH_GRACE = timedelta(seconds=5)
@@ -41,9 +41,9 @@ class ServiceIndex:
 
     def __init__(
         self,
-        services: WatchedCache[Service],
-        balancers: WatchedCache[LoadBalancer],
-        interfaces: WatchedCache[Interfaces],
+        services: Informer[Service],
+        balancers: Informer[LoadBalancer],
+        interfaces: Informer[Interfaces],
         policy: ClusterSettings,
         names_cluster: bool,
         clock: Clock,
@@ -58,14 +58,14 @@ class ServiceIndex:
         self._clock = clock
         self._sharing = SharingIndex()
         # Load balancers of our cluster by the service that their labels name.
-        self._owned: dict[Ref, dict[Ref, None]] = {}
+        self._owned: dict[ObjectRef, dict[ObjectRef, None]] = {}
         # Who looks at a load balancer of this name.
-        self._service_of: dict[Ref, Ref] = {}
+        self._service_of: dict[ObjectRef, ObjectRef] = {}
         # Services as they were last seen with something to clean up, and names of load balancers of earlier UIDs.
-        self._known: dict[Ref, Service] = {}
-        self._former_names: dict[Ref, dict[Ref, None]] = {}
-        self._removed_keys: dict[Ref, tuple[str, ...]] = {}
-        self._requests: dict[Ref, tuple[str, str]] = {}
+        self._known: dict[ObjectRef, Service] = {}
+        self._former_names: dict[ObjectRef, dict[ObjectRef, None]] = {}
+        self._removed_keys: dict[ObjectRef, tuple[str, ...]] = {}
+        self._requests: dict[ObjectRef, tuple[str, str]] = {}
 
     @property
     def guest_uid(self) -> str:
@@ -75,7 +75,7 @@ class ServiceIndex:
 
     # --- news -------------------------------------------------------------------------------------------------------
 
-    def on_service_change(self, before: Service | None, after: Service | None) -> Iterator[Ref]:
+    def on_service_change(self, before: Service | None, after: Service | None) -> Iterator[ObjectRef]:
         """Take in the change; the services that it is news for."""
         self._sharing.update(before, after)
         for service in (before, after):
@@ -95,7 +95,7 @@ class ServiceIndex:
             or service.ref in self._owned
         )
 
-    def _primaries_of(self, service: Service) -> Iterator[Ref]:
+    def _primaries_of(self, service: Service) -> Iterator[ObjectRef]:
         """Whose address it has, or wants."""
         named = primary_of(service) if service.primary else None
         if named is not None:
@@ -109,7 +109,7 @@ class ServiceIndex:
 
     def on_load_balancer_change(
         self, before: LoadBalancer | None, after: LoadBalancer | None
-    ) -> Iterator[Ref]:
+    ) -> Iterator[ObjectRef]:
         """Take in the change; the services that it is news for."""
         for balancer in (before, after):
             if balancer is None:
@@ -131,7 +131,7 @@ class ServiceIndex:
             if not owned:
                 del self._owned[_owner_of(balancer)]
 
-    def relevant_services(self) -> Iterator[Ref]:
+    def relevant_services(self) -> Iterator[ObjectRef]:
         """Everyone whom it may concern that a side is known again."""
         for ref, service in self.services.items():
             if self._is_relevant(service):
@@ -140,7 +140,7 @@ class ServiceIndex:
 
     # --- one service --------------------------------------------------------------------------------------------------
 
-    def observe(self, ref: Ref, pause: WaitState) -> ServiceState | None:
+    def observe(self, ref: ObjectRef, pause: WaitState) -> ServiceState | None:
         """All that the plan for this service needs; None when there is nobody to plan for."""
         now = self._clock.now()
         service = self.find_service(ref)
@@ -180,16 +180,16 @@ class ServiceIndex:
         """What was wished is told by now, where it is to be told at all."""
         self._requests[state.service.ref] = state.service.requested
 
-    def forget(self, ref: Ref) -> None:
+    def forget(self, ref: ObjectRef) -> None:
         """The service is gone, and nothing is left of it."""
         for memory in (self._known, self._former_names, self._removed_keys, self._requests):
             memory.pop(ref, None)
         self._service_of = {own: home for own, home in self._service_of.items() if home != ref}
 
-    def find_service(self, ref: Ref) -> Service | None:
+    def find_service(self, ref: ObjectRef) -> Service | None:
         return self.service_answers.latest(ref, self.services.get(ref))
 
-    def find_load_balancer(self, ref: Ref) -> LoadBalancer | None:
+    def find_load_balancer(self, ref: ObjectRef) -> LoadBalancer | None:
         return self.balancer_answers.latest(ref, self.balancers.get(ref))
 
     def _find(self, namespace: str, name: str) -> Service | None:
@@ -200,7 +200,7 @@ class ServiceIndex:
             one.title for one in self.services.values() if one.name == name and one.wants_load_balancer
         )
 
-    def _remember(self, ref: Ref, service: Service) -> None:
+    def _remember(self, ref: ObjectRef, service: Service) -> None:
         before = self._known.get(ref)
         if before is not None and before.uid != service.uid:
             former = LOAD_BALANCER.ref(self._policy.name_for(before), self._policy.namespace)
@@ -211,7 +211,7 @@ class ServiceIndex:
         elif before is not None:
             del self._known[ref]
 
-    def _find_orphans(self, ref: Ref, own: Ref) -> tuple[LoadBalancer, ...]:
+    def _find_orphans(self, ref: ObjectRef, own: ObjectRef) -> tuple[LoadBalancer, ...]:
         """Load balancers of services that had this name before.
 
         Those whose UIDs this process has seen; and those with the mark of this guest that are labelled for a service
@@ -248,7 +248,7 @@ class ServiceIndex:
     def _is_reserved(self, service: Service) -> bool:
         """Whether a load balancer, of whatever service, keeps what it shows. Asked of few services, seldom."""
         shown = service.shown
-        if not shown or not self.balancers.is_synced:
+        if not shown or not self.balancers.is_watching:
             return True
         balancers = (self.find_load_balancer(ref) for ref, _ in self.balancers.items())
         return any(
@@ -263,7 +263,7 @@ class ServiceIndex:
         made_for = balancer.annotations.get(names.FIXED_NETWORK) if balancer is not None else None
         return primary.network if made_for is None else made_for
 
-    def _find_new_removed_keys(self, ref: Ref, service: Service) -> tuple[str, ...]:
+    def _find_new_removed_keys(self, ref: ObjectRef, service: Service) -> tuple[str, ...]:
         known = self._removed_keys.get(ref)
         if known == service.removed_keys or (known is None and not service.removed_keys):
             return ()
@@ -273,9 +273,9 @@ class ServiceIndex:
     # --- what is not known --------------------------------------------------------------------------------------------
 
     def _host_availability(self, now: datetime) -> Unavailable | None:
-        if self.balancers.is_synced:
+        if self.balancers.is_watching:
             return None
-        problem, since = self.balancers.problem, self.balancers.problem_since
+        problem, since = self.balancers.error, self.balancers.error_since
         if problem is None or since is None:
             return Unavailable(until=now + RELIST_WAIT)
         if isinstance(problem, (Unauthorized, Forbidden)) or now - since >= WATCH_GRACE:
@@ -283,9 +283,9 @@ class ServiceIndex:
         return Unavailable(until=since + WATCH_GRACE)
 
     def _read_interfaces(self, now: datetime) -> Interfaces | Unavailable | None:
-        if self.interfaces.is_synced:
+        if self.interfaces.is_watching:
             return self.interfaces.get(INTERFACES)
-        problem, since = self.interfaces.problem, self.interfaces.problem_since
+        problem, since = self.interfaces.error, self.interfaces.error_since
         if problem is None or since is None or now - since < WATCH_GRACE:
             return Unavailable(until=now + RELIST_WAIT)
         return Unavailable(
@@ -293,5 +293,5 @@ class ServiceIndex:
         )
 
 
-def _owner_of(balancer: LoadBalancer) -> Ref:
+def _owner_of(balancer: LoadBalancer) -> ObjectRef:
     return SERVICE.ref(balancer.owner.service, balancer.owner.namespace)

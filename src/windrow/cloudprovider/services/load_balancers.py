@@ -9,20 +9,20 @@ from typing import Any
 
 from windrow.cloudprovider import names
 from windrow.harvester.kinds import LOAD_BALANCER
-from windrow.kube.conditions import find_condition
-from windrow.kube.objects import (
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.objects import (
     Raw,
     annotations_of,
-    dig,
     finalizers_of,
     is_deleting,
     labels_of,
     name_of,
     namespace_of,
+    nested,
+    resource_version_of,
     uid_of,
-    version_of,
 )
-from windrow.kube.refs import Ref
+from windrow.kubernetes.resources import ObjectRef
 
 # How Harvester names the pool that it asked, where it did (reference 02 §4.3, §4.4).
 _POOL_IN_REFUSAL = re.compile(r"fail to get allocator ([^\s,;]+)|from pool ([^\s,;]+)")
@@ -67,7 +67,7 @@ class LoadBalancer:
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
-    def ref(self) -> Ref:
+    def ref(self) -> ObjectRef:
         return LOAD_BALANCER.ref(self.name, self.namespace)
 
     @property
@@ -120,22 +120,22 @@ def load_balancer_reader(cluster: str) -> Callable[[Raw], LoadBalancer]:
             labels.get(names.LB_OF_NAMESPACE, ""),
             labels.get(names.LB_OF_SERVICE, ""),
         )
-        allocated = dig(raw, "status", "allocatedAddress", "ip", default="")
-        ready = find_condition(dig(raw, "status", "conditions"), "Ready")
+        allocated = nested(raw, "status", "allocatedAddress", "ip", default="")
+        ready = find_condition(nested(raw, "status", "conditions"), "Ready")
         is_ours = owner.cluster == cluster
         return LoadBalancer(
             namespace=namespace_of(raw),
             name=name_of(raw),
             uid=uid_of(raw),
-            version=version_of(raw),
+            version=resource_version_of(raw),
             owner=owner,
             is_deleting=is_deleting(raw),
             finalizers=tuple(finalizers_of(raw)),
-            ipam=dig(raw, "spec", "ipam", default=""),
-            pool=dig(raw, "spec", "ipPool", default=""),
-            allocated_pool=dig(raw, "status", "allocatedAddress", "ipPool", default=""),
+            ipam=nested(raw, "spec", "ipam", default=""),
+            pool=nested(raw, "spec", "ipPool", default=""),
+            allocated_pool=nested(raw, "status", "allocatedAddress", "ipPool", default=""),
             allocated=tuple(one.strip() for one in allocated.split(",") if one.strip()),
-            address=dig(raw, "status", "address", default=""),
+            address=nested(raw, "status", "address", default=""),
             annotations=annotations_of(raw) if is_ours else {},
             refusal=ready.message if ready is not None and ready.status == "False" else "",
             raw=_without_managed_fields(raw) if is_ours else {},

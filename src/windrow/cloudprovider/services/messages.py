@@ -8,7 +8,7 @@ from windrow.cloudprovider import names
 from windrow.cloudprovider.services.actions import WAIT_TIMEOUT
 from windrow.cloudprovider.services.load_balancers import LoadBalancer
 from windrow.cloudprovider.services.readings import Service
-from windrow.kube.errors import Denied, Forbidden, Invalid, KubeError, Unauthorized
+from windrow.kubernetes.errors import AdmissionDenied, Forbidden, Invalid, KubeError, Unauthorized
 
 # Signs in the Ready condition's message (reference 02 §4.3, §4.4) and their cures; the first match counts.
 _HINTS: tuple[tuple[str, str], ...] = (
@@ -42,9 +42,9 @@ _ANY = "ask Harvester's administrator; the address comes by itself once this is 
 
 def explain_refusal(service: Service, balancer: LoadBalancer) -> str:
     """The cure first, since tables cut long texts off; then Harvester's own words, as the Go program passes them on."""
-    cure = next((cure for sign, cure in _HINTS if re.search(sign, balancer.refusal)), _ANY)
+    hint = next((hint for sign, hint in _HINTS if re.search(sign, balancer.refusal)), _ANY)
     pool = f", pool: {service.pool}" if service.pool else ""
-    return f"{cure} (ip is not allocated, mode: {service.mode}{pool}, message: {balancer.refusal})"
+    return f"{hint} (ip is not allocated, mode: {service.mode}{pool}, message: {balancer.refusal})"
 
 
 def explain_error(error: KubeError, namespace: str) -> str:
@@ -60,7 +60,7 @@ def explain_error(error: KubeError, namespace: str) -> str:
                 f"the credential of the cloud config may not do this in namespace {namespace} of Harvester: "
                 f"{error.message}; the kubeconfig's context must name the namespace that the credential is for"
             )
-        case Denied():
+        case AdmissionDenied():
             return f"Harvester refuses the load balancer: {error.message}"
         case Invalid():
             return f"Harvester does not accept the load balancer: {error.message}"

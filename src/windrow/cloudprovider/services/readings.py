@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.cloudprovider import names
-from windrow.formats.json import NotJson, loads
-from windrow.kube.objects import (
+from windrow.core.json import NotJson, loads
+from windrow.kubernetes.objects import (
     annotations_of,
-    dig,
     finalizers_of,
     is_deleting,
     labels_of,
     name_of,
     namespace_of,
+    nested,
+    resource_version_of,
     uid_of,
-    version_of,
 )
-from windrow.kube.refs import SERVICE, Ref
+from windrow.kubernetes.resources import SERVICE, ObjectRef
 
 Port = tuple[str, int]  # protocol, number
 
@@ -62,7 +62,7 @@ class Service:
     vip_keys: tuple[str, ...] = ()
 
     @property
-    def ref(self) -> Ref:
+    def ref(self) -> ObjectRef:
         return SERVICE.ref(self.name, self.namespace)
 
     @property
@@ -107,12 +107,12 @@ def read_service(raw: Mapping[str, Any]) -> Service:
     said, labels = annotations_of(raw), labels_of(raw)
     spec = raw.get("spec") or {}
     ports = spec.get("ports") or ()
-    ingress = dig(raw, "status", "loadBalancer", "ingress", default=[])
+    ingress = nested(raw, "status", "loadBalancer", "ingress", default=[])
     return Service(
         namespace=namespace_of(raw),
         name=name_of(raw),
         uid=uid_of(raw),
-        version=version_of(raw),
+        version=resource_version_of(raw),
         created=raw["metadata"].get("creationTimestamp") or "",
         is_load_balancer=spec.get("type") == "LoadBalancer",
         load_balancer_class=spec.get("loadBalancerClass") or "",
@@ -147,7 +147,7 @@ class Interfaces:
 def read_interfaces(raw: Mapping[str, Any]) -> Interfaces:
     """What the ConfigMap of networks says; nothing where it cannot be understood."""
     try:
-        found = loads(dig(raw, "data", names.NETWORK_MAP_KEY, default="") or "{}")
+        found = loads(nested(raw, "data", names.NETWORK_MAP_KEY, default="") or "{}")
     except NotJson:
         return Interfaces()
     if not isinstance(found, dict):

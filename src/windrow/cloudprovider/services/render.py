@@ -10,7 +10,7 @@ from windrow.cloudprovider.services.actions import PatchService, RemoveFinalizer
 from windrow.cloudprovider.services.readings import Service
 from windrow.cloudprovider.services.state import ClusterSettings
 from windrow.harvester.kinds import LOAD_BALANCER
-from windrow.kube.objects import Raw, new_object
+from windrow.kubernetes.objects import Raw, new_object
 
 
 def render_load_balancer(service: Service, policy: ClusterSettings, guest_uid: str = "") -> Raw:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from windrow.cloudprovider import names
 from windrow.cloudprovider.services.load_balancer_names import sharing_label
 from windrow.cloudprovider.services.readings import Service
-from windrow.kube.refs import Ref
+from windrow.kubernetes.resources import ObjectRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class SharingIndex:
     """Who has or wants which shared address, kept from the changes of services."""
 
     def __init__(self) -> None:
-        self._of: dict[str, dict[Ref, None]] = {}
+        self._of: dict[str, dict[ObjectRef, None]] = {}
 
     def update(self, before: Service | None, after: Service | None) -> None:
         if before is not None:
@@ -177,10 +177,10 @@ class SharingIndex:
             for group in _groups(after):
                 self._of.setdefault(group, {})[after.ref] = None
 
-    def members(self, namespace: str, name: str) -> tuple[Ref, ...]:
+    def members(self, namespace: str, name: str) -> tuple[ObjectRef, ...]:
         """Those who share the address of this service, or want to."""
         return tuple(self._of.get(sharing_label(namespace, name), ()))
 
-    def related(self, service: Service) -> tuple[Ref, ...]:
+    def related(self, service: Service) -> tuple[ObjectRef, ...]:
         """Everyone who has or wants an address that this service has or wants."""
         return tuple(ref for group in _groups(service) for ref in self._of.get(group, ()))

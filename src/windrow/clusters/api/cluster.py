@@ -17,12 +17,12 @@ from windrow.clusters.api import names
 from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.kinds import HARVESTER_CONFIG
 from windrow.clusters.api.status import RecordedStatus, read_recorded_status
+from windrow.core.clock import parse_time
+from windrow.core.version import NotVersion, Version
 from windrow.drivers.lookup import no_driver_fault
-from windrow.kube.dns import is_dns_label
-from windrow.kube.objects import annotations_of, dig, finalizers_of, name_of, namespace_of, uid_of
+from windrow.kubernetes.dns import is_dns_label
+from windrow.kubernetes.objects import annotations_of, finalizers_of, name_of, namespace_of, nested, uid_of
 from windrow.machines.port import HARVESTER, NOT_OPTIONS, Problem
-from windrow.values.clock import read_stamp
-from windrow.values.version import NotVersion, Version
 
 DEFAULT_VM_NAMESPACE = "default"
 UNHEALTHY_TIMEOUT = timedelta(minutes=5)
@@ -275,15 +275,15 @@ def read_cluster(
         if entry.mapping("config") or not entry.raw.get("config")
     )
     merged = _merge_cluster_wide(rke.mapping("machineGlobalConfig"), selectors)
-    created = dig(raw, "metadata", "creationTimestamp")
-    deleted = dig(raw, "metadata", "deletionTimestamp")
+    created = nested(raw, "metadata", "creationTimestamp")
+    deleted = nested(raw, "metadata", "deletionTimestamp")
     cluster = Cluster(
         namespace=namespace_of(raw),
         name=name_of(raw),
         uid=uid_of(raw),
-        generation=int(dig(raw, "metadata", "generation", default=0)),
-        created=read_stamp(created) if created else None,
-        deletion_timestamp=read_stamp(deleted) if deleted else None,
+        generation=int(nested(raw, "metadata", "generation", default=0)),
+        created=parse_time(created) if created else None,
+        deletion_timestamp=parse_time(deleted) if deleted else None,
         has_finalizer=names.CLUSTER_FINALIZER in finalizers_of(raw),
         version=spec.text("kubernetesVersion"),
         credential=credential,
@@ -433,7 +433,7 @@ def _check_all(cluster: Cluster, problems: ProblemCollector) -> None:
 
 
 def _check_names(cluster: Cluster, problems: ProblemCollector) -> None:
-    if not is_dns_label(cluster.name, longest=None):
+    if not is_dns_label(cluster.name, max_length=None):
         problems.add(
             "metadata.name",
             f"the name {cluster.name!r} cannot be part of a host name",
@@ -449,7 +449,7 @@ def _check_names(cluster: Cluster, problems: ProblemCollector) -> None:
     names: set[str] = set()
     for place, pool in enumerate(cluster.pools):
         where = f"spec.rkeConfig.machinePools[{place}].name"
-        if not is_dns_label(pool.name, longest=None):
+        if not is_dns_label(pool.name, max_length=None):
             problems.add(
                 where,
                 f"the pool name {pool.name!r} cannot be part of a host name",

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
+from windrow.core.duration import NotDuration, parse_duration
 from windrow.machines.port import Problem
-from windrow.values.duration import NotDuration, parse_duration
 
 
 @dataclass(slots=True)
@@ -17,8 +17,10 @@ class ProblemCollector:
 
     found: list[Problem] = field(default_factory=list)
 
-    def add(self, field: str, fact: str, cure: str, severity: Literal["error", "warning"] = "error") -> None:
-        self.found.append(Problem(fact, cure, field, severity))
+    def add(
+        self, field: str, message: str, hint: str, severity: Literal["error", "warning"] = "error"
+    ) -> None:
+        self.found.append(Problem(message, hint, field, severity))
 
 
 _TYPE_NAMES: dict[type, str] = {
@@ -113,10 +115,10 @@ class Fields:
             if key in known or value in (None, "", 0, False, {}, []):
                 continue
             if key in ignored:
-                fact, cure = f"{self.at(key)} has no effect: {ignored[key]}", "leave it or remove it"
+                message, hint = f"{self.at(key)} has no effect: {ignored[key]}", "leave it or remove it"
             else:
-                fact, cure = (
+                message, hint = (
                     f"{self.at(key)} is not a field we know",
                     "check its spelling; it is kept as it is",
                 )
-            self.problems.add(self.at(key), fact, cure, "warning")
+            self.problems.add(self.at(key), message, hint, "warning")

@@ -6,9 +6,9 @@ from typing import Any
 
 from windrow.drivers.kinds import CLUSTER as CLUSTER
 from windrow.drivers.kinds import machine_config as machine_config
-from windrow.kube.refs import Kind
+from windrow.kubernetes.resources import ApiResource
 
-MACHINE = Kind("windrow.io", "v1alpha1", "Machine", "machines")
+MACHINE = ApiResource("windrow.io", "v1alpha1", "Machine", "machines")
 
 # Its definition comes from the option table of the node driver, not from here.
 HARVESTER_CONFIG = machine_config("HarvesterConfig")
@@ -19,7 +19,7 @@ def crds() -> list[dict[str, Any]]:
     # Imported here, because the command line needs the kinds above and must start fast.
     from importlib.resources import files
 
-    from windrow.formats import yaml
+    from windrow.core import yaml
 
     folder = files("windrow.clusters.api") / "crds"
     return [yaml.load((folder / name).read_text("utf-8")) for name in ("cluster.yaml", "machine.yaml")]

@@ -11,22 +11,22 @@ from windrow.bootstrap.intent import Role
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
+from windrow.core.clock import parse_time
 from windrow.harvester.names import CLUSTER_UID
-from windrow.kube.conditions import Condition, find_condition, is_true
-from windrow.kube.objects import (
+from windrow.kubernetes.conditions import Condition, find_condition, is_true
+from windrow.kubernetes.objects import (
     Raw,
     annotations_of,
-    dig,
     finalizers_of,
     name_of,
     namespace_of,
+    nested,
     new_object,
     owner_reference,
     uid_of,
 )
-from windrow.kube.refs import Ref
+from windrow.kubernetes.resources import ObjectRef
 from windrow.machines.port import HARVESTER
-from windrow.values.clock import read_stamp
 
 # Raised when our builders would shape an equal request differently. Recorded, never compared: an upgrade of
 # Windrow does not roll machines.
@@ -74,7 +74,7 @@ class Machine:
     resource_version: str = field(default="", compare=False)  # resourceVersion
 
     @property
-    def ref(self) -> Ref:
+    def ref(self) -> ObjectRef:
         return MACHINE.ref(self.name, self.namespace)
 
     @property
@@ -112,7 +112,7 @@ class Machine:
 def read_machine(raw: Mapping[str, Any]) -> Machine:
     spec, status = raw["spec"], raw.get("status") or {}
     annotations = annotations_of(raw)
-    deletion_timestamp = dig(raw, "metadata", "deletionTimestamp")
+    deletion_timestamp = nested(raw, "metadata", "deletionTimestamp")
     last_restart = status.get("lastStart")
     return Machine(
         namespace=namespace_of(raw),
@@ -122,9 +122,9 @@ def read_machine(raw: Mapping[str, Any]) -> Machine:
         cluster_uid=spec["clusterUID"],
         pool=spec["pool"],
         roles=frozenset(Role(role) for role in spec.get("roles") or ()),
-        created=read_stamp(raw["metadata"]["creationTimestamp"]),
+        created=parse_time(raw["metadata"]["creationTimestamp"]),
         raw={"metadata": raw["metadata"]},
-        deletion_timestamp=read_stamp(deletion_timestamp) if deletion_timestamp else None,
+        deletion_timestamp=parse_time(deletion_timestamp) if deletion_timestamp else None,
         has_finalizer=names.MACHINE_FINALIZER in finalizers_of(raw),
         options=spec.get("options") or {},
         credential=spec.get("credential") or "",
@@ -134,10 +134,10 @@ def read_machine(raw: Mapping[str, Any]) -> Machine:
         join_server=spec.get("server") or "",
         is_init_server=spec.get("first") is True,
         driver_config=status.get("memory"),
-        node=dig(status, "nodeRef", "name", default=""),
+        node=nested(status, "nodeRef", "name", default=""),
         provider_id=status.get("providerID") or "",
         restart_count=int(status.get("starts") or 0),
-        last_restart=read_stamp(last_restart) if last_restart else None,
+        last_restart=parse_time(last_restart) if last_restart else None,
         delete_first=names.DELETE_FIRST in annotations,
         replace_now=names.REPLACE_NOW in annotations,
         conditions=tuple(status.get("conditions") or ()),

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Iterable
 from typing import Any
 
-from windrow.kube.objects import Raw, unpacked
+from windrow.kubernetes.objects import Raw, flatten_list
 
 # Written by the server, or by whoever stored the object there; none of it is asked for by the user.
 _SERVER_FIELDS = (
@@ -41,7 +41,7 @@ def strip_server_fields(documents: Iterable[Raw]) -> tuple[list[Raw], list[str]]
     cleaned: list[Raw] = []
     notes: list[str] = []
     for document in documents:
-        for raw in unpacked(document):
+        for raw in flatten_list(document):
             kept, dropped = _strip_one(raw)
             cleaned.append(kept)
             if dropped:

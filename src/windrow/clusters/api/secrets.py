@@ -13,11 +13,11 @@ from windrow.bootstrap.intent import ClusterSecrets, GuestCredential, Signer
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.kinds import CLUSTER
+from windrow.core.clock import format_time, parse_time
 from windrow.harvester.names import CLUSTER_UID
-from windrow.kube.kubeconfig import Access, BadKubeconfig, parse_kubeconfig
-from windrow.kube.objects import Raw, annotations_of, new_object, owner_reference
-from windrow.kube.refs import SECRET
-from windrow.values.clock import read_stamp, stamp
+from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, parse_kubeconfig
+from windrow.kubernetes.objects import Raw, annotations_of, new_object, owner_reference
+from windrow.kubernetes.resources import SECRET
 
 _KEPT_KEYS = frozenset({names.CREDENTIAL_KEY, names.GUEST_CREDENTIAL_KEY})
 
@@ -63,12 +63,12 @@ def _decode(text: str) -> str:
 class CredentialError(Exception):
     """A credential Secret is absent or empty. `fact` and `cure` as ever."""
 
-    def __init__(self, fact: str, cure: str) -> None:
-        super().__init__(f"{fact}; {cure}")
-        self.fact, self.cure = fact, cure
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(f"{message}; {hint}")
+        self.message, self.hint = message, hint
 
 
-def read_credential(name: str, secret: SecretData | None) -> Access:
+def read_credential(name: str, secret: SecretData | None) -> ClientConfig:
     """The access to Harvester in credential Secret `namespace:name`. Raises CredentialError, BadKubeconfig."""
     if secret is None:
         raise CredentialError(
@@ -85,7 +85,7 @@ def read_credential(name: str, secret: SecretData | None) -> Access:
         return parse_kubeconfig(text)
     except BadKubeconfig as error:
         raise CredentialError(
-            f"the credential Secret {name.replace(':', '/')}: {error.fact}", error.cure
+            f"the credential Secret {name.replace(':', '/')}: {error.message}", error.hint
         ) from error
 
 
@@ -109,7 +109,7 @@ def render_secrets(cluster: Cluster, secrets: ClusterSecrets) -> Raw:
 
 def render_kubeconfig_secret(cluster: Cluster, text: str, server: str, renew: datetime) -> Raw:
     """The Secret with the kubeconfig for people; what must be known to keep it right stands beside it."""
-    data = {names.KUBECONFIG_KEY: text, "server": server, "renew-after": stamp(renew)}
+    data = {names.KUBECONFIG_KEY: text, "server": server, "renew-after": format_time(renew)}
     return _owned(cluster, names.kubeconfig_name(cluster.name), data)
 
 
@@ -118,7 +118,7 @@ def read_published_server(secret: SecretData | None, cluster: Cluster, now: date
     if secret is None or secret.cluster_uid != cluster.uid:
         return ""
     renew = secret.data.get("renew-after", "")
-    return secret.data.get("server", "") if renew and now < read_stamp(renew) else ""
+    return secret.data.get("server", "") if renew and now < parse_time(renew) else ""
 
 
 def _owned(cluster: Cluster, name: str, data: Mapping[str, str]) -> Raw:

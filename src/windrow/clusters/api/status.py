@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from windrow.kube.conditions import is_true
-from windrow.kube.objects import dig
-from windrow.values.clock import read_stamp
+from windrow.core.clock import parse_time
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.objects import nested
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ def read_recorded_status(status: Mapping[str, Any]) -> RecordedStatus:
     """The ledger in a Cluster's status. A status pasted from Rancher reads as that of a new cluster."""
     account = status.get("guestAccess")
     return RecordedStatus(
-        init_server_name=dig(status, "firstServer", "name", default=""),
-        init_server_uid=dig(status, "firstServer", "uid", default=""),
+        init_server_name=nested(status, "firstServer", "name", default=""),
+        init_server_uid=nested(status, "firstServer", "uid", default=""),
         initialized=status.get("initialized") is True,
         service_account=GuestServiceAccount(
             account["namespace"],
@@ -80,5 +80,5 @@ def _read_breakers(status: Mapping[str, Any]) -> dict[str, Breaker]:
     for pool in status.get("pools") or ():
         if breaker := pool.get("breaker"):
             released = breaker.get("released")
-            found[str(pool.get("name"))] = Breaker(read_stamp(released) if released else None)
+            found[str(pool.get("name"))] = Breaker(parse_time(released) if released else None)
     return found

@@ -27,13 +27,13 @@ from windrow.clusters.orphans import guest_account_of
 from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.actions import Action
 from windrow.clusters.state import ClusterState
+from windrow.core.rng import Rng
 from windrow.harvester.identity import IDENTITY, read_identity
 from windrow.harvester.names import CLUSTER_UID
-from windrow.kube.errors import Conflict, Exists, Forbidden, KubeError, Unanswered
-from windrow.kube.kubeconfig import render_kubeconfig
-from windrow.kube.objects import Raw, annotations_of, dig, uid_of, version_of
-from windrow.kube.refs import CONFIG_MAP, SECRET, SERVICE
-from windrow.values.chance import Chance
+from windrow.kubernetes.errors import AlreadyExists, Conflict, Forbidden, KubeError, OutcomeUnknown
+from windrow.kubernetes.kubeconfig import render_kubeconfig
+from windrow.kubernetes.objects import Raw, annotations_of, nested, resource_version_of, uid_of
+from windrow.kubernetes.resources import CONFIG_MAP, SECRET, SERVICE
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ async def _create_owned(context: ReconcileContext, raw: Raw, state: ClusterState
     ref = SECRET.ref(raw["metadata"]["name"], state.cluster.namespace)
     try:
         context.secrets.mutated(await context.api.create(SECRET, raw))
-    except Exists:
+    except AlreadyExists:
         found = await context.api.get(ref)
         owner = annotations_of(found).get(CLUSTER_UID)
         if owner == state.cluster.uid:
@@ -127,7 +127,7 @@ async def _guest_server(context: ReconcileContext, client: Client, credential: s
     except KubeError as error:
         log.info("the VIP of Harvester cannot be read (%s); guests get the credential's address", error)
         found = None
-    address = dig(found, "data", "ip", default="") if found else ""
+    address = nested(found, "data", "ip", default="") if found else ""
     return f"https://{address}:{API_PORT}" if address else context.harvesters.get_access(credential).server
 
 
@@ -149,9 +149,9 @@ async def create_machine(context: ReconcileContext, action: do.CreateMachine, st
         )
         try:
             made = await context.api.create(MACHINE, raw)
-        except Exists:
+        except AlreadyExists:
             continue
-        except Unanswered:
+        except OutcomeUnknown:
             # It may stand there all the same; a second one would be one too many.
             await context.machines.refresh(
                 context.api, state.cluster.namespace, f"{names.CLUSTER_NAME}={state.cluster.name}"
@@ -164,8 +164,8 @@ async def create_machine(context: ReconcileContext, action: do.CreateMachine, st
 
 def _new_name(context: ReconcileContext, state: ClusterState, pool: str) -> str:
     """`<cluster>-<pool>-<5>-<5>`; the first five are the pool's, the same for all its machines."""
-    stem = Chance(f"{state.cluster.uid}/{pool}").suffix()
-    return f"{state.cluster.name}-{pool}-{stem}-{context.rng.suffix()}"
+    stem = Rng(f"{state.cluster.uid}/{pool}").name_suffix()
+    return f"{state.cluster.name}-{pool}-{stem}-{context.rng.name_suffix()}"
 
 
 async def elect_init_server(
@@ -174,12 +174,12 @@ async def elect_init_server(
     raw = await context.api.find(cluster_ref(state))
     if raw is None or uid_of(raw) != state.cluster.uid:
         raise StalePlan
-    holder = dig(raw, "status", "firstServer", "uid", default="")
-    if holder != action.previous_uid or dig(raw, "status", "initialized", default=False):
+    holder = nested(raw, "status", "firstServer", "uid", default="")
+    if holder != action.previous_uid or nested(raw, "status", "initialized", default=False):
         context.clusters.mutated(raw)
         raise StalePlan
     change = {
-        "metadata": {"resourceVersion": version_of(raw)},
+        "metadata": {"resourceVersion": resource_version_of(raw)},
         "status": {
             "firstServer": {"name": action.machine, "uid": action.uid},
             "version": get_machine(action.machine, state).record.version,
@@ -229,7 +229,7 @@ async def publish_kubeconfig(
     ref = SECRET.ref(names.kubeconfig_name(state.cluster.name), state.cluster.namespace)
     try:
         context.secrets.mutated(await context.api.create(SECRET, raw))
-    except Exists:
+    except AlreadyExists:
         found = await context.api.get(ref)
         if not annotations_of(found).get(CLUSTER_UID):
             raise CredentialError(
@@ -302,7 +302,7 @@ async def _create_account_objects(client: Client, account: GuestAccount) -> None
     for kind, raw in account.render_objects():
         try:
             await client.create(kind, raw)
-        except Exists:
+        except AlreadyExists:
             found = await client.get(kind.ref(raw["metadata"]["name"], raw["metadata"].get("namespace", "")))
             if not account.is_mine(found):
                 raise CredentialError(

@@ -21,8 +21,8 @@ from windrow.clusters.plan.planner import Plan
 from windrow.clusters.registries import RegistrySecretError
 from windrow.clusters.state import ActionFailure, ClusterState
 from windrow.clusters.status import credential_condition, held_sentence
-from windrow.kube.conditions import find_condition
-from windrow.kube.errors import KubeError
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.errors import KubeError
 from windrow.machines.port import InfrastructureUnknown, MachineRefused
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class Executor:
             case InfrastructureUnknown():
                 return ActionFailure(error.message, error.hint, now)
             case CredentialError() | RegistrySecretError() | BadIntent():
-                return ActionFailure(error.fact, error.cure, now)
+                return ActionFailure(error.message, error.hint, now)
             case MachineRefused():
                 first, *rest = error.problems
                 more = f" (and {len(rest)} more)" if rest else ""

@@ -16,12 +16,12 @@ from windrow.clusters.plan import actions as do
 from windrow.clusters.plan.actions import Action
 from windrow.clusters.registries import resolve_registries
 from windrow.clusters.state import ClusterState
-from windrow.kube import requests
-from windrow.kube.conditions import Condition, set_condition
-from windrow.kube.errors import Conflict, NotAllowed, NotFound, Throttled
-from windrow.kube.refs import NODE, POD, SECRET
+from windrow.core.clock import format_time
+from windrow.kubernetes import requests
+from windrow.kubernetes.conditions import Condition, set_condition
+from windrow.kubernetes.errors import Conflict, MethodNotAllowed, NotFound, TooManyRequests
+from windrow.kubernetes.resources import NODE, POD, SECRET
 from windrow.machines.port import Power, ReplaceUserDataUnsupported
-from windrow.values.clock import stamp
 
 Handler = Callable[[ReconcileContext, Any, ClusterState], Awaitable[None]]
 
@@ -51,7 +51,7 @@ async def start_vm(context: ReconcileContext, action: do.StartVM, state: Cluster
     machine = get_machine(action.machine, state).record
     # First the order, which may be repeated: one that was not taken must not count as a start in vain.
     await context.infrastructure.power(machine.driver_config or {}, Power.ON)
-    change = {"starts": machine.restart_count + 1, "lastStart": stamp(context.clock.now())}
+    change = {"starts": machine.restart_count + 1, "lastStart": format_time(context.clock.now())}
     await context.patch_machine_status(machine, change)
 
 
@@ -107,10 +107,10 @@ async def evict_pods(context: ReconcileContext, action: do.EvictPods, state: Clu
             "metadata": {"name": name, "namespace": namespace},
         }
         try:
-            await client.call(requests.create_sub(ref, "eviction", body))
-        except (NotFound, Throttled):
+            await client.call(requests.create_subresource(ref, "eviction", body))
+        except (NotFound, TooManyRequests):
             continue  # gone already, or held by a disruption budget: it is asked again
-        except NotAllowed:
+        except MethodNotAllowed:
             await delete_if_exists(client, ref)
 
 

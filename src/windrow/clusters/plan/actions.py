@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from windrow.kube.refs import Ref
+from windrow.kubernetes.resources import ObjectRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class DeleteServiceAccount(Action):
 class DeleteLoadBalancers(Action):
     """Delete load balancers on Harvester that services of the guest had made, each with its uid."""
 
-    load_balancers: tuple[tuple[Ref, str], ...]
+    load_balancers: tuple[tuple[ObjectRef, str], ...]
 
 
 @dataclass(frozen=True, slots=True)

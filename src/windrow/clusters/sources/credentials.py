@@ -14,12 +14,12 @@ from windrow.client.client import Client
 from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.sources.guest_api import Connect
 from windrow.clusters.state import CredentialProblem
+from windrow.controller.wait import wait_first
+from windrow.core.clock import Clock
 from windrow.harvester.access import explain
-from windrow.kube.errors import Forbidden, KubeError, NotTrusted, Unauthorized
-from windrow.kube.kubeconfig import Access
-from windrow.kube.refs import NAMESPACE
-from windrow.reconcile.alarm import either
-from windrow.values.clock import Clock
+from windrow.kubernetes.errors import CertificateError, Forbidden, KubeError, Unauthorized
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.resources import NAMESPACE
 
 RETRY_INTERVAL = timedelta(seconds=10)
 
@@ -32,7 +32,7 @@ class CredentialProber:
 
     def __init__(
         self,
-        get_access: Callable[[str], Access],
+        get_access: Callable[[str], ClientConfig],
         connect: Connect,
         clock: Clock,
         on_change: Callable[[str], None],
@@ -70,13 +70,13 @@ class CredentialProber:
             if result is None:
                 await request.wait()
             else:
-                await either(self._clock, RETRY_INTERVAL, request)
+                await wait_first(self._clock, RETRY_INTERVAL, request)
 
     async def _probe(self, credential: str) -> CredentialProblem | None:
         try:
             access = self._get_access(credential)
         except CredentialError as missing:
-            return CredentialProblem(missing.fact, missing.cure, is_rejected=True)
+            return CredentialProblem(missing.message, missing.hint, is_rejected=True)
         try:
             transport = self._connect(access)
             try:
@@ -87,6 +87,6 @@ class CredentialProber:
         except Forbidden:
             return None  # it knows who asks
         except KubeError as error:
-            certain = isinstance(error, Unauthorized | NotTrusted)
+            certain = isinstance(error, Unauthorized | CertificateError)
             return CredentialProblem(*explain(error, access.server, credential), is_rejected=certain)
         return None

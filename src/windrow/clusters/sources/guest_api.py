@@ -15,16 +15,16 @@ from datetime import datetime, timedelta
 from windrow.bootstrap.intent import ClusterSecrets
 from windrow.bootstrap.minting import mint_access
 from windrow.client.client import Client
+from windrow.client.informer import Informer
 from windrow.client.transport import Transport
-from windrow.client.watching import WatchedCache
 from windrow.clusters.mutation_cache import MutationCache
 from windrow.clusters.state import GuestState, Node, read_node
-from windrow.kube.errors import KubeError, Unanswered, Unreachable, error_for
-from windrow.kube.kubeconfig import Access
-from windrow.kube.refs import NODE
-from windrow.kube.requests import Event, Reply, Request
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock, pause
+from windrow.core.clock import Clock, sleep
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import KubeError, OutcomeUnknown, Unreachable, error_for
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.resources import NODE
 
 log = logging.getLogger(__name__)
 
@@ -37,13 +37,13 @@ PROBE_TIMEOUT_S = 5.0
 # A watch that breaks is usually back at once. Only after this long the guest counts as silent.
 UNREACHABLE_GRACE = timedelta(seconds=4)
 
-Connect = Callable[[Access], Transport]
+Connect = Callable[[ClientConfig], Transport]
 
 
 class FailoverTransport:
     """A Transport to one guest API through whichever of its servers answers; the last that did is asked first."""
 
-    def __init__(self, client_config: Callable[[str], Access], connect: Connect, clock: Clock) -> None:
+    def __init__(self, client_config: Callable[[str], ClientConfig], connect: Connect, clock: Clock) -> None:
         self.urls: tuple[str, ...] = ()
         self.last_used = ""
         self.is_watching = False  # a watch stands
@@ -76,7 +76,7 @@ class FailoverTransport:
                 reply = await self._transport_for(url).send(request)
             except Unreachable as error:
                 problem = error
-            except Unanswered as error:
+            except OutcomeUnknown as error:
                 problem = error
                 if not request.is_read:
                     break
@@ -88,7 +88,7 @@ class FailoverTransport:
         raise problem
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[Event]]:
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         async with AsyncExitStack() as stack:
             events = await self._enter(stack, request)
             self.is_watching, self.problem = True, ""
@@ -102,7 +102,7 @@ class FailoverTransport:
                 self.is_watching = False
                 self.changed.set()
 
-    async def _enter(self, stack: AsyncExitStack, request: Request) -> AsyncIterator[Event]:
+    async def _enter(self, stack: AsyncExitStack, request: Request) -> AsyncIterator[WatchEvent]:
         problem: KubeError = Unreachable("no server has an address yet")
         for url in self._ordered_urls():
             try:
@@ -136,7 +136,7 @@ class GuestConnection:
         secrets: ClusterSecrets,
         connect: Connect,
         clock: Clock,
-        rng: Chance,
+        rng: Rng,
         changed: Callable[[], None],
         proxy: str,
     ) -> None:
@@ -152,13 +152,13 @@ class GuestConnection:
         self._opened_at = clock.now()
         self._probe_now = asyncio.Event()
         self._disconnected = False
-        self._cache: WatchedCache[Node] = WatchedCache(self._transport, NODE, "", read_node, clock, rng)
+        self._cache: Informer[Node] = Informer(self._transport, NODE, "", read_node, clock, rng)
         self.nodes: MutationCache[Node] = MutationCache(
             self._cache, read_node, lambda node: node.resource_version
         )
         self.client = Client(self._transport)
 
-    def _client_config(self, url: str) -> Access:
+    def _client_config(self, url: str) -> ClientConfig:
         return mint_access(self._secrets, url, self._clock.now(), CERTIFICATE_LIFETIME, self._proxy)
 
     def set_endpoints(self, urls: Sequence[str]) -> None:
@@ -220,7 +220,7 @@ class GuestConnection:
                 return
             self._mark_unreachable(problem)
             if self._clock.now() - started_at < FAST_PROBE_PERIOD:
-                await pause(self._clock, PROBE_INTERVAL)
+                await sleep(self._clock, PROBE_INTERVAL)
                 continue
             await self._wait_slowly()
 
@@ -285,7 +285,7 @@ class GuestConnection:
 class GuestClusterCache:
     """All links. They live in the task group of whoever runs the manager."""
 
-    def __init__(self, connect: Connect, clock: Clock, rng: Chance) -> None:
+    def __init__(self, connect: Connect, clock: Clock, rng: Rng) -> None:
         self._connect = connect
         self._clock = clock
         self._rng = rng
@@ -328,4 +328,4 @@ class GuestClusterCache:
                 await connection.run()
             except Exception:
                 log.exception("a link to a guest broke; it is opened anew")
-            await pause(self._clock, SLOW_PROBE_INTERVAL)
+            await sleep(self._clock, SLOW_PROBE_INTERVAL)

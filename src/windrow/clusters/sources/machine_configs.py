@@ -7,12 +7,12 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from windrow.client.client import Client
-from windrow.client.watching import WatchedCache
+from windrow.client.informer import Informer
 from windrow.clusters.api.cluster import ResolveDriver
 from windrow.clusters.api.kinds import HARVESTER_CONFIG, machine_config
-from windrow.kube.errors import NotFound
-from windrow.kube.objects import Raw, namespace_of
-from windrow.kube.refs import Kind
+from windrow.kubernetes.errors import NotFound
+from windrow.kubernetes.objects import Raw, namespace_of
+from windrow.kubernetes.resources import ApiResource
 
 
 class MachineConfigs:
@@ -21,15 +21,15 @@ class MachineConfigs:
     def __init__(
         self,
         api: Client,
-        new_informer: Callable[[Kind], WatchedCache[Raw]],
-        on_changes: Callable[[WatchedCache[Raw]], Coroutine[Any, Any, None]],
+        new_informer: Callable[[ApiResource], Informer[Raw]],
+        on_changes: Callable[[Informer[Raw]], Coroutine[Any, Any, None]],
         resolve_driver: ResolveDriver,
     ) -> None:
         self._api, self._new_informer, self._on_changes = api, new_informer, on_changes
         self.resolve_driver = resolve_driver
-        self._informers: dict[str, WatchedCache[Raw]] = {}
+        self._informers: dict[str, Informer[Raw]] = {}
 
-    def watch(self, group: asyncio.TaskGroup, kinds: Iterable[str]) -> list[WatchedCache[Raw]]:
+    def watch(self, group: asyncio.TaskGroup, kinds: Iterable[str]) -> list[Informer[Raw]]:
         """Watch these kinds from now on; a kind that no driver gives waits until one does. May be repeated."""
         opened = []
         for kind in sorted(set(kinds) - self._informers.keys()):
@@ -52,7 +52,7 @@ class MachineConfigs:
 
     async def _list_kind(self, kind: str) -> Iterable[Raw]:
         cache = self._informers.get(kind)
-        if cache is not None and (cache.is_synced or kind == HARVESTER_CONFIG.kind):
+        if cache is not None and (cache.is_watching or kind == HARVESTER_CONFIG.kind):
             return cache.values()
         if not isinstance(self.resolve_driver(kind), str):
             return ()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any
 
-from windrow.formats.yaml import load_all
-from windrow.kube.objects import unpacked
+from windrow.core.yaml import load_all
+from windrow.kubernetes.objects import flatten_list
 
 THREE_AND_TWO = "three-and-two.yaml"
 
@@ -19,5 +19,5 @@ def shipped(name: str = THREE_AND_TWO) -> str:
 def read_documents(text: str) -> list[dict[str, Any]]:
     """The objects in a manifest; a `List` is opened. Raises formats.yaml.NotYaml; documents that are no objects
     are left out (the API server would refuse them by name anyway)."""
-    items = (item for document in load_all(text) for item in unpacked(document))
+    items = (item for document in load_all(text) for item in flatten_list(document))
     return [item for item in items if isinstance(item, dict)]

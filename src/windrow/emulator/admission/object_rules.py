@@ -15,8 +15,16 @@ from windrow.emulator.networks import BadNetwork, read_config
 from windrow.emulator.vms import quotas
 from windrow.emulator.vms.readings import networks_of, read_strategy
 from windrow.emulator.world import World, key_of
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, labels_of, name_of, namespace_of
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import (
+    Raw,
+    annotations_of,
+    is_deleting,
+    labels_of,
+    name_of,
+    namespace_of,
+    nested,
+)
 
 NETWORK_WEBHOOK = "validator.harvester-system.harvester-network-webhook"
 
@@ -37,7 +45,7 @@ def check_vm_quota(vm: Raw, old: Raw | None, world: World) -> KubeError | None:
         why = quotas.why_storage_over(templates, namespace_of(vm), world)
         if why:
             return internal(why)
-    if old is None or not dig(old, "status", "printableStatus"):
+    if old is None or not nested(old, "status", "printableStatus"):
         return None
     if is_deleting(vm) or read_strategy(vm) == "Halted" or old.get("spec") == vm.get("spec"):
         return None
@@ -51,8 +59,8 @@ RESERVED_CLASSES = ("vmstate-persistence",)
 
 
 def check_claim(claim: Raw, world: World) -> KubeError | None:
-    name = dig(claim, "spec", "storageClassName", default=None)
-    if name is None or dig(claim, "spec", "volumeName"):
+    name = nested(claim, "spec", "storageClassName", default=None)
+    if name is None or nested(claim, "spec", "volumeName"):
         return None
     if name in RESERVED_CLASSES:
         return invalid(
@@ -91,7 +99,7 @@ _FIXED = ("sourceType", "url", "pvcName", "pvcNamespace", "storageClassParameter
 
 def label_image(image: Raw) -> None:
     """What the image mutator adds. May be repeated."""
-    display = dig(image, "spec", "displayName", default="")
+    display = nested(image, "spec", "displayName", default="")
     if display and len(display) <= 63 and _LABEL_VALUE.match(display):
         image["metadata"].setdefault("labels", {})[names.IMAGE_DISPLAY_NAME] = display
     if "storageClassParameters" not in image["spec"] and image["spec"].get("backend") != "cdi":
@@ -117,7 +125,7 @@ def check_image(image: Raw, old: Raw | None, world: World) -> KubeError | None:
         )
         return invalid(f"displayName is not a valid Kubernetes label value: {why}", "spec.displayName")
     for (namespace, name), other in world.images.items():
-        same = dig(other, "spec", "displayName") == display and namespace == namespace_of(image)
+        same = nested(other, "spec", "displayName") == display and namespace == namespace_of(image)
         if same and name != image["metadata"].get("name"):
             return conflict("A resource with the same name exists")
     source, url = spec.get("sourceType"), spec.get("url", "")
@@ -144,7 +152,7 @@ def check_image_removal(image: Raw, world: World) -> KubeError | None:
     namespace, name = key_of(image)
     for (where, claim), raw in sorted(world.claims.items()):
         if annotations_of(raw).get(names.IMAGE_ID) == f"{namespace}/{name}":
-            display = dig(image, "spec", "displayName", default=name)
+            display = nested(image, "spec", "displayName", default=name)
             return bad_request(
                 f"Cannot delete image {namespace}/{display}: being used by volume {where}/{claim}"
             )
@@ -155,7 +163,7 @@ def check_image_removal(image: Raw, world: World) -> KubeError | None:
 
 
 def check_key_pair(pair: Raw) -> KubeError | None:
-    key = dig(pair, "spec", "publicKey", default="")
+    key = nested(pair, "spec", "publicKey", default="")
     if not key:
         return invalid("public key is required", "spec.publicKey")
     try:
@@ -191,7 +199,7 @@ def check_network_removal(nad: Raw, world: World) -> KubeError | None:
     name = f"{namespace_of(nad)}/{name_of(nad)}"
     users = []
     for vm in world.vms.values():
-        spec = dig(vm, "spec", "template", "spec", default={})
+        spec = nested(vm, "spec", "template", "spec", default={})
         if name in networks_of(spec, namespace_of(vm)).values():
             users.append(f"{namespace_of(vm)}/{name_of(vm)}")
     if not users:

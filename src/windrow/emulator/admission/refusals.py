@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from windrow.kube.errors import Denied, KubeError
-from windrow.kube.objects import Raw
+from windrow.kubernetes.errors import AdmissionDenied, KubeError
+from windrow.kubernetes.objects import Raw
 
 VALIDATOR = "validator.harvesterhci.io"
 MUTATOR = "mutator.harvesterhci.io"
@@ -35,4 +35,4 @@ def internal(message: str, webhook: str = VALIDATOR) -> KubeError:
 
 def _denied(webhook: str, message: str, code: int, reason: str, details: Raw | None = None) -> KubeError:
     text = f'admission webhook "{webhook}" denied the request: {message}'
-    return Denied(text, status=code, reason=reason, details=details)
+    return AdmissionDenied(text, status=code, reason=reason, details=details)

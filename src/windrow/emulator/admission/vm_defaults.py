@@ -9,6 +9,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+from windrow.core.rng import Rng
 from windrow.emulator import names
 from windrow.emulator.admission.refusals import MUTATOR, internal
 from windrow.emulator.quantities import (
@@ -20,14 +21,13 @@ from windrow.emulator.quantities import (
 )
 from windrow.emulator.vms.readings import networks_of, read_strategy
 from windrow.emulator.world import World
-from windrow.kube.objects import Raw, annotations_of, dig, namespace_of
-from windrow.values.chance import Chance
+from windrow.kubernetes.objects import Raw, annotations_of, namespace_of, nested
 
 LEAST_GUEST_MEMORY = 10 * MI
 RESERVED_BY_DEFAULT = 100 * MI
 
 
-def mutate_vm(vm: Raw, old: Raw | None, world: World, chance: Chance) -> None:
+def mutate_vm(vm: Raw, old: Raw | None, world: World, rng: Rng) -> None:
     """All mutators in their order. Raises the KubeError of a refusal."""
     if old is not None:
         _remember_strategy(vm, old)
@@ -37,8 +37,8 @@ def mutate_vm(vm: Raw, old: Raw | None, world: World, chance: Chance) -> None:
     _topology(domain)
     _network_affinity(vm, spec, world)
     _grace(spec, world)
-    _addresses(domain, _known_addresses(old), chance)
-    _kubevirt(vm, spec, domain, chance)
+    _addresses(domain, _known_addresses(old), rng)
+    _kubevirt(vm, spec, domain, rng)
 
 
 def _remember_strategy(vm: Raw, old: Raw) -> None:
@@ -48,7 +48,7 @@ def _remember_strategy(vm: Raw, old: Raw) -> None:
 
 
 def _overcommit(vm: Raw, domain: Raw, world: World) -> None:
-    limits = dig(domain, "resources", "limits", default={})
+    limits = nested(domain, "resources", "limits", default={})
     percent = world.overcommit()
     requests: dict[str, str] = domain.setdefault("resources", {}).setdefault("requests", {})
     if limits.get("cpu"):
@@ -113,10 +113,10 @@ def _network_affinity(vm: Raw, spec: Raw, world: World) -> None:
             expression = {"key": key, "operator": "In", "values": ["true"]}
             if expression not in wanted:
                 wanted.append(expression)
-    if dig(spec, "domain", "cpu", "dedicatedCpuPlacement"):
+    if nested(spec, "domain", "cpu", "dedicatedCpuPlacement"):
         wanted.append({"key": names.CPU_MANAGER, "operator": "In", "values": ["true"]})
     required = "requiredDuringSchedulingIgnoredDuringExecution"
-    terms = dig(spec, "affinity", "nodeAffinity", required, "nodeSelectorTerms", default=[])
+    terms = nested(spec, "affinity", "nodeAffinity", required, "nodeSelectorTerms", default=[])
     kept = [_without_ruled(term) for term in terms]
     kept = [term for term in kept if term.get("matchExpressions") or term.get("matchFields")]
     if not wanted and not terms:
@@ -149,30 +149,30 @@ def _grace(spec: Raw, world: World) -> None:
 
 def _known_addresses(old: Raw | None) -> dict[str, str]:
     """The MACs of the VM before this change, by interface: who leaves one out does not want another."""
-    interfaces = dig(old, "spec", "template", "spec", "domain", "devices", "interfaces", default=[])
+    interfaces = nested(old, "spec", "template", "spec", "domain", "devices", "interfaces", default=[])
     return {one["name"]: one["macAddress"] for one in interfaces if one.get("macAddress")}
 
 
-def _addresses(domain: Raw, known: dict[str, str], chance: Chance) -> None:
+def _addresses(domain: Raw, known: dict[str, str], rng: Rng) -> None:
     """Harvester 1.7 and later give each interface a locally administered MAC."""
-    for one in dig(domain, "devices", "interfaces", default=[]):
+    for one in nested(domain, "devices", "interfaces", default=[]):
         if not one.get("macAddress"):
-            one["macAddress"] = known.get(one.get("name", "")) or new_mac(chance)
+            one["macAddress"] = known.get(one.get("name", "")) or new_mac(rng)
 
 
-def new_mac(chance: Chance) -> str:
+def new_mac(rng: Rng) -> str:
     # Bit 1 of the first byte set, bit 0 clear: locally administered, unicast.
-    first = (chance.integer(64) << 2) | 0b10
-    return ":".join(f"{byte:02x}" for byte in (first, *(chance.integer(256) for _ in range(5))))
+    first = (rng.below(64) << 2) | 0b10
+    return ":".join(f"{byte:02x}" for byte in (first, *(rng.below(256) for _ in range(5))))
 
 
-_KUBEVIRT: tuple[tuple[str, Callable[[Chance], str]], ...] = (("uuid", Chance.uid), ("serial", Chance.uid))
+_KUBEVIRT: tuple[tuple[str, Callable[[Rng], str]], ...] = (("uuid", Rng.uid), ("serial", Rng.uid))
 
 
-def _kubevirt(vm: Raw, spec: Raw, domain: Raw, chance: Chance) -> None:
+def _kubevirt(vm: Raw, spec: Raw, domain: Raw, rng: Rng) -> None:
     firmware = domain.setdefault("firmware", {})
     for key, make in _KUBEVIRT:
-        firmware.setdefault(key, make(chance))
+        firmware.setdefault(key, make(rng))
     domain.setdefault("machine", {}).setdefault("type", "q35")
     spec.setdefault("architecture", "amd64")
     annotations = vm["metadata"].setdefault("annotations", {})

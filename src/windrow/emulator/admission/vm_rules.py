@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from windrow.core.json import NotJson, loads
 from windrow.emulator import names
 from windrow.emulator.admission.refusals import KUBEVIRT_VALIDATOR, internal, invalid
 from windrow.emulator.quantities import BadQuantity, parse_quantity, quantity_or_zero
 from windrow.emulator.vms.readings import networks_of
 from windrow.emulator.world import Key, World, key_of
-from windrow.formats.json import NotJson, loads
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import Raw, annotations_of, dig, labels_of, name_of, namespace_of
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, namespace_of, nested
 
 Rule = Callable[[Raw, Raw | None, World], KubeError | None]
 
@@ -43,7 +43,7 @@ def read_claim_templates(vm: Mapping[str, Any]) -> list[Raw]:
         raise BadTemplates(
             "json: cannot unmarshal value into Go value of type []util.VolumeClaimTemplateEntry"
         )
-    if not all(dig(one, "metadata", "name") for one in found):
+    if not all(nested(one, "metadata", "name") for one in found):
         raise BadTemplates("PVC name is required")
     return found
 
@@ -58,7 +58,7 @@ def check_vm(vm: Raw, old: Raw | None, world: World) -> KubeError | None:
 
 
 def _spec(vm: Raw) -> Raw:
-    found: Raw = dig(vm, "spec", "template", "spec", default={})
+    found: Raw = nested(vm, "spec", "template", "spec", default={})
     return found
 
 
@@ -96,7 +96,7 @@ def _run_strategy(vm: Raw, old: Raw | None, world: World) -> KubeError | None:
 
 def _disks_have_volumes(vm: Raw, old: Raw | None, world: World) -> KubeError | None:
     volumes = {volume.get("name") for volume in _spec(vm).get("volumes") or ()}
-    for place, disk in enumerate(dig(_spec(vm), "domain", "devices", "disks", default=[])):
+    for place, disk in enumerate(nested(_spec(vm), "domain", "devices", "disks", default=[])):
         # An empty CD-ROM drive is legal since hot-plug became declarative.
         if disk.get("name") not in volumes and "cdrom" not in disk:
             field = f"spec.template.spec.domain.devices.disks[{place}].name"
@@ -106,7 +106,7 @@ def _disks_have_volumes(vm: Raw, old: Raw | None, world: World) -> KubeError | N
 
 def _interfaces_have_networks(vm: Raw, old: Raw | None, world: World) -> KubeError | None:
     networks = {network.get("name") for network in _spec(vm).get("networks") or ()}
-    for place, one in enumerate(dig(_spec(vm), "domain", "devices", "interfaces", default=[])):
+    for place, one in enumerate(nested(_spec(vm), "domain", "devices", "interfaces", default=[])):
         if one.get("name") not in networks:
             field = f"spec.template.spec.domain.devices.interfaces[{place}].name"
             return _kubevirt(f"{field} '{one.get('name')}' not found.", field)
@@ -122,10 +122,10 @@ _INLINE = (
 def _inline_data_is_short(vm: Raw, old: Raw | None, world: World) -> KubeError | None:
     for place, volume in enumerate(_spec(vm).get("volumes") or ()):
         source = volume.get("cloudInitNoCloud") or {}
-        for key, word, cure in _INLINE:
+        for key, word, hint in _INLINE:
             if len((source.get(key) or "").encode()) > LONGEST_INLINE_DATA:
                 field = f"spec.template.spec.volumes[{place}].cloudInitNoCloud.{key}"
-                text = f"{field} {word} exceeds {LONGEST_INLINE_DATA} byte limit. Should use {cure} for larger data."
+                text = f"{field} {word} exceeds {LONGEST_INLINE_DATA} byte limit. Should use {hint} for larger data."
                 return _kubevirt(text, field)
     return None
 
@@ -161,11 +161,11 @@ def _claims_are_free(vm: Raw, old: Raw | None, world: World) -> KubeError | None
     namespace = namespace_of(vm)
     shareable = {
         disk.get("name")
-        for disk in dig(_spec(vm), "domain", "devices", "disks", default=[])
+        for disk in nested(_spec(vm), "domain", "devices", "disks", default=[])
         if disk.get("shareable")
     }
     for volume in _spec(vm).get("volumes") or ():
-        claim = dig(volume, "persistentVolumeClaim", "claimName")
+        claim = nested(volume, "persistentVolumeClaim", "claimName")
         if not claim:
             continue
         raw = world.claims.get((namespace, claim))
@@ -189,7 +189,7 @@ def _grace_is_not_negative(vm: Raw, old: Raw | None, world: World) -> KubeError 
 
 def _memory_is_set(vm: Raw, old: Raw | None, world: World) -> KubeError | None:
     domain = _spec(vm).get("domain") or {}
-    if dig(domain, "memory", "guest") or dig(domain, "resources", "limits", "memory"):
+    if nested(domain, "memory", "guest") or nested(domain, "resources", "limits", "memory"):
         return None
     return invalid(
         "either memory.guest or resources.limits.memory must be set",
@@ -203,7 +203,7 @@ def _reserved_memory_fits(vm: Raw, old: Raw | None, world: World) -> KubeError |
         return None
     field = f"{ANNOTATIONS}[{names.RESERVED_MEMORY}]"
     domain = _spec(vm).get("domain") or {}
-    limit = quantity_or_zero(dig(domain, "resources", "limits", "memory"))
+    limit = quantity_or_zero(nested(domain, "resources", "limits", "memory"))
     try:
         reserved = parse_quantity(text)
     except BadQuantity as error:
@@ -227,28 +227,28 @@ def _maintain_mode_is_known(vm: Raw, old: Raw | None, world: World) -> KubeError
 
 def _cd_roms_use_sata(vm: Raw, old: Raw | None, world: World) -> KubeError | None:
     volumes = {volume.get("name"): volume for volume in _spec(vm).get("volumes") or ()}
-    for place, disk in enumerate(dig(_spec(vm), "domain", "devices", "disks", default=[])):
-        if "cdrom" not in disk or dig(disk, "cdrom", "bus") == "sata":
+    for place, disk in enumerate(nested(_spec(vm), "domain", "devices", "disks", default=[])):
+        if "cdrom" not in disk or nested(disk, "cdrom", "bus") == "sata":
             continue
         field = f"spec.template.spec.domain.devices.disks[{place}]"
         volume = volumes.get(disk.get("name"))
         if volume is None:
             return invalid("empty cd-rom device should connect via SATA bus", field)
-        if dig(volume, "persistentVolumeClaim", "hotpluggable"):
+        if nested(volume, "persistentVolumeClaim", "hotpluggable"):
             return invalid("hotpluggable cd-rom volume should connect via SATA bus", field)
     return None
 
 
 def _classes_exist(vm: Raw, old: Raw | None, world: World) -> KubeError | None:
-    known = {dig(one, "metadata", "name") for one in _templates(old)}
+    known = {nested(one, "metadata", "name") for one in _templates(old)}
     for one in _templates(vm):
-        name = dig(one, "spec", "storageClassName")
+        name = nested(one, "spec", "storageClassName")
         if name is None or ("", name) in world.classes:
             continue
         if old is None:
             text = f'failed to get storage class {name}: storageclasses.storage.k8s.io "{name}" not found'
             return internal(text)
-        if dig(one, "metadata", "name") not in known:
+        if nested(one, "metadata", "name") not in known:
             return invalid(f"storage class {name} does not exist", ANNOTATIONS)
     return None
 
@@ -256,19 +256,19 @@ def _classes_exist(vm: Raw, old: Raw | None, world: World) -> KubeError | None:
 def _images_match_classes(vm: Raw, old: Raw | None, world: World) -> KubeError | None:
     for one in _templates(vm):
         image_id = annotations_of(one).get(names.IMAGE_ID) if one.get("metadata") else None
-        name = dig(one, "spec", "storageClassName", default="")
+        name = nested(one, "spec", "storageClassName", default="")
         if not image_id or not name:
             continue
         namespace, _, image = image_id.partition("/")
         raw = world.images.get((namespace, image))
         if raw is None:
             continue  # then the controller skips the claim silently
-        expected = dig(raw, "status", "storageClassName", default="")
+        expected = nested(raw, "status", "storageClassName", default="")
         owner = next(
             (
                 f"{key[0]}/{key[1]}"
                 for key, other in world.images.items()
-                if dig(other, "status", "storageClassName") == name
+                if nested(other, "status", "storageClassName") == name
             ),
             "",
         )
@@ -282,13 +282,13 @@ def _images_match_classes(vm: Raw, old: Raw | None, world: World) -> KubeError |
 
 
 def _classes_stay(vm: Raw, old: Raw | None, world: World) -> KubeError | None:
-    before = {dig(one, "metadata", "name"): one for one in _templates(old)}
+    before = {nested(one, "metadata", "name"): one for one in _templates(old)}
     for one in _templates(vm):
-        name = dig(one, "metadata", "name")
+        name = nested(one, "metadata", "name")
         earlier = before.get(name)
         if earlier is None:
             continue
-        if dig(earlier, "spec", "storageClassName") != dig(one, "spec", "storageClassName"):
+        if nested(earlier, "spec", "storageClassName") != nested(one, "spec", "storageClassName"):
             text = (
                 f"storage class names for the volumes in the {names.CLAIM_TEMPLATES} annotation cannot be changed; "
                 f"volume {name}"
@@ -300,13 +300,13 @@ def _classes_stay(vm: Raw, old: Raw | None, world: World) -> KubeError | None:
 
 
 def _storage(claim: Raw) -> Fraction:
-    return quantity_or_zero(dig(claim, "spec", "resources", "requests", "storage"))
+    return quantity_or_zero(nested(claim, "spec", "resources", "requests", "storage"))
 
 
 def _macs_are_unique(vm: Raw, old: Raw | None, world: World) -> KubeError | None:
     here = key_of(vm)
     networks = networks_of(_spec(vm), namespace_of(vm))
-    for one in dig(_spec(vm), "domain", "devices", "interfaces", default=[]):
+    for one in nested(_spec(vm), "domain", "devices", "interfaces", default=[]):
         mac = (one.get("macAddress") or "").lower()
         cluster_network = world.cluster_network(networks.get(one.get("name"), ""))
         if not mac or not cluster_network:
@@ -325,7 +325,7 @@ def _uses(vm: Raw | None, mac: str, cluster_network: str, world: World) -> bool:
     return any(
         (one.get("macAddress") or "").lower() == mac
         and world.cluster_network(networks.get(one["name"], "")) == cluster_network
-        for one in dig(_spec(vm), "domain", "devices", "interfaces", default=[])
+        for one in nested(_spec(vm), "domain", "devices", "interfaces", default=[])
     )
 
 

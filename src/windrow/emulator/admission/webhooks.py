@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from windrow.apiserver.admission import Operation
 from windrow.apiserver.calls import Caller
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.admission import object_rules
 from windrow.emulator.admission.refusals import invalid
@@ -16,23 +17,22 @@ from windrow.emulator.admission.vm_defaults import mutate_vm
 from windrow.emulator.admission.vm_rules import check_vm, images_asked
 from windrow.emulator.networks import BadNetwork, label_network
 from windrow.emulator.world import Key, World
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import Raw, dig
-from windrow.kube.refs import PVC, Kind
-from windrow.values.chance import Chance
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import Raw, nested
+from windrow.kubernetes.resources import PVC, ApiResource
 
-MayRead = Callable[[Caller, Kind, Key], Awaitable[bool]]
+MayRead = Callable[[Caller, ApiResource, Key], Awaitable[bool]]
 SYSTEM_USERS = ("system:serviceaccount:harvester-system:", "system:serviceaccount:kube-system:")
 
 
 class Webhooks:
     """`admit` is the hook. `may_read` answers whether a caller may `get` an object."""
 
-    def __init__(self, world: World, chance: Chance, may_read: MayRead) -> None:
+    def __init__(self, world: World, rng: Rng, may_read: MayRead) -> None:
         self._world = world
-        self._chance = chance
+        self._rng = rng
         self._may_read = may_read
-        self._rules: dict[Kind, Callable[[Operation], Awaitable[KubeError | None]]] = {
+        self._rules: dict[ApiResource, Callable[[Operation], Awaitable[KubeError | None]]] = {
             kinds.VM: self._vm,
             PVC: self._claim,
             kinds.IMAGE: self._image,
@@ -55,7 +55,7 @@ class Webhooks:
         if operation.verb == "delete" or vm is None:
             return None
         if operation.subresource != "status":
-            mutate_vm(vm, old, self._world, self._chance)
+            mutate_vm(vm, old, self._world, self._rng)
         refusal = check_vm(vm, old, self._world)
         if refusal is not None:
             return refusal
@@ -108,7 +108,7 @@ class Webhooks:
         return refusal
 
     async def _snapshot_quota(self, operation: Operation) -> KubeError | None:
-        name = dig(operation.object, "metadata", "name")
+        name = nested(operation.object, "metadata", "name")
         if operation.verb == "create" and name != "default-resource-quota":
             return invalid("name must be default-resource-quota", "metadata.name")
         return None

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from windrow.core.yaml import dump
 from windrow.emulator.guests.cluster import API_PORT, GuestCluster
 from windrow.emulator.guests.hardware import File
-from windrow.formats.yaml import dump
-from windrow.kube.objects import new_object
-from windrow.kube.refs import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, SERVICE_ACCOUNT
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, SERVICE_ACCOUNT
 
 _NAMESPACE = "kube-system"
 _FILES = "/var/run/secrets/kubernetes.io/serviceaccount"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
+from windrow.core import pki
 from windrow.emulator.guests.box import Box
-from windrow.formats import x509
 
 # (name, path without ending)
 _SIGNERS: tuple[tuple[str, str], ...] = (
@@ -61,7 +61,7 @@ def load_authorities(box: Box, directory: str, now: datetime) -> Authorities:
     for name, stem in _SIGNERS:
         certificate, key = (_text(box, f"{directory}/{stem}.{end}") for end in ("crt", "key"))
         if certificate is None and key is None:
-            made = x509.new_authority(f"rke2-{name}-ca@{int(now.timestamp())}", now, _DAYS)
+            made = pki.new_ca(f"rke2-{name}-ca@{int(now.timestamp())}", now, _DAYS)
             certificate, key = made
             box.write(f"{directory}/{stem}.crt", certificate.encode(), 0o644)
             box.write(f"{directory}/{stem}.key", key.encode(), 0o600)
@@ -88,14 +88,14 @@ def _text(box: Box, path: str) -> str | None:
 
 def _judge(stem: str, certificate: str, key: str, now: datetime) -> None:
     try:
-        subject = x509.read_subject(certificate)
-    except x509.NotCertificate as error:
+        subject = pki.read_certificate(certificate)
+    except pki.NotCertificate as error:
         raise BadAuthorities(
             f"failed to load {stem}.crt: data does not contain any valid certificates: {error}"
         ) from error
     try:
-        fits = x509.matches_key(certificate, key)
-    except x509.NotCertificate as error:
+        fits = pki.matches_key(certificate, key)
+    except pki.NotCertificate as error:
         raise BadAuthorities(
             f"failed to load {stem}.key: data does not contain a valid private key: {error}"
         ) from error
@@ -105,13 +105,13 @@ def _judge(stem: str, certificate: str, key: str, now: datetime) -> None:
         raise BadAuthorities(f"{stem}.crt is not a CA certificate (basic constraint CA is not set)")
     if not subject.not_before <= now <= subject.not_after:
         raise BadAuthorities(f"{stem}.crt: x509: certificate has expired or is not yet valid")
-    bundle = x509.split_bundle(certificate)
+    bundle = pki.split_bundle(certificate)
     for lower, upper in pairwise(bundle):
-        if not x509.is_signed_by(lower, upper):
+        if not pki.is_signed_by(lower, upper):
             raise BadAuthorities(
                 f"{stem}.crt: x509: certificate signed by unknown authority in its own chain"
             )
-    if not x509.is_signed_by(bundle[-1], bundle[-1]):
+    if not pki.is_signed_by(bundle[-1], bundle[-1]):
         raise BadAuthorities(
             f"{stem}.crt: its own signature does not verify, or its root is missing: the file was changed or cut"
         )
@@ -120,12 +120,12 @@ def _judge(stem: str, certificate: str, key: str, now: datetime) -> None:
 def _service_key(box: Box, path: str) -> str:
     text = _text(box, path)
     if text is None:
-        text = x509.new_rsa_signing_key()
+        text = pki.new_rsa_signing_key()
         box.write(path, text.encode(), 0o600)
         return text
     try:
-        x509.public_key(text)
-    except x509.NotCertificate as error:
+        pki.public_key_of(text)
+    except pki.NotCertificate as error:
         raise BadAuthorities(
             f"failed to load {path}: data does not contain a valid private key: {error}"
         ) from error

@@ -9,8 +9,8 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+from windrow.core.clock import sleep
 from windrow.emulator.guests.hardware import AgentReport, Hardware, Wires
-from windrow.values.clock import pause
 
 
 class BlankMachine:
@@ -48,7 +48,7 @@ class BlankMachine:
             booting.cancel()
 
     async def _boot(self) -> None:
-        await pause(self._wires.clock, timedelta(seconds=self._boot_s / self._wires.speed))
+        await sleep(self._wires.clock, timedelta(seconds=self._boot_s / self._wires.speed))
         addresses = {}
         for nic in self._hardware.nics:
             lease = await self._wires.lease(nic, self._hardware.name)
@@ -61,7 +61,7 @@ class BlankMachine:
     async def shutdown(self) -> None:
         if self._hangs:
             return
-        await pause(self._wires.clock, timedelta(seconds=self._poweroff_s / self._wires.speed))
+        await sleep(self._wires.clock, timedelta(seconds=self._poweroff_s / self._wires.speed))
         self.end("poweroff")
 
     def end(self, how: str) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Coroutine
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from windrow.core.clock import sleep
 from windrow.emulator.guests.delays import GuestDelays
 from windrow.emulator.guests.hardware import File, Hardware, Wires
 from windrow.emulator.guests.pulse import Pulse
-from windrow.values.clock import pause
 
 
 class Spawn(Protocol):
@@ -47,7 +47,7 @@ class Box:
     async def pause(self, seconds: float) -> None:
         """Let `seconds` of simulated time pass, faster or slower by the wires' speed."""
         if seconds > 0:
-            await pause(self.wires.clock, timedelta(seconds=seconds / self.wires.speed))
+            await sleep(self.wires.clock, timedelta(seconds=seconds / self.wires.speed))
 
     def console(self, line: str) -> None:
         """Lines on the serial console, each with the machine's uptime, as kernels stamp them."""

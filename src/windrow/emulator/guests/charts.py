@@ -10,6 +10,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from windrow.core.yaml import NotYaml, load
 from windrow.emulator.guests.accounts import ensure_account
 from windrow.emulator.guests.box import Box
 from windrow.emulator.guests.cluster import GuestCluster
@@ -19,9 +20,8 @@ from windrow.emulator.guests.pods import MountFailed, Pod
 from windrow.emulator.guests.settings import Settings
 from windrow.emulator.guests.vip_settings import DEFAULTS as VIP_DEFAULTS
 from windrow.emulator.guests.vip_settings import VipSettings, read_vip
-from windrow.formats.yaml import NotYaml, load
-from windrow.kube.objects import dig, new_object
-from windrow.kube.refs import SECRET, STORAGE_CLASS
+from windrow.kubernetes.objects import nested, new_object
+from windrow.kubernetes.resources import SECRET, STORAGE_CLASS
 
 Raw = dict[str, Any]
 NAMESPACE = "kube-system"
@@ -101,7 +101,7 @@ def merge_values(base: Mapping[str, Any], over: Mapping[str, Any]) -> Raw:
 def render_arguments(values: Mapping[str, Any]) -> list[str]:
     """The cloud provider's command line."""
     arguments = [CLOUD_PROVIDER, f"--cloud-config={CLOUD_CONFIG}"]
-    if name := dig(values, "global", "cattle", "clusterName", default=""):
+    if name := nested(values, "global", "cattle", "clusterName", default=""):
         arguments.append(f"--cluster-name={name}")
     return [*arguments, *(str(one) for one in values.get("extraArgs") or ())]
 
@@ -155,7 +155,7 @@ async def read_values(cluster: GuestCluster, chart: str, data_directory: str) ->
     """The values of a chart as its HelmChartConfig changes them. Raises NotYaml."""
     values = default_values(chart, data_directory)
     config = await cluster.local().find(HELM_CHART_CONFIG.ref(chart, NAMESPACE))
-    over = load(str(dig(config, "spec", "valuesContent", default=""))) if config else None
+    over = load(str(nested(config, "spec", "valuesContent", default=""))) if config else None
     return merge_values(values, over) if isinstance(over, Mapping) else values
 
 
@@ -187,9 +187,9 @@ def _pod(cluster: GuestCluster, chart: str, data_directory: str) -> Pod:
 
 
 async def _credential(box: Box, cluster: GuestCluster, values: Mapping[str, Any]) -> File:
-    secret = str(dig(values, "cloudConfig", "secretName", default=""))
+    secret = str(nested(values, "cloudConfig", "secretName", default=""))
     if secret:
-        key = str(dig(values, "cloudConfig", "secretKey", default="cloud-config"))
+        key = str(nested(values, "cloudConfig", "secretKey", default="cloud-config"))
         raw = await cluster.local().find(SECRET.ref(secret, NAMESPACE))
         if raw is None:
             raise MountFailed(
@@ -200,7 +200,7 @@ async def _credential(box: Box, cluster: GuestCluster, values: Mapping[str, Any]
                 f'MountVolume.SetUp failed for volume "cloud-config": references non-existent secret key: {key}'
             )
         return File(base64.b64decode(raw["data"][key]), 0o600)  # mounted by subPath: never renewed in the pod
-    path = str(values.get("cloudConfigPath") or dig(values, "cloudConfig", "hostPath", default=""))
+    path = str(values.get("cloudConfigPath") or nested(values, "cloudConfig", "hostPath", default=""))
     file = box.find(path + "cloud-provider-config" if path.endswith("/") else path)
     if file is None:
         raise MountFailed(

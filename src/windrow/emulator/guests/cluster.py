@@ -18,6 +18,10 @@ from windrow.apiserver.local import Local
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.services.allocation import ServiceRanges
 from windrow.apiserver.stores import MemoryStore
+from windrow.core import pki
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
+from windrow.core.version import Version
 from windrow.emulator.guests.authorities import Authorities
 from windrow.emulator.guests.crds import HELM_CRDS
 from windrow.emulator.guests.etcd import Members
@@ -25,12 +29,8 @@ from windrow.emulator.guests.pods import Pod
 from windrow.emulator.guests.pulse import Pulse
 from windrow.emulator.guests.settings import Settings
 from windrow.emulator.guests.vip_settings import VipSettings
-from windrow.formats import x509
-from windrow.kube.errors import Conflict, Exists, NotFound
-from windrow.kube.refs import Kind, Ref
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
-from windrow.values.version import Version
+from windrow.kubernetes.errors import AlreadyExists, Conflict, NotFound
+from windrow.kubernetes.resources import ApiResource, ObjectRef
 
 Raw = dict[str, Any]
 API_PORT = 6443
@@ -72,7 +72,7 @@ class GuestCluster:
         server_password: str,
         agent_password: str,
         clock: Clock,
-        chance: Chance,
+        rng: Rng,
     ) -> None:
         self.uid = uid
         self.version = version
@@ -98,7 +98,7 @@ class GuestCluster:
         self.api = ApiServer(
             MemoryStore(),
             clock,
-            chance,
+            rng,
             name=f"guest {uid}",
             version=str(version),
             authorize="rbac",
@@ -135,7 +135,7 @@ class GuestCluster:
     def local(self, user: str = "system:admin", groups: tuple[str, ...] = ("system:masters",)) -> Local:
         return self.api.local(user, groups)
 
-    async def edit(self, ref: Ref, change: Callable[[Raw], bool], *, subresource: str = "") -> bool:
+    async def edit(self, ref: ObjectRef, change: Callable[[Raw], bool], *, subresource: str = "") -> bool:
         """Read, change and write one object until no conflict stands in the way; `change` says whether it did
         anything. False when the object is gone."""
         await self.usable()
@@ -154,7 +154,7 @@ class GuestCluster:
                 return False
             return True
 
-    async def ensure(self, kind: Kind, raw: Mapping[str, Any], namespace: str = "") -> Raw:
+    async def ensure(self, kind: ApiResource, raw: Mapping[str, Any], namespace: str = "") -> Raw:
         """Create `raw`, or merge it into what is there."""
         await self.usable()
         local = self.local()
@@ -164,7 +164,7 @@ class GuestCluster:
                 if await local.find(ref) is None:
                     return await local.create(kind, raw, ref.namespace)
                 return await local.patch(ref, raw)
-            except (Exists, NotFound):  # somebody was quicker
+            except (AlreadyExists, NotFound):  # somebody was quicker
                 continue
 
     # -- certificates
@@ -185,7 +185,7 @@ class GuestCluster:
         ]
         for name in [*settings.list("tls-san"), *extra]:
             (ips if _is_address(name) else names).append(name)
-        certificate, key = x509.issue(
+        certificate, key = pki.issue_certificate(
             self.authorities.server_ca,
             self.authorities.server_key,
             common_name="rke2",

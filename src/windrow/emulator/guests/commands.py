@@ -430,7 +430,7 @@ async def _accepted(call: Call) -> int:
 
 
 async def _mktemp(call: Call) -> int:
-    path = f"/tmp/tmp.{call.box.wires.chance.suffix(10)}"
+    path = f"/tmp/tmp.{call.box.wires.rng.name_suffix(10)}"
     if "-d" in call.argv:
         call.box.make_directory(path)
     else:

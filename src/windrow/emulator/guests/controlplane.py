@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from windrow.core.clock import format_time
+from windrow.core.yaml import NotYaml, load_all
 from windrow.emulator.guests.box import Box
 from windrow.emulator.guests.charts import CLOUD_PROVIDER, deploy_bundled_charts, roll_out_vip
 from windrow.emulator.guests.cluster import Beat, GuestCluster
@@ -21,12 +23,10 @@ from windrow.emulator.guests.kubelet import NOT_READY, UNREACHABLE
 from windrow.emulator.guests.pods import Pod, tolerates
 from windrow.emulator.guests.settings import Settings
 from windrow.emulator.guests.workloads.workshop import Workloads
-from windrow.formats.yaml import NotYaml, load_all
-from windrow.kube.conditions import find_condition
-from windrow.kube.errors import KubeError, NotFound
-from windrow.kube.objects import annotations_of, dig, name_of
-from windrow.kube.refs import NODE, SECRET, Kind
-from windrow.values.clock import stamp
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.errors import KubeError, NotFound
+from windrow.kubernetes.objects import annotations_of, name_of, nested
+from windrow.kubernetes.resources import NODE, SECRET, ApiResource
 
 Raw = dict[str, Any]
 REMOVE = "etcd.rke2.cattle.io/remove"
@@ -163,7 +163,7 @@ class ControlPlane:
             await self.cluster.pulse.wait()
             return
         pulse = asyncio.ensure_future(self.cluster.pulse.wait())
-        timer = asyncio.ensure_future(self.box.wires.clock.until(until))
+        timer = asyncio.ensure_future(self.box.wires.clock.sleep_until(until))
         try:
             await asyncio.wait({pulse, timer}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -220,14 +220,14 @@ class ControlPlane:
         while True:
             await self.cluster.usable()
             known = {
-                name_of(raw): dig(raw, "spec")
+                name_of(raw): nested(raw, "spec")
                 for raw in await self.cluster.local().list(HELM_CHART_CONFIG, "kube-system")
             }
             async with self.cluster.local().watch(HELM_CHART_CONFIG, "kube-system") as events:
                 async for event in events:
                     if event.type not in ("ADDED", "MODIFIED"):
                         continue
-                    name, spec = name_of(event.object), dig(event.object, "spec")
+                    name, spec = name_of(event.object), nested(event.object, "spec")
                     if name in self.cluster.pods and known.get(name) != spec:
                         self.cluster.pods[name].generation += 1
                         self.cluster.pulse.tell()
@@ -272,9 +272,9 @@ class ControlPlane:
     def _place(self, pod: Pod, nodes: Mapping[str, Raw]) -> None:
         for name, raw in sorted(nodes.items(), key=lambda pair: (not _is_control_plane(pair[1]), pair[0])):
             beat = self.cluster.beats.get(name)
-            if beat is None or not beat.alive or dig(raw, "spec", "unschedulable"):
+            if beat is None or not beat.alive or nested(raw, "spec", "unschedulable"):
                 continue
-            if tolerates(pod.tolerations, dig(raw, "spec", "taints", default=[])):
+            if tolerates(pod.tolerations, nested(raw, "spec", "taints", default=[])):
                 pod.node = name
                 self.cluster.pulse.tell()
                 return
@@ -286,20 +286,20 @@ def _is_control_plane(raw: Raw) -> bool:
 
 def _voter_shown(raw: Raw) -> bool | None:
     """What the Node's condition EtcdIsVoter says, None where it has none."""
-    found = find_condition(dig(raw, "status", "conditions"), "EtcdIsVoter")
+    found = find_condition(nested(raw, "status", "conditions"), "EtcdIsVoter")
     return None if found is None else found.status == "True"
 
 
 def taint_by_readiness(raw: Raw, now: datetime) -> bool:
     """Give a Node the taints of its Ready condition and no other such; False when it has them already."""
-    ready = find_condition(dig(raw, "status", "conditions"), "Ready")
+    ready = find_condition(nested(raw, "status", "conditions"), "Ready")
     wanted = {"True": "", "Unknown": UNREACHABLE}.get(ready.status if ready else "False", NOT_READY)
     taints = raw.setdefault("spec", {}).get("taints") or []
     kept = [one for one in taints if one["key"] not in (NOT_READY, UNREACHABLE) or one["key"] == wanted]
     have = {one["effect"] for one in kept if one["key"] == wanted}
     for effect in ("NoSchedule", "NoExecute") if wanted else ():
         if effect not in have:
-            kept.append({"key": wanted, "effect": effect, "timeAdded": stamp(now)})
+            kept.append({"key": wanted, "effect": effect, "timeAdded": format_time(now)})
     if kept == taints:
         return False
     raw["spec"]["taints"] = kept
@@ -319,8 +319,8 @@ def set_node_condition(raw: Raw, type: str, status: str, reason: str, message: s
         "status": status,
         "reason": reason,
         "message": message,
-        "lastHeartbeatTime": stamp(now),
-        "lastTransitionTime": stamp(now),
+        "lastHeartbeatTime": format_time(now),
+        "lastTransitionTime": format_time(now),
     }
     if found is None:
         conditions.append(made)
@@ -369,7 +369,7 @@ async def _apply_file(cluster: GuestCluster, content: bytes) -> None:
         await cluster.ensure(kind, document, namespace)
 
 
-def _kind_of(cluster: GuestCluster, document: Raw) -> Kind:
+def _kind_of(cluster: GuestCluster, document: Raw) -> ApiResource:
     type = cluster.api.registry.find_named(str(document["apiVersion"]), str(document["kind"]))
     if type is None:
         raise NotFound(f'no matches for kind "{document["kind"]}" in version "{document["apiVersion"]}"')

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from windrow.kube.refs import Kind
+from windrow.kubernetes.resources import ApiResource
 
-HELM_CHART = Kind("helm.cattle.io", "v1", "HelmChart", "helmcharts")
-HELM_CHART_CONFIG = Kind("helm.cattle.io", "v1", "HelmChartConfig", "helmchartconfigs")
+HELM_CHART = ApiResource("helm.cattle.io", "v1", "HelmChart", "helmcharts")
+HELM_CHART_CONFIG = ApiResource("helm.cattle.io", "v1", "HelmChartConfig", "helmchartconfigs")
 
 
-def _crd(kind: Kind) -> dict[str, Any]:
+def _crd(kind: ApiResource) -> dict[str, Any]:
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": kind.qualified},
+        "metadata": {"name": kind.group_resource},
         "spec": {
             "group": kind.group,
             "scope": "Namespaced",

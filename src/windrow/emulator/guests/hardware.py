@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
 from windrow.emulator.rack import Rack
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class Wires(Protocol):
     """What the hypervisor offers to one running machine."""
 
     clock: Clock
-    chance: Chance
+    rng: Rng
     rack: Rack
     speed: float  # divide every simulated delay by it
 
@@ -128,7 +128,7 @@ class Surroundings:
     env: Mapping[str, str]
     root: Disk
     clock: Clock
-    chance: Chance
+    rng: Rng
     rack: Rack
     out: Callable[[str], None]
     guest_kubeconfig: str = field(default="", repr=False)  # how this program reaches its own cluster's API

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from windrow.apiserver.doors import Peer
+from windrow.core.version import NotVersion, Version
 from windrow.emulator.guests.box import Box
 from windrow.emulator.guests.shell import Call, Command
 from windrow.emulator.guests.systemd import binary
-from windrow.kube.requests import Request
-from windrow.values.version import NotVersion, Version
+from windrow.kubernetes.requests import Request
 
 _STEP = "install-rke2-simulated"
 INSTALL_SCRIPT = f"#!/bin/sh\n# Simulated: stands for the script at https://get.rke2.io\nset -e\n{_STEP}\n"

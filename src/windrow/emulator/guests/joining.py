@@ -13,11 +13,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from windrow.apiserver.doors import Door, Peer
+from windrow.core import pki
+from windrow.core.json import loads
 from windrow.emulator.guests.box import Box
 from windrow.emulator.guests.tokens import Token, hash_authorities
-from windrow.formats import x509
-from windrow.formats.json import loads
-from windrow.kube.requests import Reply, Request
+from windrow.kubernetes.requests import Reply, Request
 
 NODE_PASSWORD = "/etc/rancher/node/password"
 
@@ -85,7 +85,7 @@ def node_password(box: Box) -> str:
     """The password that this disk's node proves its name with; made once."""
     found = box.read(NODE_PASSWORD)
     if found is None:
-        found = box.wires.chance.uid().replace("-", "").encode()
+        found = box.wires.rng.uid().replace("-", "").encode()
         box.write(NODE_PASSWORD, found, 0o600)
     return found.decode()
 
@@ -110,10 +110,10 @@ async def _trusted_door(box: Box, url: str, token: Token) -> Door:
         reason = (
             "server gave HTTP response to HTTPS client"
             if identity is None
-            else x509.verify_server(identity.chain, bundle, parts.hostname, box.now())
+            else pki.verify_server(identity.chain, bundle, parts.hostname, box.now())
         )
         found = hash_authorities(bundle)
-    except x509.NotCertificate as error:
+    except pki.NotCertificate as error:
         raise NotJoined(f"CA cert validation failed: {error}") from error
     if reason is not None:
         raise NotJoined(

@@ -21,6 +21,7 @@ import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from windrow.core.clock import format_micro_time
 from windrow.emulator.guests.box import Box
 from windrow.emulator.guests.cluster import GuestCluster
 from windrow.emulator.guests.hardware import Nic
@@ -49,19 +50,18 @@ from windrow.emulator.load_balancers.services import (
 )
 from windrow.emulator.mirror import Mirror
 from windrow.emulator.world import Key, Objects, Places, key_of
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import (
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import (
     Raw,
     annotations_of,
-    dig,
     name_of,
     namespace_of,
+    nested,
     new_object,
+    resource_version_of,
     uid_of,
-    version_of,
 )
-from windrow.kube.refs import LEASE, NODE, SERVICE
-from windrow.values.clock import stamp_micro
+from windrow.kubernetes.resources import LEASE, NODE, SERVICE
 
 NAME = "kube-vip"
 LEADER_LEASE = "plndr-svcs-lock"
@@ -182,7 +182,7 @@ class KubeVip:
         spec = {
             "holderIdentity": self.node,
             "leaseDurationSeconds": int(self.box.delays.vip_lease),
-            "renewTime": stamp_micro(self.box.now()),
+            "renewTime": format_micro_time(self.box.now()),
         }
         await self.cluster.ensure(LEASE, new_object(LEASE, LEADER_LEASE, "kube-system", spec=spec))
         self._say(f"{self.node} leads and has the addresses of all services")
@@ -268,7 +268,7 @@ class KubeVip:
         are only for nodes that have a pod of theirs."""
         if not asked_addresses(service):
             return False
-        if not self._vip.per_service or dig(service, "spec", "externalTrafficPolicy") != "Local":
+        if not self._vip.per_service or nested(service, "spec", "externalTrafficPolicy") != "Local":
             return True
         key = key_of(service)
         return any(
@@ -277,7 +277,7 @@ class KubeVip:
         )
 
     async def _announce(self, service: Raw) -> None:
-        key, version = key_of(service), version_of(service)
+        key, version = key_of(service), resource_version_of(service)
         if self._failed.get(key) == version:
             return
         self._failed.pop(key, None)
@@ -449,7 +449,7 @@ class KubeVip:
 
     def _mention_udp(self, service: Raw) -> None:
         key = key_of(service)
-        others = [one for one in dig(service, "spec", "ports", default=[]) if one not in ports_of(service)]
+        others = [one for one in nested(service, "spec", "ports", default=[]) if one not in ports_of(service)]
         if others and key not in self._silent:
             self._silent.add(key)
             listed = ", ".join(f"{one['port']}/{one['protocol']}" for one in others)
@@ -485,7 +485,7 @@ class ClusterConnection:
     seen: Seen
 
     def is_sticky(self) -> bool:
-        return bool(dig(self.seen.services.get(self.service), "spec", "sessionAffinity") == "ClientIP")
+        return bool(nested(self.seen.services.get(self.service), "spec", "sessionAffinity") == "ClientIP")
 
     def backends(self) -> list[Backend]:
         service = self.seen.services.get(self.service)
@@ -493,7 +493,7 @@ class ClusterConnection:
         if service is None or port is None:
             return []
         found = self.seen.backends(service, port)
-        local_only = dig(service, "spec", "externalTrafficPolicy") == "Local"
+        local_only = nested(service, "spec", "externalTrafficPolicy") == "Local"
         return [one for one in found if not local_only or one.node == self.node]
 
 

@@ -14,17 +14,17 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from windrow.core.clock import format_micro_time, format_time
+from windrow.core.version import Version
 from windrow.emulator.guests.accounts import pod_access
 from windrow.emulator.guests.box import Box
 from windrow.emulator.guests.cluster import Beat, GuestCluster
 from windrow.emulator.guests.hardware import Disk, File, Program, Surroundings
 from windrow.emulator.guests.pods import MountFailed, Pod
 from windrow.emulator.guests.settings import Settings
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import new_object
-from windrow.kube.refs import LEASE, NODE
-from windrow.values.clock import stamp, stamp_micro
-from windrow.values.version import Version
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import LEASE, NODE
 
 Raw = dict[str, Any]
 UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
@@ -264,7 +264,7 @@ class Kubelet:
         }
 
     def _conditions(self, *, ready: bool) -> list[Raw]:
-        now = stamp(self.box.now())
+        now = format_time(self.box.now())
 
         def condition(type: str, status: str, reason: str, message: str) -> Raw:
             return {
@@ -324,7 +324,7 @@ class Kubelet:
             spec = {
                 "holderIdentity": self.name,
                 "leaseDurationSeconds": seconds,
-                "renewTime": stamp_micro(self.box.now()),
+                "renewTime": format_micro_time(self.box.now()),
             }
             lease = new_object(LEASE, self.name, "kube-node-lease", spec=spec)
             try:
@@ -377,7 +377,7 @@ class Kubelet:
             env={**pod.env, **access.env},
             root=Disk({**files, **access.files}),
             clock=self.box.wires.clock,
-            chance=self.box.wires.chance,
+            rng=self.box.wires.rng,
             rack=self.box.wires.rack,
             out=lambda line: self.box.console(f"{pod.name}: {line}"),
             guest_kubeconfig=access.kubeconfig,
@@ -411,5 +411,5 @@ def node_name(box: Box, settings: Settings) -> str:
     if not settings.yes("with-node-id"):
         return name
     if box.read(_NODE_ID) is None:
-        box.write(_NODE_ID, box.wires.chance.uid()[:8].encode(), 0o600)
+        box.write(_NODE_ID, box.wires.rng.uid()[:8].encode(), 0o600)
     return f"{name}-{(box.read(_NODE_ID) or b'').decode()}"

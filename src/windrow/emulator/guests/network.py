@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windrow.core.yaml import NotYaml, load
 from windrow.emulator.guests.shapes import as_list, as_mapping, mappings_in
-from windrow.formats.yaml import NotYaml, load
 
 
 @dataclass(frozen=True, slots=True)

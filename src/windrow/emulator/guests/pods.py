@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from windrow.emulator.guests.hardware import File
-from windrow.kube.objects import dig
-from windrow.kube.selectors import Requirement
+from windrow.kubernetes.objects import nested
+from windrow.kubernetes.selectors import Requirement
 
 if TYPE_CHECKING:
     from windrow.emulator.guests.box import Box
@@ -48,7 +48,7 @@ def tolerates(tolerations: Sequence[Mapping[str, Any]], taints: Sequence[Mapping
 def fits_affinity(affinity: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     """Whether a node with these labels is one that the required node affinity asks for. Fields are not looked at."""
     required = "requiredDuringSchedulingIgnoredDuringExecution"
-    terms = dig(affinity, "nodeAffinity", required, "nodeSelectorTerms", default=[])
+    terms = nested(affinity, "nodeAffinity", required, "nodeSelectorTerms", default=[])
     return not terms or any(
         all(_holds(one, labels) for one in term.get("matchExpressions") or ()) for term in terms
     )

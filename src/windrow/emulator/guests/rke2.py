@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Mapping
 from datetime import timedelta
 from typing import Any
 
+from windrow.core.version import Version
 from windrow.emulator.guests.authorities import (
     Authorities,
     BadAuthorities,
@@ -31,7 +32,6 @@ from windrow.emulator.guests.shell import Call
 from windrow.emulator.guests.supervisor import ApiDoor, SupervisorDoor, check_node_password
 from windrow.emulator.guests.systemd import BINARY, Ready
 from windrow.emulator.guests.tokens import BadToken, Token, hash_authorities, parse_token
-from windrow.values.version import Version
 
 Raw = dict[str, Any]
 Clusters = dict[str, GuestCluster]
@@ -135,7 +135,7 @@ class Rke2:
         authorities = load_authorities(self.box, self._tls(settings), self.box.now())
         server = self._server_password(settings, authorities)
         agent = self._password_of(settings, "agent-token") or server
-        uid = self.box.wires.chance.uid()
+        uid = self.box.wires.rng.uid()
         cluster = GuestCluster(
             uid,
             self.version,
@@ -144,7 +144,7 @@ class Rke2:
             server,
             agent,
             self.box.wires.clock,
-            self.box.wires.chance,
+            self.box.wires.rng,
         )
         self.clusters[uid] = cluster
         return cluster
@@ -152,7 +152,7 @@ class Rke2:
     def _server_password(self, settings: Settings, authorities: Authorities) -> str:
         text = self._token_text(settings, "token")
         if not text:
-            return self.box.wires.chance.uid().replace("-", "")
+            return self.box.wires.rng.uid().replace("-", "")
         token = parse_token(text)
         if token.bootstrap:
             raise Fatal(
@@ -243,7 +243,7 @@ class Rke2:
             member = cluster.members.rejoin(name, seat.address)
             self.say("Starting etcd for existing cluster member")
         else:
-            member = Member(f"{seat.node}-{self.box.wires.chance.uid()[:8]}", seat.node, seat.address)
+            member = Member(f"{seat.node}-{self.box.wires.rng.uid()[:8]}", seat.node, seat.address)
             if not settings.text("server"):
                 cluster.members.start(member)
                 self.say(f"Starting etcd for new cluster, member {member.name}")

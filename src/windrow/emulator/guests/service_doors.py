@@ -12,11 +12,11 @@ from typing import Any
 from zlib import crc32
 
 from windrow.apiserver.doors import Identity, Peer
+from windrow.core.json import dumps
 from windrow.emulator.guests.cluster import Beat
 from windrow.emulator.load_balancers.services import Backend
-from windrow.formats.json import dumps
-from windrow.kube.errors import NotFound, Unanswered, Unreachable
-from windrow.kube.requests import Event, Reply, Request
+from windrow.kubernetes.errors import NotFound, OutcomeUnknown, Unreachable
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
 Raw = dict[str, Any]
 
@@ -44,11 +44,11 @@ class ServiceDoor:
         beat = self._beats.get(chosen.node)
         if beat is not None and not beat.alive:
             # An endpoint stays Ready for a while after its node died; until then connections to it hang.
-            raise Unanswered(f"connection to {chosen.address}:{chosen.port} timed out: its node is down")
+            raise OutcomeUnknown(f"connection to {chosen.address}:{chosen.port} timed out: its node is down")
         return Reply(200, dumps(render_answer(chosen)) + b"\n")
 
     @asynccontextmanager
-    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[Event]]:
+    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         raise NotFound("a simulated pod has nothing to watch", status=404)
         yield _nothing()  # never reached: it makes this the generator that a context manager needs
 
@@ -72,6 +72,6 @@ def render_answer(backend: Backend) -> Raw:
     }
 
 
-async def _nothing() -> AsyncIterator[Event]:
+async def _nothing() -> AsyncIterator[WatchEvent]:
     return
     yield

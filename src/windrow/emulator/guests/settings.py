@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from windrow.core.yaml import NotYaml, load
 from windrow.emulator.guests.box import Box
 from windrow.emulator.guests.system import has_user, wrong_parameters
-from windrow.formats.yaml import NotYaml, load
 
 Role = Literal["server", "agent"]
 CONFIG = "/etc/rancher/rke2/config.yaml"

@@ -11,13 +11,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 from windrow.apiserver.doors import Identity, Peer
+from windrow.core.clock import parse_time, sleep
+from windrow.core.json import dumps, loads
 from windrow.emulator.guests.cluster import GuestCluster, Seat
-from windrow.formats.json import dumps, loads
-from windrow.kube.errors import NotFound, Unanswered
-from windrow.kube.objects import dig
-from windrow.kube.refs import SECRET
-from windrow.kube.requests import Event, Reply, Request
-from windrow.values.clock import pause, read_stamp
+from windrow.kubernetes.errors import NotFound, OutcomeUnknown
+from windrow.kubernetes.objects import nested
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.resources import SECRET
 
 _TEXT = "text/plain; charset=utf-8"
 _HEALTH = ("/readyz", "/livez", "/healthz")
@@ -45,7 +45,7 @@ class ApiDoor:
     async def _without_leader(self, request: Request) -> Reply:
         if request.path.startswith(_HEALTH):
             return Reply(500, b"[+]ping ok\n[-]etcd failed: reason withheld\nreadyz check failed\n", _TEXT)
-        await pause(self.cluster.clock, self.etcd_timeout)
+        await sleep(self.cluster.clock, self.etcd_timeout)
         status = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -58,21 +58,21 @@ class ApiDoor:
         return Reply(500, dumps(status))
 
     @asynccontextmanager
-    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[Event]]:
+    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         if not self.cluster.members.has_quorum():
-            raise Unanswered("etcdserver: no leader")
+            raise OutcomeUnknown("etcdserver: no leader")
         async with self.cluster.api.stream(request, peer) as events:
             yield self._until_gone(events)
 
-    async def _until_gone(self, events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    async def _until_gone(self, events: AsyncIterator[WatchEvent]) -> AsyncIterator[WatchEvent]:
         gone = asyncio.ensure_future(self.seat.gone.wait())
-        following: asyncio.Future[Event] | None = None
+        following: asyncio.Future[WatchEvent] | None = None
         try:
             while True:
                 following = asyncio.ensure_future(_next(events))
                 await asyncio.wait({gone, following}, return_when=asyncio.FIRST_COMPLETED)
                 if not following.done():
-                    raise Unanswered(f"the connection to the API server at {self.seat.address} broke")
+                    raise OutcomeUnknown(f"the connection to the API server at {self.seat.address} broke")
                 try:
                     event = following.result()
                 except StopAsyncIteration:
@@ -92,7 +92,7 @@ def _release(seat: Seat) -> dict[str, str]:
     return {"major": str(version.major), "minor": str(version.minor), "gitVersion": str(version)}
 
 
-async def _next(events: AsyncIterator[Event]) -> Event:
+async def _next(events: AsyncIterator[WatchEvent]) -> WatchEvent:
     return await events.__anext__()
 
 
@@ -128,7 +128,7 @@ class SupervisorDoor:
         return await handler(request, user)
 
     @asynccontextmanager
-    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[Event]]:
+    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         raise NotFound("the supervisor has nothing to watch", status=404)
         yield _nothing()  # never reached: it makes this the generator that a context manager needs
 
@@ -153,7 +153,7 @@ class SupervisorDoor:
         if raw is None or _secret_text(raw, "token-secret") != secret:
             return False
         expires = _secret_text(raw, "expiration")
-        return not expires or read_stamp(expires) > self.cluster.clock.now()
+        return not expires or parse_time(expires) > self.cluster.clock.now()
 
     async def _server_bootstrap(self, request: Request, user: str) -> Reply:
         if user != "server":
@@ -199,7 +199,7 @@ async def check_node_password(cluster: GuestCluster, node: str, password: str) -
 
 
 def _secret_text(raw: dict[str, object], key: str) -> str:
-    value = dig(raw, "data", key, default="")
+    value = nested(raw, "data", key, default="")
     return base64.b64decode(str(value)).decode("utf-8", "replace")
 
 
@@ -207,6 +207,6 @@ def _header(request: Request, name: str) -> str:
     return next((value for key, value in request.headers if key.lower() == name.lower()), "")
 
 
-async def _nothing() -> AsyncIterator[Event]:
+async def _nothing() -> AsyncIterator[WatchEvent]:
     return
     yield

@@ -9,7 +9,7 @@ import hashlib
 import re
 from dataclasses import dataclass, field
 
-from windrow.formats import x509
+from windrow.core import pki
 
 _BOOTSTRAP = re.compile(r"[a-z0-9]{6}\.[a-z0-9]{16}")
 HASH_LENGTH = 64
@@ -54,19 +54,19 @@ def hash_authorities(pem: str) -> str:
 
     Raises `x509.NotCertificate`.
     """
-    bundle = x509.split_bundle(pem)
+    bundle = pki.split_bundle(pem)
     if len(bundle) > 1 and (root := _root_of(bundle)) is not None:
-        return hashlib.sha256(x509.der(root)).hexdigest()
+        return hashlib.sha256(pki.der(root)).hexdigest()
     return hashlib.sha256(pem.encode()).hexdigest()
 
 
 def _root_of(bundle: list[str]) -> str | None:
     current, rest = bundle[0], bundle[1:]
     while rest:
-        signer = next((one for one in rest if x509.is_signed_by(current, one)), None)
+        signer = next((one for one in rest if pki.is_signed_by(current, one)), None)
         if signer is None:
             return None
-        if x509.is_signed_by(signer, signer):
+        if pki.is_signed_by(signer, signer):
             return signer
         rest.remove(signer)
         current = signer

@@ -16,8 +16,8 @@ from email import message_from_bytes
 from email.message import Message
 from typing import Any
 
+from windrow.core.yaml import NotYaml, load
 from windrow.emulator.guests.shapes import as_list
-from windrow.formats.yaml import NotYaml, load
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 
+from windrow.core.clock import format_micro_time
 from windrow.emulator.guests.box import Box
 from windrow.emulator.guests.cluster import GuestCluster
 from windrow.emulator.world import Key
-from windrow.kube.objects import new_object
-from windrow.kube.refs import LEASE
-from windrow.values.clock import stamp_micro
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import LEASE
 
 JITTER_S = 0.1  # so that not one node wins everything
 
@@ -78,7 +78,7 @@ class Contest:
         spec = {
             "holderIdentity": self._node,
             "leaseDurationSeconds": int(self._box.delays.vip_lease),
-            "renewTime": stamp_micro(self._box.now()),
+            "renewTime": format_micro_time(self._box.now()),
         }
         await self._cluster.ensure(LEASE, new_object(LEASE, f"kubevip-{key[1]}", key[0], spec=spec))
 

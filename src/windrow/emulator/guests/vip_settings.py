@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.emulator.guests.pods import fits_affinity, tolerates
-from windrow.kube.objects import Raw, dig, labels_of
+from windrow.kubernetes.objects import Raw, labels_of, nested
 
 Values = Mapping[str, Any]
 
@@ -61,7 +61,7 @@ class VipSettings:
         return (
             self.node_selector.items() <= labels.items()
             and fits_affinity(self.affinity, labels)
-            and tolerates([*self.tolerations, *_OF_DAEMONS], dig(node, "spec", "taints", default=[]))
+            and tolerates([*self.tolerations, *_OF_DAEMONS], nested(node, "spec", "taints", default=[]))
         )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.emulator.load_balancers.ranges import Span, render_set, walk
-from windrow.kube.objects import Raw, dig
+from windrow.kubernetes.objects import Raw, nested
 
 DUPLICATE = "duplicate allocation is not allowed"
 
@@ -32,15 +32,15 @@ class Grant:
 
 def choose(pool: Mapping[str, Any], spans: Sequence[Span], holder: str) -> Grant:
     """The address that `holder` (`namespace/name`) gets from `pool`. Changes nothing. Raises NoAddress."""
-    allocated: Mapping[str, str] = dig(pool, "status", "allocated", default={})
-    history: Mapping[str, str] = dig(pool, "status", "allocatedHistory", default={})
+    allocated: Mapping[str, str] = nested(pool, "status", "allocated", default={})
+    history: Mapping[str, str] = nested(pool, "status", "allocatedHistory", default={})
     remembered = next((address for address, name in history.items() if name == holder), None)
     if remembered is not None:
         return _ask_for(remembered, allocated, spans, holder)
     for address, name in allocated.items():
         if name == holder and _span_of(address, spans) is not None:
             raise NoAddress(f"{address} has been allocated to {holder}, {DUPLICATE}")
-    for candidate, span in walk(spans, dig(pool, "status", "lastAllocated", default="")):
+    for candidate, span in walk(spans, nested(pool, "status", "lastAllocated", default="")):
         if str(candidate) not in allocated:
             return _grant(str(candidate), span)
     raise NoAddress(f"no IP addresses available in range set: {render_set(spans)}")

@@ -28,8 +28,8 @@ from windrow.emulator.load_balancers.timing import Stages
 from windrow.emulator.networks import Segment
 from windrow.emulator.rack import Rack
 from windrow.emulator.world import Key, Objects
-from windrow.kube.objects import Raw, dig, uid_of
-from windrow.kube.refs import SERVICE
+from windrow.kubernetes.objects import Raw, nested, uid_of
+from windrow.kubernetes.resources import SERVICE
 
 MANAGEMENT: Segment = ("mgmt", 0)
 MANAGEMENT_LAN = Lan("192.168.100.0/24")
@@ -122,7 +122,7 @@ class HostVip:
 
     async def _tell(self, service: Raw, held: Held) -> None:
         ingress = render_ingress(service, [held.address])
-        if dig(service, "status", "loadBalancer", "ingress") == ingress:
+        if nested(service, "status", "loadBalancer", "ingress") == ingress:
             return
 
         def edit(raw: Raw) -> None:

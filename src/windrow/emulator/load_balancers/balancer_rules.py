@@ -8,7 +8,7 @@ from typing import Any
 from windrow.emulator import names as cluster_names
 from windrow.emulator.load_balancers import names
 from windrow.emulator.load_balancers.release import Release
-from windrow.kube.objects import Raw, annotations_of, dig, labels_of, name_of, namespace_of
+from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, namespace_of, nested
 
 MOST_PORT = 65535
 # What a health check that leaves a number out gets.
@@ -16,7 +16,7 @@ HEALTH_DEFAULTS = {"successThreshold": 2, "failureThreshold": 2, "periodSeconds"
 
 
 def is_for_cluster(balancer: Mapping[str, Any]) -> bool:
-    return bool(dig(balancer, "spec", "workloadType") == "cluster")
+    return bool(nested(balancer, "spec", "workloadType") == "cluster")
 
 
 def mutate_balancer(balancer: Raw, namespace: Raw, instances: Iterable[Raw], release: Release) -> None:
@@ -28,7 +28,7 @@ def mutate_balancer(balancer: Raw, namespace: Raw, instances: Iterable[Raw], rel
         project = annotations_of(namespace).get(names.PROJECT_OF_NAMESPACE, "")
         said[names.PROJECT] = project.replace(":", "/", 1)
         said[names.NETWORK] = _network(balancer, list(instances), release)
-    check = dig(balancer, "spec", "healthCheck")
+    check = nested(balancer, "spec", "healthCheck")
     if check and check.get("port"):
         check.update({key: value for key, value in HEALTH_DEFAULTS.items() if not check.get(key)})
 
@@ -54,8 +54,8 @@ def _network(balancer: Raw, instances: list[Raw], release: Release) -> str:
 
 def _first_network(instances: Iterable[Raw]) -> str:
     for instance in instances:
-        for network in dig(instance, "spec", "networks", default=[]):
-            if found := dig(network, "multus", "networkName", default=""):
+        for network in nested(instance, "spec", "networks", default=[]):
+            if found := nested(network, "multus", "networkName", default=""):
                 return str(found)
     return ""
 
@@ -89,7 +89,7 @@ def why_not_changed(balancer: Raw, old: Raw, release: Release) -> str:
         return f"{head} with healthyCheck: {why}"
     if release.guards_modes:
         for key, word, special in (("ipam", "IPAM", "dhcp"), ("workloadType", "WorkloadType", "cluster")):
-            before, after = (dig(one, "spec", key, default="") for one in (old, balancer))
+            before, after = (nested(one, "spec", key, default="") for one in (old, balancer))
             if (before == special) != (after == special):
                 return f"{head}: can't change the {word} from {before} to {after}"
     return ""
@@ -98,7 +98,7 @@ def why_not_changed(balancer: Raw, old: Raw, release: Release) -> str:
 def _check_listeners(balancer: Raw) -> str:
     if is_for_cluster(balancer):
         return ""
-    listeners: list[Raw] = dig(balancer, "spec", "listeners", default=[])
+    listeners: list[Raw] = nested(balancer, "spec", "listeners", default=[])
     if not listeners:
         return "the loadbalancer needs to have at least one listener"
     known: set[str] = set()
@@ -128,11 +128,11 @@ def _check_numbers(listener: Raw) -> str:
 
 
 def _check_health(balancer: Raw) -> str:
-    check = dig(balancer, "spec", "healthCheck", default={})
+    check = nested(balancer, "spec", "healthCheck", default={})
     port = check.get("port")
     if is_for_cluster(balancer) or not port:
         return ""
-    listeners = dig(balancer, "spec", "listeners", default=[])
+    listeners = nested(balancer, "spec", "listeners", default=[])
     protocols = [one.get("protocol") for one in listeners if one.get("backendPort") == port]
     if not protocols:
         return f"healthcheck port {port} is not in listener backend port list"

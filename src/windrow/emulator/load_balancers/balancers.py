@@ -22,8 +22,8 @@ from windrow.emulator.load_balancers.release import Release
 from windrow.emulator.load_balancers.selection import requirement_of, select_pool
 from windrow.emulator.load_balancers.timing import Stages
 from windrow.emulator.world import Key, key_of
-from windrow.kube.objects import Raw, dig, finalizers_of, is_deleting, uid_of
-from windrow.kube.refs import Ref, ref_of
+from windrow.kubernetes.objects import Raw, finalizers_of, is_deleting, nested, uid_of
+from windrow.kubernetes.resources import ObjectRef, ref_of
 
 SEEN, ADDRESS, REMOVAL = "seen", "address", "removal"
 
@@ -124,17 +124,17 @@ class Balancers:
     # --- address ----------------------------------------------------------------------------------------------------
 
     def _wants_address(self, balancer: Raw) -> bool:
-        if dig(balancer, "spec", "ipam") == "dhcp":
-            return bool(dig(balancer, "status", "allocatedAddress", "ip") != names.ASK_DHCP)
-        return not dig(balancer, "status", "allocatedAddress", "ipPool")
+        if nested(balancer, "spec", "ipam") == "dhcp":
+            return bool(nested(balancer, "status", "allocatedAddress", "ip") != names.ASK_DHCP)
+        return not nested(balancer, "status", "allocatedAddress", "ipPool")
 
     async def _ensure_address(self, balancer: Raw, status: Raw) -> None:
-        if dig(balancer, "spec", "ipam") == "dhcp":
+        if nested(balancer, "spec", "ipam") == "dhcp":
             if self._wants_address(balancer):
                 status["allocatedAddress"] = {"ip": names.ASK_DHCP}
             return
-        held = dig(balancer, "status", "allocatedAddress", "ipPool", default="")
-        asked = dig(balancer, "spec", "ipPool", default="")
+        held = nested(balancer, "status", "allocatedAddress", "ipPool", default="")
+        asked = nested(balancer, "spec", "ipPool", default="")
         if held and asked and held != asked:
             await self._change_pool(balancer, held)
             status.pop("allocatedAddress", None)
@@ -144,15 +144,15 @@ class Balancers:
 
     async def _change_pool(self, balancer: Raw, held: str) -> None:
         """Let the old address go; the write of that is what brings the new one."""
-        address = dig(balancer, "status", "allocatedAddress", "ip")
+        address = nested(balancer, "status", "allocatedAddress", "ip")
         try:
             await self._pools.give_back(held, _holder(balancer))
         except Failed as error:
-            asked = dig(balancer, "spec", "ipPool")
+            asked = nested(balancer, "spec", "ipPool")
             raise Failed(f"fail to release ip {address} to pool {asked}, error: {error}") from error
 
     async def _take(self, balancer: Raw) -> Raw:
-        pool = dig(balancer, "spec", "ipPool", default="") or await self._select(balancer)
+        pool = nested(balancer, "spec", "ipPool", default="") or await self._select(balancer)
         try:
             grant = await self._pools.take(pool, _holder(balancer))
         except Failed as error:
@@ -178,9 +178,9 @@ class Balancers:
             return None
         if due := self._stages.due(uid_of(balancer), REMOVAL, self._delays.balancer_removal):
             return due
-        pool = dig(balancer, "status", "allocatedAddress", "ipPool", default="")
+        pool = nested(balancer, "status", "allocatedAddress", "ipPool", default="")
         # As shipped: without a word about IPAM an address is taken from a pool, and never brought back.
-        if dig(balancer, "spec", "ipam") == "pool" and pool:
+        if nested(balancer, "spec", "ipam") == "pool" and pool:
             try:
                 await self._pools.give_back(pool, _holder(balancer))
             except Failed:
@@ -193,7 +193,7 @@ class Balancers:
         return None
 
 
-def _ref(balancer: Raw) -> Ref:
+def _ref(balancer: Raw) -> ObjectRef:
     return ref_of(kinds.LOAD_BALANCER, balancer)
 
 

@@ -7,7 +7,7 @@ from windrow.emulator.hand import Hand
 from windrow.emulator.load_balancers import names
 from windrow.emulator.load_balancers.balancer_rules import is_being_removed, is_for_cluster, is_of
 from windrow.emulator.load_balancers.release import Release
-from windrow.kube.objects import Raw, is_deleting, labels_of, namespace_of
+from windrow.kubernetes.objects import Raw, is_deleting, labels_of, namespace_of
 
 
 class Cleanup:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from windrow.core.clock import format_time
 from windrow.emulator.load_balancers import names
-from windrow.kube.objects import Raw
-from windrow.values.clock import stamp
+from windrow.kubernetes.objects import Raw
 
 
 def say_ready(raw: Raw, truth: str, message: str, now: datetime) -> None:
@@ -23,4 +23,4 @@ def say_ready(raw: Raw, truth: str, message: str, now: datetime) -> None:
     }:
         return
     kept = [one for one in conditions if one.get("type") != names.READY]
-    status["conditions"] = [*kept, {**said, "lastUpdateTime": stamp(now)}]
+    status["conditions"] = [*kept, {**said, "lastUpdateTime": format_time(now)}]

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from windrow.apiserver.doors import Door, Identity, Peer
 from windrow.emulator.load_balancers.services import Backend
 from windrow.emulator.rack import Rack
-from windrow.kube.errors import Unreachable
-from windrow.kube.requests import Event, Reply, Request
+from windrow.kubernetes.errors import Unreachable
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
 Place = tuple[str, int]
 Backends = Callable[[], Sequence[Backend]]
@@ -72,7 +72,7 @@ class RelayDoor:
         return await self._next().send(request, peer)
 
     @asynccontextmanager
-    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[Event]]:
+    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         async with self._next().stream(request, peer) as events:
             yield events
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from windrow.emulator.world import Key
-from windrow.kube.objects import Raw, dig
+from windrow.kubernetes.objects import Raw, nested
 
 ADDRESS = "10.52.0.255"
 UID = "dummy347-546a-4642-9da6-5608endpoint"
@@ -15,11 +15,11 @@ UID = "dummy347-546a-4642-9da6-5608endpoint"
 def with_dummy(endpoints: Iterable[Raw], balancer: Key) -> list[Raw]:
     """A dummy among them while none of them is ready, and only then."""
     real = [one for one in endpoints if not is_dummy(one)]
-    if any(dig(one, "conditions", "ready") for one in real):
+    if any(nested(one, "conditions", "ready") for one in real):
         return real
     target = {"namespace": balancer[0], "name": balancer[1], "uid": UID}
     return [*real, {"addresses": [ADDRESS], "conditions": {"ready": True}, "targetRef": target}]
 
 
 def is_dummy(endpoint: Mapping[str, Any]) -> bool:
-    return bool(dig(endpoint, "targetRef", "uid") == UID)
+    return bool(nested(endpoint, "targetRef", "uid") == UID)

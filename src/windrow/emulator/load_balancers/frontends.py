@@ -19,17 +19,17 @@ from windrow.emulator.load_balancers.outcomes import LookAgain, Patient
 from windrow.emulator.load_balancers.probes import Probes
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, ingress_of
 from windrow.emulator.world import World, key_of
-from windrow.kube.objects import (
+from windrow.kubernetes.objects import (
     Raw,
-    dig,
     is_deleting,
     labels_of,
     name_of,
     namespace_of,
+    nested,
     new_object,
     uid_of,
 )
-from windrow.kube.refs import SERVICE
+from windrow.kubernetes.resources import SERVICE
 
 WAITING = "service is waiting for external IP"
 
@@ -46,7 +46,7 @@ class Server:
 
 def find_servers(balancer: Raw, instances: Iterable[Raw]) -> list[Server]:
     """The machines that the selector is for, in the load balancer's namespace. No selector is for none."""
-    selector: Mapping[str, Sequence[str]] = dig(balancer, "spec", "backendServerSelector", default={})
+    selector: Mapping[str, Sequence[str]] = nested(balancer, "spec", "backendServerSelector", default={})
     if not selector:
         return []
     return [
@@ -65,7 +65,7 @@ def selects(selector: Mapping[str, Sequence[str]], labels: Mapping[str, str]) ->
 
 def _address_of(instance: Raw) -> str:
     """The first IPv4 of any interface."""
-    for interface in dig(instance, "status", "interfaces", default=[]):
+    for interface in nested(instance, "status", "interfaces", default=[]):
         text = interface.get("ipAddress") or ""
         try:
             ipaddress.IPv4Address(text)
@@ -77,7 +77,7 @@ def _address_of(instance: Raw) -> str:
 
 def health_port(balancer: Mapping[str, Any]) -> int:
     """The port that is probed, 0 where none is."""
-    return int(dig(balancer, "spec", "healthCheck", "port", default=0))
+    return int(nested(balancer, "spec", "healthCheck", "port", default=0))
 
 
 def _owner(balancer: Raw) -> list[Raw]:
@@ -93,12 +93,12 @@ def _owner(balancer: Raw) -> list[Raw]:
 
 def service_spec(balancer: Raw) -> Raw:
     """The fields of the Service that follow the load balancer."""
-    asks_dhcp = dig(balancer, "spec", "ipam") == "dhcp"
+    asks_dhcp = nested(balancer, "spec", "ipam") == "dhcp"
     return {
         "type": "LoadBalancer",
         "loadBalancerIP": names.ASK_DHCP
         if asks_dhcp
-        else dig(balancer, "status", "allocatedAddress", "ip", default=""),
+        else nested(balancer, "status", "allocatedAddress", "ip", default=""),
         "ports": [
             {
                 **({"name": one["name"]} if one.get("name") else {}),
@@ -106,7 +106,7 @@ def service_spec(balancer: Raw) -> Raw:
                 "port": one["port"],
                 "targetPort": one["backendPort"],
             }
-            for one in dig(balancer, "spec", "listeners", default=[])
+            for one in nested(balancer, "spec", "listeners", default=[])
         ],
     }
 
@@ -114,7 +114,8 @@ def service_spec(balancer: Raw) -> Raw:
 def render_endpoints(balancer: Raw, servers: Iterable[Server], before: Iterable[Raw]) -> list[Raw]:
     """The endpoints of the slice; one that stays keeps its readiness where probes decide it."""
     known = {
-        (dig(one, "targetRef", "uid"), one["addresses"][0]): dig(one, "conditions", "ready") for one in before
+        (nested(one, "targetRef", "uid"), one["addresses"][0]): nested(one, "conditions", "ready")
+        for one in before
     }
     probed = bool(health_port(balancer))
     made = [
@@ -176,7 +177,7 @@ class MachineFrontends:
         name, namespace = name_of(balancer), namespace_of(balancer)
         ports = [
             {"name": one.get("name", ""), "protocol": one["protocol"], "port": one["backendPort"]}
-            for one in dig(balancer, "spec", "listeners", default=[])
+            for one in nested(balancer, "spec", "listeners", default=[])
         ]
         labels = {names.SERVICE_OF_BALANCER: "true", names.SERVICE_NAME: name}
         endpoints = render_endpoints(balancer, servers, ())
@@ -201,4 +202,4 @@ class MachineFrontends:
 
 
 def _count_ready(endpoints: Iterable[Raw]) -> int:
-    return sum(1 for one in endpoints if not is_dummy(one) and dig(one, "conditions", "ready"))
+    return sum(1 for one in endpoints if not is_dummy(one) and nested(one, "conditions", "ready"))

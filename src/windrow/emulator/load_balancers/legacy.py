@@ -9,13 +9,13 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 
+from windrow.core.json import NotJson, loads
 from windrow.emulator import kinds
 from windrow.emulator.hand import Hand
 from windrow.emulator.load_balancers import names
 from windrow.emulator.load_balancers.ranges import BadRange, Span, read_spans
-from windrow.formats.json import NotJson, loads
-from windrow.kube.objects import Raw, annotations_of, name_of, namespace_of, new_object
-from windrow.kube.refs import CONFIG_MAP
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of, new_object
+from windrow.kubernetes.resources import CONFIG_MAP
 
 NAME, NAMESPACE, GLOBAL, SERVICES = "kubevip", "kube-system", "global", "kubevip-services"
 

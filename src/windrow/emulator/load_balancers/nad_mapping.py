@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from windrow.core.json import dumps
 from windrow.emulator.load_balancers import names
-from windrow.formats.json import dumps
-from windrow.kube.objects import Raw, dig, labels_of, namespace_of
+from windrow.kubernetes.objects import Raw, labels_of, namespace_of, nested
 
 CONFIG_MAP = "harvester-nad-mapping"
 KEY = "interface-nad-mapping"
@@ -38,22 +38,26 @@ def render_nad_mapping(instances: Iterable[Raw], namespace: str, cluster: str) -
 
 def _counts(instance: Raw) -> bool:
     """Whether it runs where it is, and says something of its interfaces."""
-    migration = dig(instance, "status", "migrationState", default={})
+    migration = nested(instance, "status", "migrationState", default={})
     moves = bool(migration) and not migration.get("completed")
     return (
-        dig(instance, "status", "phase") == "Running"
+        nested(instance, "status", "phase") == "Running"
         and not moves
-        and bool(dig(instance, "status", "interfaces"))
+        and bool(nested(instance, "status", "interfaces"))
     )
 
 
 def _networks_of(instance: Mapping[str, Any]) -> dict[str, str]:
     called = {
-        one.get("name"): one.get("interfaceName") for one in dig(instance, "status", "interfaces", default=[])
+        one.get("name"): one.get("interfaceName")
+        for one in nested(instance, "status", "interfaces", default=[])
     }
     found: dict[str, str] = {}
-    for network in dig(instance, "spec", "networks", default=[]):
-        target, interface = dig(network, "multus", "networkName", default=""), called.get(network.get("name"))
+    for network in nested(instance, "spec", "networks", default=[]):
+        target, interface = (
+            nested(network, "multus", "networkName", default=""),
+            called.get(network.get("name")),
+        )
         if target and interface:
             found[target] = interface
     return found

@@ -25,7 +25,7 @@ from windrow.emulator.load_balancers.selection import (
     scopes_of,
 )
 from windrow.emulator.networks import BadNetwork, read_config
-from windrow.kube.objects import Raw, dig, labels_of, name_of
+from windrow.kubernetes.objects import Raw, labels_of, name_of, nested
 
 IN_USE = "can't delete pool before releasing all the allocated IP"
 
@@ -71,17 +71,17 @@ def _vlan(network: Raw | None) -> int:
 def check_pool(pool: Raw, others: Iterable[Raw], *, is_update: bool) -> None:
     """Raises BadPool when the pool may not be as it is. `others` are all pools; itself among them does no harm."""
     others = [one for one in others if name_of(one) != name_of(pool)]
-    ranges = dig(pool, "spec", "ranges", default=[])
+    ranges = nested(pool, "spec", "ranges", default=[])
     if not ranges:
         raise BadPool("range can't be empty")
     try:
         spans = read_spans(ranges)
-        taken = [read_spans(dig(one, "spec", "ranges", default=[])) for one in others]
+        taken = [read_spans(nested(one, "spec", "ranges", default=[])) for one in others]
     except BadRange as error:
         raise BadPool(str(error)) from error
     _check_overlaps(spans, taken)
     if is_update:
-        _check_allocated(spans, dig(pool, "status", "allocated", default={}))
+        _check_allocated(spans, nested(pool, "status", "allocated", default={}))
     _check_selector(pool, others)
 
 

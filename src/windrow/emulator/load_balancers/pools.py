@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from windrow.core.json import dumps
 from windrow.emulator import kinds
 from windrow.emulator.delays import Delays, Pace
 from windrow.emulator.hand import Hand
@@ -19,9 +20,8 @@ from windrow.emulator.load_balancers.ranges import BadRange, Span, read_spans
 from windrow.emulator.load_balancers.release import Release
 from windrow.emulator.load_balancers.timing import Stages
 from windrow.emulator.world import Key
-from windrow.formats.json import dumps
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import Raw, annotations_of, dig, finalizers_of, is_deleting, uid_of
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import Raw, annotations_of, finalizers_of, is_deleting, nested, uid_of
 
 _RECORD = re.compile(r"\s*(?P<address>[^:]+):\s*(?P<namespace>[^:/]+)/(?P<name>[^:/]+?)\s*")
 
@@ -65,7 +65,7 @@ class Pools:
 
     async def _allocate_by(self, name: str, pool: Raw) -> None:
         """An allocator of the pool's present ranges, and totals that fit them."""
-        ranges = dig(pool, "spec", "ranges", default=[])
+        ranges = nested(pool, "spec", "ranges", default=[])
         checksum = dumps(ranges)
         known = self._allocators.get(name)
         if known is not None and known.checksum == checksum and names.POOL_FINALIZER in finalizers_of(pool):
@@ -99,7 +99,7 @@ class Pools:
         def edit(raw: Raw) -> None:
             annotations_of(raw).pop(names.RELEASE_BY_HAND, None)
             if record is not None and held:
-                allocated = dig(raw, "status", "allocated", default={})
+                allocated = nested(raw, "status", "allocated", default={})
                 if allocated.get(record["address"].strip()) == held:
                     allocation.release(raw, held)
 
@@ -138,7 +138,7 @@ class Pools:
             text = f"fail to get ip from pool {pool}, error: fail to reserve {wanted} into {pool}"
             raise Failed(text) from error
         if found is None:
-            text = f'{kinds.IP_POOL.qualified} "{pool}" not found'
+            text = f'{kinds.IP_POOL.group_resource} "{pool}" not found'
             raise Failed(f"fail to get ip from pool {pool}, error: {text}")
         return granted[0]
 

@@ -15,7 +15,7 @@ from windrow.emulator.hand import Hand
 from windrow.emulator.load_balancers.dummies import with_dummy
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.emulator.world import Key, key_of
-from windrow.kube.objects import Raw, dig
+from windrow.kubernetes.objects import Raw, nested
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Probes:
 
     def watch(self, balancer: Raw, addresses: Iterable[str]) -> None:
         """Probe exactly these for the load balancer, or nobody where it has no health check. May be repeated."""
-        key, raw = key_of(balancer), dig(balancer, "spec", "healthCheck", default={})
+        key, raw = key_of(balancer), nested(balancer, "spec", "healthCheck", default={})
         if not raw.get("port"):
             self.forget(key)
             return
@@ -122,7 +122,7 @@ class Probes:
             changed = False
             for one in raw.get("endpoints") or ():
                 verdict = verdicts.get(one["addresses"][0])
-                if verdict is not None and dig(one, "conditions", "ready") is not verdict:
+                if verdict is not None and nested(one, "conditions", "ready") is not verdict:
                     one["conditions"] = {"ready": verdict}
                     changed = True
             if changed:

@@ -26,8 +26,8 @@ from windrow.emulator.mirror import Mirror
 from windrow.emulator.networks import Segments
 from windrow.emulator.rack import Rack
 from windrow.emulator.world import World, key_of
-from windrow.kube.objects import Raw, dig, labels_of, namespace_of
-from windrow.kube.refs import SERVICE
+from windrow.kubernetes.objects import Raw, labels_of, namespace_of, nested
+from windrow.kubernetes.resources import SERVICE
 
 SPAN_S = 3600
 
@@ -103,7 +103,7 @@ class BalancerRoom:
 
         def instance_changed(instance: Raw) -> None:
             for key, balancer in self._mirrors["balancers"].items():
-                selector = dig(balancer, "spec", "backendServerSelector", default={})
+                selector = nested(balancer, "spec", "backendServerSelector", default={})
                 same = namespace_of(balancer) == namespace_of(instance) and not is_for_cluster(balancer)
                 if same and selector and selects(selector, labels_of(instance)):
                     made["balancers"].add(key)

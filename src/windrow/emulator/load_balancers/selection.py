@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.emulator.load_balancers import names
-from windrow.kube.objects import Raw, annotations_of, dig, labels_of, namespace_of
+from windrow.kubernetes.objects import Raw, annotations_of, labels_of, namespace_of, nested
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +47,18 @@ Scope = tuple[str, str, str]  # project, namespace, guest cluster
 
 
 def scopes_of(pool: Mapping[str, Any]) -> list[Scope]:
-    found: list[Mapping[str, str]] = dig(pool, "spec", "selector", "scope", default=[])
+    found: list[Mapping[str, str]] = nested(pool, "spec", "selector", "scope", default=[])
     return [
         (one.get("project") or "", one.get("namespace") or "", one.get("guestCluster") or "") for one in found
     ]
 
 
 def network_of(pool: Mapping[str, Any]) -> str:
-    return str(dig(pool, "spec", "selector", "network", default=""))
+    return str(nested(pool, "spec", "selector", "network", default=""))
 
 
 def priority_of(pool: Mapping[str, Any]) -> int:
-    return int(dig(pool, "spec", "selector", "priority", default=0))
+    return int(nested(pool, "spec", "selector", "priority", default=0))
 
 
 def matches(network: str, scopes: Iterable[Scope], wanted: Requirement, *, loosely: bool = False) -> bool:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.kube.objects import Raw, annotations_of, dig, labels_of, name_of, namespace_of
-from windrow.kube.refs import Kind
+from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, namespace_of, nested
+from windrow.kubernetes.resources import ApiResource
 
-ENDPOINT_SLICE = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
-ENDPOINTS = Kind("", "v1", "Endpoints", "endpoints")
+ENDPOINT_SLICE = ApiResource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+ENDPOINTS = ApiResource("", "v1", "Endpoints", "endpoints")
 
 ADDRESSES = "kube-vip.io/loadbalancerIPs"
 INTERFACE = "kube-vip.io/serviceInterface"
@@ -46,7 +46,7 @@ def asked_addresses(service: Mapping[str, Any]) -> tuple[str, ...]:
 
 def ingress_of(service: Mapping[str, Any]) -> tuple[str, ...]:
     """The addresses in the Service's status."""
-    found = dig(service, "status", "loadBalancer", "ingress", default=[])
+    found = nested(service, "status", "loadBalancer", "ingress", default=[])
     return tuple(one["ip"] for one in found if one.get("ip"))
 
 
@@ -62,7 +62,7 @@ def render_ingress(service: Mapping[str, Any], addresses: Iterable[str]) -> list
     """The status that kube-vip writes: each address with the Service's ports."""
     ports = [
         {"port": one["port"], "protocol": one.get("protocol", "TCP")}
-        for one in dig(service, "spec", "ports", default=[])
+        for one in nested(service, "spec", "ports", default=[])
     ]
     return [{"ip": address, "ipMode": "VIP", "ports": ports} for address in addresses]
 
@@ -83,7 +83,7 @@ class Backend:
 
 def ports_of(service: Mapping[str, Any]) -> list[Raw]:
     """The ports that a TCP client can reach."""
-    found: list[Raw] = dig(service, "spec", "ports", default=[])
+    found: list[Raw] = nested(service, "spec", "ports", default=[])
     return [one for one in found if one.get("protocol", "TCP") == "TCP"]
 
 
@@ -112,7 +112,7 @@ def _in_slice(slice_: Raw, name: str) -> Iterable[Backend]:
             continue
         for one in slice_.get("endpoints") or ():
             # Unknown readiness counts as ready (EndpointConditions of discovery/v1).
-            if dig(one, "conditions", "ready", default=True):
+            if nested(one, "conditions", "ready", default=True):
                 for address in one.get("addresses") or ():
                     yield _backend(address, port, one)
 

@@ -27,9 +27,9 @@ from windrow.emulator.load_balancers.pool_rules import (
 )
 from windrow.emulator.load_balancers.release import Release
 from windrow.emulator.world import World
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import Raw, dig, is_deleting, name_of, namespace_of
-from windrow.kube.refs import NAMESPACE, Kind
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, nested
+from windrow.kubernetes.resources import NAMESPACE, ApiResource
 
 
 def refuse(message: str, webhook: str = names.VALIDATOR) -> KubeError:
@@ -43,7 +43,7 @@ class BalancerWebhooks:
         self._hand = hand
         self._world = world
         self._release = release
-        self._rules: dict[Kind, Callable[[Operation], Awaitable[None]]] = {
+        self._rules: dict[ApiResource, Callable[[Operation], Awaitable[None]]] = {
             kinds.LOAD_BALANCER: self._balancer,
             kinds.IP_POOL: self._pool,
         }
@@ -80,7 +80,7 @@ class BalancerWebhooks:
     async def _pool(self, operation: Operation) -> None:
         pool, old = operation.object, operation.old
         if operation.verb == "delete":
-            if dig(old, "status", "allocated", default={}):
+            if nested(old, "status", "allocated", default={}):
                 raise refuse(IN_USE)
             return
         if pool is None or is_deleting(pool):
@@ -103,5 +103,5 @@ class BalancerWebhooks:
             return None
         found = await self._hand.find(kinds.NAD.ref(place[1], place[0]))
         if found is None:
-            raise BadPool(f'{kinds.NAD.qualified} "{place[1]}" not found')
+            raise BadPool(f'{kinds.NAD.group_resource} "{place[1]}" not found')
         return found

@@ -6,9 +6,9 @@ from windrow.emulator import names
 from windrow.emulator.admission.vm_rules import BadTemplates, read_claim_templates
 from windrow.emulator.hand import Hand
 from windrow.emulator.world import World
-from windrow.kube.errors import Exists
-from windrow.kube.objects import Raw, annotations_of, dig, namespace_of, new_object
-from windrow.kube.refs import PVC
+from windrow.kubernetes.errors import AlreadyExists
+from windrow.kubernetes.objects import Raw, annotations_of, namespace_of, nested, new_object
+from windrow.kubernetes.resources import PVC
 
 
 def render_claim(template: Raw, namespace: str) -> Raw:
@@ -54,14 +54,14 @@ class Claims:
     async def _create(self, template: Raw, namespace: str) -> None:
         try:
             await self._hand.create(PVC, render_claim(template, namespace))
-        except Exists:
+        except AlreadyExists:
             return
 
     async def _grow(self, template: Raw, namespace: str) -> None:
         name = template["metadata"]["name"]
-        wanted = dig(template, "spec", "resources", "requests", "storage")
+        wanted = nested(template, "spec", "resources", "requests", "storage")
         path = ("spec", "resources", "requests", "storage")
-        if not wanted or dig(self._world.claims[namespace, name], *path) == wanted:
+        if not wanted or nested(self._world.claims[namespace, name], *path) == wanted:
             return
 
         def grow(raw: Raw) -> None:

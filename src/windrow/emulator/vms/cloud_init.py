@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.emulator.world import Key
-from windrow.kube.objects import Raw, dig
+from windrow.kubernetes.objects import Raw, nested
 
 SOURCES = ("cloudInitNoCloud", "cloudInitConfigDrive")
 
@@ -31,16 +31,16 @@ def _source(spec: Mapping[str, Any]) -> Raw:
 def secrets_of(vmi: Mapping[str, Any]) -> list[str]:
     """The Secrets without which the pod's containers cannot be created."""
     source = _source(vmi["spec"])
-    named = [dig(source, "secretRef", "name"), dig(source, "networkDataSecretRef", "name")]
-    named += [dig(volume, "secret", "secretName") for volume in vmi["spec"].get("volumes") or ()]
+    named = [nested(source, "secretRef", "name"), nested(source, "networkDataSecretRef", "name")]
+    named += [nested(volume, "secret", "secretName") for volume in vmi["spec"].get("volumes") or ()]
     return list(dict.fromkeys(name for name in named if name))
 
 
 def read_cloud_init(vmi: Mapping[str, Any], secrets: Mapping[Key, Raw], namespace: str) -> CloudInit:
     """What the guest finds on its cloud-init disk. Missing Secrets read as empty: look at `secrets_of` first."""
     source = _source(vmi["spec"])
-    user = _from_secret(secrets, namespace, dig(source, "secretRef", "name"), "userdata")
-    network = _from_secret(secrets, namespace, dig(source, "networkDataSecretRef", "name"), "networkdata")
+    user = _from_secret(secrets, namespace, nested(source, "secretRef", "name"), "userdata")
+    network = _from_secret(secrets, namespace, nested(source, "networkDataSecretRef", "name"), "networkdata")
     return CloudInit(
         user if user is not None else _inline(source, "userData"),
         network if network is not None else _inline(source, "networkData"),
@@ -56,7 +56,7 @@ def _inline(source: Mapping[str, Any], key: str) -> str:
 def _from_secret(secrets: Mapping[Key, Raw], namespace: str, name: str | None, key: str) -> str | None:
     if not name:
         return None
-    data = dig(secrets.get((namespace, name)), "data", default={})
+    data = nested(secrets.get((namespace, name)), "data", default={})
     # KubeVirt reads both spellings.
     for spelling in (key, {"userdata": "userData", "networkdata": "networkData"}[key]):
         if data.get(spelling):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import count
 
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.delays import Delays, Pace
 from windrow.emulator.guests.hardware import AgentReport
@@ -17,9 +18,8 @@ from windrow.emulator.recorder import Recorder
 from windrow.emulator.vms.placing import Tenants
 from windrow.emulator.vms.pods import Pods
 from windrow.emulator.world import World
-from windrow.kube.objects import Raw, dig, name_of, namespace_of, uid_of
-from windrow.kube.refs import Ref
-from windrow.values.chance import Chance
+from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, uid_of
+from windrow.kubernetes.resources import ObjectRef
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Control:
     world: World
     pace: Pace
     delays: Delays
-    chance: Chance
+    rng: Rng
     recorder: Recorder
     hosts: Hosts
     power: Power
@@ -54,7 +54,7 @@ class Control:
     def memory(self, vmi: Raw) -> Memory:
         """What is known of the instance; its host is read from the object where nothing is remembered."""
         found = self.memories.setdefault(uid_of(vmi), Memory())
-        found.host = found.host or dig(vmi, "status", "nodeName", default="")
+        found.host = found.host or nested(vmi, "status", "nodeName", default="")
         return found
 
     def forget(self, uid: str) -> None:
@@ -73,8 +73,8 @@ class Control:
         await self.hand.change(ref_of_instance(vmi), edit)
 
     def node_of(self, vmi: Raw) -> Raw | None:
-        return self.world.nodes.get(("", dig(vmi, "status", "nodeName", default="")))
+        return self.world.nodes.get(("", nested(vmi, "status", "nodeName", default="")))
 
 
-def ref_of_instance(vmi: Raw) -> Ref:
+def ref_of_instance(vmi: Raw) -> ObjectRef:
     return kinds.VMI.ref(name_of(vmi), namespace_of(vmi))

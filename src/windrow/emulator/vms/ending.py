@@ -8,7 +8,7 @@ from windrow.emulator import names
 from windrow.emulator.vms import words
 from windrow.emulator.vms.control import Control, Memory
 from windrow.emulator.vms.readings import grace_of, phase_of
-from windrow.kube.objects import Raw, is_deleting, uid_of
+from windrow.kubernetes.objects import Raw, is_deleting, uid_of
 
 
 async def take_down(control: Control, vmi: Raw, memory: Memory) -> datetime | None:

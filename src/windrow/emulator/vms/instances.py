@@ -11,7 +11,7 @@ from windrow.emulator.vms.control import Control, Memory
 from windrow.emulator.vms.placing import Placed, Unschedulable, place
 from windrow.emulator.vms.readings import FINAL, phase_of
 from windrow.emulator.world import Key
-from windrow.kube.objects import Raw, dig, is_deleting, labels_of, name_of, uid_of
+from windrow.kubernetes.objects import Raw, is_deleting, labels_of, name_of, nested, uid_of
 
 Stage = Callable[[Control, Raw, Memory], Awaitable[datetime | None]]
 
@@ -66,7 +66,7 @@ class Instances:
         vm = self._control.world.vms.get(key)
         if vm is None or is_deleting(vmi):
             return None
-        wanted = dig(vm, "spec", "template", "metadata", "labels", default={})
+        wanted = nested(vm, "spec", "template", "metadata", "labels", default={})
         kept = {name: value for name, value in labels_of(vmi).items() if name.startswith("kubevirt.io/")}
         labels = {**wanted, **kept}
         if labels == labels_of(vmi):
@@ -78,13 +78,13 @@ class Instances:
 
     def find_target(self, vmi: Raw) -> Placed | Unschedulable:
         """Another host for a running instance."""
-        here = dig(vmi, "status", "nodeName")
+        here = nested(vmi, "status", "nodeName")
         nodes = [node for node in self._control.world.nodes.values() if name_of(node) != here]
         return place(vmi, [self._control.tenants.host(node) for node in nodes])
 
     def can_move(self, vmi: Raw, target: str) -> bool:
         """Whether the instance still runs and both hosts have power."""
-        here = dig(vmi, "status", "nodeName", default="")
+        here = nested(vmi, "status", "nodeName", default="")
         has_power = self._control.hosts.has_power
         return self._control.power.find(uid_of(vmi)) is not None and has_power(here) and has_power(target)
 
@@ -94,7 +94,7 @@ class Instances:
         memory.host = target
         control.tenants.enter(vmi, target)
         await control.pods.remove(vmi, memory.pod)
-        memory.pod = f"virt-launcher-{name_of(vmi)}-{control.chance.suffix()}"
+        memory.pod = f"virt-launcher-{name_of(vmi)}-{control.rng.name_suffix()}"
         memory.pod_uid = await control.pods.create(vmi, memory.pod)
         await control.pods.bind(vmi, memory.pod, target)
         await control.pods.run(vmi, memory.pod, memory.pod_address, control.pace.now())

@@ -11,7 +11,7 @@ from typing import Any
 
 from windrow.emulator.guests.hardware import AgentReport, Nic
 from windrow.emulator.vms.readings import networks_of
-from windrow.kube.objects import Raw, dig
+from windrow.kubernetes.objects import Raw, nested
 
 MOST_REPORTED = 10
 
@@ -21,7 +21,7 @@ def nics_of(vmi: Mapping[str, Any], namespace: str) -> tuple[Nic, ...]:
     networks = networks_of(vmi["spec"], namespace)
     return tuple(
         Nic(one["name"], one.get("macAddress", ""), networks.get(one["name"], ""))
-        for one in dig(vmi, "spec", "domain", "devices", "interfaces", default=[])
+        for one in nested(vmi, "spec", "domain", "devices", "interfaces", default=[])
     )
 
 

@@ -16,8 +16,8 @@ from windrow.emulator.vms.ending import stand_on_dead_host
 from windrow.emulator.vms.placing import Unschedulable, place
 from windrow.emulator.vms.pods import LAUNCHER
 from windrow.emulator.vms.readings import claims_of, networks_of
-from windrow.kube.conditions import Condition
-from windrow.kube.objects import Raw, dig, name_of, namespace_of
+from windrow.kubernetes.conditions import Condition
+from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
 
 FIRST_POD_ADDRESS = IPv4Address("10.52.0.10")
 
@@ -45,7 +45,7 @@ async def make_pod(control: Control, vmi: Raw, memory: Memory) -> datetime | Non
         return None
     if look := control.wait(memory, "pod", control.delays.pod_create):
         return look
-    memory.pod = f"virt-launcher-{name_of(vmi)}-{control.chance.suffix()}"
+    memory.pod = f"virt-launcher-{name_of(vmi)}-{control.rng.name_suffix()}"
     memory.pod_uid = await control.pods.create(vmi, memory.pod)
     memory.pod_address = str(FIRST_POD_ADDRESS + next(control.pod_numbers))
 
@@ -114,7 +114,7 @@ def _find_host(control: Control, vmi: Raw, memory: Memory) -> str:
     """Choose a host; the scheduler's text where there is none."""
     nodes = list(control.world.nodes.values())
     claims = [control.world.claims.get((namespace_of(vmi), claim)) for claim in claims_of(vmi["spec"])]
-    if any(dig(claim, "status", "phase") != "Bound" for claim in claims):
+    if any(nested(claim, "status", "phase") != "Bound" for claim in claims):
         count = len(nodes)
         return (
             f"0/{count} nodes are available: pod has unbound immediate PersistentVolumeClaims. "

@@ -10,6 +10,9 @@ import copy
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 
+from windrow.core.clock import format_time
+from windrow.core.json import dumps
+from windrow.core.rng import Rng
 from windrow.emulator import kinds, names
 from windrow.emulator.delays import Delays, Pace
 from windrow.emulator.hand import Hand
@@ -20,22 +23,19 @@ from windrow.emulator.vms.readings import read_instance, read_strategy, read_vm
 from windrow.emulator.vms.status import derive_status
 from windrow.emulator.vms.strategies import Create, Delete, HoldOff, backoff, plan_instance
 from windrow.emulator.world import Key, World
-from windrow.formats.json import dumps
-from windrow.kube.conditions import Condition
-from windrow.kube.errors import Exists, KubeError
-from windrow.kube.objects import (
+from windrow.kubernetes.conditions import Condition
+from windrow.kubernetes.errors import AlreadyExists, KubeError
+from windrow.kubernetes.objects import (
     Raw,
     annotations_of,
-    dig,
     finalizers_of,
     is_deleting,
     name_of,
+    nested,
     owner_reference,
     uid_of,
 )
-from windrow.kube.refs import Ref
-from windrow.values.chance import Chance
-from windrow.values.clock import stamp
+from windrow.kubernetes.resources import ObjectRef
 
 OUR_FINALIZERS = (names.CLEANUP_FINALIZER, names.BACKEND_FINALIZER, names.LB_FINALIZER, names.VM_FINALIZER)
 
@@ -49,7 +49,7 @@ class VirtualMachines:
         world: World,
         pace: Pace,
         delays: Delays,
-        chance: Chance,
+        rng: Rng,
         recorder: Recorder,
         removed: Callable[[Raw], Awaitable[None]] | None = None,
         finalizers: tuple[str, ...] = OUR_FINALIZERS,
@@ -58,7 +58,7 @@ class VirtualMachines:
         self._world = world
         self._pace = pace
         self._delays = delays
-        self._chance = chance
+        self._rng = rng
         self._recorder = recorder
         self._removed = removed
         self._finalizers = finalizers
@@ -161,7 +161,7 @@ class VirtualMachines:
         name = name_of(vm)
         try:
             await self._hand.create(kinds.VMI, render_instance(vm))
-        except Exists:
+        except AlreadyExists:
             return None
         except KubeError as error:
             text = f"Error creating virtual machine instance: {error.message}"
@@ -193,12 +193,12 @@ class VirtualMachines:
             seen.failures + 1,
             self._delays.start_backoff,
             self._delays.start_backoff_cap,
-            self._chance.between(0, 0.5),
+            self._rng.uniform(0, 0.5),
         )
         failure = {
             "consecutiveFailCount": seen.failures + 1,
             "lastFailedVMIUID": instance.uid,
-            "retryAfterTimestamp": stamp(self._pace.after(wait.total_seconds())),
+            "retryAfterTimestamp": format_time(self._pace.after(wait.total_seconds())),
         }
         vm.setdefault("status", {})["startFailure"] = failure
         await self._hand.change(
@@ -240,7 +240,7 @@ class VirtualMachines:
         await self._hand.change(_ref(vm), edit)
 
 
-def _ref(vm: Raw) -> Ref:
+def _ref(vm: Raw) -> ObjectRef:
     return kinds.VM.ref(name_of(vm), vm["metadata"]["namespace"])
 
 
@@ -264,7 +264,7 @@ def render_instance(vm: Raw) -> Raw:
         **(metadata.get("annotations") or {}),
         "kubevirt.io/latest-observed-api-version": "v1",
         "kubevirt.io/storage-observed-api-version": "v1",
-        "kubevirt.io/vm-generation": str(dig(vm, "metadata", "generation", default=1)),
+        "kubevirt.io/vm-generation": str(nested(vm, "metadata", "generation", default=1)),
     }
     return {
         "apiVersion": kinds.VMI.api_version,
@@ -283,6 +283,6 @@ def render_instance(vm: Raw) -> Raw:
 
 def remember_macs(vm: Raw) -> str:
     """The annotation's text: each interface of the template with its MAC; "" without interfaces."""
-    interfaces = dig(vm, "spec", "template", "spec", "domain", "devices", "interfaces", default=[])
+    interfaces = nested(vm, "spec", "template", "spec", "domain", "devices", "interfaces", default=[])
     macs = {one["name"]: one["macAddress"] for one in interfaces if one.get("macAddress")}
     return dumps(macs).decode() if macs else ""

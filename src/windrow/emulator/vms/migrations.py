@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from windrow.core.clock import format_time
 from windrow.emulator import kinds, names
 from windrow.emulator.delays import Delays, Pace
 from windrow.emulator.hand import Hand
@@ -14,9 +15,8 @@ from windrow.emulator.vms.placing import Unschedulable
 from windrow.emulator.vms.readings import phase_of
 from windrow.emulator.vms.status import enter_phase
 from windrow.emulator.world import Key
-from windrow.kube.objects import Raw, dig, finalizers_of, is_deleting, name_of, namespace_of, uid_of
-from windrow.kube.refs import Ref
-from windrow.values.clock import stamp
+from windrow.kubernetes.objects import Raw, finalizers_of, is_deleting, name_of, namespace_of, nested, uid_of
+from windrow.kubernetes.resources import ObjectRef
 
 FINALIZER = "kubevirt.io/migrationJobFinalize"
 ENDED = frozenset({"Succeeded", "Failed"})
@@ -42,7 +42,7 @@ class Migrations:
         order = await self._hand.find(kinds.MIGRATION.ref(key[1], key[0]))
         if order is None:
             return None
-        vmi = await self._hand.find(kinds.VMI.ref(dig(order, "spec", "vmiName", default=""), key[0]))
+        vmi = await self._hand.find(kinds.VMI.ref(nested(order, "spec", "vmiName", default=""), key[0]))
         phase = phase_of(order)
         if is_deleting(order):
             await self._abort(order, vmi, phase)
@@ -92,10 +92,10 @@ class Migrations:
         target = self._targets.get(uid_of(order), "")
         state = {
             "migrationUid": uid_of(order),
-            "sourceNode": dig(vmi, "status", "nodeName"),
+            "sourceNode": nested(vmi, "status", "nodeName"),
             "targetNode": target,
             "targetPod": f"virt-launcher-{name_of(vmi)}-target",
-            "startTimestamp": stamp(self._pace.now()),
+            "startTimestamp": format_time(self._pace.now()),
             "mode": "PreCopy",
         }
 
@@ -115,7 +115,9 @@ class Migrations:
         await self._hand.change(
             kinds.VM.ref(name_of(vmi), namespace_of(vmi)),
             lambda raw: (
-                raw["metadata"].setdefault("annotations", {}).update({names.TOUCHED: stamp(self._pace.now())})
+                raw["metadata"]
+                .setdefault("annotations", {})
+                .update({names.TOUCHED: format_time(self._pace.now())})
             ),
         )
         await self._enter(order, "Succeeded")
@@ -148,9 +150,9 @@ class Migrations:
 
         def edit(raw: Raw) -> None:
             _forget(raw)
-            state = dig(raw, "status", "migrationState")
+            state = nested(raw, "status", "migrationState")
             if state is not None and not state.get("completed"):
-                ended = {"endTimestamp": stamp(self._pace.now()), "completed": True, "failed": failed}
+                ended = {"endTimestamp": format_time(self._pace.now()), "completed": True, "failed": failed}
                 raw["status"]["migrationState"] = {**state, **ended}
 
         await self._hand.change(_vmi_ref(vmi), edit)
@@ -169,8 +171,8 @@ class Migrations:
 def _ended(now: datetime) -> Callable[[Raw], None]:
     def edit(raw: Raw) -> None:
         _forget(raw)
-        state = dig(raw, "status", "migrationState", default={})
-        raw["status"]["migrationState"] = {**state, "endTimestamp": stamp(now), "completed": True}
+        state = nested(raw, "status", "migrationState", default={})
+        raw["status"]["migrationState"] = {**state, "endTimestamp": format_time(now), "completed": True}
 
     return edit
 
@@ -189,9 +191,9 @@ def _release(raw: Raw) -> None:
     raw["metadata"]["finalizers"] = [one for one in finalizers_of(raw) if one != FINALIZER]
 
 
-def _ref(order: Raw) -> Ref:
+def _ref(order: Raw) -> ObjectRef:
     return kinds.MIGRATION.ref(name_of(order), namespace_of(order))
 
 
-def _vmi_ref(vmi: Raw) -> Ref:
+def _vmi_ref(vmi: Raw) -> ObjectRef:
     return kinds.VMI.ref(name_of(vmi), namespace_of(vmi))

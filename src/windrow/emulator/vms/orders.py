@@ -6,18 +6,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from windrow.apiserver.calls import Caller
+from windrow.core.json import NotJson, dumps, loads
 from windrow.emulator import kinds
 from windrow.emulator.hand import Hand
 from windrow.emulator.power import Power
 from windrow.emulator.vms import interfaces
 from windrow.emulator.vms.readings import FINAL, is_connected, phase_of, read_strategy
-from windrow.formats.json import NotJson, dumps, loads
-from windrow.kube.errors import BadRequest, Conflict, KubeError, NotFound, ServerFailed
-from windrow.kube.objects import Raw, dig, is_deleting, uid_of
-from windrow.kube.refs import Ref
-from windrow.kube.requests import Reply, Request
+from windrow.kubernetes.errors import BadRequest, Conflict, KubeError, NotFound, ServerError
+from windrow.kubernetes.objects import Raw, is_deleting, nested, uid_of
+from windrow.kubernetes.requests import Reply, Request
+from windrow.kubernetes.resources import ObjectRef
 
-Handler = Callable[[Request, Ref, Caller], Awaitable[Reply]]
+Handler = Callable[[Request, ObjectRef, Caller], Awaitable[Reply]]
 
 ACCEPTED = Reply(202, b"")
 
@@ -47,7 +47,7 @@ class Orders:
         self._power = power
 
     def handlers(self) -> dict[tuple[str, str], Handler]:
-        vm, vmi = kinds.VM_ORDERS.qualified, kinds.VMI_ORDERS.qualified
+        vm, vmi = kinds.VM_ORDERS.group_resource, kinds.VMI_ORDERS.group_resource
         return {
             (vm, "start"): self.start,
             (vm, "stop"): self.stop,
@@ -61,7 +61,7 @@ class Orders:
 
     # --- virtual machines ---------------------------------------------------------------------------------------
 
-    async def start(self, request: Request, ref: Ref, caller: Caller) -> Reply:
+    async def start(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
         vm, vmi = await self._both(ref)
         strategy, dry = read_strategy(vm), _is_dry(request)
         if vmi is not None and phase_of(vmi) not in FINAL and phase_of(vmi) not in ("", "Unknown"):
@@ -77,7 +77,7 @@ class Orders:
             wanted = [{"action": "Stop", "uid": uid_of(vmi)}, *wanted]
         return await self._request(ref, vm, wanted, dry)
 
-    async def stop(self, request: Request, ref: Ref, caller: Caller) -> Reply:
+    async def stop(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
         vm, vmi = await self._both(ref)
         strategy, dry = read_strategy(vm), _is_dry(request)
         grace = _options(request).get("gracePeriod")
@@ -85,7 +85,7 @@ class Orders:
         if not alive and strategy not in ("Always", "Once"):
             raise _conflict(ref.name, "VM is not running")
         if strategy == "Halted":
-            before = dig(vmi, "spec", "terminationGracePeriodSeconds", default=30)
+            before = nested(vmi, "spec", "terminationGracePeriodSeconds", default=30)
             if grace is None or grace >= before:
                 raise _conflict(
                     ref.name, "Halted only supports manual stop requests with a shorter graceperiod"
@@ -99,7 +99,7 @@ class Orders:
         assert vmi is not None
         return await self._request(ref, vm, [{"action": "Stop", "uid": uid_of(vmi)}], dry)
 
-    async def restart(self, request: Request, ref: Ref, caller: Caller) -> Reply:
+    async def restart(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
         vm, vmi = await self._both(ref)
         grace = _options(request).get("gracePeriodSeconds")
         if grace:
@@ -115,7 +115,7 @@ class Orders:
         wanted: list[Raw] = [{"action": "Stop", "uid": uid_of(vmi)}, {"action": "Start"}]
         return await self._request(ref, vm, wanted, _is_dry(request))
 
-    async def migrate(self, request: Request, ref: Ref, caller: Caller) -> Reply:
+    async def migrate(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
         _, vmi = await self._both(ref)
         if vmi is None or phase_of(vmi) != "Running":
             raise _conflict(ref.name, "VM is not running")
@@ -129,7 +129,7 @@ class Orders:
             await self._hand.create(kinds.MIGRATION, raw)
         return ACCEPTED
 
-    async def _both(self, ref: Ref) -> tuple[Raw, Raw | None]:
+    async def _both(self, ref: ObjectRef) -> tuple[Raw, Raw | None]:
         vm = await self._hand.find(kinds.VM.ref(ref.name, ref.namespace))
         if vm is None:
             message = f'virtualmachine.kubevirt.io "{ref.name}" not found'
@@ -137,7 +137,7 @@ class Orders:
             raise NotFound(message, status=404, reason="NotFound", details=details)
         return vm, await self._hand.find(kinds.VMI.ref(ref.name, ref.namespace))
 
-    async def _set_strategy(self, ref: Ref, strategy: str, dry: bool) -> Reply:
+    async def _set_strategy(self, ref: ObjectRef, strategy: str, dry: bool) -> Reply:
         def edit(raw: Raw) -> None:
             raw["spec"].pop("running", None)
             raw["spec"]["runStrategy"] = strategy
@@ -146,10 +146,10 @@ class Orders:
             await self._hand.change(kinds.VM.ref(ref.name, ref.namespace), edit)
         return ACCEPTED
 
-    async def _request(self, ref: Ref, vm: Raw, wanted: list[Raw], dry: bool) -> Reply:
-        if dig(vm, "status", "stateChangeRequests", default=[]):
+    async def _request(self, ref: ObjectRef, vm: Raw, wanted: list[Raw], dry: bool) -> Reply:
+        if nested(vm, "status", "stateChangeRequests", default=[]):
             text = "Internal error occurred: unable to complete request: stop/start already underway"
-            raise ServerFailed(text, status=500, reason="InternalError")
+            raise ServerError(text, status=500, reason="InternalError")
 
         def edit(raw: Raw) -> None:
             raw.setdefault("status", {})["stateChangeRequests"] = wanted
@@ -164,7 +164,7 @@ class Orders:
 
     # --- instances ----------------------------------------------------------------------------------------------
 
-    async def guest_os_info(self, request: Request, ref: Ref, caller: Caller) -> Reply:
+    async def guest_os_info(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
         vmi = await self._instance(ref)
         if isinstance(vmi, Reply):
             return vmi
@@ -174,33 +174,33 @@ class Orders:
             "guestAgentVersion": "8.2.2",
             "supportedCommands": [{"name": "guest-ping", "enabled": True, "success-response": True}],
             "hostname": report.hostname if report else ref.name,
-            "os": interfaces.guest_os(report) if report else dig(vmi, "status", "guestOSInfo", default={}),
+            "os": interfaces.guest_os(report) if report else nested(vmi, "status", "guestOSInfo", default={}),
             "timezone": "UTC, 0",
             "userList": [],
             "fsInfo": {"disks": []},
         }
         return _json(body)
 
-    async def user_list(self, request: Request, ref: Ref, caller: Caller) -> Reply:
+    async def user_list(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
         return await self._listing("VirtualMachineInstanceGuestOSUserList", ref)
 
-    async def file_systems(self, request: Request, ref: Ref, caller: Caller) -> Reply:
+    async def file_systems(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
         return await self._listing("VirtualMachineInstanceFileSystemList", ref)
 
-    async def _listing(self, kind: str, ref: Ref) -> Reply:
+    async def _listing(self, kind: str, ref: ObjectRef) -> Reply:
         vmi = await self._instance(ref)
         if isinstance(vmi, Reply):
             return vmi
         return _json({"kind": kind, "apiVersion": "subresources.kubevirt.io/v1", "metadata": {}, "items": []})
 
-    async def soft_reboot(self, request: Request, ref: Ref, caller: Caller) -> Reply:
+    async def soft_reboot(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
         vmi = await self._hand.get(kinds.VMI.ref(ref.name, ref.namespace))
         if phase_of(vmi) != "Running" or is_deleting(vmi):
             raise _conflict(ref.name, "VMI is not running")
         self._power.reset(uid_of(vmi))
         return Reply(200, b"")
 
-    async def _instance(self, ref: Ref) -> Raw | Reply:
+    async def _instance(self, ref: ObjectRef) -> Raw | Reply:
         """The instance; or the refusal, which is plain text and not a Status, as shipped."""
         vmi = await self._hand.get(kinds.VMI.ref(ref.name, ref.namespace))
         if phase_of(vmi) != "Running":

@@ -13,9 +13,9 @@ from fractions import Fraction
 from typing import Any
 
 from windrow.emulator.quantities import MI, quantity_or_zero
-from windrow.kube.conditions import is_true
-from windrow.kube.objects import Raw, dig, labels_of, name_of, uid_of
-from windrow.kube.selectors import read_label_selector
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.objects import Raw, labels_of, name_of, nested, uid_of
+from windrow.kubernetes.selectors import read_label_selector
 
 # What KubeVirt adds to the guest's memory for launcher, QEMU and page tables; about this for a small machine.
 LAUNCHER_OVERHEAD = 260 * MI
@@ -62,7 +62,7 @@ class Unschedulable:
 
 
 def demand_of(vmi: Mapping[str, Any]) -> Demand:
-    requests = dig(vmi, "spec", "domain", "resources", "requests", default={})
+    requests = nested(vmi, "spec", "domain", "resources", "requests", default={})
     return Demand(
         quantity_or_zero(requests.get("cpu")), quantity_or_zero(requests.get("memory")) + LAUNCHER_OVERHEAD
     )
@@ -94,17 +94,17 @@ class Tenants:
     def host(self, node: Raw) -> Host:
         """A node object with those who stand on it."""
         name = name_of(node)
-        allocatable = dig(node, "status", "allocatable", default={})
+        allocatable = nested(node, "status", "allocatable", default={})
         return Host(
             name=name,
             labels=labels_of(node),
-            ready=is_true(dig(node, "status", "conditions"), "Ready"),
-            taints=tuple(dig(node, "spec", "taints", default=[])),
+            ready=is_true(nested(node, "status", "conditions"), "Ready"),
+            taints=tuple(nested(node, "spec", "taints", default=[])),
             cpu=quantity_or_zero(allocatable.get("cpu")),
             memory=quantity_or_zero(allocatable.get("memory")),
             used_cpu=self._used[name].cpu,
             used_memory=self._used[name].memory,
-            cordoned=bool(dig(node, "spec", "unschedulable")),
+            cordoned=bool(nested(node, "spec", "unschedulable")),
             tenants=tuple(labels for _, labels in self._floors[name].values()),
         )
 
@@ -169,7 +169,7 @@ def _matches_affinity(spec: Mapping[str, Any], labels: Mapping[str, str]) -> boo
         if labels.get(key) != value:
             return False
     path = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
-    terms = dig(spec, *path)
+    terms = nested(spec, *path)
     if terms is None:
         return True
     return any(_matches_term(term, labels) for term in terms)
@@ -201,12 +201,12 @@ def _matches_expression(expression: Mapping[str, Any], labels: Mapping[str, str]
 
 def _crowding(spec: Mapping[str, Any], host: Host) -> int:
     """The weight of preferred anti-affinity terms that the host's tenants would offend."""
-    terms = dig(
+    terms = nested(
         spec, "affinity", "podAntiAffinity", "preferredDuringSchedulingIgnoredDuringExecution", default=[]
     )
     total = 0
     for term in terms:
-        selector = read_label_selector(dig(term, "podAffinityTerm", "labelSelector"))
+        selector = read_label_selector(nested(term, "podAffinityTerm", "labelSelector"))
         total += int(term.get("weight", 1)) * sum(selector.matches(labels) for labels in host.tenants)
     return total
 

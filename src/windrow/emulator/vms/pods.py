@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from windrow.core.clock import format_time
 from windrow.emulator import kinds
 from windrow.emulator.hand import Hand
 from windrow.emulator.vms.readings import claims_of
-from windrow.kube.conditions import Condition, set_condition
-from windrow.kube.objects import (
+from windrow.kubernetes.conditions import Condition, set_condition
+from windrow.kubernetes.objects import (
     Raw,
-    dig,
     labels_of,
     name_of,
     namespace_of,
+    nested,
     new_object,
     owner_reference,
     uid_of,
 )
-from windrow.kube.refs import POD
-from windrow.values.clock import stamp
+from windrow.kubernetes.resources import POD
 
 LAUNCHER = "registry.suse.com/suse/sles/15.7/virt-launcher:1.7.0-150700.3.16.2"
 
 
 def render_pod(vmi: Raw, name: str) -> Raw:
     """The pod as virt-controller posts it, as far as anybody reads it."""
-    requests = dig(vmi, "spec", "domain", "resources", "requests", default={})
+    requests = nested(vmi, "spec", "domain", "resources", "requests", default={})
     labels = {**labels_of(vmi), "kubevirt.io": "virt-launcher", "kubevirt.io/created-by": uid_of(vmi)}
     annotations = {"kubevirt.io/domain": name_of(vmi)}
     return new_object(
@@ -62,7 +62,7 @@ def running(address: str, now: datetime) -> Callable[[Raw], None]:
             "phase": "Running",
             "podIP": address,
             "podIPs": [{"ip": address}],
-            "startTime": stamp(now),
+            "startTime": format_time(now),
             "conditions": conditions,
             "containerStatuses": [
                 {
@@ -71,7 +71,7 @@ def running(address: str, now: datetime) -> Callable[[Raw], None]:
                     "imageID": LAUNCHER,
                     "ready": True,
                     "restartCount": 0,
-                    "state": {"running": {"startedAt": stamp(now)}},
+                    "state": {"running": {"startedAt": format_time(now)}},
                 }
             ],
         }

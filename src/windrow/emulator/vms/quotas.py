@@ -11,13 +11,13 @@ from windrow.emulator.quantities import quantity_or_zero
 from windrow.emulator.vms.placing import LAUNCHER_OVERHEAD
 from windrow.emulator.vms.readings import FINAL, phase_of
 from windrow.emulator.world import World
-from windrow.kube.objects import Raw, dig, labels_of, namespace_of
+from windrow.kubernetes.objects import Raw, labels_of, namespace_of, nested
 
 TEXT = "{} insufficient resources due to resource quota"
 
 
 def _limits(spec: Mapping[str, Any]) -> tuple[Fraction, Fraction]:
-    limits = dig(spec, "domain", "resources", "limits", default={})
+    limits = nested(spec, "domain", "resources", "limits", default={})
     memory = quantity_or_zero(limits.get("memory"))
     return quantity_or_zero(limits.get("cpu")), memory + LAUNCHER_OVERHEAD if memory else memory
 
@@ -34,8 +34,8 @@ def why_over(vm: Raw, vmi: Raw | None, world: World) -> str:
     quota = _quota(namespace, world)
     if quota is None or vmi is not None:
         return ""
-    hard = dig(quota, "spec", "hard", default={})
-    cpu, memory = _limits(dig(vm, "spec", "template", "spec", default={}))
+    hard = nested(quota, "spec", "hard", default={})
+    cpu, memory = _limits(nested(vm, "spec", "template", "spec", default={}))
     for other in world.instances.values():
         if namespace_of(other) == namespace and phase_of(other) not in FINAL:
             more_cpu, more_memory = _limits(other.get("spec") or {})
@@ -50,14 +50,16 @@ def why_over(vm: Raw, vmi: Raw | None, world: World) -> str:
 def why_storage_over(claims: list[Raw], namespace: str, world: World) -> str:
     """The same for the storage that new claims ask for."""
     quota = _quota(namespace, world)
-    limit = dig(quota, "spec", "hard", "requests.storage") if quota else None
+    limit = nested(quota, "spec", "hard", "requests.storage") if quota else None
     if limit is None:
         return ""
     present = {name for (where, name) in world.claims if where == namespace}
     used = sum((_storage(raw) for (where, _), raw in world.claims.items() if where == namespace), Fraction(0))
-    used += sum((_storage(one) for one in claims if dig(one, "metadata", "name") not in present), Fraction(0))
+    used += sum(
+        (_storage(one) for one in claims if nested(one, "metadata", "name") not in present), Fraction(0)
+    )
     return TEXT.format("storage") if used > quantity_or_zero(limit) else ""
 
 
 def _storage(claim: Raw) -> Fraction:
-    return quantity_or_zero(dig(claim, "spec", "resources", "requests", "storage"))
+    return quantity_or_zero(nested(claim, "spec", "resources", "requests", "storage"))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from windrow.kube.conditions import find_condition
-from windrow.kube.objects import dig, is_deleting, name_of, namespace_of, uid_of
-from windrow.values.clock import read_stamp
+from windrow.core.clock import parse_time
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.objects import is_deleting, name_of, namespace_of, nested, uid_of
 
 FINAL = frozenset({"Succeeded", "Failed"})
 
@@ -50,28 +50,28 @@ class Instance:
 
 def read_strategy(raw: Mapping[str, Any]) -> str:
     """The run strategy asked for; the deprecated `running` is understood."""
-    asked = dig(raw, "spec", "runStrategy")
+    asked = nested(raw, "spec", "runStrategy")
     if asked:
         return str(asked)
-    return "Always" if dig(raw, "spec", "running") else "Halted"
+    return "Always" if nested(raw, "spec", "running") else "Halted"
 
 
 def read_vm(raw: Mapping[str, Any]) -> Vm:
-    retry = dig(raw, "status", "startFailure", "retryAfterTimestamp")
+    retry = nested(raw, "status", "startFailure", "retryAfterTimestamp")
     return Vm(
         namespace=namespace_of(raw),
         name=name_of(raw),
         uid=uid_of(raw),
         deleting=is_deleting(raw),
         strategy=read_strategy(raw),
-        acted_on=dig(raw, "status", "runStrategy", default=""),
+        acted_on=nested(raw, "status", "runStrategy", default=""),
         requests=tuple(
             Request(one.get("action", ""), one.get("uid") or "")
-            for one in dig(raw, "status", "stateChangeRequests", default=[])
+            for one in nested(raw, "status", "stateChangeRequests", default=[])
         ),
-        retry_at=read_stamp(retry) if retry else None,
-        failures=dig(raw, "status", "startFailure", "consecutiveFailCount", default=0),
-        counted_failure=dig(raw, "status", "startFailure", "lastFailedVMIUID", default=""),
+        retry_at=parse_time(retry) if retry else None,
+        failures=nested(raw, "status", "startFailure", "consecutiveFailCount", default=0),
+        counted_failure=nested(raw, "status", "startFailure", "lastFailedVMIUID", default=""),
     )
 
 
@@ -87,21 +87,21 @@ def read_instance(raw: Mapping[str, Any] | None) -> Instance | None:
 
 
 def phase_of(vmi: Mapping[str, Any]) -> str:
-    return str(dig(vmi, "status", "phase", default=""))
+    return str(nested(vmi, "status", "phase", default=""))
 
 
 def entered(vmi: Mapping[str, Any], phase: str) -> datetime | None:
     """When the instance entered `phase` for the last time; None when it never did."""
-    for step in reversed(dig(vmi, "status", "phaseTransitionTimestamps", default=[])):
+    for step in reversed(nested(vmi, "status", "phaseTransitionTimestamps", default=[])):
         if step.get("phase") == phase:
-            return read_stamp(step["phaseTransitionTimestamp"])
+            return parse_time(step["phaseTransitionTimestamp"])
     return None
 
 
 def claims_of(template_spec: Mapping[str, Any]) -> list[str]:
     """Names of the claims that a VM template or instance spec mounts, in order."""
     names = (
-        dig(volume, "persistentVolumeClaim", "claimName") for volume in template_spec.get("volumes") or ()
+        nested(volume, "persistentVolumeClaim", "claimName") for volume in template_spec.get("volumes") or ()
     )
     return [name for name in names if name]
 
@@ -109,10 +109,10 @@ def claims_of(template_spec: Mapping[str, Any]) -> list[str]:
 def root_claim_of(template_spec: Mapping[str, Any]) -> str:
     """The claim of the disk that boots: lowest bootOrder, else the first one. "" without claims."""
     claims = {
-        volume["name"]: dig(volume, "persistentVolumeClaim", "claimName")
+        volume["name"]: nested(volume, "persistentVolumeClaim", "claimName")
         for volume in template_spec.get("volumes") or ()
     }
-    disks = dig(template_spec, "domain", "devices", "disks", default=[])
+    disks = nested(template_spec, "domain", "devices", "disks", default=[])
     ordered = sorted(disks, key=lambda disk: disk.get("bootOrder") or 1 << 30)
     return next((claims[disk["name"]] for disk in ordered if claims.get(disk.get("name"))), "")
 
@@ -121,7 +121,7 @@ def networks_of(template_spec: Mapping[str, Any], namespace: str) -> dict[str, s
     """Network name to `namespace/nad`, "" for the pod network."""
     made = {}
     for network in template_spec.get("networks") or ():
-        target = dig(network, "multus", "networkName", default="")
+        target = nested(network, "multus", "networkName", default="")
         if target and "/" not in target:
             target = f"{namespace}/{target}"
         made[network["name"]] = target
@@ -129,8 +129,8 @@ def networks_of(template_spec: Mapping[str, Any], namespace: str) -> dict[str, s
 
 
 def grace_of(vmi: Mapping[str, Any]) -> timedelta:
-    return timedelta(seconds=dig(vmi, "spec", "terminationGracePeriodSeconds", default=30))
+    return timedelta(seconds=nested(vmi, "spec", "terminationGracePeriodSeconds", default=30))
 
 
 def is_connected(vmi: Mapping[str, Any]) -> bool:
-    return find_condition(dig(vmi, "status", "conditions"), "AgentConnected") is not None
+    return find_condition(nested(vmi, "status", "conditions"), "AgentConnected") is not None

@@ -14,7 +14,7 @@ from windrow.emulator.vms.cloud_init import read_cloud_init
 from windrow.emulator.vms.control import Control, Memory
 from windrow.emulator.vms.ending import end, stand_on_dead_host
 from windrow.emulator.vms.readings import root_claim_of
-from windrow.kube.objects import Raw, annotations_of, dig, name_of, namespace_of, uid_of
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of, nested, uid_of
 
 SOME_MEMORY = 4 << 30
 
@@ -100,7 +100,7 @@ def read_hardware(control: Control, vmi: Raw) -> Hardware:
         image=image_id,
         image_has_agent=has_agent(image),
         image_lacks=modules_missing(image),
-        cores=int(dig(vmi, "spec", "domain", "cpu", "cores", default=1)),
-        memory_bytes=int(quantity_or_zero(dig(vmi, "spec", "domain", "memory", "guest"))) or SOME_MEMORY,
-        system_uuid=dig(vmi, "spec", "domain", "firmware", "uuid", default=""),
+        cores=int(nested(vmi, "spec", "domain", "cpu", "cores", default=1)),
+        memory_bytes=int(quantity_or_zero(nested(vmi, "spec", "domain", "memory", "guest"))) or SOME_MEMORY,
+        system_uuid=nested(vmi, "spec", "domain", "firmware", "uuid", default=""),
     )

@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from windrow.core.clock import format_time
 from windrow.emulator.vms.readings import FINAL, phase_of, read_instance, read_strategy, read_vm
 from windrow.emulator.vms.strategies import open_requests
-from windrow.kube.conditions import Condition, find_condition, set_condition
-from windrow.kube.objects import Raw, dig, is_deleting
-from windrow.values.clock import stamp
+from windrow.kubernetes.conditions import Condition, find_condition, set_condition
+from windrow.kubernetes.objects import Raw, is_deleting, nested
 
 Vm = Mapping[str, Any]
 Vmi = Mapping[str, Any] | None
 
 
 def _has(vmi: Vmi, type: str, status: str, reason: str = "") -> bool:
-    found = find_condition(dig(vmi, "status", "conditions"), type)
+    found = find_condition(nested(vmi, "status", "conditions"), type)
     return found is not None and found.status == status and reason in ("", found.reason)
 
 
@@ -38,7 +38,7 @@ def _is_stopping(vm: Vm, vmi: Vmi) -> bool:
 
 
 def _is_migrating(vmi: Vmi) -> bool:
-    state = dig(vmi, "status", "migrationState")
+    state = nested(vmi, "status", "migrationState")
     return _is_alive(vmi) and state is not None and not state.get("completed")
 
 
@@ -67,7 +67,7 @@ def printable_status(vm: Vm, vmi: Vmi, now: datetime) -> str:
 def _ready(vmi: Vmi) -> Condition:
     if vmi is None:
         return Condition("Ready", "False", "VMINotExists", "VMI does not exist")
-    found = find_condition(dig(vmi, "status", "conditions"), "Ready")
+    found = find_condition(nested(vmi, "status", "conditions"), "Ready")
     if found is None:
         return Condition("Ready", "False", "VMIConditionMissing", "VMI is missing the Ready condition")
     return found
@@ -83,7 +83,7 @@ def derive_status(vm: Vm, vmi: Vmi, now: datetime, failure: Condition | None = N
     before: Raw = dict(vm.get("status") or {})
     own = [raw for raw in before.get("conditions") or () if raw["type"] in _OWN]
     conditions = set_condition([raw for raw in own if raw["type"] == "Ready"], _ready(vmi), now)
-    for raw in dig(vmi, "status", "conditions", default=[]):
+    for raw in nested(vmi, "status", "conditions", default=[]):
         if raw["type"] not in _OWN:
             conditions.append(dict(raw))
     if _needs_restart(vm, vmi):
@@ -98,7 +98,7 @@ def derive_status(vm: Vm, vmi: Vmi, now: datetime, failure: Condition | None = N
             if not raw.get(key):
                 raw.pop(key, None)
     left = open_requests(read_vm(vm), read_instance(vmi))
-    generation = dig(vm, "metadata", "generation", default=1)
+    generation = nested(vm, "metadata", "generation", default=1)
     made: Raw = {
         **before,
         "conditions": conditions,
@@ -108,7 +108,7 @@ def derive_status(vm: Vm, vmi: Vmi, now: datetime, failure: Condition | None = N
         "desiredGeneration": generation,
         "observedGeneration": generation,
         "volumeSnapshotStatuses": [
-            _snapshot(one) for one in dig(vm, "spec", "template", "spec", "volumes", default=[])
+            _snapshot(one) for one in nested(vm, "spec", "template", "spec", "volumes", default=[])
         ],
         "stateChangeRequests": [
             raw
@@ -135,7 +135,7 @@ _LIVE = ("terminationGracePeriodSeconds", "volumes", "affinity", "nodeSelector",
 def _needs_restart(vm: Vm, vmi: Vmi) -> bool:
     if vmi is None or not _is_alive(vmi) or is_deleting(vmi):
         return False
-    return _fixed(dig(vm, "spec", "template", "spec", default={})) != _fixed(vmi.get("spec") or {})
+    return _fixed(nested(vm, "spec", "template", "spec", default={})) != _fixed(vmi.get("spec") or {})
 
 
 def _fixed(spec: Mapping[str, Any]) -> Raw:
@@ -156,5 +156,5 @@ def _snapshot(volume: Raw) -> Raw:
 def enter_phase(status: Raw, phase: str, now: datetime) -> Raw:
     """`status` of an instance in its next phase, with the transition noted."""
     steps = [*(status.get("phaseTransitionTimestamps") or ())]
-    steps.append({"phase": phase, "phaseTransitionTimestamp": stamp(now)})
+    steps.append({"phase": phase, "phaseTransitionTimestamp": format_time(now)})
     return {**status, "phase": phase, "phaseTransitionTimestamps": steps}

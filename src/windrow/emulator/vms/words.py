@@ -8,8 +8,8 @@ from windrow.emulator import names
 from windrow.emulator.guests.hardware import AgentReport
 from windrow.emulator.vms import interfaces
 from windrow.emulator.vms.status import enter_phase
-from windrow.kube.conditions import Condition, set_condition
-from windrow.kube.objects import Raw, dig, labels_of
+from windrow.kubernetes.conditions import Condition, set_condition
+from windrow.kubernetes.objects import Raw, labels_of, nested
 
 NOT_SCHEDULED = Condition("Ready", "False", "PodNotExists", "virt-launcher pod has not yet been scheduled")
 NOT_RUNNING = Condition("Ready", "False", "GuestNotRunning", "Guest VM is not reported as running")
@@ -27,7 +27,7 @@ def enter(raw: Raw, phase: str, now: datetime) -> None:
 
 def say(raw: Raw, now: datetime, *said: Condition) -> None:
     """Put the conditions in place; the date of one moves only with its status."""
-    conditions = dig(raw, "status", "conditions", default=[])
+    conditions = nested(raw, "status", "conditions", default=[])
     for one in said:
         conditions = set_condition(conditions, one, now)
     for condition in conditions:
@@ -40,7 +40,7 @@ def say(raw: Raw, now: datetime, *said: Condition) -> None:
 
 def unsay(raw: Raw, *types: str) -> None:
     """Conditions of these types are there no more."""
-    conditions = dig(raw, "status", "conditions", default=[])
+    conditions = nested(raw, "status", "conditions", default=[])
     raw["status"]["conditions"] = [one for one in conditions if one["type"] not in types]
 
 
@@ -72,8 +72,8 @@ def tell_topology(raw: Raw, node: Raw | None) -> None:
 
 def tell_domain(raw: Raw) -> None:
     """What virt-handler reports once QEMU runs."""
-    cpu = dig(raw, "spec", "domain", "cpu", default={})
-    guest = dig(raw, "spec", "domain", "memory", "guest", default="")
+    cpu = nested(raw, "spec", "domain", "cpu", default={})
+    guest = nested(raw, "spec", "domain", "memory", "guest", default="")
     raw["status"].update(
         migrationMethod="BlockMigration",
         migrationTransport="Unix",

@@ -13,21 +13,21 @@ from typing import Any, TypeVar
 
 from windrow.client.cache import Cache
 from windrow.client.transport import Transport
+from windrow.core.clock import Clock
 from windrow.harvester.access import explain
 from windrow.harvester.identity import BY_CA, ask_identity, fingerprint, read_identity
-from windrow.kube.errors import Forbidden, KubeError
-from windrow.kube.kubeconfig import Access, BadKubeconfig, parse_kubeconfig
-from windrow.kube.refs import Kind
+from windrow.kubernetes.errors import Forbidden, KubeError
+from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, parse_kubeconfig
+from windrow.kubernetes.resources import ApiResource
 from windrow.machines.harvester.runner import run_operation
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Problem
 from windrow.nodedriver.problems import Busy, Refused
 from windrow.nodedriver.steps import NotInTime, Talk, answer
-from windrow.values.clock import Clock
 
 R = TypeVar("R")
 
 ReadKubeconfig = Callable[[str], Awaitable[str]]  # "namespace:name" -> kubeconfig text
-Connect = Callable[[Access], Transport]
+Connect = Callable[[ClientConfig], Transport]
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Connection:
         self,
         credential: str,
         kubeconfig: str,
-        client_config: Access,
+        client_config: ClientConfig,
         transport: Transport,
         clock: Clock,
     ) -> None:
@@ -86,14 +86,14 @@ class Connection:
             "put the kubeconfig of the right Harvester into the credential Secret",
         )
 
-    async def run(self, operation: Talk[R], caches: Mapping[Kind, Cache[Any]] | None = None) -> R:
+    async def run(self, operation: Talk[R], caches: Mapping[ApiResource, Cache[Any]] | None = None) -> R:
         """The talk's result. Raises MachineRefused and InfrastructureUnknown, nothing else of Harvester's."""
         try:
             return await run_operation(operation, self.transport, caches or {}, self._clock, log.info)
         except Refused as refused:
             raise MachineRefused([port_problem(problem) for problem in refused.problems]) from refused
         except Busy as busy:
-            raise InfrastructureUnknown(busy.fact, busy.cure) from busy
+            raise InfrastructureUnknown(busy.message, busy.hint) from busy
         except NotInTime as late:
             raise InfrastructureUnknown(str(late), "look at the VM in Harvester") from late
         except KubeError as error:
@@ -141,7 +141,7 @@ class Connections:
             transport = self._connect(client_config)
         except BadKubeconfig as bad:
             raise InfrastructureUnknown(
-                f"credential {credential} holds no usable kubeconfig: {bad.fact}", bad.cure
+                f"credential {credential} holds no usable kubeconfig: {bad.message}", bad.hint
             ) from bad
         except KubeError as error:
             raise InfrastructureUnknown(*explain(error, client_config.server, credential)) from error
@@ -177,4 +177,4 @@ class Connections:
 
 def port_problem(problem: Any) -> Problem:
     """The driver's problem as the port's; they have the same parts, on two sides of a wall."""
-    return Problem(problem.fact, problem.cure, problem.field, problem.severity)
+    return Problem(problem.message, problem.hint, problem.field, problem.severity)

@@ -14,10 +14,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 from windrow.client.cache import Cache
+from windrow.controller.wait import wait_first
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
 from windrow.harvester.vms import Vm
-from windrow.kube.errors import Forbidden, KubeError, NotFound
-from windrow.kube.refs import NAMESPACE
-from windrow.kube.requests import get
+from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
+from windrow.kubernetes.requests import get
+from windrow.kubernetes.resources import NAMESPACE
 from windrow.machines.harvester.connections import (
     Connect,
     Connection,
@@ -56,9 +59,6 @@ from windrow.nodedriver.rewrite import rewrite
 from windrow.nodedriver.rules import find_problems
 from windrow.nodedriver.steps import answer
 from windrow.nodedriver.stored import read_memory
-from windrow.reconcile.alarm import either
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
 
 # How often a credential is read again by itself: while all is well, and while its Harvester cannot be seen.
 CREDENTIAL_CHECK_INTERVAL = timedelta(seconds=60)
@@ -78,10 +78,10 @@ class _CredentialWorker:
         connections: Connections,
         store: StatusStore[MachineStatus],
         clock: Clock,
-        chance: Chance,
+        rng: Rng,
     ) -> None:
         self.credential = credential
-        self._connections, self._store, self._clock, self._chance = connections, store, clock, chance
+        self._connections, self._store, self._clock, self._rng = connections, store, clock, rng
         self._machines: dict[str, TrackedVm] = {}
         self._watchers: dict[str, VmWatcher] = {}
         self._removed: deque[str] = deque()
@@ -144,13 +144,13 @@ class _CredentialWorker:
                 self._unknown_reason = str(unknown)
                 for machine in self._machines.values():
                     self._put_unknown(machine.configuration)
-                await either(self._clock, RETRY_INTERVAL, self._wake)
+                await wait_first(self._clock, RETRY_INTERVAL, self._wake)
             else:
                 await self._run_connection(connection)
 
     async def _run_connection(self, connection: Connection) -> None:
         """Watch over this connection until it is retired."""
-        hosts = HostCache(connection.transport, self._clock, self._chance)
+        hosts = HostCache(connection.transport, self._clock, self._rng)
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(hosts.run()),
@@ -172,7 +172,7 @@ class _CredentialWorker:
                 await self._namespaces_changed.wait()
 
     def _make_watcher(self, connection: Connection, namespace: str, hosts: HostCache) -> VmWatcher:
-        watcher = VmWatcher(connection, namespace, hosts, self.put_status, self._clock, self._chance)
+        watcher = VmWatcher(connection, namespace, hosts, self.put_status, self._clock, self._rng)
         self._watchers[namespace] = watcher
         for machine in self._machines.values():
             if machine.configuration.vm_namespace == namespace:
@@ -183,7 +183,7 @@ class _CredentialWorker:
         """Read the credential again from time to time; a changed or vanished one retires the connection."""
         while True:
             all_synced = all(watcher.has_synced for watcher in self._watchers.values())
-            await either(
+            await wait_first(
                 self._clock, CREDENTIAL_CHECK_INTERVAL if all_synced else RETRY_INTERVAL, connection.retired
             )
             try:
@@ -213,14 +213,14 @@ class HarvesterMachines:
         read_kubeconfig: ReadKubeconfig,
         connect: Connect,
         clock: Clock,
-        chance: Chance,
+        rng: Rng,
         store: StatusStore[MachineStatus] | None = None,
     ) -> None:
         self._connections = Connections(read_kubeconfig, connect, clock)
         self._store: StatusStore[MachineStatus] = store if store is not None else StatusStore()
         self._workers: dict[str, _CredentialWorker] = {}
         self._workers_changed = asyncio.Event()
-        self._clock, self._chance = clock, chance
+        self._clock, self._rng = clock, rng
 
     async def run(self) -> None:
         """Keep the sightings current until cancelled."""
@@ -320,7 +320,7 @@ class HarvesterMachines:
 
     def _worker(self, credential: str) -> _CredentialWorker:
         if credential not in self._workers:
-            worker = _CredentialWorker(credential, self._connections, self._store, self._clock, self._chance)
+            worker = _CredentialWorker(credential, self._connections, self._store, self._clock, self._rng)
             self._workers[credential] = worker
             self._workers_changed.set()
         return self._workers[credential]

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 from windrow.client.cache import Cache
 from windrow.client.transport import Transport
-from windrow.kube.errors import KubeError
-from windrow.kube.refs import Kind
-from windrow.kube.requests import Request
+from windrow.core.clock import Clock
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.requests import Request
+from windrow.kubernetes.resources import ApiResource
 from windrow.nodedriver.steps import Call, Gather, Note, NotInTime, Pending, Seen, Step, Talk, Until, answer
-from windrow.values.clock import Clock
 
 R = TypeVar("R")
 
@@ -20,7 +20,7 @@ R = TypeVar("R")
 async def run_operation(
     operation: Talk[R],
     transport: Transport,
-    caches: Mapping[Kind, Cache[Any]],
+    caches: Mapping[ApiResource, Cache[Any]],
     clock: Clock,
     log_line: Callable[[str], None] = lambda text: None,
 ) -> R:
@@ -44,7 +44,7 @@ class _Runner:
     def __init__(
         self,
         transport: Transport,
-        caches: Mapping[Kind, Cache[Any]],
+        caches: Mapping[ApiResource, Cache[Any]],
         clock: Clock,
         log_line: Callable[[str], None],
     ) -> None:
@@ -72,7 +72,7 @@ class _Runner:
         last = Pending("nothing yet")
         deadline = self._clock.now() + until.within
         for kind in {ref.kind for ref in until.of}:
-            await self._caches[kind].synced()
+            await self._caches[kind].wait_for_sync()
         async with asyncio.TaskGroup() as group:
             helpers = [group.create_task(self._ring(kind, news)) for kind in {ref.kind for ref in until.of}]
             helpers.append(group.create_task(self._ring_at(deadline, news)))
@@ -94,10 +94,10 @@ class _Runner:
     def _look(self, until: Until[Any]) -> Seen:
         return {ref: self._caches[ref.kind].get(ref) for ref in until.of}
 
-    async def _ring(self, kind: Kind, news: asyncio.Event) -> None:
+    async def _ring(self, kind: ApiResource, news: asyncio.Event) -> None:
         async for _ in self._caches[kind].changes():
             news.set()
 
     async def _ring_at(self, deadline: Any, news: asyncio.Event) -> None:
-        await self._clock.until(deadline)
+        await self._clock.sleep_until(deadline)
         news.set()

@@ -14,17 +14,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from windrow.client.informer import Informer
 from windrow.client.transport import Transport
-from windrow.client.watching import WatchedCache
+from windrow.core.clock import Clock, sleep
+from windrow.core.rng import Rng
 from windrow.harvester import names
 from windrow.harvester.hosts import Host, read_host
 from windrow.harvester.instances import Vmi, read_vmi
 from windrow.harvester.kinds import VM, VMI
 from windrow.harvester.vms import Vm, read_vm
-from windrow.kube import requests
-from windrow.kube.errors import Forbidden, KubeError, error_for, says_gone
-from windrow.kube.refs import NODE, Ref
-from windrow.kube.requests import Event, Reply, Request
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import Forbidden, KubeError, error_for, is_not_found
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.resources import NODE, ObjectRef
 from windrow.machines.harvester.connections import Connection
 from windrow.machines.port import InfrastructureUnknown, MachineStatus, is_synthetic_uid
 from windrow.machines.statuses import machine_status
@@ -32,8 +34,6 @@ from windrow.nodedriver.configuration import Configuration
 from windrow.nodedriver.ownership import unclear, whose
 from windrow.nodedriver.sights import see
 from windrow.nodedriver.steps import answer
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock, pause
 
 CREATOR_SELECTOR = f"{names.CREATOR}={names.CREATOR_NODE_DRIVER}"
 # A VM that was just ordered reaches the cache by its watch; only what stays away is asked for.
@@ -57,11 +57,11 @@ class ErrorReportingTransport:
         self._record(error_for(reply))
         return reply
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         return self._stream(request)
 
     @asynccontextmanager
-    async def _stream(self, request: Request) -> AsyncIterator[AsyncIterator[Event]]:
+    async def _stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         try:
             async with self._inner.stream(request) as events:
                 self._record(None)
@@ -78,13 +78,13 @@ class ErrorReportingTransport:
 class HostCache:
     """The hosts, where the credential may see them; where it may not, none are known and nobody asks again."""
 
-    def __init__(self, transport: Transport, clock: Clock, chance: Chance) -> None:
+    def __init__(self, transport: Transport, clock: Clock, rng: Rng) -> None:
         self._forbidden = asyncio.Event()
         self._transport = ErrorReportingTransport(transport, self._on_request)
-        self._cache = WatchedCache(self._transport, NODE, "", read_host, clock, chance)
+        self._cache = Informer(self._transport, NODE, "", read_host, clock, rng)
 
     def find(self, name: str) -> Host | None:
-        return self._cache.get(NODE.ref(name)) if self._cache.is_synced else None
+        return self._cache.get(NODE.ref(name)) if self._cache.is_watching else None
 
     def changes(self) -> AsyncIterator[tuple[Host | None, Host | None]]:
         return self._cache.changes()
@@ -125,16 +125,16 @@ class VmWatcher:
         hosts: HostCache,
         on_status: Callable[[str, MachineStatus | None], None],
         clock: Clock,
-        chance: Chance,
+        rng: Rng,
     ) -> None:
         self._connection, self._namespace, self._hosts = connection, namespace, hosts
         self._on_status, self._clock = on_status, clock
         self._request_done = asyncio.Event()
         self._transport = ErrorReportingTransport(connection.transport, self._request_done.set)
-        self.vms = self._cache(VM, read_vm, chance)
-        self.vmis = self._cache(VMI, read_vmi, chance)
+        self.vms = self._cache(VM, read_vm, rng)
+        self.vmis = self._cache(VMI, read_vmi, rng)
         self._machines: dict[str, TrackedVm] = {}
-        self._by_ref: dict[Ref, str] = {}
+        self._by_ref: dict[ObjectRef, str] = {}
         self._rechecks: dict[str, asyncio.Task[None]] = {}
         self._unlabelled: dict[str, Vm] = {}  # found by asking, not in the cache: someone took its label away
         self._group: asyncio.TaskGroup | None = None
@@ -154,18 +154,18 @@ class VmWatcher:
         if self._by_ref.get(configuration.ref) == uid:
             del self._by_ref[configuration.ref]
 
-    def find_vm(self, ref: Ref) -> Vm | None:
+    def find_vm(self, ref: ObjectRef) -> Vm | None:
         """The VM as the cache shows it; None where that is not certain."""
         return self.vms.get(ref) if self.has_synced else None
 
     @property
     def has_synced(self) -> bool:
-        return self.vms.is_synced and self.vmis.is_synced
+        return self.vms.is_watching and self.vmis.is_watching
 
     @property
     def unsynced_reason(self) -> str:
         """The sentence about an uncertain view."""
-        error = self._transport.last_error or self.vms.problem or self.vmis.problem
+        error = self._transport.last_error or self.vms.error or self.vmis.error
         if error is not None:
             return str(self._connection.translate_error(error))
         return f"Harvester {self._connection.client_config.server} is being read for the first time"
@@ -181,16 +181,16 @@ class VmWatcher:
             group.create_task(self._follow_hosts())
             await self._follow_sync_state()
 
-    def _cache(self, kind: Any, read: Callable[[Any], Any], chance: Chance) -> WatchedCache[Any]:
-        return WatchedCache(
-            self._transport, kind, self._namespace, read, self._clock, chance, labels=CREATOR_SELECTOR
+    def _cache(self, kind: Any, read: Callable[[Any], Any], rng: Rng) -> Informer[Any]:
+        return Informer(
+            self._transport, kind, self._namespace, read, self._clock, rng, labels=CREATOR_SELECTOR
         )
 
     # --- when to look ---------------------------------------------------------------------------------------------
 
-    async def _follow_changes(self, cache: WatchedCache[Any]) -> None:
+    async def _follow_changes(self, cache: Informer[Any]) -> None:
         async for before, after in cache.changes():
-            ref: Ref = (after or before).ref  # type: ignore[union-attr]
+            ref: ObjectRef = (after or before).ref  # type: ignore[union-attr]
             uid = self._by_ref.get(VM.ref(ref.name, ref.namespace))
             if uid is not None:
                 self._refresh(uid, just_deleted=after is None)
@@ -258,7 +258,7 @@ class VmWatcher:
             recheck.cancel()
 
     async def _recheck(self, uid: str, grace: timedelta) -> None:
-        await pause(self._clock, grace)
+        await sleep(self._clock, grace)
         while (machine := self._machines.get(uid)) is not None:
             try:
                 status = await self._get_live(machine)
@@ -267,7 +267,7 @@ class VmWatcher:
             self._on_status(uid, status)
             if status is None or status.presence == "missing":
                 break
-            await pause(self._clock, RECHECK_INTERVAL)
+            await sleep(self._clock, RECHECK_INTERVAL)
         self._rechecks.pop(uid, None)
 
     async def _get_live(self, machine: TrackedVm) -> MachineStatus | None:
@@ -278,7 +278,7 @@ class VmWatcher:
         try:
             raw = answer(await self._connection.transport.send(requests.get(configuration.ref)))
         except KubeError as error:
-            if not says_gone(error, configuration.machine_name):
+            if not is_not_found(error, configuration.machine_name):
                 raise self._connection.translate_error(error) from error
             raw = None
         owner = "another's" if raw is None else whose(configuration, raw)
@@ -292,7 +292,7 @@ class VmWatcher:
             raise foreign_driver_vm(configuration)
         if owner == "unclear":
             problem = unclear(configuration, raw)
-            raise InfrastructureUnknown(problem.fact, problem.cure)
+            raise InfrastructureUnknown(problem.message, problem.hint)
         where = f"{configuration.vm_namespace}/{configuration.machine_name}"
         because = f"Harvester has no VM {where}"
         if raw is not None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from windrow.cloudinit.agent import lend_agent
-from windrow.formats.json import dumps
+from windrow.core.json import dumps
 from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCredential
 from windrow.machines.plugin.error_text import is_inconclusive, says_already_exists
 from windrow.machines.plugin.flags import plan_flags

@@ -15,13 +15,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from windrow.formats.json import dumps
+from windrow.core.clock import Clock
+from windrow.core.json import dumps
 from windrow.harvester.kinds import VM
-from windrow.kube.errors import KubeError
+from windrow.kubernetes.errors import KubeError
 from windrow.machines.harvester.connections import Connect, Connections, ReadKubeconfig
 from windrow.machines.port import HARVESTER, InfrastructureUnknown
 from windrow.nodedriver.observe import find
-from windrow.values.clock import Clock
 
 # A driver's name and a credential's "namespace:name" -> its fields (`<driver>credentialConfig-<field>` in the Secret).
 ReadCredentialFields = Callable[[str, str], Awaitable[Mapping[str, str]]]

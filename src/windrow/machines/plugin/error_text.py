@@ -8,7 +8,7 @@ import re
 
 from windrow.machines.plugin.process.client import DriverError, PluginError
 from windrow.machines.port import HARVESTER, InfrastructureUnknown, MachineRefused, Problem
-from windrow.wire import dockermachine as wire
+from windrow.protocols import dockermachine as wire
 
 # An admission's no, whatever status it came with.
 _ADMISSION_WORDS = ("denied the request", "exceeded quota", "quota exceeded", "quotaexceeded")
@@ -69,7 +69,7 @@ _NOUN = (
 _IS = r"(?:was |is |has |could |can |cannot |be |been )*"
 _PANIC_TEXT = "panic in the driver"
 # Only these calls judge what was asked for; the others speak of the infrastructure.
-_VALIDATING_CALLS = frozenset({"SetConfigFromFlags", "PreCreateCheck", "Create", wire.REWRITE})
+_VALIDATING_CALLS = frozenset({"SetConfigFromFlags", "PreCreateCheck", "Create", wire.REPLACE_USER_DATA})
 
 
 def is_inconclusive(text: str) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windrow.formats.json import dumps
+from windrow.core.json import dumps
 from windrow.machines.port import HARVESTER, NOT_OPTIONS, Problem
 from windrow.nodedriver.options import BY_FIELD, BadValue, read_count, read_switch, read_value
-from windrow.wire.dockermachine import Flag, field_of
+from windrow.protocols.dockermachine import Flag, config_field_of
 
 # The first flag with one of these in its name takes the path of the machine's cloud-config (reference/01 §5.3).
 _USER_DATA_WORDS = ("user-data", "userdata", "custom-data", "cloud-config")
@@ -64,7 +64,7 @@ def plan_flags(
     user_data_flag = find_user_data_flag(flags)
     if user_data_flag is None:
         return {}, [ssh_provisioning_problem(driver)]
-    by_field = {field_of(flag.name): flag for flag in flags}
+    by_field = {config_field_of(flag.name): flag for flag in flags}
     values: dict[str, Any] = {"driver": driver, **_HOST_FLAGS}
     values |= {flag.name: _default(flag) for flag in flags}
     if f"{driver}-cluster-name" in values:
@@ -110,7 +110,7 @@ def _read(driver: str, flag: Flag, field: str, value: Any, problems: list[Proble
             value = read_value(option, value)
         return _typed(flag, field, value)
     except BadValue as bad:
-        problems.append(Problem(str(bad), bad.cure, field))
+        problems.append(Problem(str(bad), bad.hint, field))
         return _default(flag)
 
 

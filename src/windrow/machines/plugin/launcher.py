@@ -8,13 +8,13 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from windrow.formats.json import dumps
+from windrow.core.json import dumps
 from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCredential
 from windrow.machines.plugin.error_text import translate_error
 from windrow.machines.plugin.process.client import DriverError, Plugin, PluginError, Timeouts, open_plugin
 from windrow.machines.plugin.tracked_machine import TrackedMachine
 from windrow.machines.port import DriverConfig, InfrastructureUnknown, MachineRefused
-from windrow.wire import dockermachine as wire
+from windrow.protocols import dockermachine as wire
 
 FindBinary = Callable[[str], Path | None]  # driver name -> its plugin binary, where one is installed
 
@@ -96,4 +96,4 @@ def translate_plugin_error(
 
 async def is_windrow_plugin(plugin: Plugin | None) -> bool:
     """Whether it is a plugin of ours, which tells more, continues what was begun, and knows its own by their marks."""
-    return plugin is not None and wire.LOOK in await plugin.get_extensions()
+    return plugin is not None and wire.GET_VM_STATUS in await plugin.get_extensions()

@@ -16,6 +16,8 @@ from typing import TypeVar
 
 from windrow.client.cache import Cache
 from windrow.cloudinit.agent import lend_agent
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
 from windrow.machines.harvester.connections import Connect, ReadKubeconfig
 from windrow.machines.plugin.create import CreateOperation
 from windrow.machines.plugin.credentials import CredentialResolver, ReadCredentialFields, ResolvedCredential
@@ -54,8 +56,6 @@ from windrow.machines.port import (
 from windrow.machines.status_store import StatusStore
 from windrow.nodedriver.configuration import read_fields
 from windrow.nodedriver.plans import planned_claims
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ class PluginMachines:
         read_fields: ReadCredentialFields,
         state_dir: Path,
         clock: Clock,
-        chance: Chance,
+        rng: Rng,
         *,
         env: Mapping[str, str],
         argv: Sequence[str] = (),
@@ -91,8 +91,8 @@ class PluginMachines:
         intervals: PollIntervals | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
-        self._state_dir, self._chance, self._intervals = state_dir, chance, intervals or PollIntervals()
-        self._host_id = f"{chance.uid()}@{state_dir}"
+        self._state_dir, self._rng, self._intervals = state_dir, rng, intervals or PollIntervals()
+        self._host_id = f"{rng.uid()}@{state_dir}"
         self._launcher = PluginLauncher(
             find_binary,
             CredentialResolver(read_kubeconfig, read_fields, connect, clock),
@@ -104,7 +104,7 @@ class PluginMachines:
             ConcurrencyLimit(max_processes * 4),
         )
         statuses: StatusStore[MachineStatus] = store if store is not None else StatusStore()
-        self._poller = StatusPoller(self._launcher, statuses, clock, chance, self._intervals)
+        self._poller = StatusPoller(self._launcher, statuses, clock, rng, self._intervals)
         self._operations = PluginOperations(self._launcher, self._poller)
         self._group: asyncio.TaskGroup | None = None
         self._running = asyncio.Event()
@@ -277,7 +277,7 @@ class PluginMachines:
     ) -> T:
         """What a plugin answers for a machine that is not made by it. Raises MachineRefused, InfrastructureUnknown."""
         launcher = self._launcher
-        planned = {**initial_driver_config(spec), "WindrowMachineUID": self._chance.uid()}
+        planned = {**initial_driver_config(spec), "WindrowMachineUID": self._rng.uid()}
         machine = load_tracked_machine(self._state_dir / CHECKS, planned)
         try:
             async with (

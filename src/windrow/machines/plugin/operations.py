@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.formats.json import dumps
+from windrow.core.json import dumps
 from windrow.machines.plugin.credentials import ResolvedCredential
 from windrow.machines.plugin.error_text import says_not_found
 from windrow.machines.plugin.launcher import PluginLauncher, is_windrow_plugin
@@ -18,7 +18,7 @@ from windrow.machines.plugin.process.client import DriverError, Plugin
 from windrow.machines.plugin.status import PollResult, poll
 from windrow.machines.plugin.tracked_machine import PendingOperation, TrackedMachine
 from windrow.machines.port import MachineRefused, Power, Problem
-from windrow.wire import dockermachine as wire
+from windrow.protocols import dockermachine as wire
 
 _METHODS = {Power.ON: "Start", Power.OFF: "Stop", Power.RESTART: "Restart"}
 _ALREADY_IN_STATE: Mapping[Power, frozenset[str]] = {
@@ -75,9 +75,9 @@ class PluginOperations:
             self.launcher.queries.for_machine(machine),
             self.launcher.open(machine, credential, machine.config, secrets=[cloud_config]) as plugin,
         ):
-            if wire.REWRITE not in await plugin.get_extensions():
+            if wire.REPLACE_USER_DATA not in await plugin.get_extensions():
                 return False
-            await plugin.call(wire.REWRITE, cloud_config.encode())
+            await plugin.call(wire.REPLACE_USER_DATA, cloud_config.encode())
             return True
 
     async def remove(

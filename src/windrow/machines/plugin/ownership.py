@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from windrow.harvester.identity import is_marked
 from windrow.harvester.names import MACHINE_UID
-from windrow.kube.objects import annotations_of, uid_of
+from windrow.kubernetes.objects import annotations_of, uid_of
 from windrow.machines.plugin.credentials import SAME_ACCOUNT, CredentialResolver, ResolvedCredential
 from windrow.machines.plugin.process.client import DriverError, Plugin
 from windrow.machines.plugin.status import poll
@@ -56,7 +56,7 @@ async def find_existence(resolver: CredentialResolver, machine: TrackedMachine) 
         problem = unclear(
             configuration if configuration.vm_uid == uid_of(raw_vm) else _without_owner(configuration), raw_vm
         )
-        raise InfrastructureUnknown(problem.fact, problem.cure)
+        raise InfrastructureUnknown(problem.message, problem.hint)
     return "exists", uid_of(raw_vm)
 
 

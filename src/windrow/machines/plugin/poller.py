@@ -14,6 +14,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
+from windrow.controller.wait import wait_first
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
 from windrow.machines.plugin.launcher import PluginLauncher, translate_plugin_error
 from windrow.machines.plugin.ownership import account_changed, state_lost
 from windrow.machines.plugin.process.client import DriverError, Plugin, PluginError
@@ -22,9 +25,6 @@ from windrow.machines.plugin.status_pool import StatusPluginPool
 from windrow.machines.plugin.tracked_machine import ACCOUNT, TrackedMachine
 from windrow.machines.port import HARVESTER, InfrastructureUnknown, MachineStatus
 from windrow.machines.status_store import StatusStore, with_since
-from windrow.reconcile.alarm import either
-from windrow.values.chance import Chance
-from windrow.values.clock import Clock
 
 # How many machines that have ended are still shown as missing.
 REMOVED_KEPT = 1000
@@ -62,12 +62,12 @@ class StatusPoller:
         launcher: PluginLauncher,
         store: StatusStore[MachineStatus],
         clock: Clock,
-        chance: Chance,
+        rng: Rng,
         intervals: PollIntervals,
     ) -> None:
         self.store = store
         self.machines: dict[str, TrackedMachine] = {}
-        self._launcher, self._clock, self._chance, self._intervals = launcher, clock, chance, intervals
+        self._launcher, self._clock, self._rng, self._intervals = launcher, clock, rng, intervals
         self._pool = StatusPluginPool(launcher)
         self._removed: deque[str] = deque()
 
@@ -81,7 +81,7 @@ class StatusPoller:
                 except Exception as error:
                     log.exception("looking at %s", machine.name)
                     self.put_unknown(machine, f"it could not be looked at: {type(error).__name__}: {error}")
-            await either(self._clock, self._poll_interval(machine), machine.wake)
+            await wait_first(self._clock, self._poll_interval(machine), machine.wake)
         if not any(other.credential == machine.credential for other in self.machines.values()):
             await self._pool.release(machine.credential)
 
@@ -196,7 +196,7 @@ class StatusPoller:
             interval = self._intervals.unknown
         elif status.state in _STEADY_STATES and (status.addresses or status.state == "stopped"):
             interval = self._intervals.steady
-        return interval * self._chance.between(0.8, 1.2)
+        return interval * self._rng.uniform(0.8, 1.2)
 
     def _put(self, machine: TrackedMachine, status: MachineStatus) -> None:
         self.store.put(machine.uid, with_since(self.store.get(machine.uid), status, self._clock.now()))

@@ -17,7 +17,7 @@ from windrow.machines.plugin.tracked_machine import TrackedMachine
 from windrow.machines.port import MachineStatus
 from windrow.machines.statuses import machine_status
 from windrow.nodedriver.sights import BadSight, load_sight
-from windrow.wire import dockermachine as wire
+from windrow.protocols import dockermachine as wire
 
 # The Go driver says for ever that a guest that shut itself down is stopping (reference/01 D4).
 STOPPING_TIMEOUT = timedelta(minutes=12)
@@ -53,14 +53,14 @@ class PollResult:
 
 async def poll(plugin: Plugin, machine: TrackedMachine) -> PollResult:
     """The machine as it is now. Raises what says nothing of it: DriverError, PluginError."""
-    if wire.LOOK in await plugin.get_extensions():
+    if wire.GET_VM_STATUS in await plugin.get_extensions():
         return await _poll_windrow(plugin, machine)
     return PollResult(await _poll_foreign(plugin, machine), False)
 
 
 async def _poll_windrow(plugin: Plugin, machine: TrackedMachine) -> PollResult:
     try:
-        sight = load_sight(await plugin.call(wire.LOOK))
+        sight = load_sight(await plugin.call(wire.GET_VM_STATUS))
     except BadSight as bad:
         raise PluginUnusable(
             f"what the plugin of driver {machine.driver} shows of {machine.name} makes no sense: {bad}",

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from windrow.formats.json import NotJson, dumps, loads
+from windrow.core.json import NotJson, dumps, loads
 from windrow.machines.plugin.process.client import Plugin
 from windrow.machines.plugin.sanitizer import SecretSanitizer
 from windrow.machines.port import DriverConfig, driver_of, synthetic_uid

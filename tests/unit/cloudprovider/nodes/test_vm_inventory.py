@@ -5,11 +5,11 @@ import pytest
 
 from windrow.client.client import Client
 from windrow.cloudprovider.nodes.vm_inventory import VmInventory
-from windrow.formats.json import dumps
-from windrow.kube.errors import Unreachable
-from windrow.kube.requests import Reply
+from windrow.core.clock import sleep
+from windrow.core.json import dumps
+from windrow.kubernetes.errors import Unreachable
+from windrow.kubernetes.requests import Reply
 from windrow.testing.clock import LoopClock, run_driven
-from windrow.values.clock import pause
 
 
 class Harvester:
@@ -78,7 +78,7 @@ def test_an_old_list_proves_nothing():
     async def story(roll, clock):
         await roll.is_missing("a", ["z"])
         harvester.uids = []
-        await pause(clock, timedelta(minutes=1))
+        await sleep(clock, timedelta(minutes=1))
         return await roll.is_missing("b", ["z"])
 
     assert ask(harvester, story) is False

@@ -21,13 +21,21 @@ from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.metrics import Metrics
 from windrow.cloudprovider.services.controller import ServiceController
 from windrow.cloudprovider.services.load_balancer_names import load_balancer_name
+from windrow.core.json import dumps
+from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.formats.json import dumps
-from windrow.kube.errors import Denied, NotFound, Unanswered, Unreachable, error_for
-from windrow.kube.objects import annotations_of, dig, finalizers_of, labels_of, name_of, new_object, uid_of
-from windrow.kube.refs import CONFIG_MAP, EVENT, NAMESPACE, SERVICE
+from windrow.kubernetes.errors import AdmissionDenied, NotFound, OutcomeUnknown, Unreachable, error_for
+from windrow.kubernetes.objects import (
+    annotations_of,
+    finalizers_of,
+    labels_of,
+    name_of,
+    nested,
+    new_object,
+    uid_of,
+)
+from windrow.kubernetes.resources import CONFIG_MAP, EVENT, NAMESPACE, SERVICE
 from windrow.testing.clock import NOON, LoopClock, run_driven
-from windrow.values.chance import Chance
 
 CLUSTER = "demo"
 
@@ -57,14 +65,14 @@ class Cable:
         if self.refusal is not None:
             return self.refusal
         if words == self.denies:
-            raise Denied('admission webhook "x" denied the request: no')
+            raise AdmissionDenied('admission webhook "x" denied the request: no')
         if (words, "before") in self.breaks:
             self.breaks.remove((words, "before"))
             raise Unreachable(f"cannot reach {self._label}: connection refused")
         reply = await self._local.send(request)
         if (words, "after") in self.breaks:
             self.breaks.remove((words, "after"))
-            raise Unanswered(f"{self._label} did not answer")
+            raise OutcomeUnknown(f"{self._label} did not answer")
         return reply
 
     @asynccontextmanager
@@ -79,7 +87,7 @@ class Cable:
                 self._streams.add(scope)
                 yield self._in_time(events)
         except TimeoutError as error:
-            raise Unanswered(f"the watch of {self._label} broke") from error
+            raise OutcomeUnknown(f"the watch of {self._label} broke") from error
         finally:
             self._streams.discard(scope)
 
@@ -118,10 +126,10 @@ class World:
     def __init__(self, tasks, version="v1.8.2", seed=1):
         self.clock = LoopClock()
         self.tasks = tasks
-        chance = Chance(seed)
-        self._host = Balancing(self.clock, chance, version)
+        rng = Rng(seed)
+        self._host = Balancing(self.clock, rng, version)
         self.host_api, self.room = self._host.api, self._host.balancers
-        self.guest_api = ApiServer(MemoryStore(), self.clock, chance, name="guest")
+        self.guest_api = ApiServer(MemoryStore(), self.clock, rng, name="guest")
         self.harvester, self.guest = self.host_api.local("admin"), self.guest_api.local("user")
         self.calls = Counter()
         self.host_cable = Cable(self.host_api.local("provider"), "host", self.calls)
@@ -150,7 +158,7 @@ class World:
             "default",
             Options(cluster_name=cluster, **options),
             self.clock,
-            Chance(self._starts),
+            Rng(self._starts),
             self.lines.append,
             self.measures,
         )
@@ -180,7 +188,7 @@ class World:
     async def held(self, name="pool"):
         """Address -> load balancer."""
         pool = await self.harvester.get(kinds.IP_POOL.ref(name))
-        return dict(dig(pool, "status", "allocated", default={}))
+        return dict(nested(pool, "status", "allocated", default={}))
 
     async def balancers(self):
         found = await self.harvester.list(kinds.LOAD_BALANCER)
@@ -287,7 +295,7 @@ def sharing(raw):
 
 
 def ingress(raw):
-    return [one["ip"] for one in dig(raw, "status", "loadBalancer", "ingress", default=[])]
+    return [one["ip"] for one in nested(raw, "status", "loadBalancer", "ingress", default=[])]
 
 
 def tell(story, **rest):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from windrow.cloudprovider.services.ahead import Ahead
-from windrow.kube.refs import SERVICE
+from windrow.kubernetes.resources import SERVICE
 from windrow.testing.clock import NOON
 
 WEB = SERVICE.ref("web", "default")

@@ -3,9 +3,9 @@
 import pytest
 
 from windrow.cloudprovider import names
-from windrow.kube.objects import annotations_of
-from windrow.kube.refs import SERVICE
-from windrow.kube.requests import Reply
+from windrow.kubernetes.objects import annotations_of
+from windrow.kubernetes.requests import Reply
+from windrow.kubernetes.resources import SERVICE
 
 from .rig import protected, tell
 

@@ -5,10 +5,10 @@ import pytest
 from windrow.cloudprovider import names
 from windrow.cloudprovider.services.load_balancer_names import load_balancer_name
 from windrow.emulator import kinds
-from windrow.kube.errors import Denied
-from windrow.kube.objects import annotations_of, labels_of, name_of, new_object, uid_of
-from windrow.kube.refs import EVENT, SERVICE
-from windrow.kube.requests import Reply
+from windrow.kubernetes.errors import AdmissionDenied
+from windrow.kubernetes.objects import annotations_of, labels_of, name_of, new_object, uid_of
+from windrow.kubernetes.requests import Reply
+from windrow.kubernetes.resources import EVENT, SERVICE
 
 from .rig import ingress, protected, tell
 
@@ -166,7 +166,7 @@ def test_a_leftover_that_cannot_go_is_named_and_not_waited_for_without_end(holds
     async def story(world):
         async def refuse(operation):
             if operation.kind == kinds.LOAD_BALANCER and operation.verb == "delete":
-                raise Denied("no")
+                raise AdmissionDenied("no")
 
         await settled(world)
         old = await world.balancer()

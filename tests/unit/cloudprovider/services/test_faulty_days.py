@@ -6,9 +6,9 @@ import pytest
 
 from windrow.cloudprovider import names
 from windrow.emulator import kinds
-from windrow.kube.objects import annotations_of, name_of, new_object
-from windrow.kube.refs import EVENT, SERVICE
-from windrow.kube.requests import Reply
+from windrow.kubernetes.objects import annotations_of, name_of, new_object
+from windrow.kubernetes.requests import Reply
+from windrow.kubernetes.resources import EVENT, SERVICE
 
 from .rig import CLUSTER, Cable, ingress, protected, tell
 
@@ -304,9 +304,9 @@ def test_a_server_that_says_no_for_ever_is_asked_less_and_less_and_told_of_once(
     async def story(world):
         async def deny(operation):
             if operation.kind == kinds.LOAD_BALANCER and operation.verb == "create":
-                from windrow.kube.errors import Denied
+                from windrow.kubernetes.errors import AdmissionDenied
 
-                raise Denied('admission webhook "acme" denied the request: not today', status=500)
+                raise AdmissionDenied('admission webhook "acme" denied the request: not today', status=500)
 
         await world.pool()
         world.host_api.admission.append(deny)

@@ -15,7 +15,7 @@ from windrow.cloudprovider.services.sharing import (
     primary_of,
     users_of,
 )
-from windrow.kube.refs import SERVICE
+from windrow.kubernetes.resources import SERVICE
 
 MINE = (names.FINALIZER,)
 WEB = Service(

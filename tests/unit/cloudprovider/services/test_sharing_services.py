@@ -3,8 +3,8 @@
 import pytest
 
 from windrow.cloudprovider import names
-from windrow.kube.objects import annotations_of, labels_of
-from windrow.kube.refs import SERVICE
+from windrow.kubernetes.objects import annotations_of, labels_of
+from windrow.kubernetes.resources import SERVICE
 
 from .rig import ingress, protected, sharing, tell
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Set
 
 from windrow.emulator.guests.workloads.pod_life import host_address
-from windrow.kube.objects import Raw, dig, name_of
+from windrow.kubernetes.objects import Raw, name_of, nested
 
 
 class Addresses:
@@ -18,9 +18,9 @@ class Addresses:
 
     def pick(self, pod: Raw, node: Raw, used: Set[str]) -> str:
         """The next free address of the node's range; its own where the pod shares the node's network."""
-        if dig(pod, "spec", "hostNetwork"):
+        if nested(pod, "spec", "hostNetwork"):
             return host_address(node)
-        network = ipaddress.ip_network(dig(node, "spec", "podCIDR", default="10.42.0.0/24"))
+        network = ipaddress.ip_network(nested(node, "spec", "podCIDR", default="10.42.0.0/24"))
         name, size = name_of(node), network.num_addresses
         for _ in range(size):
             self._last_host[name] = self._last_host[name] % (size - 2) + 1

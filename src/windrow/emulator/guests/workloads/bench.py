@@ -13,9 +13,9 @@ from windrow.emulator.guests.cluster import GuestCluster
 from windrow.emulator.guests.workloads.line import Line
 from windrow.emulator.guests.workloads.sight import Sight
 from windrow.emulator.hand import Hand
-from windrow.kube.errors import Exists, KubeError, NotFound
-from windrow.kube.objects import Raw, namespace_of, uid_of
-from windrow.kube.refs import Kind, ref_of
+from windrow.kubernetes.errors import AlreadyExists, KubeError, NotFound
+from windrow.kubernetes.objects import Raw, namespace_of, uid_of
+from windrow.kubernetes.resources import ApiResource, ref_of
 
 ACCOUNT = ("system:kube-controller-manager", ("system:masters",))
 
@@ -23,7 +23,7 @@ ACCOUNT = ("system:kube-controller-manager", ("system:masters",))
 class Bench:
     """Sights of `kinds`, and the deeds of one leadership."""
 
-    def __init__(self, box: Box, cluster: GuestCluster, kinds: Iterable[Kind]) -> None:
+    def __init__(self, box: Box, cluster: GuestCluster, kinds: Iterable[ApiResource]) -> None:
         self.box = box
         self.cluster = cluster
         self.line = Line(box.wires.clock)
@@ -36,19 +36,21 @@ class Bench:
     def local(self) -> Local:
         return self.cluster.local(*ACCOUNT)
 
-    def add_owner(self, kind: Kind, raw: Raw) -> None:
+    def add_owner(self, kind: ApiResource, raw: Raw) -> None:
         """Look at the object of `kind` that controls `raw`."""
         for owner in raw["metadata"].get("ownerReferences") or ():
             if owner.get("controller") and owner.get("kind") == kind.kind:
                 self.line.add(kind, (namespace_of(raw), owner["name"]))
 
-    async def make(self, kind: Kind, raw: Raw) -> None:
+    async def make(self, kind: ApiResource, raw: Raw) -> None:
         try:
             self.learn(kind, await self._hand.create(kind, raw))
-        except (Exists, NotFound):
+        except (AlreadyExists, NotFound):
             return  # somebody was quicker, or the namespace is gone
 
-    async def change(self, kind: Kind, raw: Raw, edit: Callable[[Raw], Any], subresource: str = "") -> None:
+    async def change(
+        self, kind: ApiResource, raw: Raw, edit: Callable[[Raw], Any], subresource: str = ""
+    ) -> None:
         """Edit what stands there now, if it is still the same object."""
         uid = uid_of(raw)
 
@@ -58,11 +60,11 @@ class Bench:
 
         self.learn(kind, await self._hand.change(ref_of(kind, raw), same, subresource))
 
-    async def show(self, kind: Kind, raw: Raw, status: Raw) -> None:
+    async def show(self, kind: ApiResource, raw: Raw, status: Raw) -> None:
         if raw.get("status") != status:
             await self.change(kind, raw, lambda found: found.update(status=status), "status")
 
-    async def end(self, kind: Kind, raw: Raw, grace_s: int | None = None) -> None:
+    async def end(self, kind: ApiResource, raw: Raw, grace_s: int | None = None) -> None:
         """Delete it, if it is still the same object."""
         ref = ref_of(kind, raw)
         try:
@@ -76,7 +78,7 @@ class Bench:
         else:
             self.learn(kind, found)
 
-    def learn(self, kind: Kind, raw: Raw | None) -> None:
+    def learn(self, kind: ApiResource, raw: Raw | None) -> None:
         """What the server answered, where it answered with an object."""
         if raw is not None:
             self.sights[kind].learn(raw)

@@ -17,8 +17,8 @@ from windrow.emulator.guests.workloads.replicas import (
 from windrow.emulator.guests.workloads.sight import Owned
 from windrow.emulator.guests.workloads.templates import render_replica_set, selects_its_own
 from windrow.emulator.world import Key
-from windrow.kube.objects import Raw, annotations_of, is_deleting
-from windrow.kube.refs import DEPLOYMENT, REPLICA_SET
+from windrow.kubernetes.objects import Raw, annotations_of, is_deleting
+from windrow.kubernetes.resources import DEPLOYMENT, REPLICA_SET
 
 
 class Deployments:

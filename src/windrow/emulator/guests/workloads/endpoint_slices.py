@@ -18,8 +18,8 @@ from windrow.emulator.guests.workloads.endpoints import (
 from windrow.emulator.guests.workloads.names import SERVICE_NAME, ZONE
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.emulator.world import Key
-from windrow.kube.objects import Raw, dig, labels_of, namespace_of
-from windrow.kube.refs import NODE, POD, SERVICE
+from windrow.kubernetes.objects import Raw, labels_of, namespace_of, nested
+from windrow.kubernetes.resources import NODE, POD, SERVICE
 
 
 class EndpointSlices:
@@ -52,7 +52,7 @@ class EndpointSlices:
     def _zones_of(self, pods: Iterable[Raw]) -> dict[str, str]:
         """The zone of each node that one of the pods is on."""
         nodes = self._bench.sights[NODE]
-        hosts = {dig(pod, "spec", "nodeName", default="") for pod in pods}
+        hosts = {nested(pod, "spec", "nodeName", default="") for pod in pods}
         return {
             host: labels_of(node).get(ZONE, "")
             for host in hosts

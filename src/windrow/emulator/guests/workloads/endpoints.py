@@ -10,28 +10,28 @@ from typing import Any
 from windrow.emulator.guests.workloads.names import SERVICE_NAME, SLICE_CONTROLLER, SLICE_MANAGER
 from windrow.emulator.guests.workloads.pod_readings import is_ready
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
-from windrow.kube.objects import (
+from windrow.kubernetes.objects import (
     Raw,
-    dig,
     is_deleting,
     labels_of,
     name_of,
     namespace_of,
+    nested,
     new_object,
     owner_reference,
     uid_of,
 )
-from windrow.kube.refs import SERVICE
+from windrow.kubernetes.resources import SERVICE
 
 MOST = 100  # endpoints of one slice
 
 
 def has_selector(service: Raw) -> bool:
-    return bool(dig(service, "spec", "selector")) and dig(service, "spec", "type") != "ExternalName"
+    return bool(nested(service, "spec", "selector")) and nested(service, "spec", "type") != "ExternalName"
 
 
 def selects(service: Raw, pod: Raw) -> bool:
-    wanted: Mapping[str, str] = dig(service, "spec", "selector", default={})
+    wanted: Mapping[str, str] = nested(service, "spec", "selector", default={})
     return bool(wanted) and wanted.items() <= labels_of(pod).items()
 
 
@@ -64,15 +64,18 @@ def plan_pages(service: Raw, pods: Iterable[Raw], zones: Mapping[str, str]) -> l
 
 
 def _counts(pod: Raw) -> bool:
-    return bool(dig(pod, "status", "podIP")) and dig(pod, "status", "phase") not in ("Succeeded", "Failed")
+    return bool(nested(pod, "status", "podIP")) and nested(pod, "status", "phase") not in (
+        "Succeeded",
+        "Failed",
+    )
 
 
 def render_endpoint(service: Raw, pod: Raw, zones: Mapping[str, str]) -> Raw:
     serving, leaving = is_ready(pod), is_deleting(pod)
-    always = bool(dig(service, "spec", "publishNotReadyAddresses"))
-    node = dig(pod, "spec", "nodeName", default="")
+    always = bool(nested(service, "spec", "publishNotReadyAddresses"))
+    node = nested(pod, "spec", "nodeName", default="")
     made: Raw = {
-        "addresses": [dig(pod, "status", "podIP")],
+        "addresses": [nested(pod, "status", "podIP")],
         "conditions": {
             "ready": always or (serving and not leaving),
             "serving": serving,
@@ -95,11 +98,11 @@ def _ports(service: Raw, pod: Raw) -> tuple[tuple[str, str, int], ...]:
     """The ports that the pod has for the Service; one that it does not name is left out."""
     named = {
         (one.get("name"), one.get("protocol", "TCP")): int(one["containerPort"])
-        for container in dig(pod, "spec", "containers", default=[])
+        for container in nested(pod, "spec", "containers", default=[])
         for one in container.get("ports") or ()
     }
     found = []
-    for port in dig(service, "spec", "ports", default=[]):
+    for port in nested(service, "spec", "ports", default=[]):
         kind, target = port.get("protocol", "TCP"), port.get("targetPort", port["port"])
         number = target if isinstance(target, int) else named.get((target, kind))
         if number:

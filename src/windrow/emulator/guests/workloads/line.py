@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime
 
+from windrow.core.clock import Clock
 from windrow.emulator.world import Key
-from windrow.kube.refs import Kind
-from windrow.values.clock import Clock
+from windrow.kubernetes.resources import ApiResource
 
-Item = tuple[Kind, Key]
+Item = tuple[ApiResource, Key]
 
 
 class Line:
@@ -21,15 +21,15 @@ class Line:
         self._due: dict[Item, datetime] = {}
         self._news = asyncio.Event()
 
-    def add(self, kind: Kind, key: Key) -> None:
+    def add(self, kind: ApiResource, key: Key) -> None:
         self._waiting[kind, key] = None
         self._news.set()
 
-    def add_at(self, due: datetime, kind: Kind, key: Key) -> None:
+    def add_at(self, due: datetime, kind: ApiResource, key: Key) -> None:
         """Look at it then; a later word about the same object takes the place of an earlier one."""
         self._due[kind, key] = due
 
-    def forget(self, kind: Kind, key: Key) -> None:
+    def forget(self, kind: ApiResource, key: Key) -> None:
         """It is gone: its time need not come."""
         self._due.pop((kind, key), None)
 
@@ -52,7 +52,7 @@ class Line:
             await self._news.wait()
             return
         news = asyncio.ensure_future(self._news.wait())
-        timer = asyncio.ensure_future(self._clock.until(min(self._due.values())))
+        timer = asyncio.ensure_future(self._clock.sleep_until(min(self._due.values())))
         try:
             await asyncio.wait({news, timer}, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from windrow.emulator.guests.pods import fits_affinity, tolerates
 from windrow.emulator.guests.workloads.pod_readings import controller_uid, is_active
-from windrow.kube.objects import Raw, dig, labels_of, name_of
+from windrow.kubernetes.objects import Raw, labels_of, name_of, nested
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ def find_place(pod: Raw, nodes: Sequence[Raw], pods: Iterable[Raw]) -> Place:
     load: Counter[str] = Counter()
     owner = controller_uid(pod)
     for one in pods:
-        where = dig(one, "spec", "nodeName", default="")
+        where = nested(one, "spec", "nodeName", default="")
         if where and is_active(one):
             load[where] += 1
             mates[where] += bool(owner) and controller_uid(one) == owner
@@ -39,15 +39,15 @@ def find_place(pod: Raw, nodes: Sequence[Raw], pods: Iterable[Raw]) -> Place:
 
 def _refusal(pod: Raw, node: Raw) -> str:
     """Why the pod may not run there, "" where it may."""
-    tolerations = dig(pod, "spec", "tolerations", default=[])
-    if dig(node, "spec", "unschedulable"):
+    tolerations = nested(pod, "spec", "tolerations", default=[])
+    if nested(node, "spec", "unschedulable"):
         return "node(s) were unschedulable"
-    taints = dig(node, "spec", "taints", default=[])
+    taints = nested(node, "spec", "taints", default=[])
     for taint in taints:
         if not tolerates(tolerations, [taint]):
             return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
-    wanted: Mapping[str, str] = dig(pod, "spec", "nodeSelector", default={})
-    affinity = dig(pod, "spec", "affinity", default={})
+    wanted: Mapping[str, str] = nested(pod, "spec", "nodeSelector", default={})
+    affinity = nested(pod, "spec", "affinity", default={})
     if not (wanted.items() <= labels_of(node).items() and fits_affinity(affinity, labels_of(node))):
         return "node(s) didn't match Pod's node affinity/selector"
     return ""
@@ -55,11 +55,13 @@ def _refusal(pod: Raw, node: Raw) -> str:
 
 def _is_reluctant(pod: Raw, node: Raw) -> bool:
     """Whether a taint says "rather not"."""
-    soft = [one for one in dig(node, "spec", "taints", default=[]) if one.get("effect") == "PreferNoSchedule"]
+    soft = [
+        one for one in nested(node, "spec", "taints", default=[]) if one.get("effect") == "PreferNoSchedule"
+    ]
     hard = [{**one, "effect": "NoSchedule"} for one in soft]
     tolerations = [
         {**one, "effect": ""} if one.get("effect") == "PreferNoSchedule" else one
-        for one in dig(pod, "spec", "tolerations", default=[])
+        for one in nested(pod, "spec", "tolerations", default=[])
     ]
     return not tolerates(tolerations, hard)
 

@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 from typing import Any
 from zlib import crc32
 
+from windrow.core.clock import format_time
 from windrow.emulator.guests.pods import tolerates
 from windrow.emulator.guests.workloads.pod_readings import is_ready
-from windrow.kube.conditions import is_true
-from windrow.kube.objects import Raw, dig, is_deleting, name_of, uid_of
-from windrow.values.clock import stamp
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.objects import Raw, is_deleting, name_of, nested, uid_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +85,15 @@ def stage_of(pod: Raw, *, alive: bool) -> str:
     """The stage that its delays are counted in."""
     if is_deleting(pod):
         return f"leaving {alive}"
-    if dig(pod, "status", "phase") == "Running":
+    if nested(pod, "status", "phase") == "Running":
         return "ready" if is_ready(pod) else f"running {alive}"
-    return f"starting {alive}" if dig(pod, "spec", "nodeName") else "unplaced"
+    return f"starting {alive}" if nested(pod, "spec", "nodeName") else "unplaced"
 
 
 def plan_pod(pod: Raw, seen: Situation) -> list[Step]:
     """What is due for the pod, at most one thing to do and one to wait for."""
-    node = dig(pod, "spec", "nodeName", default="")
-    if dig(pod, "status", "phase") in ("Succeeded", "Failed") and not is_deleting(pod):
+    node = nested(pod, "spec", "nodeName", default="")
+    if nested(pod, "status", "phase") in ("Succeeded", "Failed") and not is_deleting(pod):
         return []
     if is_deleting(pod):
         return _leave(seen, node)
@@ -119,9 +119,9 @@ def _leave(seen: Situation, node: str) -> list[Step]:
 
 
 def _run(pod: Raw, seen: Situation) -> list[Step]:
-    healthy = is_true(dig(seen.node, "status", "conditions"), "Ready")
+    healthy = is_true(nested(seen.node, "status", "conditions"), "Ready")
     ready = is_ready(pod)
-    if dig(pod, "status", "phase") != "Running":
+    if nested(pod, "status", "phase") != "Running":
         if not seen.alive:
             return []
         due = seen.since + seen.pace.start
@@ -136,9 +136,9 @@ def _run(pod: Raw, seen: Situation) -> list[Step]:
 
 def _evict(pod: Raw, seen: Situation) -> End | Later | None:
     """What the NoExecute taints of its node mean for the pod."""
-    tolerations = dig(pod, "spec", "tolerations", default=[])
+    tolerations = nested(pod, "spec", "tolerations", default=[])
     soonest: datetime | None = None
-    for taint in dig(seen.node, "spec", "taints", default=[]):
+    for taint in nested(seen.node, "spec", "taints", default=[]):
         if taint.get("effect") != "NoExecute":
             continue
         patience = patience_with(taint, tolerations)
@@ -165,10 +165,10 @@ def patience_with(taint: Raw, tolerations: Sequence[Raw]) -> float | None:
 
 def render_running(pod: Raw, node: Raw, address: str, now: datetime) -> Raw:
     """The status of a pod whose containers have just started."""
-    at = stamp(now)
+    at = format_time(now)
     host = _address_of(node)
     words = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
-    known = [one for one in dig(pod, "status", "conditions", default=[]) if one["type"] not in words]
+    known = [one for one in nested(pod, "status", "conditions", default=[]) if one["type"] not in words]
     made = [_condition(word, word not in ("Ready", "ContainersReady"), at) for word in words]
     return {
         **(pod.get("status") or {}),
@@ -179,13 +179,15 @@ def render_running(pod: Raw, node: Raw, address: str, now: datetime) -> Raw:
         "podIPs": [{"ip": address}],
         "startTime": at,
         "conditions": [*made, *known],
-        "containerStatuses": [_container(pod, one, at) for one in dig(pod, "spec", "containers", default=[])],
+        "containerStatuses": [
+            _container(pod, one, at) for one in nested(pod, "spec", "containers", default=[])
+        ],
     }
 
 
 def render_readiness(status: Raw, ready: bool, now: datetime, *, probed: bool) -> Raw:
     """The status with another readiness. Without a probe it is the control plane that speaks: of Ready alone."""
-    at = stamp(now)
+    at = format_time(now)
     changing = ("Ready", "ContainersReady") if probed else ("Ready",)
     conditions = [
         _condition(one["type"], ready, at)
@@ -223,7 +225,7 @@ def _container(pod: Raw, container: Raw, at: str) -> Raw:
 
 def _address_of(node: Raw) -> str:
     """Where the node is reached, as its pods see it."""
-    addresses: list[Any] = dig(node, "status", "addresses", default=[])
+    addresses: list[Any] = nested(node, "status", "addresses", default=[])
     inner = [one["address"] for one in addresses if one.get("type") == "InternalIP"]
     return inner[0] if inner else ""
 

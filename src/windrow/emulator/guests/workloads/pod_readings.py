@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windrow.kube.conditions import is_true
-from windrow.kube.objects import Raw, dig, is_deleting
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.objects import Raw, is_deleting, nested
 
 
 def is_ready(pod: Raw) -> bool:
-    return is_true(dig(pod, "status", "conditions"), "Ready")
+    return is_true(nested(pod, "status", "conditions"), "Ready")
 
 
 def is_active(pod: Raw) -> bool:
     """Whether the pod counts: one that leaves or has ended does not."""
-    return not is_deleting(pod) and dig(pod, "status", "phase") not in ("Succeeded", "Failed")
+    return not is_deleting(pod) and nested(pod, "status", "phase") not in ("Succeeded", "Failed")
 
 
 def controller_uid(raw: Mapping[str, Any]) -> str:

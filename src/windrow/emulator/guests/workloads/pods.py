@@ -21,8 +21,8 @@ from windrow.emulator.guests.workloads.pod_life import (
 )
 from windrow.emulator.guests.workloads.scheduler import Scheduler
 from windrow.emulator.world import Key
-from windrow.kube.objects import Raw, dig, name_of, uid_of
-from windrow.kube.refs import NODE, POD
+from windrow.kubernetes.objects import Raw, name_of, nested, uid_of
+from windrow.kubernetes.resources import NODE, POD
 
 
 class Pods:
@@ -82,7 +82,9 @@ class Pods:
         name = name_of(node)
         before = self._tainted.get(name, {})
         keys = {
-            one["key"] for one in dig(node, "spec", "taints", default=[]) if one.get("effect") == "NoExecute"
+            one["key"]
+            for one in nested(node, "spec", "taints", default=[])
+            if one.get("effect") == "NoExecute"
         }
         self._tainted[name] = {key: before.get(key, self._bench.now()) for key in keys}
         self._add_pods_on(name)
@@ -94,7 +96,7 @@ class Pods:
 
     def _used_on(self, node: str) -> set[str]:
         pods = self._bench.sights[POD]
-        return {dig(pods[key], "status", "podIP") for key in self._by_node.get(("", node), ())}
+        return {nested(pods[key], "status", "podIP") for key in self._by_node.get(("", node), ())}
 
     def _is_alive(self, pod: Raw) -> bool:
         beat = self._bench.cluster.beats.get(_node_of(pod))
@@ -111,4 +113,4 @@ class Pods:
 
 
 def _node_of(pod: Raw) -> str:
-    return str(dig(pod, "spec", "nodeName", default=""))
+    return str(nested(pod, "spec", "nodeName", default=""))

@@ -14,8 +14,8 @@ from windrow.emulator.guests.workloads.replicas import (
 from windrow.emulator.guests.workloads.sight import Owned
 from windrow.emulator.guests.workloads.templates import render_pod
 from windrow.emulator.world import Key
-from windrow.kube.objects import is_deleting
-from windrow.kube.refs import POD, REPLICA_SET
+from windrow.kubernetes.objects import is_deleting
+from windrow.kubernetes.resources import POD, REPLICA_SET
 
 
 class ReplicaSets:

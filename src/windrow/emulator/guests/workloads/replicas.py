@@ -11,8 +11,8 @@ from typing import Any
 from windrow.emulator.guests.workloads.names import DESIRED, MOST, REVISION
 from windrow.emulator.guests.workloads.pod_readings import is_active, is_ready
 from windrow.emulator.guests.workloads.templates import is_of_template
-from windrow.kube.conditions import Condition, set_condition
-from windrow.kube.objects import Raw, annotations_of, dig, is_deleting, name_of
+from windrow.kubernetes.conditions import Condition, set_condition
+from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, nested
 
 # --- ReplicaSets ----------------------------------------------------------------------------------------------------
 
@@ -34,7 +34,7 @@ def plan_replica_set(replica_set: Raw, pods: Sequence[Raw]) -> list[MakePods | E
     if is_deleting(replica_set):
         return []
     active = [pod for pod in pods if is_active(pod)]
-    wanted = dig(replica_set, "spec", "replicas", default=1)
+    wanted = nested(replica_set, "spec", "replicas", default=1)
     because = f"{len(active)} of {name_of(replica_set)} are there, {wanted} are wanted"
     if len(active) < wanted:
         return [MakePods(wanted - len(active), because)]
@@ -44,8 +44,8 @@ def plan_replica_set(replica_set: Raw, pods: Sequence[Raw]) -> list[MakePods | E
 def _worth(pod: Raw) -> tuple[Any, ...]:
     """Who goes first: unplaced, not running, not Ready, youngest."""
     return (
-        bool(dig(pod, "spec", "nodeName")),
-        dig(pod, "status", "phase") == "Running",
+        bool(nested(pod, "spec", "nodeName")),
+        nested(pod, "status", "phase") == "Running",
         is_ready(pod),
         [-ord(sign) for sign in pod["metadata"]["creationTimestamp"]],
         name_of(pod),
@@ -107,9 +107,9 @@ DeploymentStep = MakeSet | ScaleSet | MarkDeployment | EndSet
 
 def plan_deployment(deployment: Raw, sets: Sequence[Raw]) -> list[DeploymentStep]:
     """The next step of the Deployment. `sets` are its own ReplicaSets; what it asks of them shows in their status."""
-    if is_deleting(deployment) or dig(deployment, "spec", "paused"):
+    if is_deleting(deployment) or nested(deployment, "spec", "paused"):
         return []
-    wanted = int(dig(deployment, "spec", "replicas", default=1))
+    wanted = int(nested(deployment, "spec", "replicas", default=1))
     current = next((one for one in sets if is_of_template(one, deployment)), None)
     old = [one for one in sets if one is not current]
     bounds = _Bounds.read(deployment, wanted)
@@ -153,7 +153,7 @@ class _Bounds:
 
     @staticmethod
     def read(deployment: Raw, wanted: int) -> _Bounds:
-        strategy = dig(deployment, "spec", "strategy", default={})
+        strategy = nested(deployment, "spec", "strategy", default={})
         if strategy.get("type") == "Recreate":
             return _Bounds(0, wanted, recreate=True)
         rolling = strategy.get("rollingUpdate") or {}
@@ -170,15 +170,15 @@ def _count(said: Any, of: int, rounded: Any) -> int:
 
 
 def _asked(one: Raw) -> int:
-    return int(dig(one, "spec", "replicas", default=0))
+    return int(nested(one, "spec", "replicas", default=0))
 
 
 def _seen(one: Raw) -> int:
-    return int(dig(one, "status", "replicas", default=0))
+    return int(nested(one, "status", "replicas", default=0))
 
 
 def _available(one: Raw) -> int:
-    return int(dig(one, "status", "availableReplicas", default=0))
+    return int(nested(one, "status", "availableReplicas", default=0))
 
 
 def _revision(one: Raw) -> int:
@@ -223,24 +223,24 @@ def _shrink_all(old: Sequence[Raw], marks: Mapping[str, str], because: str) -> l
 
 def _tidy(deployment: Raw, old: Sequence[Raw]) -> list[DeploymentStep]:
     """Empty ReplicaSets are kept for a way back, the last ten of them unless said otherwise."""
-    kept = int(dig(deployment, "spec", "revisionHistoryLimit", default=10))
+    kept = int(nested(deployment, "spec", "revisionHistoryLimit", default=10))
     empty = sorted((one for one in old if not _asked(one) and not _seen(one)), key=_revision)
     return [EndSet(one, f"{kept} old ones are kept") for one in empty[: max(len(empty) - kept, 0)]]
 
 
 def render_deployment_status(deployment: Raw, sets: Sequence[Raw], now: datetime) -> Raw:
-    wanted = int(dig(deployment, "spec", "replicas", default=1))
+    wanted = int(nested(deployment, "spec", "replicas", default=1))
     current = [one for one in sets if is_of_template(one, deployment)]
     seen, available = sum(map(_seen, sets)), sum(map(_available, sets))
     updated = sum(map(_seen, current))
     counts = {
         "replicas": seen,
         "updatedReplicas": updated,
-        "readyReplicas": sum(int(dig(one, "status", "readyReplicas", default=0)) for one in sets),
+        "readyReplicas": sum(int(nested(one, "status", "readyReplicas", default=0)) for one in sets),
         "availableReplicas": available,
         "unavailableReplicas": max(wanted - available, 0),
     }
-    conditions = dig(deployment, "status", "conditions", default=[])
+    conditions = nested(deployment, "status", "conditions", default=[])
     for condition in _conditions(deployment, wanted, available, seen, updated, current):
         conditions = set_condition(conditions, condition, now)
     return {

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from windrow.core.clock import format_time
 from windrow.emulator.guests.workloads.bench import Bench
 from windrow.emulator.guests.workloads.placing import find_place
-from windrow.kube import requests
-from windrow.kube.conditions import find_condition
-from windrow.kube.errors import NotFound, error_for
-from windrow.kube.objects import Raw, dig
-from windrow.kube.refs import NODE, POD, ref_of
-from windrow.values.clock import stamp
+from windrow.kubernetes import requests
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.errors import NotFound, error_for
+from windrow.kubernetes.objects import Raw, nested
+from windrow.kubernetes.resources import NODE, POD, ref_of
 
 
 class Scheduler:
@@ -28,13 +28,13 @@ class Scheduler:
         body = {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": node}}
         ref = ref_of(POD, pod)
         local = self._bench.local()
-        error = error_for(await local.send(requests.create_sub(ref, "binding", body)))
+        error = error_for(await local.send(requests.create_subresource(ref, "binding", body)))
         if error is not None and not isinstance(error, NotFound):
             raise error
         self._bench.learn(POD, await local.find(ref))
 
     async def _say(self, pod: Raw, why_not: str) -> None:
-        conditions = dig(pod, "status", "conditions", default=[])
+        conditions = nested(pod, "status", "conditions", default=[])
         said = find_condition(conditions, "PodScheduled")
         if said is not None and said.message == why_not:
             return
@@ -42,7 +42,7 @@ class Scheduler:
             "type": "PodScheduled",
             "status": "False",
             "lastProbeTime": None,
-            "lastTransitionTime": stamp(self._bench.now()),
+            "lastTransitionTime": format_time(self._bench.now()),
             "reason": "Unschedulable",
             "message": why_not,
         }

@@ -10,8 +10,8 @@ from windrow.emulator.guests.workloads.pod_readings import controller_uid
 from windrow.emulator.hand import Hand
 from windrow.emulator.mirror import Mirror
 from windrow.emulator.world import Key, key_of
-from windrow.kube.objects import Raw, uid_of, version_of
-from windrow.kube.refs import Kind
+from windrow.kubernetes.objects import Raw, resource_version_of, uid_of
+from windrow.kubernetes.resources import ApiResource
 
 SPAN_S = 3600
 
@@ -19,7 +19,7 @@ SPAN_S = 3600
 class Sight(Mirror):
     """The objects of one kind."""
 
-    def __init__(self, hand: Hand, kind: Kind) -> None:
+    def __init__(self, hand: Hand, kind: ApiResource) -> None:
         super().__init__(hand, kind, SPAN_S)
         self._removed: set[str] = set()  # uids that we removed and the watch still shows
 
@@ -36,7 +36,7 @@ class Sight(Mirror):
 
     def _keep(self, key: Key, raw: Raw) -> None:
         held = self.get(key)
-        is_older = held is not None and int(version_of(raw)) < int(version_of(held))
+        is_older = held is not None and int(resource_version_of(raw)) < int(resource_version_of(held))
         if uid_of(raw) not in self._removed and not is_older:
             super()._keep(key, raw)
 

@@ -6,15 +6,23 @@ from collections.abc import Mapping
 from typing import Any
 from zlib import crc32
 
+from windrow.core.fastjson import dumps, loads
 from windrow.emulator.guests.workloads.names import (
     NOT_READY,
     TEMPLATE_HASH,
     UNREACHABLE,
 )
-from windrow.formats.fastjson import dumps, loads
-from windrow.kube.objects import Raw, dig, labels_of, name_of, namespace_of, new_object, owner_reference
-from windrow.kube.refs import DEPLOYMENT, POD, REPLICA_SET
-from windrow.kube.selectors import read_label_selector
+from windrow.kubernetes.objects import (
+    Raw,
+    labels_of,
+    name_of,
+    namespace_of,
+    nested,
+    new_object,
+    owner_reference,
+)
+from windrow.kubernetes.resources import DEPLOYMENT, POD, REPLICA_SET
+from windrow.kubernetes.selectors import read_label_selector
 
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"
 
@@ -37,23 +45,23 @@ def _sorted(value: Any) -> Any:
 
 
 def template_of(owner: Raw) -> Raw:
-    found: Raw = dig(owner, "spec", "template", default={})
+    found: Raw = nested(owner, "spec", "template", default={})
     return found
 
 
 def selects_its_own(owner: Raw) -> bool:
     """Whether the pods of the template are those of the selector; a real server refuses anything else."""
-    selector = dig(owner, "spec", "selector")
-    labels = dig(template_of(owner), "metadata", "labels", default={})
+    selector = nested(owner, "spec", "selector")
+    labels = nested(template_of(owner), "metadata", "labels", default={})
     return bool(selector) and read_label_selector(selector).matches(labels)
 
 
 def render_replica_set(deployment: Raw, replicas: int, marks: Mapping[str, str]) -> Raw:
     template = loads(dumps(template_of(deployment)))
     word = hash_template(template)
-    labels = {**dig(template, "metadata", "labels", default={}), TEMPLATE_HASH: word}
+    labels = {**nested(template, "metadata", "labels", default={}), TEMPLATE_HASH: word}
     template.setdefault("metadata", {})["labels"] = labels
-    selector = loads(dumps(dig(deployment, "spec", "selector", default={})))
+    selector = loads(dumps(nested(deployment, "spec", "selector", default={})))
     selector["matchLabels"] = {**(selector.get("matchLabels") or {}), TEMPLATE_HASH: word}
     return new_object(
         REPLICA_SET,

@@ -21,9 +21,9 @@ from windrow.emulator.guests.workloads.pods import Pods
 from windrow.emulator.guests.workloads.replica_sets import ReplicaSets
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.emulator.world import Key, key_of
-from windrow.kube.errors import KubeError
-from windrow.kube.objects import Raw
-from windrow.kube.refs import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE, Kind
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import Raw
+from windrow.kubernetes.resources import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE, ApiResource
 
 _IDLE = (DEPLOYMENT, REPLICA_SET, POD, SERVICE)  # served, and followed even where there is nothing to do
 _BUSY = (NODE, ENDPOINT_SLICE)
@@ -57,7 +57,7 @@ class Workshop:
         for kind in _IDLE:
             self._bench.sights[kind].listen(partial(self._changed, kind))
         self._pods = Pods(self._bench)
-        self._serve: dict[Kind, Callable[[Key], Awaitable[None]]] = {
+        self._serve: dict[ApiResource, Callable[[Key], Awaitable[None]]] = {
             DEPLOYMENT: Deployments(self._bench).serve,
             REPLICA_SET: ReplicaSets(self._bench).serve,
             POD: self._pods.serve,
@@ -75,7 +75,7 @@ class Workshop:
                 await self._cluster.usable()
                 await self._serve[kind](key)
 
-    async def _follow(self, group: asyncio.TaskGroup, kinds: tuple[Kind, ...]) -> None:
+    async def _follow(self, group: asyncio.TaskGroup, kinds: tuple[ApiResource, ...]) -> None:
         """Follow them, and know them all."""
         sights = [self._bench.sights[kind] for kind in kinds]
         for sight in sights:
@@ -83,7 +83,7 @@ class Workshop:
         for sight in sights:
             await sight.synced.wait()
 
-    def _changed(self, kind: Kind, raw: Raw) -> None:
+    def _changed(self, kind: ApiResource, raw: Raw) -> None:
         key = key_of(raw)
         self._bench.line.add(kind, key)
         if kind != SERVICE or self._is_served(key):

@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windrow.formats.json import NotJson, loads
+from windrow.core.json import NotJson, loads
 from windrow.machines.plugin.process.child import CUT_MARK, ChildProcess
 from windrow.machines.plugin.process.redaction import Redactor
 from windrow.machines.plugin.process.rpc_connection import ConnectionLost, RpcConnection
-from windrow.wire import dockermachine as wire
-from windrow.wire.gob import EMPTY, fits
+from windrow.protocols import dockermachine as wire
+from windrow.protocols.gob import EMPTY, fits
 
 # How long a plugin may take for each call. What makes, changes or removes a machine may wait for it to be done.
 _OPERATION_S = {
@@ -63,7 +63,7 @@ class Timeouts:
     dial: float = 10.0
     close: float = 3.0
     term: float = 2.0
-    heartbeat: float = float(wire.HEARTBEAT_S)
+    heartbeat: float = float(wire.HEARTBEAT_INTERVAL_S)
     heartbeat_answer: float = 60.0  # heartbeats without an answer, after which the plugin counts as hung
     calls: Mapping[str, float] = field(default_factory=dict)  # instead of the limits above
 
@@ -177,7 +177,7 @@ class Plugin:
         """The methods beyond docker-machine's that the plugin has; only our own has any."""
         if self._extensions is None:
             try:
-                self._extensions = frozenset(str(await self.call(wire.EXTENSIONS)).split())
+                self._extensions = frozenset(str(await self.call(wire.LIST_EXTENSIONS)).split())
             except DriverError:
                 self._extensions = frozenset()
         return self._extensions
@@ -202,7 +202,7 @@ class Plugin:
         try:
             version = await self.call("GetVersion")
         except DriverError:
-            self._service = wire.OLD_SERVICE
+            self._service = wire.LEGACY_SERVICE
             try:
                 version = await self.call("GetVersion")
             except DriverError as said:

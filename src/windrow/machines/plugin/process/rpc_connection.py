@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from windrow.wire.dockermachine import DEFAULT_LIMITS
-from windrow.wire.gob import EMPTY, Type
-from windrow.wire.netrpc import Answer, Client
+from windrow.protocols.dockermachine import DEFAULT_LIMITS
+from windrow.protocols.gob import EMPTY, Type
+from windrow.protocols.netrpc import Client, Response
 
 
 class ConnectionLost(Exception):
@@ -24,22 +24,22 @@ class RpcConnection(asyncio.Protocol):
         self._rpc = Client(DEFAULT_LIMITS)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._pending: dict[int, asyncio.Future[Answer]] = {}
+        self._pending: dict[int, asyncio.Future[Response]] = {}
         self._lost_reason = ""
         self._heartbeat_timer: asyncio.TimerHandle | None = None
-        self._last_heartbeat: asyncio.Future[Answer] | None = None
+        self._last_heartbeat: asyncio.Future[Response] | None = None
         self._last_answered = 0.0
 
-    def call(self, method: str, argument: Type, value: Any) -> asyncio.Future[Answer]:
+    def call(self, method: str, argument: Type, value: Any) -> asyncio.Future[Response]:
         """Send a request; the future fails with Lost when no answer can come any more."""
-        future: asyncio.Future[Answer] = self._loop.create_future()
+        future: asyncio.Future[Response] = self._loop.create_future()
         if self._transport is None or self._lost_reason:
             future.set_exception(ConnectionLost(self._lost_reason or "the connection is closed"))
             return future
         seq = self._rpc.call(method, argument, value)
         self._pending[seq] = future
         future.add_done_callback(lambda done: self._pending.pop(seq, None))
-        self._transport.write(self._rpc.take())
+        self._transport.write(self._rpc.data_to_send())
         return future
 
     def start_heartbeat(self, method: str, interval_s: float, timeout_s: float) -> None:
@@ -63,7 +63,7 @@ class RpcConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not every loop's transports are of asyncio's class; all of them behave so.
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.write(self._rpc.take())
+        self._transport.write(self._rpc.data_to_send())
 
     def data_received(self, data: bytes) -> None:
         if self._lost_reason:
@@ -76,7 +76,7 @@ class RpcConnection(asyncio.Protocol):
             self._transport.abort()
             return
         assert self._transport is not None
-        self._transport.write(self._rpc.take())
+        self._transport.write(self._rpc.data_to_send())
         for answer in answers:
             future = self._pending.get(answer.seq)
             if future is not None and not future.done():
@@ -110,6 +110,6 @@ class RpcConnection(asyncio.Protocol):
         )
 
 
-def _ignore_result(done: asyncio.Future[Answer]) -> None:
+def _ignore_result(done: asyncio.Future[Response]) -> None:
     if not done.cancelled():
         done.exception()

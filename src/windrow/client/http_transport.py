@@ -1,0 +1,441 @@
+"""Requests over sockets: the only door to aiohttp's client.
+
+What is promised beyond the port `Transport`:
+
+* A request is written at most once here. aiohttp by itself repeats GET, PUT and DELETE when the connection breaks;
+  that is switched off, because a repeated DELETE answers 404 for a deletion that succeeded.
+* Every error of aiohttp, of OpenSSL and of the operating system becomes Unreachable or OutcomeUnknown, by one rule:
+  were the request's headers written or not?
+* Redirects are not followed, cookies not kept, proxies of the environment not used.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from errno import ECONNRESET
+from ipaddress import ip_address
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urlencode, urlsplit
+
+import aiohttp
+from yarl import URL
+
+from windrow.client.auth import RequestCredentials, credential_for
+from windrow.core.clock import Clock
+from windrow.core.fastjson import loads
+from windrow.core.json import NotJson
+from windrow.kubernetes import messages
+from windrow.kubernetes.errors import (
+    CertificateError,
+    KubeError,
+    OutcomeUnknown,
+    ServerError,
+    Unauthorized,
+    Unreachable,
+    error_for,
+)
+from windrow.kubernetes.kubeconfig import ClientConfig, ReadFile
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+
+log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_S = 10.0
+RESPONSE_TIMEOUT_S = 90.0
+# Longer than the five minutes for which our caches ask a watch to live.
+WATCH_IDLE_TIMEOUT_S = 400.0
+
+_SAFE_IN_PATH = "/:@!$&'()*+,;=~-._"
+
+
+class ConnectionPool:
+    """Connections that many transports share. Owned by whoever opened it: `async with Pool() as pool`."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        if self._session is None or self._session.closed:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=0, keepalive_timeout=30, socket_factory=_keepalive_socket
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trace_configs=[_trace_config()],
+                auto_decompress=True,
+                read_bufsize=2**18,
+            )
+        return self._session
+
+    async def aclose(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+@dataclass
+class _RequestTrace:
+    """How far a request came."""
+
+    headers_sent: bool = False
+
+
+class HttpTransport:
+    """One API server as one identity, over HTTP/1.1. Close it when done, unless its pool belongs to another."""
+
+    def __init__(
+        self,
+        access: ClientConfig,
+        clock: Clock,
+        *,
+        env: Mapping[str, str] | None = None,
+        read_file: ReadFile | None = None,
+        user_agent: str = "windrow",
+        pool: ConnectionPool | None = None,
+    ) -> None:
+        self.access = access
+        self._pool = pool or ConnectionPool()
+        self._owns_pool = pool is None
+        self._user_agent = user_agent
+        self._credential = credential_for(access, clock, read_file or _read_file, env or {})
+        self._context: ssl.SSLContext | None = None
+        self._context_for: tuple[str, str] | None = None
+        if access.insecure:
+            log.warning("%s", messages.insecure_warning(access))
+
+    async def aclose(self) -> None:
+        if self._owns_pool:
+            await self._pool.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def send(self, request: Request) -> Reply:
+        timeout = aiohttp.ClientTimeout(total=RESPONSE_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+        async with self._exchange(request, timeout) as response:
+            return await self._read_reply(request, response)
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=WATCH_IDLE_TIMEOUT_S
+        )
+        async with self._exchange(request, timeout) as response:
+            if response.status != 200:
+                reply = await self._read_reply(request, response)
+                raise error_for(reply) or ServerError(
+                    f"wanted a watch from {self.access.server}, found an answer {reply.status}",
+                    status=reply.status,
+                )
+            async with aclosing(self._events(request, response)) as events:
+                yield events
+
+    @asynccontextmanager
+    async def _exchange(
+        self, request: Request, timeout: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        credentials = await self._credential.get()
+        options = self._options(request, credentials)
+        trace = _RequestTrace()
+        try:
+            response = await self._pool.session.request(
+                request.method, self._url(request), timeout=timeout, trace_request_ctx=trace, **options
+            )
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+            raise self._translate_error(error, request, trace.headers_sent) from error
+        if response.status == 401:
+            self._credential.invalidate(credentials)
+        try:
+            yield response
+        finally:
+            # Gives the connection back when the body was read to its end; closes it otherwise.
+            response.release() if response.content.is_eof() else response.close()
+
+    async def _read_reply(self, request: Request, response: aiohttp.ClientResponse) -> Reply:
+        try:
+            body = await response.read()
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._translate_error(error, request, sent=True) from error
+        content_type = response.headers.get("Content-Type", "")
+        return messages.explain(
+            Reply(response.status, body, content_type, dict(response.headers)), self.access
+        )
+
+    async def _events(
+        self, request: Request, response: aiohttp.ClientResponse
+    ) -> AsyncGenerator[WatchEvent, None]:
+        # Lines are split here, because aiohttp's own readline refuses lines longer than its buffer.
+        rest: list[bytes] = []
+        try:
+            async for chunk in response.content.iter_any():
+                *lines, tail = chunk.split(b"\n")
+                if lines:
+                    lines[0] = b"".join([*rest, lines[0]])
+                    rest = [tail]
+                else:
+                    rest.append(tail)
+                for line in lines:
+                    if line.strip():
+                        yield self._event(request, line)
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._translate_error(error, request, sent=True) from error
+        if b"".join(rest).strip():
+            raise self._outcome_unknown(request, "the watch ended in the middle of an event")
+
+    def _event(self, request: Request, line: bytes) -> WatchEvent:
+        try:
+            raw = loads(line)
+            return WatchEvent(raw["type"], raw["object"])
+        except (NotJson, LookupError, TypeError) as error:
+            raise self._outcome_unknown(
+                request, f"the watch carried {line[:60]!r}, which is no event"
+            ) from error
+
+    def _url(self, request: Request) -> URL:
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        return URL(self.access.server + quote(request.path, safe=_SAFE_IN_PATH) + query, encoded=True)
+
+    def _options(self, request: Request, credentials: RequestCredentials) -> dict[str, Any]:
+        headers = {"Accept": request.accept, "User-Agent": self._user_agent}
+        if request.content_type:
+            headers["Content-Type"] = request.content_type
+        headers.update(request.headers)
+        if credentials.token:
+            self._refuse_cleartext_token()
+            headers["Authorization"] = f"Bearer {credentials.token}"
+        options: dict[str, Any] = {
+            "data": request.body,
+            "headers": headers,
+            "allow_redirects": False,
+            # Without this aiohttp would call every body a stream of octets.
+            "skip_auto_headers": ("Content-Type",),
+            "middlewares": (_single_attempt(),),
+        }
+        if self.access.proxy_url:
+            options["proxy"] = self.access.proxy_url
+        if self.access.server.startswith("https"):
+            options["ssl"] = self._tls(credentials)
+            if self.access.tls_server_name:
+                options["server_hostname"] = self.access.tls_server_name
+        return options
+
+    def _refuse_cleartext_token(self) -> None:
+        parts = urlsplit(self.access.server)
+        if parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
+            raise CertificateError(
+                messages.unreachable(
+                    self.access,
+                    "a token would be sent in clear text",
+                    "use an https:// server in the kubeconfig",
+                )
+            )
+
+    def _tls(self, credentials: RequestCredentials) -> ssl.SSLContext:
+        wanted = (credentials.certificate, credentials.key)
+        if self._context is None or self._context_for != wanted:
+            self._context = self._new_context(credentials)
+            self._context_for = wanted
+        return self._context
+
+    def _new_context(self, credentials: RequestCredentials) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # As in Go, each certificate we were given is an anchor, also an intermediate one.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        if self.access.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        elif self.access.ca:
+            try:
+                context.load_verify_locations(cadata=self.access.ca)
+            except (ssl.SSLError, ValueError) as error:
+                raise CertificateError(
+                    f"the CA in the kubeconfig for {self.access.server} is no certificate ({error}); "
+                    "copy certificate-authority-data again, whole"
+                ) from error
+        else:
+            context.load_default_certs()
+        if credentials.certificate:
+            self._load_chain(context, credentials)
+        return context
+
+    def _load_chain(self, context: ssl.SSLContext, credentials: RequestCredentials) -> None:
+        # OpenSSL reads chains from files only; this one lives for a moment, for its owner's eyes (mode 0600).
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+            file.write(f"{credentials.key.strip()}\n{credentials.certificate.strip()}\n")
+            file.flush()
+            try:
+                # Without a password OpenSSL would ask for one at the terminal, and wait.
+                context.load_cert_chain(file.name, password="")
+            except (ssl.SSLError, ValueError) as error:
+                raise Unreachable(
+                    f"{self.access.credential} for {self.access.server} cannot be used ({error}); "
+                    "client-certificate-data and client-key-data must be a pair, in PEM"
+                ) from error
+
+    def _translate_error(self, error: Exception, request: Request, sent: bool) -> KubeError:
+        refusal = _certificate_alert(error)
+        if refusal:
+            return Unauthorized(messages.client_certificate_rejected(self.access, refusal), status=401)
+        if sent:
+            why = _reason(error)
+            if self.access.certificate and _is_disconnect(error):
+                why += " (where this happens each time, the server may not accept the client certificate)"
+            return self._outcome_unknown(request, why)
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            return CertificateError(messages.certificate_error(self.access, _reason(error)))
+        for kind, explain, hint in _EXPLANATIONS:
+            if isinstance(error, kind):
+                return Unreachable(messages.unreachable(self.access, explain(error), hint))
+        return Unreachable(
+            messages.unreachable(self.access, _reason(error), "check the address and the network")
+        )
+
+    def _outcome_unknown(self, request: Request, why: str) -> OutcomeUnknown:
+        return OutcomeUnknown(messages.outcome_unknown(self.access, request.method, request.path, why))
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost reason in words: aiohttp wraps what the operating system and OpenSSL say."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return _reason(error.os_error)
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return _reason(error.certificate_error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    if isinstance(error, ssl.SSLError):
+        return str(getattr(error, "reason", None) or error).replace("_", " ").lower()
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "the connection broke in the middle of the answer"
+    if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError | BrokenPipeError):
+        return "the connection was closed"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error) or type(error).__name__
+
+
+def _is_disconnect(error: Exception) -> bool:
+    """Whether the server closed the connection instead of answering."""
+    return isinstance(error, aiohttp.ServerDisconnectedError) or getattr(error, "errno", None) == ECONNRESET
+
+
+def _certificate_alert(error: BaseException) -> str:
+    """What a TLS alert from the server says about our certificate, or ""."""
+    cause: BaseException | None = error
+    while cause is not None:
+        # With TLS 1.3 this comes after the request was written, but before anybody read it.
+        said = str(getattr(cause, "reason", ""))
+        if isinstance(cause, ssl.SSLError) and "ALERT" in said and ("CERT" in said or "UNKNOWN_CA" in said):
+            return _reason(cause)
+        cause = cause.__cause__
+    return ""
+
+
+def _connect_reason(error: Any) -> str:
+    return "connection refused" if isinstance(error.os_error, ConnectionRefusedError) else _reason(error)
+
+
+# First match wins; subclasses stand before their bases.
+_EXPLANATIONS: tuple[tuple[type[Exception], Callable[[Any], str], str], ...] = (
+    (
+        aiohttp.ClientProxyConnectionError,
+        lambda error: f"the proxy itself cannot be reached: {_connect_reason(error)}",
+        "check proxy-url in the kubeconfig",
+    ),
+    (
+        aiohttp.ClientHttpProxyError,
+        lambda error: f"the proxy answered {error.status} {error.message}",
+        "is the server running, and may the proxy lead there?",
+    ),
+    (
+        aiohttp.ClientConnectorDNSError,
+        lambda error: f"its name is not known ({_reason(error)})",
+        "check the name in the kubeconfig, or the resolver of this machine",
+    ),
+    (
+        aiohttp.ClientConnectorSSLError,
+        lambda error: f"no TLS there ({_reason(error)})",
+        "is the port right, and does an API server listen on it?",
+    ),
+    (
+        aiohttp.ClientConnectorError,
+        _connect_reason,
+        "is the API server running, and are address and port right?",
+    ),
+    (
+        TimeoutError,
+        lambda error: f"no connection within {CONNECT_TIMEOUT_S:.0f} s",
+        "is the address right, and does a firewall stand between?",
+    ),
+)
+
+
+def _single_attempt() -> Callable[[aiohttp.ClientRequest, Any], Awaitable[aiohttp.ClientResponse]]:
+    """Middleware that lets aiohttp try once: its own second try gets the first one's error."""
+    first: list[Exception] = []
+
+    async def middleware(request: aiohttp.ClientRequest, handler: Any) -> aiohttp.ClientResponse:
+        if first:
+            raise first[0]
+        try:
+            response: aiohttp.ClientResponse = await handler(request)
+        except Exception as error:
+            first.append(error)
+            raise
+        return response
+
+    return middleware
+
+
+def _trace_config() -> aiohttp.TraceConfig:
+    async def on_headers_sent(session: Any, context: Any, parameters: Any) -> None:
+        if isinstance(context.trace_request_ctx, _RequestTrace):
+            context.trace_request_ctx.headers_sent = True
+
+    tracing = aiohttp.TraceConfig()
+    tracing.on_request_headers_sent.append(on_headers_sent)
+    return tracing
+
+
+def _keepalive_socket(address: Any) -> socket.socket:
+    """A socket whose dead peer is noticed within a minute, so that no watch hangs on a host that lost power."""
+    made = socket.socket(*address[:3])
+    made.setblocking(False)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _read_file(path: str) -> str:
+    return Path(path).read_text()

@@ -1,0 +1,293 @@
+"""A cache kept by list and watch: the only way services learn what exists.
+
+The life of a `Informer`, which its owner runs as a task:
+
+    list, page by page ── complete ──> watch from the list's version
+         ^                                │  the server ends it: watch on from the last version seen
+         │                                │  it breaks: back off, watch on from the last version seen
+         └── 410, version too old ────────┘
+
+* What vanished while nobody watched is found by the next list and told as a deletion.
+* `is_synced` is false from the moment a watch breaks until the next one stands. What is not in an unsynced cache
+  may exist all the same.
+* Readings that did not change are not told: a heartbeat that a reading leaves out wakes nobody.
+* Only readings are kept, never raw objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import AsyncIterator, Callable, Hashable, ValuesView
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Generic, TypeVar
+
+from windrow.client.client import PAGE_SIZE, Client
+from windrow.client.transport import Transport
+from windrow.core.clock import Clock, sleep
+from windrow.core.rng import Rng
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import Expired, KubeError, ServerError, error_from_status
+from windrow.kubernetes.objects import Raw
+from windrow.kubernetes.requests import WatchEvent
+from windrow.kubernetes.resources import ApiResource, ObjectRef, ref_of
+
+V = TypeVar("V")
+
+log = logging.getLogger(__name__)
+
+INITIAL_BACKOFF_S = 0.8
+MAX_BACKOFF_S = 30.0
+# How long a watch is asked to live. Spread, so that watches begun together do not end together.
+WATCH_TIMEOUT_S = (240, 360)
+MIN_WATCH = timedelta(seconds=1)
+
+Change = tuple[V | None, V | None]
+
+
+class Informer(Generic[V]):
+    """Readings of all objects of one kind in one scope, keyed by Ref. Implements the port Cache.
+
+    `read` turns a raw object into a reading, or into None to leave it out. Where it raises, the reading before stays.
+    `heard` is told each new problem with the server, and None when it is over. Lists are read `page` objects at a time:
+    the fewer, the less memory, because whole objects are in it meanwhile.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        kind: ApiResource,
+        namespace: str,
+        read: Callable[[Raw], V | None],
+        clock: Clock,
+        rng: Rng,
+        labels: str = "",
+        fields: str = "",
+        on_error: Callable[[KubeError | None], None] | None = None,
+        page_size: int = PAGE_SIZE,
+    ) -> None:
+        self.kind = kind
+        self.namespace = namespace
+        self.error: KubeError | None = None
+        self.error_since: datetime | None = None
+        self._transport = transport
+        self._client = Client(transport)
+        self._read = read
+        self._clock = clock
+        self._rng = rng
+        self._labels = labels
+        self._fields = fields
+        self._on_error = on_error
+        self._page_size = page_size
+        self._values: dict[ObjectRef, V] = {}
+        self._listed = asyncio.Event()
+        self._watching = False
+        self._resource_version = ""
+        self._failures = 0
+        self._numbers = count()
+        # Ordered, so that a story wakes its readers in the same order each time.
+        self._subscribers: weakref.WeakValueDictionary[int, _Subscriber[V]] = weakref.WeakValueDictionary()
+
+    # --- the port ---------------------------------------------------------------------------------------------------
+
+    async def wait_for_sync(self) -> None:
+        await self._listed.wait()
+
+    @property
+    def has_synced(self) -> bool:
+        """True from the first complete list on, whatever happens later: what `synced` waits for."""
+        return self._listed.is_set()
+
+    @property
+    def is_watching(self) -> bool:
+        return self._watching
+
+    def get(self, key: Hashable) -> V | None:
+        return self._values.get(key)  # type: ignore[call-overload,no-any-return]
+
+    def values(self) -> ValuesView[V]:
+        return self._values.values()
+
+    def items(self) -> list[tuple[ObjectRef, V]]:
+        return list(self._values.items())
+
+    def changes(self) -> AsyncIterator[Change[V]]:
+        subscriber: _Subscriber[V] = _Subscriber()
+        for ref, value in self._values.items():
+            subscriber.notify(ref, None, value)
+        self._subscribers[next(self._numbers)] = subscriber
+        return subscriber
+
+    # --- the work ---------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep the cache current until cancelled. Errors are waited out; `problem` holds the present one."""
+        try:
+            while True:
+                try:
+                    await self._list()
+                    await self._watch_from_version()
+                except Expired:
+                    self._watching = False
+                    log.info("%s: the watch is too old to go on; listing again", self._scope)
+                    await self._wait_backoff()
+                    self._failures += 1
+                except KubeError as error:
+                    await self._handle_error(error)
+        finally:
+            self._watching = False
+
+    async def _list(self) -> None:
+        listed: set[ObjectRef] = set()
+        try:
+            version = await self._read_pages(listed, self._page_size)
+        except Expired:  # it outlived the server's history between two pages: take it whole
+            listed.clear()
+            version = await self._read_pages(listed, 0)
+        for ref in [ref for ref in self._values if ref not in listed]:
+            self._store(ref, None)
+        self._resource_version = version
+        self._watching = True
+        self._listed.set()
+
+    async def _read_pages(self, listed: set[ObjectRef], limit: int) -> str:
+        version = ""
+        pages = self._client.pages(self.kind, self.namespace, self._labels, self._fields, limit=limit)
+        async for page in pages:
+            version = page.resource_version
+            for raw in page.items:
+                ref = ref_of(self.kind, raw)
+                listed.add(ref)
+                self._store(ref, self._read_object(ref, raw))
+        return version
+
+    async def _watch_from_version(self) -> None:
+        """Watch from the version last seen, again and again. Raises Expired when only a list helps."""
+        while True:
+            started = self._clock.now()
+            try:
+                count = await self._watch()
+                if not count and self._clock.now() - started < MIN_WATCH:
+                    raise ServerError(f"the server ended a watch of {self._scope} at once")
+                self._failures = 0
+            except Expired:
+                raise
+            except KubeError as error:
+                if _is_too_large(error):
+                    raise
+                await self._handle_error(error)
+
+    async def _watch(self) -> int:
+        request = requests.watch(
+            self.kind,
+            self.namespace,
+            labels=self._labels,
+            fields=self._fields,
+            version=self._resource_version,
+            timeout_s=int(self._rng.uniform(*WATCH_TIMEOUT_S)),
+        )
+        count = 0
+        async with self._transport.stream(request) as events:
+            self._clear_error()
+            async for event in events:
+                self._on_event(event)
+                count += 1
+                self._failures = 0
+        return count
+
+    def _on_event(self, event: WatchEvent) -> None:
+        if event.type == "ERROR":
+            raise error_from_status(event.object)
+        self._resource_version = event.object["metadata"]["resourceVersion"]
+        if event.type == "BOOKMARK":
+            return
+        ref = ref_of(self.kind, event.object)
+        self._store(ref, None if event.type == "DELETED" else self._read_object(ref, event.object))
+
+    def _read_object(self, ref: ObjectRef, raw: Raw) -> V | None:
+        try:
+            return self._read(raw)
+        except Exception:
+            # One malformed object must not blind us to the others, nor look like a deletion.
+            log.exception("%s cannot be read; what was known of it stays", ref)
+            return self._values.get(ref)
+
+    def _store(self, ref: ObjectRef, after: V | None) -> None:
+        before = self._values.get(ref)
+        if before == after:
+            return
+        if after is None:
+            del self._values[ref]
+        else:
+            self._values[ref] = after
+        for subscriber in list(self._subscribers.values()):
+            subscriber.notify(ref, before, after)
+
+    # --- bad days ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _scope(self) -> str:
+        return f"{self.kind.group_resource} in {self.namespace or 'all namespaces'}"
+
+    async def _handle_error(self, error: KubeError) -> None:
+        self._watching = False
+        if self.error is None:
+            self.error_since = self._clock.now()
+        if self.error is None or self.error.message != error.message:
+            log.warning("%s: %s", self._scope, error)
+            if self._on_error is not None:
+                self._on_error(error)
+        self.error = error
+        self._failures += 1
+        await self._wait_backoff(error.retry_after_s or 0.0)
+
+    async def _wait_backoff(self, retry_after_s: float = 0.0) -> None:
+        """Nothing after one expiry; else longer with each failure in a row."""
+        delay_s = (
+            min(INITIAL_BACKOFF_S * 2 ** min(self._failures - 1, 16), MAX_BACKOFF_S)
+            if self._failures
+            else 0.0
+        )
+        wait = max(delay_s, retry_after_s) * self._rng.uniform(1.0, 2.0)
+        await sleep(self._clock, timedelta(seconds=wait))
+
+    def _clear_error(self) -> None:
+        self._watching = True
+        if self.error is not None:
+            log.info("%s: watching again", self._scope)
+            if self._on_error is not None:
+                self._on_error(None)
+        self.error = None
+        self.error_since = None
+
+
+class _Subscriber(Generic[V]):
+    """One reader's unread changes, one per key at most."""
+
+    def __init__(self) -> None:
+        self._pending: dict[ObjectRef, Change[V]] = {}
+        self._changed = asyncio.Event()
+
+    def notify(self, ref: ObjectRef, before: V | None, after: V | None) -> None:
+        first = self._pending[ref][0] if ref in self._pending else before
+        if first == after:
+            self._pending.pop(ref, None)  # it is again as the reader knows it
+        else:
+            self._pending[ref] = (first, after)
+            self._changed.set()
+
+    def __aiter__(self) -> AsyncIterator[Change[V]]:
+        return self
+
+    async def __anext__(self) -> Change[V]:
+        while not self._pending:
+            self._changed.clear()
+            await self._changed.wait()
+        return self._pending.pop(next(iter(self._pending)))
+
+
+def _is_too_large(error: KubeError) -> bool:
+    causes = error.details.get("causes") or ()
+    return any(cause.get("reason") == "ResourceVersionTooLarge" for cause in causes)

@@ -1,0 +1,234 @@
+"""Leader election on `coordination.k8s.io/v1` Leases, in step with client-go: both may compete for one Lease.
+
+Who holds a Lease writes it every two seconds. Others take it over when they have seen no write for as long as the
+record itself says (15 s). "Seen" is by one's own clock: clocks of different machines are never compared. A holder
+that cannot write for ten seconds stops its work, five seconds before anybody else may begin.
+
+That holds however slow the answers are: a holder counts from before its write was sent, the others from after the
+answer that showed it to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from windrow.client.client import Client
+from windrow.core.clock import Clock, format_micro_time, sleep
+from windrow.core.duration import render_duration
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import AlreadyExists, Conflict, KubeError, OutcomeUnknown
+from windrow.kubernetes.objects import Raw, new_object
+from windrow.kubernetes.resources import LEASE, ObjectRef
+
+log = logging.getLogger(__name__)
+
+RELEASE_TIMEOUT_S = 5.0
+
+
+class LeadershipLost(Exception):
+    """The Lease could not be renewed in time; another may lead now. The program should end and start anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderElectionConfig:
+    """The time-outs of client-go's components. `renew` < `lease`, `retry` < `renew`."""
+
+    lease_duration: timedelta = timedelta(seconds=15)
+    renew_deadline: timedelta = timedelta(seconds=10)
+    retry_period: timedelta = timedelta(seconds=2)
+
+
+class LeaderElector:
+    """One competitor for one Lease. `identity` must be unique to this process."""
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        identity: str,
+        clock: Clock,
+        rng: Rng,
+        config: LeaderElectionConfig | None = None,
+    ) -> None:
+        self.ref: ObjectRef = LEASE.ref(name, namespace)
+        self.identity = identity
+        self.is_leader = False
+        # A claim is under way: whether the Lease is ours shows in the answer, which a cancellation does not wait for.
+        self._is_claiming = False
+        self._client = client
+        self._clock = clock
+        self._rng = rng
+        self._config = config or LeaderElectionConfig()
+        self._record: dict[str, Any] = {}
+        self._record_since: datetime | None = None
+        self._last_renewed: datetime | None = None
+
+    @property
+    def last_renewed(self) -> datetime | None:
+        """When the last claim of ours that was granted was sent, by our own clock."""
+        return self._last_renewed
+
+    @property
+    def holder(self) -> str:
+        """Who had the Lease when it was last looked at; "" for nobody, or not looked at yet."""
+        return str(self._record.get("holderIdentity") or "")
+
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Wait for the Lease, then work while it is held; release it at the end.
+
+        Returns when `work` does. Raises LeadershipLost when the Lease could not be kept; `work` is cancelled then.
+        When this is cancelled, the Lease is released, so that a successor need not wait.
+        """
+        try:
+            await self._acquire()
+            log.info("%s: %s leads", self.ref, self.identity)
+            await self._run_while_leading(work)
+        finally:
+            await self._release()
+
+    async def _acquire(self) -> None:
+        while not await self._try_acquire_or_renew_until(self._clock.now() + self._config.renew_deadline):
+            # client-go's jitter: up to 120 % more.
+            await sleep(self._clock, self._config.retry_period * self._rng.uniform(1.0, 2.2))
+
+    async def _run_while_leading(self, work: Callable[[], Awaitable[None]]) -> None:
+        working = asyncio.ensure_future(work())
+        renewing = asyncio.ensure_future(self._renew())
+        try:
+            await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            renewing.cancel()
+            was_working = not working.done()
+            working.cancel()
+            await asyncio.gather(working, renewing, return_exceptions=True)
+        if was_working:
+            raise LeadershipLost(
+                f"{self.ref} could not be renewed within {render_duration(self._config.renew_deadline)}; another may lead now"
+            )
+        working.result()
+
+    async def _renew(self) -> None:
+        """Return when the Lease is lost."""
+        while self.is_leader and self._is_held():
+            await self._clock.sleep_until(
+                min(self._clock.now() + self._config.retry_period, self._held_until())
+            )
+            await self._try_acquire_or_renew_until(self._held_until())
+        self.is_leader = self._is_claiming = False
+
+    def _held_until(self) -> datetime:
+        """Until when we may work."""
+        return (
+            self._clock.now()
+            if self._last_renewed is None
+            else self._last_renewed + self._config.renew_deadline
+        )
+
+    def _is_held(self) -> bool:
+        return self._clock.now() < self._held_until()
+
+    async def _try_acquire_or_renew_until(self, end: datetime) -> bool:
+        """One attempt, which is given up at `end`."""
+        try:
+            # Not wait_for: in Python 3.11 it loses a cancellation that comes with the result.
+            async with asyncio.timeout((end - self._clock.now()).total_seconds()):
+                return await self._try_acquire_or_renew()
+        except TimeoutError:
+            return False
+
+    async def _try_acquire_or_renew(self) -> bool:
+        """One attempt to take or keep the Lease. Never raises a KubeError."""
+        try:
+            return await self._acquire_or_renew()
+        except (Conflict, AlreadyExists):
+            self._is_claiming = False
+            return False  # somebody was quicker
+        except KubeError as error:
+            self._is_claiming = self._is_claiming and isinstance(error, OutcomeUnknown)
+            log.warning("%s: %s", self.ref, error)
+            return False
+
+    async def _acquire_or_renew(self) -> bool:
+        raw = await self._client.find(self.ref)
+        now = self._clock.now()
+        if raw is None:
+            made = new_object(LEASE, self.ref.name, self.ref.namespace, spec=self._new_record({}, now))
+            self._is_claiming = True
+            return self._granted(await self._client.create(LEASE, made), now)
+        self._observe(raw, now)
+        holder = str(self._record.get("holderIdentity") or "")
+        if holder not in ("", self.identity):
+            self.is_leader = False
+            if not self._is_expired(now):
+                return False
+        raw = {**raw, "spec": {**(raw.get("spec") or {}), **self._new_record(self._record, now)}}
+        self._is_claiming = True
+        return self._granted(await self._client.update(LEASE, raw), now)
+
+    def _granted(self, raw: Raw, sent: datetime) -> bool:
+        """Whether we lead now: an answer may come when what it grants is over."""
+        self._observe(raw, sent)
+        self._last_renewed = sent
+        self.is_leader = self._is_held()
+        self._is_claiming = not self.is_leader
+        return self.is_leader
+
+    def _observe(self, raw: Raw, now: datetime) -> None:
+        record = raw.get("spec") or {}
+        if record != self._record or self._record_since is None:
+            self._record = record
+            self._record_since = now
+
+    def _is_expired(self, now: datetime) -> bool:
+        lasts = timedelta(seconds=int(self._record.get("leaseDurationSeconds") or 0))
+        return self._record_since is not None and self._record_since + lasts <= now
+
+    def _new_record(self, previous: dict[str, Any], now: datetime) -> dict[str, Any]:
+        is_ours = previous.get("holderIdentity") == self.identity
+        transitions = int(previous.get("leaseTransitions") or 0)
+        return {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": int(self._config.lease_duration.total_seconds()),
+            "acquireTime": previous["acquireTime"]
+            if is_ours and previous.get("acquireTime")
+            else format_micro_time(now),
+            "renewTime": format_micro_time(now),
+            "leaseTransitions": transitions if is_ours or not previous else transitions + 1,
+        }
+
+    async def _release(self) -> None:
+        """Leave an empty record behind, if it is still ours. A failure costs the successor a wait, nothing else."""
+        if not self.is_leader and not self._is_claiming:
+            return
+        self.is_leader = self._is_claiming = False
+        try:
+            async with asyncio.timeout(RELEASE_TIMEOUT_S):
+                while not await self._try_release():
+                    pass  # a renewal of ours was under way; it has arrived now
+        except (KubeError, TimeoutError) as error:
+            log.info("%s could not be released: %s", self.ref, error or "no answer")
+
+    async def _try_release(self) -> bool:
+        """Whether the Lease is not ours now."""
+        raw = await self._client.find(self.ref)
+        if raw is None or (raw.get("spec") or {}).get("holderIdentity") != self.identity:
+            return True
+        now = format_micro_time(self._clock.now())
+        released = {
+            **raw["spec"],
+            "holderIdentity": "",
+            "leaseDurationSeconds": 1,
+            "acquireTime": now,
+            "renewTime": now,
+        }
+        try:
+            await self._client.update(LEASE, {**raw, "spec": released})
+        except Conflict:
+            return False
+        return True

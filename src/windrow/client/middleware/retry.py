@@ -1,0 +1,50 @@
+"""A transport that repeats what is safe to repeat, by the table in `kube.repeating`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+
+from windrow.client.transport import Transport
+from windrow.core.clock import Clock, sleep
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.retry import is_retryable, is_retryable_reply, retry_after_s
+
+ATTEMPTS = 5
+INITIAL_BACKOFF_S = 0.25
+MAX_BACKOFF_S = 10.0
+
+
+class RetryingTransport:
+    """Wraps `inner`. Gives up after `attempts` and passes on the last answer or error. Watches go straight through."""
+
+    def __init__(self, inner: Transport, clock: Clock, rng: Rng, attempts: int = ATTEMPTS) -> None:
+        self._inner = inner
+        self._clock = clock
+        self._rng = rng
+        self._attempts = attempts
+
+    async def send(self, request: Request) -> Reply:
+        for attempt in range(1, self._attempts):
+            try:
+                reply = await self._inner.send(request)
+            except KubeError as error:
+                if not is_retryable(error, request):
+                    raise
+                retry_after = 0.0
+            else:
+                if not is_retryable_reply(request, reply):
+                    return reply
+                retry_after = retry_after_s(reply)
+            await self._wait_backoff(attempt, retry_after)
+        return await self._inner.send(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
+        return self._inner.stream(request)
+
+    async def _wait_backoff(self, attempt: int, retry_after_s: float) -> None:
+        delay_s = min(INITIAL_BACKOFF_S * 2 ** (attempt - 1), MAX_BACKOFF_S)
+        await sleep(self._clock, timedelta(seconds=max(retry_after_s, delay_s) * self._rng.uniform(1.0, 1.5)))

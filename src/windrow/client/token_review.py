@@ -1,0 +1,119 @@
+"""Whom an API server takes a bearer token for, and whether it lets them see a page of ours.
+
+Asks for `tokenreviews.authentication.k8s.io` and `subjectaccessreviews.authorization.k8s.io` (verb create, both of
+them cluster-wide): the rights of the ClusterRole `system:auth-delegator`. Whoever reads the page needs
+`nonResourceURLs: ["/metrics"], verbs: ["get"]`.
+
+Whoever was let in before is asked about by a way of its own, which strangers cannot fill; of those, only so many wait
+at once, and more are sent away. A stranger with the right still comes through once the crowd is gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from datetime import datetime, timedelta
+from typing import Any
+
+from windrow.client.client import Client
+from windrow.core.clock import Clock
+from windrow.kubernetes.objects import nested
+from windrow.kubernetes.resources import ApiResource
+
+TOKEN_REVIEW = ApiResource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False)
+ACCESS_REVIEW = ApiResource(
+    "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False
+)
+# As long as Kubernetes' own components rely on an answer.
+CACHE_TTL = timedelta(seconds=10)
+MAX_CACHED = 256
+# Those that were let in before, and the strangers that may wait at once.
+MAX_AUTHORIZED, MAX_PENDING = 64, 20
+ANONYMOUS = {"username": "system:anonymous", "groups": ["system:unauthenticated"]}
+
+HealthCheckResult = tuple[int, str]
+_CacheKey = tuple[str, str, str]  # (hash of the token, verb, path)
+
+
+class TokenReviewer:
+    """Answers are kept for ten seconds; questions that nobody can answer raise the KubeError."""
+
+    def __init__(self, client: Client, clock: Clock, unknown_client: Client | None = None) -> None:
+        """`strangers` asks about tokens that were not let in before; without it, `client` does."""
+        self._client = client
+        self._unknown_client = unknown_client or client
+        self._clock = clock
+        self._pending = 0
+        self._denied: OrderedDict[_CacheKey, tuple[datetime, HealthCheckResult]] = OrderedDict()
+        # Apart, so that no crowd of strangers drives them out.
+        self._authorized: OrderedDict[_CacheKey, datetime] = OrderedDict()
+
+    async def authorize(self, token: str, verb: str, path: str) -> HealthCheckResult:
+        """(200, ""), or 401, 403 or 429 with the reason, for whoever shows `token` ("": nobody in particular)."""
+        now = self._clock.now()
+        key = (hashlib.sha256(token.encode()).hexdigest(), verb, path)
+        if key in self._authorized:
+            if now - self._authorized[key] < CACHE_TTL:
+                return 200, ""
+            decision = await self._review(self._client, token, verb, path)
+        else:
+            cached = self._denied.get(key)
+            if cached is not None and now - cached[0] < CACHE_TTL:
+                return cached[1]
+            if self._pending >= MAX_PENDING:
+                return 429, "too many strangers ask at once; try again later"
+            decision = await self._review_unknown(token, verb, path)
+        self._cache(key, now, decision)
+        return decision
+
+    def _cache(self, key: _CacheKey, now: datetime, decision: HealthCheckResult) -> None:
+        self._authorized.pop(key, None)
+        self._denied.pop(key, None)
+        if decision[0] == 200:
+            self._authorized[key] = now
+        else:
+            self._denied[key] = now, decision
+        while len(self._authorized) > MAX_AUTHORIZED:
+            self._authorized.popitem(last=False)
+        while len(self._denied) > MAX_CACHED:
+            self._denied.popitem(last=False)
+
+    async def _review_unknown(self, token: str, verb: str, path: str) -> HealthCheckResult:
+        self._pending += 1
+        try:
+            return await self._review(self._unknown_client, token, verb, path)
+        finally:
+            self._pending -= 1
+
+    async def _review(self, client: Client, token: str, verb: str, path: str) -> HealthCheckResult:
+        user = await _user(client, token) if token else ANONYMOUS
+        if user is None:
+            return 401, "Unauthorized"
+        spec = {
+            "nonResourceAttributes": {"path": path, "verb": verb},
+            "user": user.get("username", ""),
+            "groups": user.get("groups") or [],
+            "uid": user.get("uid", ""),
+            "extra": user.get("extra") or {},
+        }
+        review = await client.create(ACCESS_REVIEW, _review_object(ACCESS_REVIEW, spec))
+        if nested(review, "status", "allowed") is True:
+            return 200, ""
+        return 403, f'forbidden: User "{user.get("username", "")}" cannot {verb} path "{path}"'
+
+
+async def _user(client: Client, token: str) -> dict[str, Any] | None:
+    review = await client.create(TOKEN_REVIEW, _review_object(TOKEN_REVIEW, {"token": token}))
+    if nested(review, "status", "authenticated") is not True:
+        return None
+    user: dict[str, Any] = nested(review, "status", "user", default={})
+    return user
+
+
+def _review_object(kind: ApiResource, spec: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {},
+        "spec": {key: value for key, value in spec.items() if value},
+    }

@@ -1,0 +1,130 @@
+"""Keys in, outcomes out: calls a reconcile function for each key, and again when its outcome says so.
+
+Promises: one key is never reconciled twice at once; different keys run side by side, `workers` at most; a failing
+key waits longer each time and does not hold up the others; nothing outlives `run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+from windrow.controller.outcomes import Changed, Failed, Outcome, Refused, Settled, Waiting
+from windrow.controller.queue import WorkQueue
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import KubeError
+
+K = TypeVar("K", bound=Hashable)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait after the n-th failure in a row: doubling from `first` to `most`, a tenth of jitter."""
+
+    initial: timedelta = timedelta(milliseconds=500)
+    maximum: timedelta = timedelta(minutes=2)
+
+    def delay(self, failures: int, rng: Rng) -> timedelta:
+        doublings = min(max(failures - 1, 0), 32)
+        plain = min(self.initial * float(2**doublings), self.maximum)
+        return plain * rng.uniform(0.9, 1.1)
+
+
+# A reconcile that answers Changed for ever is a defect; from this count on it is slowed down like a failure,
+# so that it cannot starve the others.
+MAX_IMMEDIATE_REQUEUES = 20
+
+
+class Controller(Generic[K]):
+    """Reconciles keys from `queue`. `run` is its owner's task.
+
+    `heard` is told every outcome, and `added` every key that begins to wait in the queue.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Callable[[K], Awaitable[Outcome]],
+        clock: Clock,
+        rng: Rng,
+        *,
+        workers: int = 8,
+        backoff: Backoff | None = None,
+        on_outcome: Callable[[K, Outcome], None] | None = None,
+        on_added: Callable[[K], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.queue: WorkQueue[K] = WorkQueue(clock, on_added)
+        self._reconcile = reconcile
+        self._clock = clock
+        self._rng = rng
+        self._workers = workers
+        self._backoff = backoff or Backoff()
+        self._on_outcome = on_outcome
+        self._failures: dict[K, int] = {}
+        self._changes: dict[K, int] = {}
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        slots = asyncio.Semaphore(self._workers)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await slots.acquire()
+                key = await self.queue.get()
+                group.create_task(self._work(key, slots), name=f"{self.name} {key}")
+
+    async def _work(self, key: K, slots: asyncio.Semaphore) -> None:
+        try:
+            outcome = await self._attempt(key)
+            self._requeue(key, outcome)
+            if self._on_outcome is not None:
+                self._on_outcome(key, outcome)
+        finally:
+            self.queue.done(key)
+            slots.release()
+
+    async def _attempt(self, key: K) -> Outcome:
+        try:
+            return await self._reconcile(key)
+        except KubeError as error:
+            log.warning("%s: %s: %s", self.name, key, error)
+            return Failed(error)
+        except Exception as error:
+            log.exception("%s: %s: unexpected error", self.name, key)
+            return Failed(error)
+
+    def _requeue(self, key: K, outcome: Outcome) -> None:
+        if not isinstance(outcome, Failed):
+            self._failures.pop(key, None)
+        if not isinstance(outcome, Changed):
+            self._changes.pop(key, None)
+        match outcome:
+            case Settled() | Refused() | Waiting(until=None):
+                pass  # the next change brings it back
+            case Waiting(until=instant) if instant is not None:
+                self.queue.add_at(key, instant)
+            case Changed():
+                count = self._changes[key] = self._changes.get(key, 0) + 1
+                self._requeue_after(
+                    key,
+                    self._backoff.delay(count - MAX_IMMEDIATE_REQUEUES, self._rng),
+                    count > MAX_IMMEDIATE_REQUEUES,
+                )
+            case Failed(error=error):
+                count = self._failures[key] = self._failures.get(key, 0) + 1
+                asked = error.retry_after_s if isinstance(error, KubeError) else None
+                wait = max(self._backoff.delay(count, self._rng), timedelta(seconds=asked or 0))
+                self._requeue_after(key, wait, True)
+
+    def _requeue_after(self, key: K, wait: timedelta, slowed: bool) -> None:
+        if slowed:
+            self.queue.add_at(key, self._clock.now() + wait)
+        else:
+            self.queue.add(key)

@@ -1,0 +1,110 @@
+"""A queue of keys: each waits at most once, and is never handed out while it is being worked on."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Hashable
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from windrow.core.clock import Clock
+
+K = TypeVar("K", bound=Hashable)
+
+
+class WorkQueue(Generic[K]):
+    """Keys in the order in which they became due. One task takes them out; anyone may add.
+
+    `added` is told each key that begins to wait, be it at once or because its time has come; a key that waits already
+    is not told again.
+    """
+
+    def __init__(self, clock: Clock, on_added: Callable[[K], None] | None = None) -> None:
+        self._clock = clock
+        self._on_added = on_added
+        self._ready: dict[K, None] = {}
+        self._processing: set[K] = set()
+        self._dirty: set[K] = set()
+        self._scheduled: dict[K, datetime] = {}
+        self._timers: list[tuple[datetime, int, K]] = []
+        self._sequence = 0
+        self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        """How many keys could be handed out now or once their present work is done."""
+        return len(self._ready) + len(self._dirty)
+
+    def add(self, key: K) -> None:
+        """Hand out `key` soon. While it is worked on, it is handed out once more afterwards."""
+        is_new = key not in self._ready and key not in self._dirty
+        self._enqueue(key)
+        if is_new and self._on_added is not None:
+            self._on_added(key)
+
+    def _enqueue(self, key: K) -> None:
+        if key in self._processing:
+            self._dirty.add(key)
+            return
+        self._scheduled.pop(key, None)
+        self._ready[key] = None
+        self._wake.set()
+
+    def add_at(self, key: K, instant: datetime) -> None:
+        """Hand out `key` at `instant`; of several wishes the soonest wins."""
+        if instant <= self._clock.now():
+            self.add(key)
+            return
+        if key in self._ready or (key in self._scheduled and self._scheduled[key] <= instant):
+            return
+        self._scheduled[key] = instant
+        self._sequence += 1
+        heapq.heappush(self._timers, (instant, self._sequence, key))
+        self._wake.set()
+
+    async def get(self) -> K:
+        """The next key. It counts as being worked on until `done`; wishes made for it before are fulfilled by this."""
+        while True:
+            self._promote_due()
+            if self._ready:
+                key = next(iter(self._ready))
+                del self._ready[key]
+                self._scheduled.pop(key, None)
+                self._processing.add(key)
+                return key
+            self._wake.clear()
+            await self._sleep()
+
+    def done(self, key: K) -> None:
+        """The work on `key` has ended."""
+        self._processing.discard(key)
+        if key in self._dirty:
+            self._dirty.discard(key)
+            self._enqueue(key)
+
+    def _promote_due(self) -> None:
+        now = self._clock.now()
+        while self._timers:
+            instant, _, key = self._timers[0]
+            stale = self._scheduled.get(key) != instant
+            if not stale and instant > now:
+                return
+            heapq.heappop(self._timers)
+            if not stale:
+                del self._scheduled[key]
+                self.add(key)
+
+    async def _sleep(self) -> None:
+        if not self._timers:
+            await self._wake.wait()
+            return
+        waits = [
+            asyncio.ensure_future(self._wake.wait()),
+            asyncio.ensure_future(self._clock.sleep_until(self._timers[0][0])),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)

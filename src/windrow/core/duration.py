@@ -1,0 +1,68 @@
+"""Spans of time as Kubernetes and Rancher write them: Go's `1h30m`, `500ms`, `0s`."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from fractions import Fraction
+
+_MICROSECONDS = {
+    "ns": Fraction(1, 1000),
+    "us": Fraction(1),
+    "µs": Fraction(1),  # micro sign
+    "μs": Fraction(1),  # Greek mu, which Go accepts too
+    "ms": Fraction(1000),
+    "s": Fraction(10**6),
+    "m": Fraction(60 * 10**6),
+    "h": Fraction(3600 * 10**6),
+}
+_PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_WHOLE = re.compile(rf"[+-]?(?:{_PART.pattern})+")
+
+
+class NotDuration(ValueError):
+    """The text is not a span of time; the message says what was found."""
+
+
+def parse_duration(text: str) -> timedelta:
+    """The span that `text` writes, cut to whole microseconds. A bare `0` is allowed, as in Go. Raises NotDuration."""
+    if text in {"0", "+0", "-0"}:
+        return timedelta()
+    if not _WHOLE.fullmatch(text):
+        raise NotDuration(
+            f"wanted a span of time such as 90s, 5m or 1h30m, found {text!r}; write numbers with h, m, s or ms"
+        )
+    microseconds = sum(
+        (Fraction(number) * _MICROSECONDS[unit] for number, unit in _PART.findall(text)), Fraction()
+    )
+    sign = -1 if text.startswith("-") else 1
+    try:
+        return sign * timedelta(microseconds=int(microseconds))
+    except OverflowError as error:
+        raise NotDuration(f"wanted a span of time within a human's patience, found {text!r}") from error
+
+
+def render_duration(span: timedelta) -> str:
+    """`span` as Go prints it: `5m0s`, `1h30m0s`, `1.5s`, `250ms`, `0s`. The reverse of `parse_duration`."""
+    microseconds = span // timedelta(microseconds=1)
+    sign, microseconds = ("-", -microseconds) if microseconds < 0 else ("", microseconds)
+    if microseconds == 0:
+        return "0s"
+    if microseconds < 1000:
+        return f"{sign}{microseconds}µs"
+    if microseconds < 10**6:
+        return f"{sign}{_format_fraction(microseconds, 1000)}ms"
+    minutes, rest = divmod(microseconds, 60 * 10**6)
+    hours, minutes = divmod(minutes, 60)
+    seconds = f"{_format_fraction(rest, 10**6)}s"
+    if hours:
+        return f"{sign}{hours}h{minutes}m{seconds}"
+    if minutes:
+        return f"{sign}{minutes}m{seconds}"
+    return f"{sign}{seconds}"
+
+
+def _format_fraction(amount: int, unit: int) -> str:
+    whole, fraction = divmod(amount, unit)
+    digits = str(fraction).rjust(len(str(unit)) - 1, "0").rstrip("0")
+    return f"{whole}.{digits}" if digits else str(whole)

@@ -1,0 +1,341 @@
+"""The door to certificates: PEM text in, PEM text out. The only module that imports `cryptography`.
+
+Keys are EC P-256 in the traditional form (`EC PRIVATE KEY`), which every Kubernetes distribution reads. Where a
+function takes a bundle, its first certificate is the one meant, and the others are its chain.
+
+Validity starts a little before `now`, because the clock of a freshly booted guest may be behind.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+BACKDATE = timedelta(minutes=10)
+
+
+class NotCertificate(ValueError):
+    """The text is not a certificate or key in PEM form; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateInfo:
+    """Who a certificate speaks for, and when. For a client certificate, user name and groups."""
+
+    common_name: str
+    organizations: tuple[str, ...]
+    not_before: datetime
+    not_after: datetime
+    is_ca: bool
+
+
+def new_ca(common_name: str, now: datetime, days: int) -> tuple[str, str]:
+    """A fresh self-signed authority: its certificate and key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name(common_name, ())
+    builder = _builder(name, name, key.public_key(), now, timedelta(days=days))
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    builder = builder.add_extension(_key_usage(authority=True), critical=True)
+    certificate = builder.sign(key, hashes.SHA256())
+    return _certificate_pem(certificate), _key_pem(key)
+
+
+def issue_certificate(
+    ca_cert: str,
+    ca_key: str,
+    *,
+    common_name: str,
+    organizations: Sequence[str] = (),
+    dns: Sequence[str] = (),
+    ips: Sequence[str] = (),
+    server: bool = False,
+    client: bool = False,
+    now: datetime,
+    lifetime: timedelta,
+) -> tuple[str, str]:
+    """A certificate signed by the authority, and its fresh key. Never outlives the authority."""
+    authority = _first(ca_cert)
+    authority_key = _load_key(ca_key)
+    if not isinstance(authority_key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+        raise NotCertificate("wanted an EC or RSA key for the authority; found another kind")
+    key = ec.generate_private_key(ec.SECP256R1())
+    lifetime = min(lifetime, authority.not_valid_after_utc - now)
+    builder = _builder(_name(common_name, organizations), authority.subject, key.public_key(), now, lifetime)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(_key_usage(authority=False), critical=True)
+    builder = builder.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
+    )
+    uses = [ExtendedKeyUsageOID.SERVER_AUTH] * server + [ExtendedKeyUsageOID.CLIENT_AUTH] * client
+    if uses:
+        builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+    names = [*(x509.DNSName(name) for name in dns), *(x509.IPAddress(ipaddress.ip_address(ip)) for ip in ips)]
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    return _certificate_pem(builder.sign(authority_key, hashes.SHA256())), _key_pem(key)
+
+
+def new_rsa_signing_key() -> str:
+    """A fresh RSA key that signs ServiceAccount tokens."""
+    return _key_pem(rsa.generate_private_key(public_exponent=65537, key_size=2048))
+
+
+def is_signed_by(cert_pem: str, ca_pem: str) -> bool:
+    """Whether some certificate in `ca_pem` signed the first of `cert_pem`. Dates are not looked at."""
+    certificate = _first(cert_pem)
+    return any(_is_issued_by(certificate, authority) for authority in _load(ca_pem))
+
+
+def verify_server(chain_pem: str, ca_pem: str, host: str, now: datetime) -> str | None:
+    """None when a client that trusts `ca_pem` may talk to `host`; else the reason why not, as a phrase."""
+    chain = _load(chain_pem)
+    leaf, trusted = chain[0], _load(ca_pem)
+    if not _is_for_host(leaf, host):
+        return f"the certificate is for {', '.join(_san_names(leaf)) or 'no name'}, not for {host}"
+    if not _is_for_servers(leaf):
+        return "the certificate is not meant for a server"
+    return _verify_chain(leaf, chain[1:], trusted, now)
+
+
+def verify_client(chain_pem: str, ca_pem: str, now: datetime) -> str | None:
+    """None when the first of `chain_pem` is a client certificate that `ca_pem` vouches for; else the reason."""
+    chain = _load(chain_pem)
+    uses = _extended_uses(chain[0])
+    if uses is not None and ExtendedKeyUsageOID.CLIENT_AUTH not in uses:
+        return "the certificate is not meant for a client"
+    return _verify_chain(chain[0], chain[1:], _load(ca_pem), now)
+
+
+def read_certificate(cert_pem: str) -> CertificateInfo:
+    """The reading of the first certificate. Raises NotCertificate."""
+    certificate = _first(cert_pem)
+    return CertificateInfo(
+        common_name="".join(_name_attributes(certificate, NameOID.COMMON_NAME)[:1]),
+        organizations=tuple(_name_attributes(certificate, NameOID.ORGANIZATION_NAME)),
+        not_before=certificate.not_valid_before_utc,
+        not_after=certificate.not_valid_after_utc,
+        is_ca=_is_ca(certificate),
+    )
+
+
+def matches_key(cert_pem: str, key_pem: str) -> bool:
+    """Whether the key belongs to the first certificate."""
+    return _public(_first(cert_pem).public_key()) == _public(_load_key(key_pem).public_key())
+
+
+def split_bundle(pem: str) -> list[str]:
+    """Each certificate of a bundle by itself, in order."""
+    return [_certificate_pem(certificate) for certificate in _load(pem)]
+
+
+def der(cert_pem: str) -> bytes:
+    """The first certificate in binary form, over which fingerprints are taken."""
+    return _first(cert_pem).public_bytes(serialization.Encoding.DER)
+
+
+def from_der(certificate: bytes) -> str:
+    """The PEM text of a binary certificate, as TLS libraries hand them out. Raises NotCertificate."""
+    try:
+        return _certificate_pem(x509.load_der_x509_certificate(certificate))
+    except ValueError as error:
+        raise NotCertificate(f"wanted a DER certificate: {error}") from error
+
+
+def public_key_of(key_pem: str) -> str:
+    """The public half of a private key, in PEM form."""
+    return _public(_load_key(key_pem).public_key()).decode()
+
+
+# --- making ----------------------------------------------------------------------------------------------------------
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: PublicKeyTypes, now: datetime, lifetime: timedelta
+) -> x509.CertificateBuilder:
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATE)
+        .not_valid_after(now + lifetime)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _name(common_name: str, organizations: Sequence[str]) -> x509.Name:
+    groups = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in organizations]
+    return x509.Name([*groups, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _key_usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_encipherment=True,
+        key_cert_sign=authority,
+        crl_sign=False,
+        content_commitment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _certificate_pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> str:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    ).decode()
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _load(pem: str) -> list[x509.Certificate]:
+    try:
+        found = x509.load_pem_x509_certificates(pem.encode())
+        for certificate in found:
+            # The library reads these at first use and fails there; a certificate with a turned bit shall fail here.
+            _ = certificate.subject, certificate.issuer, certificate.extensions, certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension) as error:
+        raise NotCertificate(f"wanted certificates in PEM form, found {_excerpt(pem)}: {error}") from error
+    return found
+
+
+def _first(pem: str) -> x509.Certificate:
+    return _load(pem)[0]
+
+
+def _load_key(pem: str) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
+    try:
+        key = serialization.load_pem_private_key(pem.encode(), password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise NotCertificate(f"wanted an unencrypted private key in PEM form: {error}") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+        raise NotCertificate(f"wanted an EC or RSA key, found {type(key).__name__}")
+    return key
+
+
+def _excerpt(pem: str) -> str:
+    first = pem.strip().splitlines()[:1]
+    return repr(first[0][:40]) if first else "nothing"
+
+
+def _public(key: PublicKeyTypes) -> bytes:
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def _name_attributes(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> list[str]:
+    return [str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(oid)]
+
+
+def _is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (InvalidSignature, ValueError, TypeError, UnsupportedAlgorithm):
+        return False
+    return _has_octet_aligned_signature(certificate)
+
+
+def _has_octet_aligned_signature(certificate: x509.Certificate) -> bool:
+    """Whether the signature, the last field, claims no unused bits (RFC 5280 §4.1.1.3: its octets are the signature).
+
+    The library takes the octets and never looks at the count before them, so one bit could turn there unnoticed.
+    """
+    encoded = certificate.public_bytes(serialization.Encoding.DER)
+    return encoded.endswith(b"\x00" + certificate.signature)
+
+
+def _is_ca(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return False
+
+
+def _extended_uses(certificate: x509.Certificate) -> list[x509.ObjectIdentifier] | None:
+    try:
+        return list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+    except x509.ExtensionNotFound:
+        return None
+
+
+def _is_for_servers(certificate: x509.Certificate) -> bool:
+    uses = _extended_uses(certificate)
+    return uses is None or ExtendedKeyUsageOID.SERVER_AUTH in uses
+
+
+# --- trusting --------------------------------------------------------------------------------------------------------
+
+
+def _verify_chain(
+    leaf: x509.Certificate,
+    intermediates: list[x509.Certificate],
+    trusted: list[x509.Certificate],
+    now: datetime,
+) -> str | None:
+    """Climb from `leaf` to a trusted certificate through those in `between`, each used at most once."""
+    current, rest = leaf, list(intermediates)
+    while True:
+        if reason := _validity_problem(current, now):
+            return reason
+        if current in trusted:
+            return None
+        anchor = next((ca for ca in trusted if _is_ca(ca) and _is_issued_by(current, ca)), None)
+        if anchor is not None:
+            return _validity_problem(anchor, now)
+        step = next((ca for ca in rest if _is_ca(ca) and _is_issued_by(current, ca)), None)
+        if step is None:
+            return f"the certificate is signed by {current.issuer.rfc4514_string()!r}, which is not trusted"
+        rest.remove(step)
+        current = step
+
+
+def _validity_problem(certificate: x509.Certificate, now: datetime) -> str | None:
+    name = certificate.subject.rfc4514_string()
+    if now < certificate.not_valid_before_utc:
+        return f"the certificate of {name!r} is not valid before {certificate.not_valid_before_utc:%Y-%m-%dT%H:%M:%SZ}"
+    if now > certificate.not_valid_after_utc:
+        return f"the certificate of {name!r} expired at {certificate.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}"
+    return None
+
+
+def _san_names(certificate: x509.Certificate) -> list[str]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    addresses = [str(address) for address in names.get_values_for_type(x509.IPAddress)]
+    return [*names.get_values_for_type(x509.DNSName), *addresses]
+
+
+def _is_for_host(certificate: x509.Certificate, host: str) -> bool:
+    """Whether the certificate is for `host`. As in TLS, the common name does not count."""
+    wanted = _normalize(host)
+    names = {_normalize(name) for name in _san_names(certificate)}
+    _, dot, parent = wanted.partition(".")
+    return wanted in names or (bool(dot) and f"*.{parent}" in names)
+
+
+def _normalize(name: str) -> str:
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        return name.lower().rstrip(".")

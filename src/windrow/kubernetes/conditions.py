@@ -1,0 +1,67 @@
+"""Conditions: the typed, dated, worded state of an object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from windrow.core.clock import format_time
+
+ConditionStatus = Literal["True", "False", "Unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition. `since` is when `status` last changed, "" where the writer left it out."""
+
+    type: str
+    status: ConditionStatus
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+def find_condition(conditions: Sequence[Mapping[str, Any]] | None, type: str) -> Condition | None:
+    """The condition of that type, or None. Accepts the `null` times that KubeVirt writes."""
+    for raw in conditions or ():
+        if raw.get("type") == type:
+            return Condition(
+                type,
+                raw.get("status", "Unknown"),
+                raw.get("reason") or "",
+                raw.get("message") or "",
+                raw.get("lastTransitionTime") or "",
+            )
+    return None
+
+
+def is_true(conditions: Sequence[Mapping[str, Any]] | None, type: str) -> bool:
+    found = find_condition(conditions, type)
+    return found is not None and found.status == "True"
+
+
+def set_condition(
+    conditions: Sequence[Mapping[str, Any]] | None, wanted: Condition, now: datetime
+) -> list[dict[str, Any]]:
+    """A new list in which `wanted` stands in its place; its date moves only when its status changes."""
+    before = find_condition(conditions, wanted.type)
+    since = (
+        before.last_transition_time
+        if before is not None and before.status == wanted.status and before.last_transition_time
+        else format_time(now)
+    )
+    written = {
+        "type": wanted.type,
+        "status": wanted.status,
+        "reason": wanted.reason,
+        "message": wanted.message,
+        "lastTransitionTime": since,
+    }
+    rest = [dict(raw) for raw in conditions or ()]
+    for index, raw in enumerate(rest):
+        if raw.get("type") == wanted.type:
+            rest[index] = written
+            return rest
+    return [*rest, written]

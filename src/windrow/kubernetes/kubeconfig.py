@@ -1,0 +1,374 @@
+"""Kubeconfig files: how to reach one API server, and as whom.
+
+`parse_kubeconfig` reads one context of a kubeconfig into an `Access`; `render_kubeconfig` writes one back. Nothing
+here opens a file: certificates and keys given by path are read by the function that the caller hands in.
+
+A slip may put a secret anywhere in the file, so errors quote nothing but names, paths and URLs that look like some.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from windrow.core.yaml import NotYaml, dump, load
+
+MAX_SHOWN_LENGTH = 200
+ReadFile = Callable[[str], str]
+
+SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
+_EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+
+
+class BadKubeconfig(ValueError):
+    """The text is not a kubeconfig that can be used. `fact` says what was found, `cure` what to do."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(f"{message}; {hint}")
+        self.message = message
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class ExecConfig:
+    """A program that prints a credential (an ExecCredential of client.authentication.k8s.io)."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    api_version: str = _EXEC_VERSIONS[0]
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """One API server and one credential for it. Certificates and keys are PEM text; "" where there is none."""
+
+    server: str
+    ca: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    token_file: str = ""
+    certificate: str = field(default="", repr=False)
+    key: str = field(default="", repr=False)
+    proxy_url: str = ""
+    insecure: bool = False
+    tls_server_name: str = ""
+    namespace: str = ""
+    exec: ExecConfig | None = None
+    user: str = ""  # what the kubeconfig calls the credential; for error sentences only
+
+    @property
+    def credential(self) -> str:
+        """The credential as a person would name it, without its secret part."""
+        whose = f" of user {self.user!r}" if self.user else ""
+        if self.exec:
+            return f"the credential that {self.exec.command!r} prints{whose}"
+        if self.token_file:
+            return f"the token in {self.token_file}{whose}"
+        if self.token:
+            return f"the token{whose}"
+        if self.certificate:
+            return f"the client certificate{whose}"
+        return f"no credential{whose}"
+
+
+def parse_kubeconfig(text: str, context: str = "", read_file: ReadFile | None = None) -> ClientConfig:
+    """The access that `context` (else the current context) stands for. Raises BadKubeconfig.
+
+    `read_file` is asked for certificates and keys that the file gives by path. Without it the kubeconfig is taken as
+    somebody else's, such as one from a Secret: then it may neither name files of this machine (their content would go
+    to the server that it names) nor programs to run.
+    """
+    config = _document(text)
+    current = _text(config, "current-context", "the kubeconfig")
+    chosen = context or current or _only_name(config, "contexts")
+    if not chosen:
+        raise BadKubeconfig(
+            f"the kubeconfig has no current-context and {_list_names(config, 'contexts')}",
+            "set current-context or name one of its contexts",
+        )
+    place = _entry(config, "contexts", "context", chosen)
+    cluster = _entry(config, "clusters", "cluster", _text(place, "cluster", f"context {chosen!r}"))
+    user_name = _text(place, "user", f"context {chosen!r}")
+    user = _entry(config, "users", "user", user_name) if user_name else {}
+    files = _PemReader(read_file)
+    access = ClientConfig(
+        server=_server(cluster, _text(place, "cluster", "")),
+        ca=files.pem(cluster, "certificate-authority"),
+        token=_text(user, "token", f"user {user_name!r}").strip(),
+        token_file=_text(user, "tokenFile", f"user {user_name!r}"),
+        certificate=files.pem(user, "client-certificate"),
+        key=files.pem(user, "client-key"),
+        proxy_url=_proxy(cluster),
+        insecure=cluster.get("insecure-skip-tls-verify") is True,
+        tls_server_name=_text(cluster, "tls-server-name", "the cluster"),
+        namespace=_text(place, "namespace", f"context {chosen!r}"),
+        exec=_exec(user, user_name),
+        user=user_name,
+    )
+    _refuse_incomplete_credentials(access, user)
+    if read_file is None:
+        _refuse_local_references(access)
+    return access
+
+
+def render_kubeconfig(access: ClientConfig, name: str) -> str:
+    """A kubeconfig with one cluster, user and context, all called `name`. `parse_kubeconfig` reads it back."""
+    cluster: dict[str, Any] = {"server": access.server}
+    if access.ca:
+        cluster["certificate-authority-data"] = _encode(access.ca)
+    if access.insecure:
+        cluster["insecure-skip-tls-verify"] = True
+    if access.tls_server_name:
+        cluster["tls-server-name"] = access.tls_server_name
+    if access.proxy_url:
+        cluster["proxy-url"] = access.proxy_url
+    context: dict[str, Any] = {"cluster": name, "user": name}
+    if access.namespace:
+        context["namespace"] = access.namespace
+    return dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": cluster}],
+            "users": [{"name": name, "user": _render_user(access)}],
+            "contexts": [{"name": name, "context": context}],
+            "current-context": name,
+        }
+    )
+
+
+def in_cluster_config(env: Mapping[str, str], read_file: ReadFile) -> ClientConfig:
+    """The access of a pod's service account, from its mounted token. Raises BadKubeconfig outside a pod."""
+    host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "")
+    if not host or not port:
+        raise BadKubeconfig(
+            "no kubeconfig was given and this is not a pod (KUBERNETES_SERVICE_HOST and _PORT are not set)",
+            "name a kubeconfig",
+        )
+    try:
+        ca = read_file(f"{SERVICE_ACCOUNT_DIR}/ca.crt")
+        read_file(f"{SERVICE_ACCOUNT_DIR}/token")
+    except OSError as error:
+        raise BadKubeconfig(
+            f"the pod's service account is not mounted: {error}",
+            "set automountServiceAccountToken, or name a kubeconfig",
+        ) from error
+    name = f"[{host}]" if ":" in host else host
+    return ClientConfig(
+        f"https://{name}:{port}", ca=ca, token_file=f"{SERVICE_ACCOUNT_DIR}/token", user="service account"
+    )
+
+
+def _document(text: str) -> dict[str, Any]:
+    try:
+        config = load(text)
+    except NotYaml as error:
+        raise BadKubeconfig(
+            f"the kubeconfig is not YAML{error.position and f' at {error.position}'}",
+            "paste the whole file, unchanged",
+        ) from None  # the cause quotes the file
+    if not isinstance(config, dict) or not isinstance(config.get("clusters"), list):
+        found = "empty" if not config else "not a kubeconfig: it has no list of clusters"
+        raise BadKubeconfig(f"the text is {found}", "give a file with clusters, users and contexts")
+    return config
+
+
+def _list_names(config: Mapping[str, Any], list_name: str) -> str:
+    names = [_redacted(str(entry.get("name"))) for entry in _entries(config, list_name)]
+    return f"its {list_name} are {', '.join(names)}" if names else f"no {list_name}"
+
+
+def _only_name(config: Mapping[str, Any], list_name: str) -> str:
+    entries = _entries(config, list_name)
+    return str(entries[0].get("name") or "") if len(entries) == 1 else ""
+
+
+def _entries(config: Mapping[str, Any], list_name: str) -> list[dict[str, Any]]:
+    found = config.get(list_name)
+    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+
+def _redacted(text: str) -> str:
+    """A name, path or URL as errors may show it: what is long, or not on one line, may be a secret."""
+    if len(text) > MAX_SHOWN_LENGTH or not text.isprintable() or "{" in text:
+        return f"(a text of {len(text)} characters)"
+    return text
+
+
+def _entry(config: Mapping[str, Any], list_name: str, field_name: str, name: str) -> dict[str, Any]:
+    for entry in _entries(config, list_name):
+        if entry.get("name") == name:
+            found = entry.get(field_name)
+            return found if isinstance(found, dict) else {}
+    raise BadKubeconfig(
+        f"the kubeconfig has no {field_name} named {_redacted(name)!r}; {_list_names(config, list_name)}",
+        f"correct the name or add the {field_name}",
+    )
+
+
+def _text(holder: Mapping[str, Any], key: str, where: str) -> str:
+    value = holder.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise BadKubeconfig(f"{key} of {where} is a {type(value).__name__}, not text", f"quote {key}")
+    return value
+
+
+def _server(cluster: Mapping[str, Any], name: str) -> str:
+    server = _text(cluster, "server", f"cluster {name!r}").rstrip("/")
+    try:
+        parts = urlsplit(server)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        named = parts.username is not None or "@" in server
+    except ValueError:
+        good, named = False, "@" in server
+    if named:
+        raise BadKubeconfig(
+            f"the server of cluster {name!r} is written with a user name, which API servers do not take",
+            "write it as https://HOST or https://HOST:PORT",
+        )
+    if not good:
+        raise BadKubeconfig(
+            f"the server of cluster {name!r} is {_redacted(server)!r}",
+            "write it as https://HOST or https://HOST:PORT",
+        )
+    return server
+
+
+def _proxy(cluster: Mapping[str, Any]) -> str:
+    url = _text(cluster, "proxy-url", "the cluster")
+    if url and not url.startswith("http://"):
+        raise BadKubeconfig(
+            f"proxy-url has the scheme {url.partition('://')[0][:20]!r}, and only plain HTTP proxies are supported",
+            "give it as http://HOST:PORT; the cluster's own TLS goes through it untouched",
+        )
+    return url
+
+
+def _encode(pem: str) -> str:
+    return base64.b64encode(pem.encode()).decode()
+
+
+@dataclass(frozen=True)
+class _PemReader:
+    """Reads `<key>-data` (base64) or `<key>` (a path); the data wins, as in client-go."""
+
+    read: ReadFile | None
+
+    def pem(self, holder: Mapping[str, Any], key: str) -> str:
+        data = holder.get(f"{key}-data")
+        if data:
+            return self._decoded(f"{key}-data", data)
+        path = _text(holder, key, "the kubeconfig")
+        if not path:
+            return ""
+        if self.read is None:
+            raise BadKubeconfig(
+                f"{key} names the file {_redacted(path)}, which is not part of the kubeconfig",
+                f"embed it as {key}-data (kubectl config view --flatten --raw)",
+            )
+        try:
+            return self.read(path)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "it cannot be read as text"
+            raise BadKubeconfig(f"{key} names {_redacted(path)}: {why}", "correct the path") from None
+
+    @staticmethod
+    def _decoded(key: str, data: object) -> str:
+        try:
+            pem = base64.b64decode("".join(str(data).split()), validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError) as error:
+            raise BadKubeconfig(f"{key} is not base64 of a text", "copy the field again, whole") from error
+        if "-----BEGIN " not in pem:
+            raise BadKubeconfig(
+                f"{key} holds no PEM block", "encode the PEM text itself, BEGIN line included"
+            )
+        return pem
+
+
+def _exec(user: Mapping[str, Any], name: str) -> ExecConfig | None:
+    raw = user.get("exec")
+    if not raw:
+        return None
+    if not isinstance(raw, dict) or not raw.get("command"):
+        raise BadKubeconfig(f"the exec entry of user {name!r} has no command", "add command")
+    version = str(raw.get("apiVersion") or "")
+    if version not in _EXEC_VERSIONS:
+        raise BadKubeconfig(
+            f"the exec entry of user {name!r} speaks {_redacted(version) or 'no apiVersion'}",
+            f"use a plugin that speaks {' or '.join(_EXEC_VERSIONS)}",
+        )
+    if raw.get("interactiveMode") == "Always":
+        raise BadKubeconfig(
+            f"the exec entry of user {name!r} wants a terminal (interactiveMode: Always)",
+            "use a token or a client certificate",
+        )
+    try:
+        env = tuple((str(pair["name"]), str(pair["value"])) for pair in raw.get("env") or ())
+        args = tuple(str(arg) for arg in raw.get("args") or ())
+    except (LookupError, TypeError):
+        raise BadKubeconfig(
+            f"the exec entry of user {name!r} has args or env of another shape",
+            "write args as a list of texts, and env as a list of name and value",
+        ) from None
+    return ExecConfig(
+        command=str(raw["command"]),
+        args=args,
+        env=env,
+        api_version=version,
+        install_hint=str(raw.get("installHint") or ""),
+        provide_cluster_info=bool(raw.get("provideClusterInfo")),
+    )
+
+
+def _refuse_local_references(access: ClientConfig) -> None:
+    reach = (("tokenFile", access.token_file), ("exec", access.exec.command if access.exec else ""))
+    for field_name, target in reach:
+        if target:
+            raise BadKubeconfig(
+                f"user {access.user!r} has {field_name} {_redacted(target)!r}, and this kubeconfig is not a file of ours",
+                "put a token or a client certificate into it",
+            )
+
+
+def _refuse_incomplete_credentials(access: ClientConfig, user: Mapping[str, Any]) -> None:
+    if bool(access.certificate) != bool(access.key):
+        missing = "client-key" if access.certificate else "client-certificate"
+        raise BadKubeconfig(f"user {access.user!r} has no {missing} beside its pair", f"add {missing}-data")
+    if user.get("username") or user.get("password"):
+        raise BadKubeconfig(
+            f"user {access.user!r} has a user name and password, which API servers no longer take",
+            "use a token or a client certificate",
+        )
+    if user.get("auth-provider"):
+        raise BadKubeconfig(f"user {access.user!r} has an auth-provider entry", "use its exec plugin instead")
+
+
+def _render_user(access: ClientConfig) -> dict[str, Any]:
+    user: dict[str, Any] = {}
+    if access.certificate:
+        user["client-certificate-data"] = _encode(access.certificate)
+        user["client-key-data"] = _encode(access.key)
+    if access.token:
+        user["token"] = access.token
+    if access.token_file:
+        user["tokenFile"] = access.token_file
+    if access.exec:
+        user["exec"] = {
+            "apiVersion": access.exec.api_version,
+            "command": access.exec.command,
+            "args": list(access.exec.args),
+            "env": [{"name": name, "value": value} for name, value in access.exec.env],
+            "interactiveMode": "Never",
+            "provideClusterInfo": access.exec.provide_cluster_info,
+        }
+        if access.exec.install_hint:
+            user["exec"]["installHint"] = access.exec.install_hint
+    return user

@@ -1,0 +1,109 @@
+"""Reading and shaping raw objects. Objects stay dicts: a field we do not know survives a round trip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from windrow.kubernetes.resources import ApiResource
+
+Raw = dict[str, Any]
+
+
+def name_of(raw: Mapping[str, Any]) -> str:
+    return str(raw["metadata"]["name"])
+
+
+def namespace_of(raw: Mapping[str, Any]) -> str:
+    return str(raw["metadata"].get("namespace", ""))
+
+
+def uid_of(raw: Mapping[str, Any]) -> str:
+    return str(raw["metadata"].get("uid", ""))
+
+
+def resource_version_of(raw: Mapping[str, Any]) -> str:
+    return str(raw["metadata"].get("resourceVersion", ""))
+
+
+def labels_of(raw: Mapping[str, Any]) -> dict[str, str]:
+    return raw["metadata"].get("labels") or {}
+
+
+def annotations_of(raw: Mapping[str, Any]) -> dict[str, str]:
+    return raw["metadata"].get("annotations") or {}
+
+
+def finalizers_of(raw: Mapping[str, Any]) -> list[str]:
+    return raw["metadata"].get("finalizers") or []
+
+
+def is_deleting(raw: Mapping[str, Any]) -> bool:
+    return bool(raw["metadata"].get("deletionTimestamp"))
+
+
+def flatten_list(document: Any) -> list[Any]:
+    """The items of a List (of any kind that ends so), one by one; anything else is the only one of its list."""
+    items = document.get("items") if isinstance(document, Mapping) else None
+    if isinstance(items, list) and str(document.get("kind", "")).endswith("List"):
+        return list(items)
+    return [document]
+
+
+def nested(raw: Any, *path: str | int, default: Any = None) -> Any:
+    """The value at `path`, or `default` where any step is missing, null or of another shape."""
+    here = raw
+    for step in path:
+        if isinstance(step, int):
+            if not isinstance(here, Sequence) or isinstance(here, str) or not -len(here) <= step < len(here):
+                return default
+            here = here[step]
+        else:
+            if not isinstance(here, Mapping) or step not in here:
+                return default
+            here = here[step]
+    return default if here is None else here
+
+
+def new_object(
+    kind: ApiResource,
+    name: str,
+    namespace: str = "",
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    owners: Iterable[Raw] = (),
+    finalizers: Sequence[str] = (),
+    **rest: Any,
+) -> Raw:
+    """A raw object of `kind`; `rest` holds its other top-level fields (spec, data, …)."""
+    metadata: Raw = {"name": name}
+    if kind.namespaced and namespace:
+        metadata["namespace"] = namespace
+    if labels:
+        metadata["labels"] = dict(labels)
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    if finalizers:
+        metadata["finalizers"] = list(finalizers)
+    references = list(owners)
+    if references:
+        metadata["ownerReferences"] = references
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **rest}
+
+
+def owner_reference(
+    kind: ApiResource, raw: Mapping[str, Any], *, controller: bool = False, block: bool = False
+) -> Raw:
+    """What a dependent writes about `raw`, which must exist (it needs its uid)."""
+    reference: Raw = {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": name_of(raw),
+        "uid": raw["metadata"]["uid"],
+    }
+    if controller:
+        reference["controller"] = True
+    if block:
+        reference["blockOwnerDeletion"] = True
+    return reference

@@ -1,0 +1,184 @@
+"""Requests to an API server as values: what would go out, before anything is sent.
+
+Every function here returns a `Request` and does nothing else, so tests can read what a component asks.
+Bodies are JSON unless said otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+from windrow.core.json import dumps
+from windrow.kubernetes.resources import ApiResource, ObjectRef
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+
+Propagation = Literal["Background", "Foreground", "Orphan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request. `headers` holds what is neither Accept nor Content-Type (impersonation, agent)."""
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+    content_type: str = ""
+    accept: str = JSON
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def target(self) -> str:
+        """Path and query as they stand in the request line."""
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+
+    def query_parameter(self, name: str) -> str | None:
+        """The first value of query parameter `name`."""
+        return next((value for key, value in self.query if key == name), None)
+
+    @property
+    def is_read(self) -> bool:
+        return self.method in ("GET", "HEAD")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One HTTP answer, whole."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """One event of a watch. `object` is the whole object; for ERROR it is a Status."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+    object: dict[str, Any]
+
+
+def get(ref: ObjectRef) -> Request:
+    return Request("GET", ref.path)
+
+
+def list_(
+    kind: ApiResource,
+    namespace: str = "",
+    *,
+    labels: str = "",
+    fields: str = "",
+    limit: int = 0,
+    continue_: str = "",
+    version: str | None = None,
+) -> Request:
+    """One page of a list. `version` is the resourceVersion to read at ("0" for any)."""
+    query = [("labelSelector", labels), ("fieldSelector", fields), ("continue", continue_)]
+    query = [pair for pair in query if pair[1]]
+    if limit:
+        query.append(("limit", str(limit)))
+    if version is not None:
+        query.append(("resourceVersion", version))
+    return Request("GET", kind.path(namespace), tuple(query))
+
+
+def watch(
+    kind: ApiResource,
+    namespace: str = "",
+    *,
+    labels: str = "",
+    fields: str = "",
+    version: str = "",
+    timeout_s: int = 0,
+) -> Request:
+    """A watch from `version` on, with bookmarks."""
+    query = [("watch", "true"), ("allowWatchBookmarks", "true")]
+    query += [pair for pair in (("labelSelector", labels), ("fieldSelector", fields)) if pair[1]]
+    if version:
+        query.append(("resourceVersion", version))
+    if timeout_s:
+        query.append(("timeoutSeconds", str(timeout_s)))
+    return Request("GET", kind.path(namespace), tuple(query))
+
+
+def create(kind: ApiResource, raw: Mapping[str, Any], namespace: str = "") -> Request:
+    """Create `raw`; its own metadata.namespace is used when `namespace` is not given."""
+    where = namespace or raw["metadata"].get("namespace", "")
+    return Request("POST", kind.path(where), body=dumps(raw), content_type=JSON)
+
+
+def create_subresource(ref: ObjectRef, subresource: str, raw: Mapping[str, Any]) -> Request:
+    """POST to a subresource, such as `token` of a ServiceAccount or `eviction` of a Pod."""
+    path = ref.kind.path(ref.namespace, ref.name, subresource)
+    return Request("POST", path, body=dumps(raw), content_type=JSON)
+
+
+def update(ref: ObjectRef, raw: Mapping[str, Any], subresource: str = "") -> Request:
+    """Replace the whole object (PUT). Only for objects that we own in every field."""
+    path = ref.kind.path(ref.namespace, ref.name, subresource)
+    return Request("PUT", path, body=dumps(raw), content_type=JSON)
+
+
+def put_subresource(ref: ObjectRef, subresource: str, options: Mapping[str, Any] | None = None) -> Request:
+    """PUT to an action subresource, such as KubeVirt's `start`; the body is optional there."""
+    path = ref.kind.path(ref.namespace, ref.name, subresource)
+    if options is None:
+        return Request("PUT", path)
+    return Request("PUT", path, body=dumps(options), content_type=JSON)
+
+
+def merge_patch(ref: ObjectRef, change: Mapping[str, Any], subresource: str = "") -> Request:
+    path = ref.kind.path(ref.namespace, ref.name, subresource)
+    return Request("PATCH", path, body=dumps(change), content_type=MERGE_PATCH)
+
+
+def json_patch(ref: ObjectRef, steps: Sequence[Mapping[str, Any]], subresource: str = "") -> Request:
+    path = ref.kind.path(ref.namespace, ref.name, subresource)
+    return Request("PATCH", path, body=dumps(list(steps)), content_type=JSON_PATCH)
+
+
+def strategic_patch(ref: ObjectRef, change: Mapping[str, Any], subresource: str = "") -> Request:
+    path = ref.kind.path(ref.namespace, ref.name, subresource)
+    return Request("PATCH", path, body=dumps(change), content_type=STRATEGIC_PATCH)
+
+
+def apply(ref: ObjectRef, raw: Mapping[str, Any], manager: str, *, force: bool = False) -> Request:
+    query = (("fieldManager", manager), ("force", "true" if force else "false"))
+    return Request("PATCH", ref.path, query, dumps(raw), APPLY_PATCH)
+
+
+def delete(
+    ref: ObjectRef,
+    *,
+    propagation: Propagation | None = None,
+    uid: str = "",
+    grace_s: int | None = None,
+) -> Request:
+    """Delete one object; with `uid`, only if it still is that one (409 otherwise)."""
+    options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
+    if propagation:
+        options["propagationPolicy"] = propagation
+    if uid:
+        options["preconditions"] = {"uid": uid}
+    if grace_s is not None:
+        options["gracePeriodSeconds"] = grace_s
+    return Request("DELETE", ref.path, body=dumps(options), content_type=JSON)
+
+
+def delete_collection(kind: ApiResource, namespace: str = "", *, labels: str = "") -> Request:
+    query = (("labelSelector", labels),) if labels else ()
+    return Request("DELETE", kind.path(namespace), query)
+
+
+def with_user_agent(request: Request, user_agent: str) -> Request:
+    """The same request with a User-Agent, which API servers take as the default field manager."""
+    return replace(request, headers=(*request.headers, ("User-Agent", user_agent)))

@@ -1,0 +1,50 @@
+"""What may be asked again without a look at what happened.
+
+| What came back                           | a read   | a write                               |
+|------------------------------------------|----------|---------------------------------------|
+| Unreachable (never sent)                 | again    | again                                 |
+| CertificateError                               | raised   | raised: it will not change            |
+| OutcomeUnknown                               | again    | raised: look before you repeat        |
+| 429, 503 (not carried out)               | again    | again, but not a refused eviction     |
+| other 5xx with Retry-After               | again    | again: the server asks for it         |
+| other 5xx                                | again    | returned: it may have been carried out |
+| a denial by an admission webhook, any status | returned | returned: it will not change      |
+"""
+
+from __future__ import annotations
+
+from windrow.kubernetes.errors import (
+    AdmissionDenied,
+    CertificateError,
+    KubeError,
+    OutcomeUnknown,
+    Unreachable,
+    error_for,
+)
+from windrow.kubernetes.requests import Reply, Request
+
+
+def is_retryable(error: KubeError, request: Request) -> bool:
+    """Whether `request` may be sent again although `error` came instead of an answer."""
+    if isinstance(error, CertificateError):
+        return False
+    return isinstance(error, Unreachable) or (isinstance(error, OutcomeUnknown) and request.is_read)
+
+
+def is_retryable_reply(request: Request, reply: Reply) -> bool:
+    """Whether the same request may be answered otherwise in a moment, and cannot have been carried out."""
+    if reply.status != 429 and reply.status < 500:
+        return False
+    if isinstance(error_for(reply), AdmissionDenied):
+        return False
+    if reply.status == 429:
+        # A blocked eviction answers 429, too: a budget says no, and asking again at once does not help.
+        return not request.path.endswith("/eviction")
+    return request.is_read or reply.status == 503 or retry_after_s(reply) > 0
+
+
+def retry_after_s(reply: Reply) -> float:
+    """For how long the server asks us to wait, 0 where it does not."""
+    error = error_for(reply)
+    asked = error.retry_after_s if error is not None else None
+    return asked or 0.0

@@ -1,0 +1,108 @@
+"""Label and field selectors: parsed once, matched often. Syntax and semantics of reference/05 §7.8."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+class BadSelector(ValueError):
+    """The text is not a selector."""
+
+
+Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    key: str
+    operator: Operator
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        match self.operator:
+            case "Exists":
+                return self.key in labels
+            case "DoesNotExist":
+                return self.key not in labels
+            case "In":
+                return labels.get(self.key) in self.values
+            case "NotIn":  # also matches objects without the key
+                return labels.get(self.key) not in self.values
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """All requirements must hold; none at all matches everything."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+_KEY = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?(/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?"
+_SET = re.compile(rf"^({_KEY})\s+(in|notin)\s*\(([^()]*)\)$")
+_EQUALITY = re.compile(rf"^({_KEY})\s*(==|=|!=)\s*([A-Za-z0-9_.-]*)$")
+_BARE = re.compile(rf"^(!?)\s*({_KEY})$")
+
+
+def _split(text: str) -> list[str]:
+    parts, depth, part = [], 0, ""
+    for character in text:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append(part)
+            part = ""
+        else:
+            part += character
+    return [*parts, part]
+
+
+def _requirement(text: str) -> Requirement:
+    text = text.strip()
+    if found := _SET.match(text):
+        values = frozenset(value.strip() for value in found.group(6).split(","))
+        return Requirement(found.group(1), "In" if found.group(5) == "in" else "NotIn", values)
+    if found := _EQUALITY.match(text):
+        operator: Operator = "NotIn" if found.group(5) == "!=" else "In"
+        return Requirement(found.group(1), operator, frozenset({found.group(6)}))
+    if found := _BARE.match(text):
+        return Requirement(found.group(2), "DoesNotExist" if found.group(1) else "Exists")
+    raise BadSelector(
+        f"unable to parse requirement: {text!r} is not of the form key, !key, key=value or key in (a,b)"
+    )
+
+
+def parse_label_selector(text: str) -> LabelSelector:
+    """The selector that `text` writes. Raises BadSelector."""
+    if not text.strip():
+        return LabelSelector()
+    return LabelSelector(tuple(_requirement(part) for part in _split(text)))
+
+
+def read_label_selector(raw: Mapping[str, Any] | None) -> LabelSelector:
+    """A `metav1.LabelSelector` object (matchLabels, matchExpressions). None matches everything."""
+    raw = raw or {}
+    found = [
+        Requirement(key, "In", frozenset({value})) for key, value in (raw.get("matchLabels") or {}).items()
+    ]
+    for term in raw.get("matchExpressions") or ():
+        found.append(Requirement(term["key"], term["operator"], frozenset(term.get("values") or ())))
+    return LabelSelector(tuple(found))
+
+
+def parse_field_selector(text: str) -> tuple[tuple[str, bool, str], ...]:
+    """`(path, equal?, value)` for each comma-separated term. Raises BadSelector."""
+    terms = []
+    for part in filter(None, text.split(",")):
+        for sign, equal in (("!=", False), ("==", True), ("=", True)):
+            if sign in part:
+                path, value = part.split(sign, 1)
+                terms.append((path.strip(), equal, value.strip()))
+                break
+        else:
+            raise BadSelector(f"invalid selector: '{text}'; can't understand '{part}'")
+    return tuple(terms)

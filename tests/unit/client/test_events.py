@@ -1,0 +1,102 @@
+import asyncio
+
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.stores import MemoryStore
+from windrow.client.client import Client
+from windrow.client.events import EventNote, EventRecorder
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import ServerError
+from windrow.kubernetes.resources import EVENT, NODE
+from windrow.testing.clock import LoopClock, run_driven
+
+SYNCED = EventNote(NODE.ref("w1"), "uid-1", "Synced", "Node synced successfully")
+
+
+def told(story):
+    """The events that exist after `story(recorder)`."""
+
+    async def whole():
+        clock = LoopClock()
+        local = ApiServer(MemoryStore(), clock, Rng(1)).local()
+        await story(EventRecorder(Client(local), "controller", clock, Rng(1)))
+        return await local.list(EVENT)
+
+    return run_driven(whole())
+
+
+def test_an_event_names_its_object_and_its_source():
+    [event] = told(lambda recorder: recorder.record(SYNCED))
+
+    assert event["metadata"]["namespace"] == "default"
+    assert event["involvedObject"] == {"kind": "Node", "apiVersion": "v1", "name": "w1", "uid": "uid-1"}
+    assert (event["reason"], event["type"], event["source"]) == (
+        "Synced",
+        "Normal",
+        {"component": "controller"},
+    )
+
+
+def test_the_same_event_is_counted_not_repeated():
+    async def story(recorder):
+        for _ in range(3):
+            await recorder.record(SYNCED)
+            await asyncio.sleep(60)
+
+    [event] = told(story)
+
+    assert event["count"] == 3
+    assert (event["firstTimestamp"], event["lastTimestamp"]) == (
+        "2026-01-01T12:00:00Z",
+        "2026-01-01T12:02:00Z",
+    )
+
+
+def test_events_are_listed_in_the_order_in_which_they_were_told():
+    reasons = [f"Step{number}" for number in range(12)]
+
+    async def story(recorder):
+        for reason in reasons:
+            await recorder.record(EventNote(NODE.ref("w1"), "uid-1", reason, "it goes on"))
+            await asyncio.sleep(0.001)
+
+    assert [event["reason"] for event in told(story)] == reasons
+
+
+def test_one_object_cannot_flood_the_cluster():
+    async def story(recorder):
+        for number in range(100):
+            await recorder.record(EventNote(NODE.ref("w1"), "uid-1", "Failed", f"number {number}"))
+        await recorder.record(EventNote(NODE.ref("w2"), "uid-2", "Failed", "another"))
+
+    names = [event["involvedObject"]["name"] for event in told(story)]
+
+    assert (names.count("w1"), names.count("w2")) == (25, 1)
+
+
+def test_a_lost_event_is_no_error():
+    class Broken:
+        async def send(self, request):
+            raise ServerError("out of order")
+
+    async def story():
+        await EventRecorder(Client(Broken()), "controller", LoopClock(), Rng(1)).record(SYNCED)
+        return "went on"
+
+    assert run_driven(story()) == "went on"
+
+
+def test_an_event_that_has_expired_is_written_anew():
+    async def whole():
+        clock = LoopClock()
+        local = ApiServer(MemoryStore(), clock, Rng(1)).local()
+        recorder = EventRecorder(Client(local), "controller", clock, Rng(1))
+        await recorder.record(SYNCED)
+        [event] = await local.list(EVENT)
+        await local.delete(EVENT.ref(event["metadata"]["name"], "default"))
+        await asyncio.sleep(60)
+        await recorder.record(SYNCED)
+        return await local.list(EVENT)
+
+    [event] = run_driven(whole())
+
+    assert event["count"] == 1

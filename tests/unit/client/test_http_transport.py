@@ -1,0 +1,409 @@
+"""HttpTransport against servers that misbehave at the level of bytes. What well-behaved ones do is in the contract."""
+
+import asyncio
+import logging
+import socket
+import ssl
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+
+import pytest
+
+from windrow.app.clock import SystemClock
+from windrow.client.http_transport import HttpTransport
+from windrow.core import pki
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import CertificateError, OutcomeUnknown, Unauthorized, Unreachable
+from windrow.kubernetes.kubeconfig import ClientConfig
+from windrow.kubernetes.resources import NODE
+
+READ = requests.get(NODE.ref("a"))
+REMOVE = requests.delete(NODE.ref("a"))
+WATCH = requests.watch(NODE, version="1")
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+END = b"0\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+class Server:
+    """Answers each request with the next of `answers`, raw, and remembers the heads it saw; None hangs up."""
+
+    def __init__(self, *answers):
+        self._answers = list(answers)
+        self.heads = []
+        self.connections = 0
+
+    async def serve(self, reader, writer):
+        self.connections += 1
+        try:
+            while self._answers:
+                self.heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+                length = [line for line in self.heads[-1].split("\r\n") if line.startswith("Content-Length")]
+                if length:
+                    await reader.readexactly(int(length[0].split(":")[1]))
+                answer = self._answers.pop(0)
+                if answer is None:
+                    break
+                writer.write(answer)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        writer.close()
+
+
+@asynccontextmanager
+async def listening(server, tls=None):
+    listener = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
+    async with listener:
+        yield listener.sockets[0].getsockname()[1]
+
+
+@asynccontextmanager
+async def talking(*answers, tls=None, **access):
+    server = Server(*answers)
+    async with listening(server, tls) as port:
+        scheme = "https" if tls else "http"
+        access = ClientConfig(f"{scheme}://127.0.0.1:{port}", **access)
+        async with HttpTransport(access, SystemClock()) as transport:
+            yield server, transport
+
+
+async def collect(transport, seen):
+    async with transport.stream(WATCH) as events:
+        async for event in events:
+            seen.append(event.object)
+
+
+async def events_of(transport):
+    seen = []
+    await collect(transport, seen)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return pki.new_ca("test", SystemClock().now(), 1)
+
+
+def server_tls(authority, path, **names):
+    now = SystemClock().now()
+    names = names or {"ips": ["127.0.0.1"]}
+    certificate, key = pki.issue_certificate(
+        *authority, common_name="server", server=True, now=now, lifetime=timedelta(hours=1), **names
+    )
+    file = path / "server.pem"
+    file.write_text(key + certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    return context
+
+
+async def test_connections_are_kept_and_used_again():
+    async with talking(OK, OK, OK) as (server, transport):
+        for _ in range(3):
+            await transport.send(READ)
+
+    assert server.connections == 1
+
+
+async def test_a_connection_lost_after_sending_leaves_the_outcome_open():
+    async with talking(None) as (_, transport):
+        with pytest.raises(OutcomeUnknown, match="GET /api/v1/nodes/a"):
+            await transport.send(READ)
+
+
+async def test_an_answer_cut_short_leaves_the_outcome_open():
+    async with talking(OK[:-1]) as (_, transport):
+        with pytest.raises(OutcomeUnknown, match="middle of the answer"):
+            await transport.send(READ)
+
+
+async def test_a_write_on_a_kept_connection_that_breaks_is_not_sent_twice():
+    async with talking(OK, None, OK) as (server, transport):
+        await transport.send(READ)
+        with pytest.raises(OutcomeUnknown):
+            await transport.send(REMOVE)
+
+    assert [head.split()[0] for head in server.heads] == ["GET", "DELETE"]
+
+
+async def test_nobody_listening_is_said_with_server_and_credential():
+    async with listening(Server()) as port:
+        pass
+    access = ClientConfig(f"http://127.0.0.1:{port}", token="s3cret", user="admin")
+    async with HttpTransport(access, SystemClock()) as transport:
+        with pytest.raises(Unreachable, match="connection refused") as caught:
+            await transport.send(READ)
+
+    message = str(caught.value)
+    assert f"http://127.0.0.1:{port}" in message
+    assert "the token of user 'admin'" in message
+    assert "is the API server running" in message
+    assert "s3cret" not in message
+
+
+async def test_an_unknown_name_is_said():
+    async with HttpTransport(ClientConfig("https://nowhere.invalid"), SystemClock()) as transport:
+        with pytest.raises(Unreachable, match="name is not known"):
+            await transport.send(READ)
+
+
+async def test_a_token_is_not_sent_in_clear_text_over_a_network():
+    async with HttpTransport(ClientConfig("http://192.0.2.1", token="t"), SystemClock()) as transport:
+        with pytest.raises(CertificateError, match="clear text"):
+            await transport.send(READ)
+
+
+async def test_redirects_are_not_followed():
+    answer = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
+    async with talking(answer, token="t") as (_, transport):
+        reply = await transport.send(READ)
+
+    assert reply.status == 302
+
+
+async def test_request_headers_are_what_the_request_says():
+    request = requests.merge_patch(NODE.ref("a"), {})
+    async with talking(OK, token="t") as (server, transport):
+        await transport.send(requests.with_user_agent(request, "me"))
+
+    head = server.heads[0]
+    for line in (
+        "PATCH /api/v1/nodes/a HTTP/1.1",
+        "Authorization: Bearer t",
+        "Content-Type: application/merge-patch+json",
+        "User-Agent: me",
+    ):
+        assert line in head
+
+
+async def test_a_path_in_the_server_address_goes_before_every_request():
+    server = Server(OK)
+    async with listening(server) as port:
+        access = ClientConfig(f"http://127.0.0.1:{port}/k8s/clusters/local")
+        async with HttpTransport(access, SystemClock()) as transport:
+            await transport.send(requests.list_(NODE, labels="a in (b,c)"))
+
+    assert server.heads[0].startswith(
+        "GET /k8s/clusters/local/api/v1/nodes?labelSelector=a+in+%28b%2Cc%29 HTTP/1.1"
+    )
+
+
+# --- watches ----------------------------------------------------------------------------------------------------------
+
+
+async def test_events_are_split_from_any_chunks():
+    lines = b"".join(b'{"type":"ADDED","object":{"n":%d}}\n' % number for number in range(5))
+    pieces = [lines[at : at + 7] for at in range(0, len(lines), 7)]
+    async with talking(CHUNKED + b"".join(map(chunk, pieces)) + END) as (_, transport):
+        assert await events_of(transport) == [{"n": number} for number in range(5)]
+
+
+async def test_an_event_may_be_larger_than_any_buffer():
+    big = "x" * 3_000_000
+    line = b'{"type":"ADDED","object":{"big":"%s"}}\n' % big.encode()
+    pieces = [line[at : at + 60_000] for at in range(0, len(line), 60_000)]
+    async with talking(CHUNKED + b"".join(map(chunk, pieces)) + END) as (_, transport):
+        assert await events_of(transport) == [{"big": big}]
+
+
+async def test_a_watch_without_its_end_is_broken_not_ended():
+    line = b'{"type":"ADDED","object":{}}\n'
+    seen = []
+    async with talking(CHUNKED + chunk(line)) as (_, transport):
+        with pytest.raises(OutcomeUnknown):
+            await collect(transport, seen)
+
+    assert seen == [{}]
+
+
+async def test_a_watch_that_ends_inside_an_event_is_broken():
+    async with talking(CHUNKED + chunk(b'{"type":"ADD') + END) as (_, transport):
+        with pytest.raises(OutcomeUnknown, match="middle of an event"):
+            await events_of(transport)
+
+
+async def test_a_watch_of_something_else_is_broken():
+    async with talking(CHUNKED + chunk(b"<html>\n") + END) as (_, transport):
+        with pytest.raises(OutcomeUnknown, match="html"):
+            await events_of(transport)
+
+
+# --- TLS --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_signed_by_the_ca_is_trusted(authority, tmp_path):
+    async with talking(OK, tls=server_tls(authority, tmp_path), ca=authority[0]) as (_, transport):
+        assert (await transport.send(READ)).status == 200
+
+
+async def test_a_server_signed_by_another_is_not(authority, tmp_path):
+    other, _ = pki.new_ca("other", SystemClock().now(), 1)
+    async with talking(OK, tls=server_tls(authority, tmp_path), ca=other) as (server, transport):
+        with pytest.raises(CertificateError, match="certificate-authority-data"):
+            await transport.send(READ)
+
+    assert server.heads == []
+
+
+async def test_a_certificate_for_another_host_is_not_trusted_unless_the_kubeconfig_names_it(
+    authority, tmp_path
+):
+    tls = server_tls(authority, tmp_path, dns=["kubernetes"])
+    async with talking(OK, tls=tls, ca=authority[0]) as (_, transport):
+        with pytest.raises(CertificateError, match="tls-server-name"):
+            await transport.send(READ)
+    async with talking(OK, tls=tls, ca=authority[0], tls_server_name="kubernetes") as (_, transport):
+        assert (await transport.send(READ)).status == 200
+
+
+async def test_without_a_ca_the_systems_authorities_decide(authority, tmp_path):
+    async with talking(OK, tls=server_tls(authority, tmp_path)) as (_, transport):
+        with pytest.raises(CertificateError):
+            await transport.send(READ)
+
+
+async def test_verification_is_off_only_by_order_and_with_a_warning(authority, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING):
+        async with talking(OK, tls=server_tls(authority, tmp_path), insecure=True) as (_, transport):
+            assert (await transport.send(READ)).status == 200
+
+    assert "NOT verified" in caplog.text
+
+
+async def test_a_ca_that_is_none_is_said():
+    access = ClientConfig(
+        "https://127.0.0.1:1", ca="-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+    )
+    async with HttpTransport(access, SystemClock()) as transport:
+        with pytest.raises(CertificateError, match="is no certificate"):
+            await transport.send(READ)
+
+
+class Plain:
+    """A web server without TLS: calls whatever is not HTTP a bad request."""
+
+    async def serve(self, reader, writer):
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+
+async def test_a_plain_server_behind_https_is_said():
+    async with listening(Plain()) as port:
+        transport = HttpTransport(ClientConfig(f"https://127.0.0.1:{port}"), SystemClock())
+        with pytest.raises(Unreachable, match="no TLS there") as caught:
+            await transport.send(READ)
+        await transport.aclose()
+
+    assert not isinstance(caught.value, CertificateError)
+
+
+def refuse_one(listener, tls):
+    """Accept one connection as servers outside Python do: a refused certificate is answered with a TLS alert."""
+    connection, _ = listener.accept()
+    received, to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
+    handshake = tls.wrap_bio(received, to_send, server_side=True)
+    with connection:
+        while data := connection.recv(65536):  # to the client's end: a reset could overtake the alert
+            received.write(data)
+            with suppress(ssl.SSLError):
+                handshake.do_handshake()
+            connection.sendall(to_send.read())
+
+
+async def test_a_client_certificate_that_the_server_refuses_is_an_unauthorized_credential(
+    authority, tmp_path
+):
+    tls = server_tls(authority, tmp_path)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    tls.load_verify_locations(cadata=authority[0])
+    now = SystemClock().now()
+    other = pki.new_ca("other", now, 1)
+    certificate, key = pki.issue_certificate(
+        *other, common_name="me", client=True, now=now, lifetime=timedelta(hours=1)
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        refusing = asyncio.get_running_loop().run_in_executor(None, refuse_one, listener, tls)
+        server = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        access = ClientConfig(server, ca=authority[0], certificate=certificate, key=key, user="me")
+        async with HttpTransport(access, SystemClock()) as transport:
+            with pytest.raises(Unauthorized, match="client certificate of user 'me'"):
+                await transport.send(READ)
+        await refusing
+
+
+# --- proxies ----------------------------------------------------------------------------------------------------------
+
+
+class Proxy:
+    """An HTTP CONNECT proxy that leads every tunnel to one port, or refuses it."""
+
+    def __init__(self, port=0, refusal=b""):
+        self.port = port
+        self.refusal = refusal
+        self.asked = []
+
+    async def serve(self, reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.asked.append(head.splitlines()[0])
+        if self.refusal:
+            writer.write(self.refusal)
+            await writer.drain()
+            writer.close()
+            return
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+
+
+async def _pump(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+    writer.close()
+
+
+async def test_a_server_is_reached_by_its_own_name_through_the_proxy(authority, tmp_path):
+    server = Server(OK)
+    async with listening(server, server_tls(authority, tmp_path, ips=["10.9.8.7"])) as port:
+        proxy = Proxy(port)
+        async with listening(proxy) as proxy_port:
+            access = ClientConfig(
+                "https://10.9.8.7:6443",
+                ca=authority[0],
+                token="t",
+                proxy_url=f"http://127.0.0.1:{proxy_port}",
+            )
+            async with HttpTransport(access, SystemClock()) as transport:
+                assert (await transport.send(READ)).status == 200
+
+    assert proxy.asked == ["CONNECT 10.9.8.7:6443 HTTP/1.1"]
+    assert "Bearer t" in server.heads[0]
+
+
+async def test_a_proxy_that_refuses_is_named_without_its_password():
+    refusal = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n"
+    async with listening(Proxy(refusal=refusal)) as port:
+        access = ClientConfig("https://10.9.8.7:6443", proxy_url=f"http://me:s3cret@127.0.0.1:{port}")
+        async with HttpTransport(access, SystemClock()) as transport:
+            with pytest.raises(Unreachable, match="the proxy answered 502") as caught:
+                await transport.send(READ)
+
+    message = str(caught.value)
+    assert f"https://10.9.8.7:6443 through the proxy 127.0.0.1:{port}" in message
+    assert "s3cret" not in message
+
+
+async def test_a_proxy_that_is_not_there_is_named():
+    async with listening(Server()) as port:
+        pass
+    access = ClientConfig("https://10.9.8.7:6443", proxy_url=f"http://127.0.0.1:{port}")
+    async with HttpTransport(access, SystemClock()) as transport:
+        with pytest.raises(Unreachable, match="proxy itself cannot be reached: connection refused"):
+            await transport.send(READ)

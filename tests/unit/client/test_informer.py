@@ -1,0 +1,355 @@
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from windrow.client.informer import Informer
+from windrow.core.json import dumps
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import Expired, OutcomeUnknown, Unreachable
+from windrow.kubernetes.requests import Reply, WatchEvent
+from windrow.kubernetes.resources import CONFIG_MAP
+from windrow.testing.clock import LoopClock, run_driven
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    name: str
+    value: str
+
+
+def read(raw):
+    return Reading(raw["metadata"]["name"], raw["data"]["value"])
+
+
+def ref(name):
+    return CONFIG_MAP.ref(name, "default")
+
+
+class Server:
+    """ConfigMaps with a history that can be forgotten, and watches that can be ended or broken."""
+
+    def __init__(self) -> None:
+        self.version = 10
+        self.objects = {}
+        self.history = []
+        self.oldest = 0
+        self.down = None
+        self.requests = []
+        self.watching = 0
+        self._news = asyncio.Event()
+        self._endings = []
+
+    def put(self, name, value, **rest):
+        self.version += 1
+        kind = "MODIFIED" if name in self.objects else "ADDED"
+        metadata = {"name": name, "namespace": "default", "resourceVersion": str(self.version)}
+        self.objects[name] = {"metadata": metadata, "data": {"value": value, **rest}}
+        self._record(kind, self.objects[name])
+
+    def drop(self, name):
+        self.version += 1
+        raw = self.objects.pop(name)
+        raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(self.version)}}
+        self._record("DELETED", raw)
+
+    def bookmark(self):
+        self.version += 1
+        self._record("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}})
+
+    def forget(self):
+        self.oldest = self.version
+
+    def end_watches(self, error=None):
+        endings, self._endings = self._endings, []
+        for ending in endings:
+            ending.append(error)
+        self._wake()
+
+    def go_down(self, error=None):
+        self.down = error or Unreachable("connection refused")
+        self.end_watches(OutcomeUnknown("connection lost"))
+
+    def _record(self, kind, raw):
+        self.history.append((self.version, WatchEvent(kind, raw)))
+        self._wake()
+
+    def _wake(self):
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def send(self, request):
+        self.requests.append(request)
+        if self.down:
+            raise self.down
+        limit = int(request.query_parameter("limit") or 0) or len(self.objects) + 1
+        names = sorted(self.objects)
+        start = int(request.query_parameter("continue") or 0)
+        page = [self.objects[name] for name in names[start : start + limit]]
+        metadata = {"resourceVersion": str(self.version)}
+        if start + limit < len(names):
+            metadata["continue"] = str(start + limit)
+        return Reply(200, dumps({"metadata": metadata, "items": page}))
+
+    @asynccontextmanager
+    async def stream(self, request):
+        self.requests.append(request)
+        if self.down:
+            raise self.down
+        version = int(request.query_parameter("resourceVersion"))
+        ending = []
+        self._endings.append(ending)
+        self.watching += 1
+        try:
+            yield self._events(version, ending)
+        finally:
+            self.watching -= 1
+
+    async def _events(self, version, ending):
+        if version < self.oldest:
+            yield WatchEvent(
+                "ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+            )
+            return
+        while not ending:
+            for at, event in list(self.history):
+                if at > version:
+                    version = at
+                    yield event
+            if not ending:
+                await self._news.wait()
+        if ending[0]:
+            raise ending[0]
+
+
+def tell(story):
+    """Run `story(server, cache)` beside the running cache."""
+
+    async def whole():
+        server = Server()
+        cache = Informer(server, CONFIG_MAP, "default", read, LoopClock(), Rng(1))
+        running = asyncio.create_task(cache.run())
+        try:
+            return await story(server, cache)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    return run_driven(whole())
+
+
+async def calm():
+    """Let everything happen that needs no more than an instant."""
+    await asyncio.sleep(0.001)
+
+
+async def next_of(changes):
+    async with asyncio.timeout(3600):
+        return await anext(changes)
+
+
+def test_the_first_list_is_read_page_by_page_before_it_counts_as_synced():
+    async def story(server, cache):
+        for number in range(1201):
+            server.put(f"m{number}", "x")
+        assert not cache.is_watching
+        await cache.wait_for_sync()
+        pages = [request for request in server.requests if not request.query_parameter("watch")]
+        return cache.is_watching, len(cache.values()), len(pages)
+
+    assert tell(story) == (True, 1201, 3)
+
+
+def test_events_keep_it_current():
+    async def story(server, cache):
+        server.put("a", "1")
+        await cache.wait_for_sync()
+        server.put("b", "1")
+        server.put("a", "2")
+        await calm()
+        before = (cache.get(ref("a")), cache.get(ref("b")))
+        server.drop("a")
+        await calm()
+        return before, cache.get(ref("a"))
+
+    assert tell(story) == ((Reading("a", "2"), Reading("b", "1")), None)
+
+
+def test_a_broken_watch_goes_on_from_the_last_version_without_a_list():
+    async def story(server, cache):
+        server.put("a", "1")
+        await cache.wait_for_sync()
+        await calm()
+        server.end_watches(OutcomeUnknown("connection lost"))
+        server.put("a", "2")
+        await calm()
+        unsynced = cache.is_watching
+        await asyncio.sleep(5)
+        lists = [request for request in server.requests if not request.query_parameter("watch")]
+        return unsynced, cache.is_watching, cache.get(ref("a")), len(lists)
+
+    assert tell(story) == (False, True, Reading("a", "2"), 1)
+
+
+def test_a_watch_that_the_server_ends_is_followed_by_the_next_at_once():
+    async def story(server, cache):
+        await cache.wait_for_sync()
+        await asyncio.sleep(5)
+        server.end_watches()
+        await calm()
+        return cache.is_watching, server.watching
+
+    assert tell(story) == (True, 1)
+
+
+def test_bookmarks_move_the_version_from_which_it_goes_on():
+    async def story(server, cache):
+        await cache.wait_for_sync()
+        await calm()
+        server.bookmark()
+        await calm()
+        server.forget()
+        server.end_watches(OutcomeUnknown("connection lost"))
+        await asyncio.sleep(5)
+        return [request.query_parameter("resourceVersion") for request in server.requests]
+
+    assert tell(story) == [None, "10", "11"]
+
+
+def test_what_vanished_while_nobody_watched_is_told_as_a_deletion():
+    async def story(server, cache):
+        server.put("a", "1")
+        server.put("b", "1")
+        await cache.wait_for_sync()
+        changes = cache.changes()
+        await next_of(changes)
+        await next_of(changes)
+        server.go_down()
+        server.drop("a")
+        server.forget()
+        server.down = None
+        return await next_of(changes), cache.get(ref("a"))
+
+    assert tell(story) == ((Reading("a", "1"), None), None)
+
+
+def test_while_the_server_is_away_nothing_is_certain_and_nothing_is_forgotten():
+    async def story(server, cache):
+        server.put("a", "1")
+        await cache.wait_for_sync()
+        await calm()
+        server.go_down()
+        await asyncio.sleep(600)
+        away = (cache.is_watching, cache.get(ref("a")), str(cache.error))
+        tries = len(server.requests)
+        server.down = None
+        await asyncio.sleep(61)
+        return away, tries < 40, cache.is_watching, cache.error
+
+    assert tell(story) == ((False, Reading("a", "1"), "connection refused"), True, True, None)
+
+
+def test_a_server_that_always_says_too_old_is_not_hammered():
+    async def story(server, cache):
+        await cache.wait_for_sync()
+        server.go_down(Expired("too old"))
+        await asyncio.sleep(600)
+        return len(server.requests)
+
+    assert tell(story) < 60
+
+
+def test_a_reading_that_did_not_change_is_not_told():
+    async def story(server, cache):
+        server.put("a", "1")
+        await cache.wait_for_sync()
+        changes = cache.changes()
+        first = await next_of(changes)
+        server.put("a", "1", heartbeat="now")
+        server.put("b", "1")
+        return first, await next_of(changes)
+
+    assert tell(story) == ((None, Reading("a", "1")), (None, Reading("b", "1")))
+
+
+def test_a_slow_reader_gets_the_latest_state_of_each_key_once():
+    async def story(server, cache):
+        server.put("a", "1")
+        await cache.wait_for_sync()
+        changes = cache.changes()
+        await next_of(changes)
+        for value in range(2, 9):
+            server.put("a", str(value))
+            server.put("fleeting", str(value))
+            await calm()
+        server.drop("fleeting")
+        server.put("z", "1")
+        await calm()
+        return [await next_of(changes), await next_of(changes)]
+
+    assert tell(story) == [(Reading("a", "1"), Reading("a", "8")), (None, Reading("z", "1"))]
+
+
+def test_each_reader_starts_with_what_is_there():
+    async def story(server, cache):
+        server.put("a", "1")
+        await cache.wait_for_sync()
+        await next_of(cache.changes())
+        return await next_of(cache.changes())
+
+    assert tell(story) == (None, Reading("a", "1"))
+
+
+def test_an_object_that_cannot_be_read_neither_blinds_nor_vanishes():
+    async def story(server, cache):
+        server.put("a", "1")
+        await cache.wait_for_sync()
+        await calm()
+        server.objects["a"]["data"] = None
+        server.version += 1
+        broken = {"metadata": {"name": "a", "namespace": "default", "resourceVersion": str(server.version)}}
+        server._record("MODIFIED", broken)
+        server.put("b", "1")
+        await calm()
+        return cache.get(ref("a")), cache.get(ref("b"))
+
+    assert tell(story) == (Reading("a", "1"), Reading("b", "1"))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_after_any_trouble_cache_and_reader_agree_with_the_server(seed):
+    async def story(server, cache):
+        rng = Rng(seed)
+        known = {}
+
+        async def listen():
+            async for before, after in cache.changes():
+                name = (before or after).name
+                assert known.get(name) == before
+                known[name] = after
+
+        listening = asyncio.create_task(listen())
+        deeds = [
+            lambda: server.put(f"m{rng.below(5)}", str(rng.below(3))),
+            lambda: server.drop(min(server.objects)) if server.objects else None,
+            server.forget,
+            server.go_down,
+            lambda: setattr(server, "down", None),
+            server.end_watches,
+            server.bookmark,
+        ]
+        for _ in range(200):
+            deeds[rng.below(len(deeds))]()
+            await asyncio.sleep(rng.uniform(0, 3))
+        server.down = None
+        await asyncio.sleep(200)
+        assert not listening.done()
+        listening.cancel()
+        there = {name: read(raw) for name, raw in server.objects.items()}
+        return (
+            {name: value for name, value in known.items() if value} == there,
+            {value.name: value for value in cache.values()} == there,
+        )
+
+    assert tell(story) == (True, True)

@@ -1,0 +1,340 @@
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from windrow.client.client import Client
+from windrow.client.leader_election import LeaderElector, LeadershipLost
+from windrow.core.clock import parse_time
+from windrow.core.json import dumps, loads
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import Unreachable
+from windrow.kubernetes.requests import Reply
+from windrow.testing.clock import LoopClock, run_driven
+
+
+class Leases:
+    """Stores one Lease, with versions, for whoever asks."""
+
+    def __init__(self):
+        self.raw = None
+        self.version = 0
+        self.down = False
+
+    def seen_by(self, name):
+        return Seat(self, name)
+
+    @property
+    def spec(self):
+        return self.raw["spec"]
+
+
+class Seat:
+    def __init__(self, leases, name):
+        self.leases = leases
+        self.cut_off = False
+
+    async def send(self, request):
+        leases = self.leases
+        if self.cut_off or leases.down:
+            raise Unreachable("connection refused")
+        if request.method == "GET":
+            if leases.raw is None:
+                return status(404, "NotFound", {"name": "program"})
+            return Reply(200, dumps(leases.raw))
+        body = loads(request.body)
+        if request.method == "POST" and leases.raw is not None:
+            return status(409, "AlreadyExists")
+        if request.method == "PUT" and body["metadata"]["resourceVersion"] != str(leases.version):
+            return status(409, "Conflict")
+        leases.version += 1
+        body["metadata"]["resourceVersion"] = str(leases.version)
+        leases.raw = body
+        return Reply(200, dumps(body))
+
+
+def status(code, reason, details=None):
+    return Reply(code, dumps({"kind": "Status", "code": code, "reason": reason, "details": details}))
+
+
+class Program:
+    """A candidate and the instants at which it began and ended to lead."""
+
+    def __init__(self, leases, name, clock):
+        self.seat = leases.seen_by(name)
+        self.spans = []
+        self.candidate = LeaderElector(Client(self.seat), "kube-system", "program", name, clock, Rng(name))
+        self._clock = clock
+        self._start = clock.now()
+        self.task = asyncio.create_task(self.candidate.run(self.work))
+
+    @property
+    def elapsed(self):
+        return (self._clock.now() - self._start).total_seconds()
+
+    async def work(self):
+        span = [self.elapsed, None]
+        self.spans.append(span)
+        try:
+            await asyncio.sleep(10**6)
+        finally:
+            span[1] = self.elapsed
+
+    async def stop(self):
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+def test_one_leads_and_the_record_is_client_gos():
+    async def story():
+        leases, clock = Leases(), LoopClock()
+        programs = [Program(leases, name, clock) for name in ("one", "two")]
+        await asyncio.sleep(100)
+        leading = [program.candidate.is_leader for program in programs]
+        spec = dict(leases.spec)
+        for program in programs:
+            await program.stop()
+        return leading, spec
+
+    leading, spec = run_driven(story())
+
+    assert leading == [True, False]
+    assert spec["holderIdentity"] == "one"
+    assert (spec["leaseDurationSeconds"], spec["leaseTransitions"]) == (15, 0)
+    assert spec["acquireTime"] == "2026-01-01T12:00:00.000000Z"
+    assert parse_time(spec["renewTime"]) - parse_time(spec["acquireTime"]) > timedelta(seconds=95)
+
+
+def test_who_is_told_to_stop_releases_so_that_the_next_need_not_wait():
+    async def story():
+        leases, clock = Leases(), LoopClock()
+        one, two = Program(leases, "one", clock), Program(leases, "two", clock)
+        await asyncio.sleep(60)
+        await one.stop()
+        released = dict(leases.spec)
+        await asyncio.sleep(5)
+        transitions = leases.spec["leaseTransitions"]
+        await two.stop()
+        return released, transitions, two.spans[0][0]
+
+    released, transitions, began = run_driven(story())
+
+    assert (released["holderIdentity"], released["leaseDurationSeconds"]) == ("", 1)
+    assert transitions == 1
+    assert 60 <= began < 65
+
+
+def test_who_cannot_renew_stops_before_another_begins():
+    async def story():
+        leases, clock = Leases(), LoopClock()
+        one, two = Program(leases, "one", clock), Program(leases, "two", clock)
+        await asyncio.sleep(60)
+        one.seat.cut_off = True
+        await asyncio.sleep(60)
+        error = one.task.exception()
+        await two.stop()
+        return one.spans, two.spans, error
+
+    one, two, error = run_driven(story())
+
+    assert one[0][1] < two[0][0] < 80
+    assert isinstance(error, LeadershipLost)
+
+
+def test_a_short_outage_of_the_server_costs_nobody_the_lead():
+    async def story():
+        leases, clock = Leases(), LoopClock()
+        one = Program(leases, "one", clock)
+        await asyncio.sleep(60)
+        leases.down = True
+        await asyncio.sleep(7)
+        leases.down = False
+        await asyncio.sleep(60)
+        leads = one.candidate.is_leader
+        await one.stop()
+        return leads
+
+    assert run_driven(story())
+
+
+def test_a_holder_whose_clock_is_wrong_is_not_deposed():
+    async def story():
+        leases, clock = Leases(), LoopClock()
+        one = Program(leases, "one", clock)
+        await asyncio.sleep(30)
+        leases.spec["renewTime"] = "1999-01-01T00:00:00.000000Z"
+        two = Program(leases, "two", clock)
+        await asyncio.sleep(10)
+        leads = two.candidate.is_leader
+        await one.stop()
+        await two.stop()
+        return leads
+
+    assert not run_driven(story())
+
+
+def test_work_that_ends_or_fails_ends_the_lead():
+    async def story():
+        leases, clock = Leases(), LoopClock()
+
+        async def fail():
+            raise ValueError("broken")
+
+        candidate = LeaderElector(
+            Client(leases.seen_by("one")), "kube-system", "program", "one", clock, Rng(1)
+        )
+        with pytest.raises(ValueError, match="broken"):
+            await candidate.run(fail)
+        return leases.spec["holderIdentity"]
+
+    assert run_driven(story()) == ""
+
+
+class SlowSeat(Seat):
+    """What is written arrives at once; the answer takes a second, and nobody waits for it when cancelled."""
+
+    async def send(self, request):
+        reply = await super().send(request)
+        if request.method in ("POST", "PUT") and loads(request.body)["spec"]["holderIdentity"]:
+            await asyncio.sleep(1)
+        return reply
+
+
+@pytest.mark.parametrize("cancelled_after_s", [0.5, 3.5])
+def test_an_end_in_the_middle_of_a_claim_gives_the_lease_back(cancelled_after_s):
+    async def story():
+        clock, leases = LoopClock(), Leases()
+        seat = SlowSeat(leases, "one")
+        candidate = LeaderElector(Client(seat), "kube-system", "program", "one", clock, Rng(1))
+        task = asyncio.create_task(candidate.run(asyncio.Event().wait))
+        await asyncio.sleep(cancelled_after_s)
+        task.cancel()
+        await asyncio.wait({task})
+        return leases.spec["holderIdentity"], task.cancelled()
+
+    assert run_driven(story()) == ("", True)
+
+
+def test_a_renewal_that_arrives_during_the_release_does_not_keep_the_lease():
+    class Late(Seat):
+        """Just before the first release arrives, so does a renewal of the same holder."""
+
+        async def send(self, request):
+            leases = self.leases
+            if (
+                request.method == "PUT"
+                and not loads(request.body)["spec"]["holderIdentity"]
+                and not self.came
+            ):
+                self.came = True
+                leases.version += 1
+                leases.raw["metadata"]["resourceVersion"] = str(leases.version)
+            return await super().send(request)
+
+        came = False
+
+    async def story():
+        clock, leases = LoopClock(), Leases()
+        seat = Late(leases, "one")
+        candidate = LeaderElector(Client(seat), "kube-system", "program", "one", clock, Rng(1))
+        task = asyncio.create_task(candidate.run(asyncio.Event().wait))
+        await asyncio.sleep(3)
+        task.cancel()
+        await asyncio.wait({task})
+        return seat.came, leases.spec["holderIdentity"]
+
+    assert run_driven(story()) == (True, "")
+
+
+class FarSeat(Seat):
+    """Requests take a while to arrive, and answers to come back."""
+
+    there_s = back_s = 0.0
+
+    async def send(self, request):
+        await asyncio.sleep(self.there_s)
+        reply = await super().send(request)
+        await asyncio.sleep(self.back_s)
+        return reply
+
+
+class FarLeases(Leases):
+    def seen_by(self, name):
+        return FarSeat(self, name)
+
+
+def overlap_s(one, two):
+    """For how long both worked."""
+    pairs = [(a, b) for a in one.spans for b in two.spans]
+    return max((min(a[1], b[1]) - max(a[0], b[0]) for a, b in pairs), default=0)
+
+
+@pytest.mark.parametrize("back_s", [1, 4.5, 8, 12])
+def test_a_late_answer_to_the_claim_that_won_lengthens_no_lead(back_s):
+    async def story():
+        leases, clock = FarLeases(), LoopClock()
+        one = Program(leases, "one", clock)
+        one.seat.back_s = back_s
+        await asyncio.sleep(back_s + 0.1)
+        two = Program(leases, "two", clock)
+        await asyncio.sleep(back_s)
+        one.seat.cut_off = True
+        await asyncio.sleep(60)
+        await one.stop()
+        await two.stop()
+        return one, two
+
+    one, two = run_driven(story())
+
+    assert two.spans
+    assert overlap_s(one, two) <= 0
+
+
+@pytest.mark.parametrize("there_s", [1, 7, 9])
+def test_a_late_look_of_who_stands_by_shortens_no_lead(there_s):
+    async def story():
+        leases, clock = FarLeases(), LoopClock()
+        one = Program(leases, "one", clock)
+        await asyncio.sleep(5.1)
+        two = Program(leases, "two", clock)
+        two.seat.there_s = there_s
+        await asyncio.sleep(there_s - 0.05)
+        two.seat.there_s, one.seat.cut_off = 0, True
+        await asyncio.sleep(60)
+        await one.stop()
+        await two.stop()
+        return one, two
+
+    one, two = run_driven(story())
+
+    assert two.spans
+    assert overlap_s(one, two) <= 0
+
+
+def test_who_cannot_renew_works_no_longer_than_ten_seconds_after_the_last_renewal_was_sent():
+    async def story():
+        leases, clock = Leases(), LoopClock()
+        one = Program(leases, "one", clock)
+        await asyncio.sleep(61.5)
+        renewed = (one.candidate.last_renewed - one._start).total_seconds()
+        one.seat.cut_off = True
+        await asyncio.sleep(60)
+        await one.stop()
+        return one.spans[0][1] - renewed
+
+    assert run_driven(story()) == pytest.approx(10, abs=0.01)
+
+
+def test_a_server_that_hangs_does_not_keep_the_candidate_from_the_next_try():
+    async def story():
+        leases, clock = FarLeases(), LoopClock()
+        one = Program(leases, "one", clock)
+        one.seat.there_s = 10**5
+        await asyncio.sleep(1)
+        one.seat.there_s = 0
+        await asyncio.sleep(20)
+        leads = one.candidate.is_leader
+        await one.stop()
+        return leads
+
+    assert run_driven(story())

@@ -1,0 +1,89 @@
+import pytest
+
+from windrow.client.middleware.retry import RetryingTransport
+from windrow.core.json import dumps
+from windrow.core.rng import Rng
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import CertificateError, KubeError, OutcomeUnknown, Unreachable
+from windrow.kubernetes.requests import Reply
+from windrow.kubernetes.resources import POD, SECRET
+from windrow.testing.clock import LoopClock, run_driven
+
+READ = requests.get(SECRET.ref("a", "default"))
+WRITE = requests.create(SECRET, {"metadata": {"name": "a", "namespace": "default"}})
+EVICT = requests.create_subresource(POD.ref("a", "default"), "eviction", {})
+
+
+def refusal(code, message="no", **headers):
+    return Reply(code, dumps({"kind": "Status", "code": code, "message": message}), headers=headers)
+
+
+class Answers:
+    """Gives one answer or error after the other, the last one for ever."""
+
+    def __init__(self, *answers):
+        self._answers = list(answers)
+        self.asked = 0
+
+    async def send(self, request):
+        self.asked += 1
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def ask(request, *answers):
+    """(how often the server was asked, the status or error in the end, seconds it took)"""
+
+    async def story():
+        clock = LoopClock()
+        inner = Answers(*answers)
+        start = clock.now()
+        try:
+            end = (await RetryingTransport(inner, clock, Rng(1)).send(request)).status
+        except KubeError as error:
+            end = type(error)
+        return inner.asked, end, (clock.now() - start).total_seconds()
+
+    return run_driven(story())
+
+
+FINE = Reply(200, b"{}")
+DENIED = refusal(500, 'admission webhook "v" denied the request: no')
+LOST = OutcomeUnknown("connection lost")
+DOWN = Unreachable("connection refused")
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer", "asked", "end"),
+    [
+        (READ, FINE, 1, 200),
+        (READ, refusal(404), 1, 404),
+        (READ, DOWN, 2, 200),
+        (WRITE, DOWN, 2, 200),
+        (READ, CertificateError("x"), 1, CertificateError),
+        (READ, LOST, 2, 200),
+        (WRITE, LOST, 1, OutcomeUnknown),
+        (READ, refusal(429), 2, 200),
+        (WRITE, refusal(429), 2, 200),
+        (EVICT, refusal(429), 1, 429),
+        (READ, refusal(500), 2, 200),
+        (WRITE, refusal(500), 1, 500),
+        (WRITE, refusal(503), 2, 200),
+        (WRITE, refusal(504), 1, 504),
+        (WRITE, refusal(504, **{"Retry-After": "1"}), 2, 200),
+        (READ, DENIED, 1, 500),
+        (WRITE, DENIED, 1, 500),
+    ],
+)
+def test_what_is_safe_to_repeat_is_repeated_and_nothing_else(request_, answer, asked, end):
+    assert ask(request_, answer, FINE)[:2] == (asked, end)
+
+
+def test_it_gives_up_with_the_last_error():
+    assert ask(READ, DOWN)[:2] == (5, Unreachable)
+
+
+def test_it_waits_as_long_as_the_server_asks():
+    assert 7 <= ask(READ, refusal(429, **{"Retry-After": "7"}), FINE)[2] <= 10.5

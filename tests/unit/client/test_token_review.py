@@ -1,0 +1,90 @@
+from datetime import timedelta
+
+import pytest
+
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.stores import MemoryStore
+from windrow.client.client import Client
+from windrow.client.token_review import TokenReviewer
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import KubeError, Unreachable
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import ApiResource
+from windrow.testing.clock import LoopClock, run_driven
+
+ROLE = ApiResource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False)
+BINDING = ApiResource(
+    "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
+)
+
+
+class Counting:
+    def __init__(self, inner):
+        self.inner, self.asked = inner, []
+        self.is_away = False
+
+    async def send(self, request):
+        self.asked.append(request.path.rpartition("/")[2])
+        if self.is_away:
+            raise Unreachable("away")
+        return await self.inner.send(request)
+
+
+def tell(story):
+    async def whole():
+        clock = LoopClock()
+        server = ApiServer(MemoryStore(), clock, Rng(1), authorize="rbac", anonymous=True)
+        server.tokens.update(scraper=("scraper", (), None), stranger=("stranger", (), None))
+        local = server.local()
+        await local.create(
+            ROLE, new_object(ROLE, "scrape", rules=[{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])
+        )
+        bound = {
+            "roleRef": {"apiGroup": ROLE.group, "kind": "ClusterRole", "name": "scrape"},
+            "subjects": [{"apiGroup": ROLE.group, "kind": "User", "name": "scraper"}],
+        }
+        await local.create(BINDING, new_object(BINDING, "scrape", **bound))
+        transport = Counting(local)
+        return await story(TokenReviewer(Client(transport), clock), transport, clock)
+
+    return run_driven(whole())
+
+
+@pytest.mark.parametrize(
+    ("token", "path", "verdict"),
+    [
+        ("scraper", "/metrics", (200, "")),
+        ("scraper", "/configz", (403, 'forbidden: User "scraper" cannot get path "/configz"')),
+        ("stranger", "/metrics", (403, 'forbidden: User "stranger" cannot get path "/metrics"')),
+        ("", "/metrics", (403, 'forbidden: User "system:anonymous" cannot get path "/metrics"')),
+        ("nobody", "/metrics", (401, "Unauthorized")),
+    ],
+)
+def test_the_api_server_says_who_may_see_what(token, path, verdict):
+    async def story(reviews, transport, clock):
+        return await reviews.authorize(token, "get", path)
+
+    assert tell(story) == verdict
+
+
+def test_an_answer_holds_for_ten_seconds():
+    async def story(reviews, transport, clock):
+        for _ in range(5):
+            await reviews.authorize("scraper", "get", "/metrics")
+        often = list(transport.asked)
+        await clock.sleep_until(clock.now() + timedelta(seconds=10))
+        await reviews.authorize("scraper", "get", "/metrics")
+        return often, len(transport.asked)
+
+    assert tell(story) == (["tokenreviews", "subjectaccessreviews"], 4)
+
+
+def test_what_cannot_be_asked_is_not_remembered_as_a_no():
+    async def story(reviews, transport, clock):
+        transport.is_away = True
+        with pytest.raises(KubeError):
+            await reviews.authorize("scraper", "get", "/metrics")
+        transport.is_away = False
+        return await reviews.authorize("scraper", "get", "/metrics")
+
+    assert tell(story) == (200, "")

@@ -1,0 +1,130 @@
+import asyncio
+from datetime import timedelta
+from itertools import pairwise
+
+from windrow.controller.controller import Backoff, Controller
+from windrow.controller.outcomes import SETTLED, Changed, Failed, Refused, Waiting
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import TooManyRequests
+from windrow.testing.clock import LoopClock, run_driven
+
+
+def watch(reconcile, *, add, until_s, **options):
+    """Run a controller for `until_s` seconds; the instants, in seconds, at which each key was reconciled."""
+
+    async def story():
+        clock = LoopClock()
+        start = clock.now()
+        seen: list[tuple[str, float]] = []
+
+        async def observed(key):
+            seen.append((key, round((clock.now() - start).total_seconds(), 3)))
+            return await reconcile(key, clock)
+
+        controller = Controller("test", observed, clock, Rng(1), **options)
+        for key in add:
+            controller.queue.add(key)
+        running = asyncio.create_task(controller.run())
+        await clock.sleep_until(start + timedelta(seconds=until_s))
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return seen
+
+    return run_driven(story())
+
+
+def test_a_settled_key_rests():
+    async def reconcile(key, clock):
+        return SETTLED
+
+    assert watch(reconcile, add=["a", "b"], until_s=1000) == [("a", 0.0), ("b", 0.0)]
+
+
+def test_a_refused_key_rests():
+    async def reconcile(key, clock):
+        return Refused("no such image", "name another")
+
+    assert len(watch(reconcile, add=["a"], until_s=1000)) == 1
+
+
+def test_a_waiting_key_comes_back_at_its_instant():
+    async def reconcile(key, clock):
+        return Waiting("dawn", clock.now(), "rise", clock.now() + timedelta(seconds=60))
+
+    assert [at for _, at in watch(reconcile, add=["a"], until_s=150)] == [0.0, 60.0, 120.0]
+
+
+def test_a_failing_key_waits_longer_each_time_and_does_not_hold_up_the_others():
+    async def reconcile(key, clock):
+        if key == "bad":
+            raise ValueError("broken")
+        return SETTLED
+
+    seen = watch(reconcile, add=["bad", "good"], until_s=20)
+    waits = [at for key, at in seen if key == "bad"]
+    gaps = [later - earlier for earlier, later in pairwise(waits)]
+
+    assert ("good", 0.0) in seen
+    assert all(1.5 < later / earlier < 2.6 for earlier, later in pairwise(gaps))
+
+
+def test_back_off_has_a_ceiling():
+    assert Backoff().delay(1000, Rng(1)) <= timedelta(minutes=2.2)
+
+
+def test_a_throttled_key_waits_as_long_as_the_server_asks():
+    async def reconcile(key, clock):
+        return Failed(TooManyRequests("slow down", status=429, details={"retryAfterSeconds": 30}))
+
+    assert [at for _, at in watch(reconcile, add=["a"], until_s=40)] == [0.0, 30.0]
+
+
+def test_a_key_that_always_changes_is_slowed_down():
+    async def reconcile(key, clock):
+        return Changed()
+
+    assert 20 < len(watch(reconcile, add=["a"], until_s=60)) < 40
+
+
+def test_one_key_is_never_reconciled_twice_at_once_but_two_keys_are():
+    running: list[str] = []
+    most: dict[str, int] = {"a": 0, "all": 0}
+
+    async def reconcile(key, clock):
+        running.append(key)
+        most["a"] = max(most["a"], running.count("a"))
+        most["all"] = max(most["all"], len(running))
+        await asyncio.sleep(1)
+        running.remove(key)
+        return Waiting("nothing", clock.now(), "again", until=clock.now())
+
+    watch(reconcile, add=["a", "b", "a"], until_s=5)
+
+    assert most == {"a": 1, "all": 2}
+
+
+def test_no_more_keys_than_workers_run_at_once():
+    running: list[str] = []
+    most = [0]
+
+    async def reconcile(key, clock):
+        running.append(key)
+        most[0] = max(most[0], len(running))
+        await asyncio.sleep(1)
+        running.remove(key)
+        return SETTLED
+
+    seen = watch(reconcile, add=[str(n) for n in range(7)], until_s=10, workers=2)
+
+    assert (most[0], len(seen)) == (2, 7)
+
+
+def test_every_outcome_is_heard():
+    heard = []
+
+    async def reconcile(key, clock):
+        return SETTLED
+
+    watch(reconcile, add=["a"], until_s=1, on_outcome=lambda key, outcome: heard.append((key, outcome)))
+
+    assert heard == [("a", SETTLED)]

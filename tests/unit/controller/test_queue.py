@@ -1,0 +1,96 @@
+import asyncio
+from datetime import timedelta
+
+from windrow.controller.queue import WorkQueue
+from windrow.testing.clock import LoopClock, run_driven
+
+SECOND = timedelta(seconds=1)
+
+
+def test_a_key_waits_once_however_often_it_is_added():
+    async def story():
+        queue = WorkQueue(LoopClock())
+        queue.add("a")
+        queue.add("b")
+        queue.add("a")
+        return [await queue.get(), await queue.get(), len(queue)]
+
+    assert run_driven(story()) == ["a", "b", 0]
+
+
+def test_a_key_added_during_its_work_comes_again_after_it():
+    async def story():
+        queue = WorkQueue(LoopClock())
+        queue.add("a")
+        await queue.get()
+        queue.add("a")
+        queue.add("b")
+        first = await queue.get()
+        queue.done("a")
+        return [first, await queue.get()]
+
+    assert run_driven(story()) == ["b", "a"]
+
+
+def test_keys_come_at_their_time_and_the_soonest_wish_wins():
+    async def story():
+        clock = LoopClock()
+        start = clock.now()
+        queue = WorkQueue(clock)
+        queue.add_at("late", start + 20 * SECOND)
+        queue.add_at("late", start + 9 * SECOND)
+        queue.add_at("late", start + 30 * SECOND)
+        queue.add_at("early", start + 5 * SECOND)
+        seen = []
+        for _ in range(2):
+            key = await queue.get()
+            seen.append((key, (clock.now() - start).total_seconds()))
+        return seen
+
+    assert run_driven(story()) == [("early", 5.0), ("late", 9.0)]
+
+
+def test_a_key_handed_out_has_no_wish_left():
+    async def story():
+        clock = LoopClock()
+        queue = WorkQueue(clock)
+        queue.add_at("a", clock.now() + SECOND)
+        queue.add("a")
+        await queue.get()
+        queue.done("a")
+        queue.add_at("b", clock.now() + 5 * SECOND)
+        return await queue.get()
+
+    assert run_driven(story()) == "b"
+
+
+def test_adding_wakes_the_one_who_waits():
+    async def story():
+        queue = WorkQueue(LoopClock())
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(queue.get())
+            await asyncio.sleep(1)
+            queue.add("a")
+        return waiting.result()
+
+    assert run_driven(story()) == "a"
+
+
+def test_each_key_that_begins_to_wait_is_told_once():
+    async def story():
+        clock, told = LoopClock(), []
+        queue = WorkQueue(clock, told.append)
+        queue.add("a")
+        queue.add("a")
+        queue.add_at("later", clock.now() + SECOND)
+        early = list(told)
+        await queue.get()
+        queue.add("a")
+        queue.add("a")
+        queue.done("a")
+        busy = list(told)
+        await queue.get()
+        await queue.get()
+        return early, busy, told
+
+    assert run_driven(story()) == (["a"], ["a", "a"], ["a", "a", "later"])

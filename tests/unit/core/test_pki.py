@@ -1,0 +1,166 @@
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.core import pki
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
+CA, CA_KEY = pki.new_ca("a test authority", NOON, days=3650)
+OTHER_CA, _ = pki.new_ca("a test authority", NOON, days=3650)
+CERTIFICATE, _ = pki.issue_certificate(CA, CA_KEY, common_name="x", now=NOON, lifetime=DAY)
+
+
+def a_certificate(**changes: Any) -> tuple[str, str]:
+    wanted: dict[str, Any] = {
+        "common_name": "api",
+        "dns": ["api.example.org"],
+        "ips": ["10.0.0.5"],
+        "server": True,
+        "now": NOON,
+        "lifetime": DAY,
+    }
+    return pki.issue_certificate(CA, CA_KEY, **(wanted | changes))
+
+
+def test_an_authority_may_sign_and_says_so() -> None:
+    subject = pki.read_certificate(CA)
+
+    assert subject.is_ca
+    assert subject.common_name == "a test authority"
+    assert subject.not_after == NOON + 3650 * DAY
+
+
+def test_a_client_certificate_carries_user_and_groups() -> None:
+    certificate, _ = a_certificate(common_name="manager", organizations=["system:masters", "b"], client=True)
+
+    subject = pki.read_certificate(certificate)
+
+    assert (subject.common_name, subject.organizations) == ("clusters-port", ("system:masters", "b"))
+    assert not subject.is_ca
+
+
+def test_a_certificate_is_signed_by_its_authority_only() -> None:
+    certificate, _ = a_certificate()
+
+    assert pki.is_signed_by(certificate, CA)
+    assert pki.is_signed_by(certificate, OTHER_CA + CA)
+    assert not pki.is_signed_by(certificate, OTHER_CA)
+
+
+def test_a_key_matches_its_own_certificate_only() -> None:
+    certificate, key = a_certificate()
+
+    assert pki.matches_key(certificate, key)
+    assert pki.matches_key(CA, CA_KEY)
+    assert not pki.matches_key(certificate, CA_KEY)
+    assert not pki.matches_key(certificate, pki.new_rsa_signing_key())
+
+
+def test_a_certificate_does_not_outlive_its_authority() -> None:
+    ca, key = pki.new_ca("short", NOON, days=1)
+
+    certificate, _ = pki.issue_certificate(ca, key, common_name="x", now=NOON, lifetime=10 * DAY)
+
+    assert pki.read_certificate(certificate).not_after == NOON + DAY
+
+
+@pytest.mark.parametrize("host", ["api.example.org", "API.example.org", "10.0.0.5"])
+def test_a_server_is_trusted_under_each_of_its_names(host: str) -> None:
+    assert pki.verify_server(a_certificate()[0], CA, host, NOON) is None
+
+
+def test_a_wildcard_covers_one_label() -> None:
+    certificate, _ = a_certificate(dns=["*.example.org"], ips=[])
+
+    assert pki.verify_server(certificate, CA, "api.example.org", NOON) is None
+    assert pki.verify_server(certificate, CA, "a.api.example.org", NOON) is not None
+    assert pki.verify_server(certificate, CA, "example.org", NOON) is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "ca", "host", "now", "reason"),
+    [
+        ({}, CA, "10.0.0.6", NOON, "is for api.example.org, 10.0.0.5, not for 10.0.0.6"),
+        ({"dns": [], "ips": []}, CA, "api", NOON, "is for no name"),
+        ({}, OTHER_CA, "10.0.0.5", NOON, "'CN=a test authority', which is not trusted"),
+        ({}, CA, "10.0.0.5", NOON + 2 * DAY, "expired at 2026-03-02T12:00:00Z"),
+        ({}, CA, "10.0.0.5", NOON - DAY, "not valid before"),
+        ({"server": False, "client": True}, CA, "10.0.0.5", NOON, "not meant for a server"),
+    ],
+)
+def test_a_server_that_is_not_trusted_is_refused_with_the_reason(
+    changes: dict[str, Any], ca: str, host: str, now: datetime, reason: str
+) -> None:
+    found = pki.verify_server(a_certificate(**changes)[0], ca, host, now)
+
+    assert found is not None
+    assert reason in found
+
+
+def test_a_leaf_cannot_vouch_for_another() -> None:
+    middle, middle_key = a_certificate(common_name="no authority")
+    leaf, _ = pki.issue_certificate(
+        middle, middle_key, common_name="x", dns=["x"], server=True, now=NOON, lifetime=DAY
+    )
+
+    assert pki.verify_server(leaf + middle, CA, "x", NOON) is not None
+
+
+def test_a_client_is_trusted_only_by_its_authority_and_for_its_use() -> None:
+    client, _ = a_certificate(server=False, client=True)
+    server, _ = a_certificate()
+
+    assert pki.verify_client(client, CA, NOON) is None
+    assert pki.verify_client(client, OTHER_CA, NOON) is not None
+    assert pki.verify_client(server, CA, NOON) == "the certificate is not meant for a client"
+
+
+def test_a_bundle_splits_into_its_certificates() -> None:
+    assert pki.split_bundle(CA + OTHER_CA) == [CA, OTHER_CA]
+
+
+def test_a_certificate_survives_its_binary_form() -> None:
+    assert pki.from_der(pki.der(CA)) == CA
+
+
+@pytest.mark.parametrize("read", [pki.read_certificate, pki.split_bundle, pki.der])
+def test_what_is_no_certificate_is_refused(read: Any) -> None:
+    with pytest.raises(pki.NotCertificate, match="wanted certificates in PEM form, found 'hello'"):
+        read("hello")
+
+
+def test_what_is_no_key_is_refused_without_showing_it() -> None:
+    with pytest.raises(pki.NotCertificate) as caught:
+        pki.matches_key(CA, "hunter2")
+
+    assert "hunter2" not in str(caught.value)
+
+
+# The last 20 bytes lie within the second of the signature's two numbers.
+@given(st.integers(1, 20), st.integers(0, 7))
+def test_one_flipped_bit_in_a_signature_is_noticed(from_end: int, bit: int) -> None:
+    raw = bytearray(pki.der(CERTIFICATE))
+    raw[-from_end] ^= 1 << bit
+
+    assert not pki.is_signed_by(pki.from_der(bytes(raw)), CA)
+
+
+def test_a_signature_that_claims_unused_bits_is_noticed() -> None:
+    # The claim is only legible where the bits that it calls unused are nought; half of all signatures end so.
+    authorities = (pki.new_ca("a test authority", NOON, days=1)[0] for _ in range(100))
+    binary = next(binary for binary in map(pki.der, authorities) if not binary[-1] & 1)
+    algorithm = bytes.fromhex("2a8648ce3d040302")  # ecdsa-with-SHA256, the last before the signature
+    count = binary.rindex(algorithm) + len(algorithm) + 2  # BIT STRING, length, how many bits are unused
+    turned = pki.from_der(binary[:count] + b"\x01" + binary[count + 1 :])
+
+    assert binary[count] == 0
+    assert not pki.is_signed_by(turned, turned)
+
+
+def test_keys_are_in_the_traditional_form_that_every_distribution_reads() -> None:
+    assert CA_KEY.startswith("-----BEGIN EC PRIVATE KEY-----\n")
+    assert pki.new_rsa_signing_key().startswith("-----BEGIN RSA PRIVATE KEY-----\n")

@@ -1,0 +1,85 @@
+import pytest
+import yaml as pyyaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.core import yaml
+
+TEXTS = st.text(
+    st.one_of(
+        st.characters(exclude_categories=["Cs"]), st.sampled_from("\n\r\t \x85\u2028\u2029\ufeff:#'\"-|>")
+    )
+)
+
+
+@given(st.dictionaries(TEXTS, st.one_of(TEXTS, st.integers(), st.booleans(), st.none(), st.lists(TEXTS))))
+def test_what_is_written_reads_back_unchanged(value: dict[str, object]) -> None:
+    assert yaml.load(yaml.dump(value)) == value
+
+
+def test_text_of_several_lines_is_written_so_that_people_can_read_it() -> None:
+    assert yaml.dump({"script": "a\nb\n"}) == "script: |\n  a\n  b\n"
+
+
+def test_text_that_looks_like_something_else_is_quoted() -> None:
+    assert yaml.dump({"mode": "0640", "on": "yes"}) == "mode: '0640'\n'on': 'yes'\n"
+
+
+def test_keys_keep_their_order_unless_sorted() -> None:
+    assert yaml.dump({"b": 1, "a": 2}) == "b: 1\na: 2\n"
+    assert yaml.dump({"b": 1, "a": 2}, sort=True) == "a: 2\nb: 1\n"
+
+
+def test_documents_are_separated_and_empty_ones_left_out() -> None:
+    assert yaml.load_all(yaml.dump_all([{"a": 1}, {"b": 2}]) + "---\n") == [{"a": 1}, {"b": 2}]
+
+
+@pytest.mark.parametrize("text", ["a: [", "\tx", "a: b: c", "!!python/object:os.system {}"])
+def test_what_is_no_yaml_is_refused(text: str) -> None:
+    with pytest.raises(yaml.NotYaml):
+        yaml.load(text)
+
+
+@pytest.mark.parametrize("text", ["a: [", b"a: ["])
+def test_what_is_not_yaml_is_told_by_its_place_alone(text: str | bytes) -> None:
+    with pytest.raises(yaml.NotYaml, match=r"line \d") as refused:
+        yaml.load(text)
+
+    assert "string>" not in str(refused.value)
+
+
+def test_an_error_says_where_and_never_quotes_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for loader in (pyyaml.SafeLoader, yaml._Loader):
+        monkeypatch.setattr(yaml, "_Loader", loader)
+        for text in ('a:\n  token: "secret\n', "a:\n  token: secret: x\n"):
+            with pytest.raises(yaml.NotYaml, match="at line") as caught:
+                yaml.load(text)
+            assert "secret" not in str(caught.value)
+
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("&a [*a]", "inside of what it is an alias of"),
+        ("x: &a\n  y:\n  - z: *a\n", "inside of what it is an alias of"),
+        ("&a !!pairs [b: *a]", "inside of what it is an alias of"),
+        (BOMB, "larger than 1000000 values"),
+    ],
+)
+def test_a_document_without_an_end_is_refused(text: str, why: str) -> None:
+    for form in (text, text.encode()):
+        with pytest.raises(yaml.NotYaml, match=why):
+            yaml.load(form)
+        with pytest.raises(yaml.NotYaml, match=why):
+            yaml.load_all(form)
+
+
+def test_aliases_stand_for_what_they_name() -> None:
+    assert yaml.load("a: &a {x: 1}\nb: *a\nc: [*a, *a]\n") == {
+        "a": {"x": 1},
+        "b": {"x": 1},
+        "c": [{"x": 1}] * 2,
+    }
