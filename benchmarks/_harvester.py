@@ -11,7 +11,7 @@ from typing import Any
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
-from windrow.emulator.guests.blank import BlankMachine
+from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.stock import Image, Network
 from windrow.kubernetes.requests import Reply, Request, WatchEvent

@@ -21,7 +21,7 @@ from windrow.cloudprovider.metrics import Metrics
 from windrow.clusters.api.kinds import crds
 from windrow.drivers.kinds import crds as driver_crds
 from windrow.emulator.delays import Delays
-from windrow.emulator.guests.delays import GuestDelays
+from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.nodedriver.options import OPTIONS
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -144,7 +144,7 @@ def delays() -> str:
         "How long things take in the emulator, as on hardware; `--speed N` divides each by N. “Reference” is the\n"
         "collection of facts that Windrow was written from.\n\n"
         f"## Harvester\n\n| Delay | Takes | Why |\n|---|---|---|\n{rack}\n\n"
-        "## Guests\n\nReasons stand beside the numbers in `src/windrow/emulator/guests/delays.py`.\n\n"
+        "## Guests\n\nReasons stand beside the numbers in `src/windrow/emulator/guest_os/delays.py`.\n\n"
         f"| Delay | Takes |\n|---|---|\n{guest}\n"
     )
 

@@ -37,7 +37,7 @@ from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.cmd.main import run as cloud_provider
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.guests.charts import CLOUD_CONFIG
+from windrow.emulator.guest_cluster.charts import CLOUD_CONFIG
 from windrow.kubernetes.errors import Forbidden
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, new_object
 from windrow.kubernetes.requests import Reply, Request, WatchEvent

@@ -21,7 +21,7 @@ from tests.conformance.cloud_provider_rig import (
     has_taint,
 )
 
-from windrow.emulator.guests.hardware import AgentReport
+from windrow.emulator.guest_os.hardware import AgentReport
 from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.resources import NODE, SERVICE
 

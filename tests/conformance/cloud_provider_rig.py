@@ -37,15 +37,15 @@ from windrow.core import pki
 from windrow.core.clock import format_micro_time, format_time
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.guests.hardware import AgentReport, Hardware, Wires
+from windrow.emulator.guest_os.hardware import AgentReport, Hardware, HostInterface
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.load_balancers.services import (
-    ASK_DHCP,
     HARDWARE_ADDRESS,
-    HOST,
-    REQUESTED,
-    asked_addresses,
+    REQUEST_DHCP,
+    REQUESTED_ADDRESS,
+    VIP_HOST,
     render_ingress,
+    requested_addresses,
 )
 from windrow.emulator.serving import serve
 from windrow.emulator.stock import Image, Network
@@ -117,7 +117,7 @@ async def eventually(
 class PassiveMachine:
     """A machine whose agent reports what the test says: addresses by card, and how it calls itself."""
 
-    def __init__(self, hardware: Hardware, wires: Wires, told: Mapping[str, AgentReport]) -> None:
+    def __init__(self, hardware: Hardware, wires: HostInterface, told: Mapping[str, AgentReport]) -> None:
         self._hardware, self._wires, self._told = hardware, wires, told
         self._ending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -128,7 +128,7 @@ class PassiveMachine:
             if lease is not None:
                 addresses[nic.name] = (lease.address,)
         name = self._hardware.name
-        self._wires.agent(self._told.get(name) or AgentReport(name, addresses))
+        self._wires.report_agent(self._told.get(name) or AgentReport(name, addresses))
         return await self._ending
 
     async def shutdown(self) -> None:
@@ -436,16 +436,16 @@ class FakeKubeVip:
                     await self._serve(raw)
 
     async def _serve(self, raw: Raw) -> None:
-        asked = asked_addresses(raw)
+        asked = requested_addresses(raw)
         if not asked or nested(raw, "metadata", "deletionTimestamp"):
             return
         self.asked_at.setdefault(name_of(raw), time.perf_counter())
-        said = {HOST: self._node}
+        said = {VIP_HOST: self._node}
         given = []
         for address in asked:
-            if address == ASK_DHCP:
+            if address == REQUEST_DHCP:
                 address = f"192.168.50.{200 + crc32(name_of(raw).encode()) % 50}"
-                said |= {HARDWARE_ADDRESS: "02:00:00:00:00:01", REQUESTED: address}
+                said |= {HARDWARE_ADDRESS: "02:00:00:00:00:01", REQUESTED_ADDRESS: address}
             given.append(address)
         await self._change(raw, lambda one: one["metadata"].setdefault("annotations", {}).update(said))
         ingress = render_ingress(raw, given)

@@ -28,7 +28,7 @@ from windrow.apiserver.doors import Door, Identity, Peer
 from windrow.app.clock import SystemClock
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.guests.blank import BlankMachine
+from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import serve
 from windrow.emulator.stock import Image, KeyPair, Network

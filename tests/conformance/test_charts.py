@@ -27,7 +27,7 @@ from tests.conformance.chart_rig import (
 )
 
 from windrow.core.yaml import load, load_all
-from windrow.emulator.guests.charts import default_values, merge_values, render_arguments
+from windrow.emulator.guest_cluster.charts import default_values, merge_values, render_arguments
 from windrow.kubernetes.objects import Raw, nested
 
 pytestmark = pytest.mark.go

@@ -26,7 +26,7 @@ from windrow.client.http_transport import HttpTransport
 from windrow.core.clock import format_micro_time, format_time
 from windrow.core.json import dumps, loads
 from windrow.core.rng import Rng
-from windrow.emulator.guests.workloads import pod_life
+from windrow.emulator.guest_cluster.workloads import pod_lifecycle
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.kubernetes import requests
 from windrow.kubernetes.conditions import is_true
@@ -250,9 +250,9 @@ class Kubelets:
         elif nested(pod, "status", "phase") != "Running":
             self.number += 1
             address = f"10.42.0.{self.number}"
-            status = pod_life.render_running(pod, self.nodes[node], address, now)
+            status = pod_lifecycle.render_running(pod, self.nodes[node], address, now)
             status = {key: one for key, one in status.items() if key not in ("hostIP", "hostIPs")}
-            status = pod_life.render_readiness(status, True, now, probed=True)
+            status = pod_lifecycle.render_readiness(status, True, now, probed=True)
             await self.api.update(POD, {**pod, "status": status}, "status")
 
 
@@ -308,7 +308,7 @@ def test_every_scene_of_a_deployment_leaves_the_same_objects(cluster: Cluster) -
             api = Ours(rig)
             for name, (do, count) in SCENES.items():
                 await do(api)
-                await rig.floor.until(lambda count=count: is_settled(api, count))  # type: ignore[misc]
+                await rig.floor.wait_for(lambda count=count: is_settled(api, count))  # type: ignore[misc]
                 seen[name] = await snapshot(api)
         return seen
 
@@ -412,10 +412,10 @@ def test_a_silent_node_means_the_same_for_pods_and_endpoints(cluster: Cluster) -
         async with a_rig("w1", "w2") as rig:
             api = Ours(rig)
             await begin(api)
-            await rig.floor.until(lambda: is_settled(api, 2))
+            await rig.floor.wait_for(lambda: is_settled(api, 2))
             await rig.floor.cut_power("w1")
-            await rig.floor.until(lambda: lost(api))
-            await rig.floor.wait(1)
+            await rig.floor.wait_for(lambda: lost(api))
+            await rig.floor.sleep(1)
             return await snapshot(api, tell_nodes=True)
 
     expected, found = asyncio.run(real()), run_driven(ours())

@@ -14,8 +14,8 @@ from windrow.client.in_process import InProcessTransport
 from windrow.client.transport import Transport
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.guests.blank import BlankMachine
-from windrow.emulator.guests.hardware import Hardware, Wires
+from windrow.emulator.guest_os.blank import BlankMachine
+from windrow.emulator.guest_os.hardware import Hardware, HostInterface
 from windrow.emulator.harvester import Harvester
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.requests import Reply, Request
@@ -117,7 +117,7 @@ class RackWorld:
 async def rack_world() -> AsyncIterator[RackWorld]:
     guests: list[BlankMachine] = []
 
-    def guest(hardware: Hardware, wires: Wires) -> BlankMachine:
+    def guest(hardware: Hardware, wires: HostInterface) -> BlankMachine:
         guests.append(blank(hardware, wires))
         return guests[-1]
 

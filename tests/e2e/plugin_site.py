@@ -14,7 +14,7 @@ from windrow.app.clock import SystemClock
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.faults import Effect, Fault, Slow
-from windrow.emulator.guests.blank import BlankMachine
+from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.inventory import Item, inventory
 from windrow.emulator.serving import serve

@@ -26,7 +26,7 @@ from windrow.app.clock import SystemClock
 from windrow.core import pki
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.guests.blank import BlankMachine
+from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import serve
 from windrow.kubernetes.errors import NotFound

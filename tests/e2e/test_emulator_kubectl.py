@@ -14,7 +14,7 @@ import pytest
 from windrow.app.clock import SystemClock
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
-from windrow.emulator.guests.blank import BlankMachine
+from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import serve
 from windrow.emulator.stock import Image, Network

@@ -14,7 +14,7 @@ from windrow.client.http_transport import HttpTransport
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.faults import Fault, LoseAnswer
-from windrow.emulator.guests.blank import BlankMachine
+from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import Served, serve
 from windrow.kubernetes.errors import CertificateError, OutcomeUnknown, Unauthorized, Unreachable

@@ -38,7 +38,7 @@ BREACHES = [
     ("emulator-independent", "windrow/emulator/rack.py", "windrow.cloudinit"),
     ("emulator-independent", "windrow/emulator/rack.py", "windrow.bootstrap.intent"),
     ("emulator-independent", "windrow/emulator/rack.py", "windrow.harvester"),
-    ("emulator-independent", "windrow/emulator/guests/hardware.py", "windrow.nodedriver"),
+    ("emulator-independent", "windrow/emulator/guest_os/hardware.py", "windrow.nodedriver"),
     ("emulator-independent", "windrow/apiserver/doors.py", "windrow.client.transport"),
     ("apiserver", "windrow/apiserver/doors.py", "windrow.emulator.rack"),
     ("apiserver-users", "windrow/clusters/__init__.py", "windrow.apiserver.doors"),

@@ -54,7 +54,7 @@ class Announcer:
 
     async def _serve(self, key: tuple[str, str]) -> None:
         raw = self.services.get(key)
-        asked = vip.asked_addresses(raw) if raw is not None else ()
+        asked = vip.requested_addresses(raw) if raw is not None else ()
         if raw is None or not asked:
             self.announced.pop(key, None)
             self._told.pop(key, None)
@@ -71,20 +71,20 @@ class Announcer:
         await self._tell(key, raw, wish)
 
     async def _take(self, raw: Raw, asked: Sequence[str]) -> tuple[str, ...] | None:
-        dhcp = vip.ASK_DHCP in asked
+        dhcp = vip.REQUEST_DHCP in asked
         await asyncio.sleep(self.DHCP_TAKES_S if dhcp else self.TAKES_S)
         if not self.works or (dhcp and not (self.has_macvlan and self.answers_dhcp)):
             return None
         lease = self._leases.setdefault(uid_of(raw), f"192.168.50.{100 + len(self._leases)}") if dhcp else ""
-        return tuple(lease if one == vip.ASK_DHCP else one for one in asked)
+        return tuple(lease if one == vip.REQUEST_DHCP else one for one in asked)
 
     async def _tell(self, key: tuple[str, str], raw: Raw, wish: tuple[str, str]) -> None:
         ingress = vip.render_ingress(raw, self.announced[key])
         if self._told.get(key) == (f"{wish}", f"{ingress}"):
             return
-        said = {vip.HOST: "m-1"}
-        if vip.ASK_DHCP in wish[1]:
-            said |= {vip.HARDWARE_ADDRESS: "02:00:00:00:00:01", vip.REQUESTED: self.announced[key][0]}
+        said = {vip.VIP_HOST: "m-1"}
+        if vip.REQUEST_DHCP in wish[1]:
+            said |= {vip.HARDWARE_ADDRESS: "02:00:00:00:00:01", vip.REQUESTED_ADDRESS: self.announced[key][0]}
 
         def annotate(found: Raw) -> None:
             if uid_of(found) == wish[0] and found["spec"].get("type") == "LoadBalancer":

@@ -19,7 +19,7 @@ from windrow.emulator.delays import Delays, Pace
 from windrow.emulator.faults import Faults, FaultyDoor
 from windrow.emulator.hand import Hand
 from windrow.emulator.harvester import PORT, VIP
-from windrow.emulator.load_balancers.room import BalancerRoom
+from windrow.emulator.load_balancers.controllers import LoadBalancerControllers
 from windrow.emulator.mirror import Mirror
 from windrow.emulator.networks import Segments
 from windrow.emulator.rack import Rack
@@ -59,7 +59,7 @@ class Balancing:
         self.log: deque[str] = deque(maxlen=100)
         hand = Hand(self.api.local("harvester", ("system:masters",)))
         self._mirrors = {"vms": Mirror(hand, kinds.VM, 3600), "instances": Mirror(hand, kinds.VMI, 3600)}
-        self.balancers = BalancerRoom(
+        self.balancers = LoadBalancerControllers(
             hand,
             World(**self._mirrors),
             self._mirrors["instances"],

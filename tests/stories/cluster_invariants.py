@@ -14,8 +14,8 @@ from windrow.apiserver.local import Local
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.demo.cluster import NODE_MACHINE, DemoCluster
 from windrow.emulator import kinds
-from windrow.emulator.guests.cluster import GuestCluster
-from windrow.emulator.guests.supervisor import ApiDoor
+from windrow.emulator.guest_cluster.cluster import GuestCluster
+from windrow.emulator.guest_cluster.supervisor import ApiHandler
 from windrow.emulator.inventory import Item, inventory
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, namespace_of, nested, uid_of
@@ -36,7 +36,7 @@ class Founded:
 
     def _note(self, address: str, port: int) -> None:
         door = self._rack.find(address, port)
-        if isinstance(door, ApiDoor):
+        if isinstance(door, ApiHandler):
             self._seen[door.cluster.uid] = door.cluster
 
     def all(self) -> list[GuestCluster]:
@@ -55,7 +55,7 @@ async def find_faults(
     faults += await _doubled_vms(room, machines)
     faults += await _secrets_left(room, machines)
     for guest in clusters:
-        faults += await _guest_faults(guest.local(), guest, machines)
+        faults += await _guest_faults(guest.client(), guest, machines)
     faults += await _strays_at_manager(room, {stage.name}, machines)
     return faults
 
@@ -188,9 +188,9 @@ async def _guest_faults(line: Local, guest: GuestCluster, machines: list[Raw]) -
         if not nested(node, "spec", "providerID"):
             faults.append(f"node {name_of(node)} has no providerID")
     servers = sorted(name_of(raw) for raw in machines if "etcd" in raw["spec"]["roles"])
-    voters = sorted(member.node for member in guest.members.voters())
-    if voters != servers or len(guest.members.by_name) != len(servers):
-        faults.append(f"etcd members {sorted(guest.members.by_name)} are not the servers {servers}")
+    voters = sorted(member.node for member in guest.etcd.voters())
+    if voters != servers or len(guest.etcd.by_name) != len(servers):
+        faults.append(f"etcd members {sorted(guest.etcd.by_name)} are not the servers {servers}")
     passwords = {
         name_of(raw).removesuffix(".node-password.rke2")
         for raw in await line.list(SECRET, "kube-system")

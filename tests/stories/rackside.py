@@ -11,8 +11,8 @@ from typing import Any
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.guests.blank import BlankMachine
-from windrow.emulator.guests.hardware import Hardware, Wires
+from windrow.emulator.guest_os.blank import BlankMachine
+from windrow.emulator.guest_os.hardware import Hardware, HostInterface
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.stock import Image, Network
 from windrow.kubernetes.objects import Raw, nested
@@ -25,13 +25,13 @@ IMAGE = "default/jammy"
 NETWORK = "default/vlan50"
 
 
-def blank(hardware: Hardware, wires: Wires) -> BlankMachine:
+def blank(hardware: Hardware, wires: HostInterface) -> BlankMachine:
     return BlankMachine(hardware, wires, agent=True)
 
 
 @asynccontextmanager
 async def a_harvester(
-    seed: int = 7, *, machine: Callable[[Hardware, Wires], Any] = blank, **rest: Any
+    seed: int = 7, *, machine: Callable[[Hardware, HostInterface], Any] = blank, **rest: Any
 ) -> AsyncIterator[Harvester]:
     """A stocked Harvester that runs for as long as the block does."""
     harvester = Harvester(LoopClock(), Rng(seed), machine_factory=machine, **rest)

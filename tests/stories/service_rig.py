@@ -35,9 +35,9 @@ from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.delays import Pace
 from windrow.emulator.faults import Faults, FaultyDoor
-from windrow.emulator.guests.charts import CLOUD_CONFIG, render_arguments
+from windrow.emulator.guest_cluster.charts import CLOUD_CONFIG, render_arguments
 from windrow.emulator.harvester import PORT, VIP, Harvester
-from windrow.emulator.load_balancers.room import BalancerRoom
+from windrow.emulator.load_balancers.controllers import LoadBalancerControllers
 from windrow.emulator.networks import Lan, render_network
 from windrow.emulator.rack import Rack
 from windrow.emulator.stock import Image, Network
@@ -91,7 +91,7 @@ class Host(Protocol):
     door: FaultyDoor
     faults: Faults
     rack: Rack
-    balancers: BalancerRoom
+    balancers: LoadBalancerControllers
 
 
 # --- the way there --------------------------------------------------------------------------------------------------

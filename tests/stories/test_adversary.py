@@ -17,7 +17,7 @@ from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.core.rng import Rng
 from windrow.demo.cluster import NODE_MACHINE, DemoCluster
 from windrow.emulator.faults import CONFLICT, Fault, Refuse
-from windrow.emulator.guests.machine import machine_factory
+from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.inventory import inventory
 from windrow.harvester.kinds import VM, VM_ACTIONS

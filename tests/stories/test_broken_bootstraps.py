@@ -19,8 +19,8 @@ from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.bootstrap.intent import GuestCredential, NodeIntent, Role
 from windrow.core.clock import sleep
 from windrow.core.rng import Rng
-from windrow.emulator.guests.hardware import AgentReport, Disk, Hardware, Lease, Nic
-from windrow.emulator.guests.machine import machine_factory
+from windrow.emulator.guest_os.hardware import AgentReport, DhcpLease, Disk, Hardware, Nic
+from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.rack import Rack
 from windrow.testing.clock import LoopClock, run_driven
 
@@ -45,8 +45,8 @@ class Wiring:
     speed: float = 1.0
     lines: list[str] = field(default_factory=list)
 
-    async def lease(self, nic: Nic, hostname: str) -> Lease | None:
-        return Lease(ADDRESSES[self.name], 24, "10.0.0.1")
+    async def lease(self, nic: Nic, hostname: str) -> DhcpLease | None:
+        return DhcpLease(ADDRESSES[self.name], 24, "10.0.0.1")
 
     def console(self, line: str) -> None:
         self.lines.append(line)

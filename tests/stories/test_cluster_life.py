@@ -26,7 +26,7 @@ from windrow.client.client import Client
 from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER
 from windrow.demo.cluster import DemoCluster
-from windrow.emulator.guests.cluster import Beat
+from windrow.emulator.guest_cluster.cluster import Heartbeat
 from windrow.emulator.inventory import inventory
 from windrow.harvester.kinds import VM, VM_ACTIONS
 from windrow.kubernetes.conditions import is_true
@@ -159,7 +159,7 @@ async def set_heartbeats(room: Simulation, names: set[str], *, beating: bool) ->
     machine: Any = next(iter(room.harvester.power._plugs.values())).machine
     cluster = next(iter(machine.clusters.values()))
     for name in sorted(names):
-        cluster.beats[name] = Beat(beating, room.clock.now())
+        cluster.beats[name] = Heartbeat(beating, room.clock.now())
         if beating:
             ready = {
                 "type": "Ready",

@@ -10,8 +10,8 @@ from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.bootstrap.intent import ClusterSecrets, GuestCredential, NodeIntent, Role
 from windrow.core import pki
 from windrow.core.json import loads
-from windrow.emulator.guests.hardware import Surroundings
-from windrow.emulator.guests.machine import machine_factory
+from windrow.emulator.guest_os.hardware import ProgramContext
+from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.kubernetes import requests
 from windrow.kubernetes.conditions import is_true
@@ -89,7 +89,7 @@ def test_a_rendered_server_and_worker_become_a_cluster_that_survives_a_restart()
     async def story() -> None:
         started: list[tuple[str, ...]] = []
 
-        async def provider(around: Surroundings) -> int:
+        async def provider(around: ProgramContext) -> int:
             started.append(around.argv)
             await around.clock.sleep_until(around.clock.now() + timedelta(days=1))
             return 0

@@ -16,7 +16,7 @@ from windrow.bootstrap.intent import ClusterSecrets
 from windrow.core import pki
 from windrow.core.json import loads
 from windrow.emulator import kinds
-from windrow.emulator.guests.machine import machine_factory
+from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.kubernetes import requests

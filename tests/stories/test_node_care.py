@@ -49,7 +49,7 @@ def tell(story: Callable[[Orchard], Awaitable[Any]], *, machines: int = 1) -> An
             ref = await post(room, documents)
             await room.cluster(ref.name).wait_for_ready()
             [cluster] = founded.all()
-            return await story(Orchard(room, cluster.local("user", ("system:masters",))))
+            return await story(Orchard(room, cluster.client("user", ("system:masters",))))
 
     return run_driven(whole())
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from windrow.bootstrap import DISTRIBUTIONS
 from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.bootstrap.intent import ClusterSecrets, NodeIntent, Role
-from windrow.emulator.guests.machine import machine_factory
+from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.kubernetes.resources import SECRET
 from windrow.testing.clock import NOON, run_driven

@@ -13,7 +13,7 @@ import pytest
 from windrow.app.waiting import wait_for
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.demo.cluster import DemoCluster
-from windrow.emulator.guests.cluster import Beat
+from windrow.emulator.guest_cluster.cluster import Heartbeat
 from windrow.emulator.inventory import Item, inventory
 from windrow.harvester.kinds import VM, VM_ACTIONS
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
@@ -129,8 +129,8 @@ def test_an_unready_node_is_replaced_in_time_however_often_the_manager_restarts(
             machine = worker(await it.stage.list_machines())
             name = name_of(machine)
             (guest,) = it.founded.all()
-            guest.beats[name] = Beat(False, it.room.clock.now())
-            guest.pulse.tell()
+            guest.heartbeats[name] = Heartbeat(False, it.room.clock.now())
+            guest.changed.notify()
             begun = it.room.clock.now()
             while name in {name_of(raw) for raw in await it.stage.list_machines()}:
                 assert it.room.clock.now() - begun < timedelta(minutes=8), "its clock began anew each time"

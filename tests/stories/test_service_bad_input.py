@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from windrow.emulator.guests.charts import CLOUD_CONFIG
+from windrow.emulator.guest_cluster.charts import CLOUD_CONFIG
 from windrow.kubernetes.objects import Raw, annotations_of, labels_of, nested
 from windrow.kubernetes.resources import EVENT, SERVICE
 from windrow.testing.clock import run_driven

@@ -15,7 +15,7 @@ from windrow.apiserver.doors import Peer
 from windrow.cloudprovider.cmd.flags import LEASE_NAME, LEASE_NAMESPACE
 from windrow.core.json import loads
 from windrow.emulator import kinds
-from windrow.emulator.guests.charts import CLOUD_CONFIG
+from windrow.emulator.guest_cluster.charts import CLOUD_CONFIG
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.kubernetes.objects import annotations_of, finalizers_of, labels_of, nested, new_object
@@ -328,7 +328,7 @@ def test_a_request_to_a_service_of_a_whole_guest_reaches_its_pod_and_no_one_once
             ref = await post(room, documents)
             await room.cluster(ref.name).wait_for_ready()
             [cluster] = founded.all()
-            guest = cluster.local("user", ("system:masters",))
+            guest = cluster.client("user", ("system:masters",))
             near = {"subnet": "192.168.50.0/24", "rangeStart": "192.168.50.200", "rangeEnd": "192.168.50.210"}
             scope = {"project": "*", "namespace": "*", "guestCluster": CLUSTER}
             selector = {"network": "default/vlan-50", "scope": [scope]}

@@ -8,7 +8,7 @@ import pytest
 
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.guests.blank import BlankMachine
+from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import nested, uid_of
 from windrow.kubernetes.resources import POD, PVC

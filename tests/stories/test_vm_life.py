@@ -5,7 +5,7 @@ from __future__ import annotations
 from windrow.apiserver.stores.memory import MemoryStore
 from windrow.core.json import loads
 from windrow.emulator import kinds
-from windrow.emulator.guests.blank import BlankMachine
+from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.inventory import inventory
 from windrow.kubernetes.objects import nested, uid_of
 from windrow.kubernetes.requests import list_

@@ -36,7 +36,7 @@ from windrow.clusters.controller import ClusterController
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
 from windrow.drivers import kinds as catalogue_kinds
-from windrow.emulator.guests.machine import machine_factory
+from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import serve
 from windrow.kubernetes.errors import NotFound

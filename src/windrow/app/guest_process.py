@@ -18,7 +18,7 @@ from typing import Any
 
 from windrow.core.clock import sleep
 from windrow.core.yaml import NotYaml, dump, load
-from windrow.emulator.guests.hardware import Surroundings
+from windrow.emulator.guest_os.hardware import ProgramContext
 
 CLOUD_CONFIG_FLAG = "--cloud-config="
 POLL_INTERVAL = timedelta(seconds=1)
@@ -35,7 +35,7 @@ class GuestProcess:
     env: Mapping[str, str]
     proxy_url: str = ""
 
-    async def __call__(self, guest: Surroundings) -> int:
+    async def __call__(self, guest: ProgramContext) -> int:
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
             kubeconfig, cloud_config = folder / "guest", folder / "cloud-config"
@@ -62,7 +62,7 @@ class GuestProcess:
                 await _terminate(guest, process)
 
     async def _run(
-        self, guest: Surroundings, process: asyncio.subprocess.Process, source: str, cloud_config: Path
+        self, guest: ProgramContext, process: asyncio.subprocess.Process, source: str, cloud_config: Path
     ) -> int:
         async with asyncio.TaskGroup() as group:
             following = group.create_task(self._sync_cloud_config(guest, source, cloud_config))
@@ -73,13 +73,13 @@ class GuestProcess:
             following.cancel()
         return code
 
-    async def _sync_cloud_config(self, guest: Surroundings, source: str, cloud_config: Path) -> None:
+    async def _sync_cloud_config(self, guest: ProgramContext, source: str, cloud_config: Path) -> None:
         text = _read_node_file(guest, source)
         while True:
             await sleep(guest.clock, POLL_INTERVAL)
             text = self._copy(guest, source, cloud_config, text)
 
-    def _copy(self, guest: Surroundings, source: str, cloud_config: Path, previous: str) -> str:
+    def _copy(self, guest: ProgramContext, source: str, cloud_config: Path, previous: str) -> str:
         """Bring the node's file to where the process sees it, where it is not as `seen`; the present text."""
         text = _read_node_file(guest, source)
         if text and text != previous:
@@ -100,12 +100,12 @@ class GuestProcess:
         return dump(raw) if clusters else kubeconfig
 
 
-def _cloud_config_path(guest: Surroundings) -> str:
+def _cloud_config_path(guest: ProgramContext) -> str:
     paths = [word for word in guest.argv if word.startswith(CLOUD_CONFIG_FLAG)]
     return paths[-1].removeprefix(CLOUD_CONFIG_FLAG) if paths else ""
 
 
-def _read_node_file(guest: Surroundings, path: str) -> str:
+def _read_node_file(guest: ProgramContext, path: str) -> str:
     file = guest.root.files.get(path)
     return file.content.decode("utf-8", "replace") if file is not None else ""
 
@@ -118,7 +118,7 @@ def _write_atomic(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-async def _terminate(guest: Surroundings, process: asyncio.subprocess.Process) -> None:
+async def _terminate(guest: ProgramContext, process: asyncio.subprocess.Process) -> None:
     """Ask it to end, as kubelet does, and after the grace make it end."""
     if process.returncode is not None:
         return

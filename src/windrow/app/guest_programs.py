@@ -11,20 +11,20 @@ from collections.abc import Mapping
 from windrow.app.network import in_process_connector
 from windrow.client.transport import Transport
 from windrow.cloudprovider.cmd import main as cloud_provider
-from windrow.emulator.guests.hardware import Program, Surroundings
+from windrow.emulator.guest_os.hardware import GuestProgram, ProgramContext
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, ReadFile
 
 CLOUD_PROVIDER = "harvester-cloud-provider"
 
 
-def guest_programs(cloud_provider: Program | None = None) -> Mapping[str, Program]:
+def guest_programs(cloud_provider: GuestProgram | None = None) -> Mapping[str, GuestProgram]:
     """Programs by the name under which charts start them; ours in this process where no other is given."""
     return {CLOUD_PROVIDER: cloud_provider or _run_cloud_provider}
 
 
-async def _run_cloud_provider(guest: Surroundings) -> int:
+async def _run_cloud_provider(guest: ProgramContext) -> int:
     read_file = _node_file_reader(guest)
-    connect = in_process_connector(guest.rack, guest.clock, read_file)
+    connect = in_process_connector(guest.network, guest.clock, read_file)
 
     def connect_from_guest(access: ClientConfig) -> Transport:
         if access.exec:
@@ -47,7 +47,7 @@ async def _run_cloud_provider(guest: Surroundings) -> int:
     )
 
 
-def _node_file_reader(guest: Surroundings) -> ReadFile:
+def _node_file_reader(guest: ProgramContext) -> ReadFile:
     def read_file(path: str) -> str:
         file = guest.root.files.get(path)
         if file is None:

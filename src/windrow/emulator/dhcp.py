@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
-from windrow.emulator.guests.hardware import Lease
+from windrow.emulator.guest_os.hardware import DhcpLease
 
 # Routers and people take the low addresses; servers hand out the rest.
 FIRST_HOST = 20
@@ -40,13 +40,13 @@ class DhcpServer:
         self._last = int(network.broadcast_address) - 1
         self._next = self._first
 
-    def lease(self, mac: str, is_reserved: Callable[[str], bool] = lambda address: False) -> Lease | None:
+    def lease(self, mac: str, is_reserved: Callable[[str], bool] = lambda address: False) -> DhcpLease | None:
         """The lease of `mac`, new if need be, and then none of the reserved; None when the range is used up."""
         address = self._held.get(mac.lower()) or self._free(is_reserved)
         if address is None:
             return None
         self._held[mac.lower()] = address
-        return Lease(str(address), self.lan.range.prefixlen, self.lan.router, self.lan.nameservers)
+        return DhcpLease(str(address), self.lan.range.prefixlen, self.lan.router, self.lan.nameservers)
 
     def forget(self, mac: str) -> None:
         """End the lease of `mac`; whoever asks next may get its address. May be repeated."""

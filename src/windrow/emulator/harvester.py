@@ -33,7 +33,7 @@ from windrow.emulator.hand import Hand
 from windrow.emulator.hosts import Hosts, HostSpec, default_hosts, render_node
 from windrow.emulator.images import Images
 from windrow.emulator.key_pairs import KeyPairs
-from windrow.emulator.load_balancers.room import BalancerRoom
+from windrow.emulator.load_balancers.controllers import LoadBalancerControllers
 from windrow.emulator.mirror import Mirror
 from windrow.emulator.networks import Segments
 from windrow.emulator.power import MachineFactory, Power
@@ -41,13 +41,13 @@ from windrow.emulator.rack import Rack
 from windrow.emulator.recorder import Recorder
 from windrow.emulator.stock import Image, KeyPair, Lans, Network, render_stock
 from windrow.emulator.system import render_storage_class, system_objects
-from windrow.emulator.vms.control import Control
-from windrow.emulator.vms.instances import Instances
-from windrow.emulator.vms.machines import OUR_FINALIZERS, VirtualMachines
-from windrow.emulator.vms.migrations import Migrations
-from windrow.emulator.vms.orders import Orders
-from windrow.emulator.vms.pods import Pods
+from windrow.emulator.vms.instances.context import InstanceContext
+from windrow.emulator.vms.instances.controller import InstanceController
+from windrow.emulator.vms.instances.launcher_pods import LauncherPods
+from windrow.emulator.vms.instances.migrations import MigrationController
 from windrow.emulator.vms.readings import claims_of, phase_of
+from windrow.emulator.vms.subresources import VmSubresources
+from windrow.emulator.vms.virtual_machines import VM_FINALIZERS, VmController
 from windrow.emulator.volumes import Volumes
 from windrow.emulator.world import FOLLOWED, Key, World, claims_held, claims_in, key_of, macs_in
 from windrow.kubernetes.objects import Raw, namespace_of, nested, new_object, uid_of
@@ -106,7 +106,7 @@ class Harvester:
         self.segments = Segments(self._mirrors["networks"], self._is_wanted, self._is_reserved)
         self.power = Power(machine_factory, self.pace, rng, self.rack, self.segments, self.faults)
         self.hosts = Hosts(self._hand, self.pace, self.delays)
-        self.balancers = BalancerRoom(
+        self.balancers = LoadBalancerControllers(
             self._hand,
             self.world,
             self._mirrors["instances"],
@@ -120,7 +120,7 @@ class Harvester:
         self._controllers = self._make_controllers()
         self.api.admission.append(Webhooks(self.world, rng, self._may_read).admit)
         self.api.admission.append(self.balancers.admit)
-        self.api.actions.update(Orders(self._hand, self.power).handlers())
+        self.api.actions.update(VmSubresources(self._hand, self.power).handlers())
         self.api.action_versions[kinds.VM_ORDERS.group] = ("v1", "v1alpha3")
 
     # --- use ----------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class Harvester:
 
     def _is_reserved(self, address: str) -> bool:
         """Whether an IPPool has the address: who makes a pool takes its range out of his DHCP server's."""
-        return self.balancers.has_in_pool(address)
+        return self.balancers.is_in_pool(address)
 
     async def _may_read(self, caller: Caller, kind: ApiResource, key: Key) -> bool:
         target = Target(kind.path(*key), kind.group, kind.version, kind.plural, key[0], key[1])
@@ -253,17 +253,19 @@ class Harvester:
         hand, pace, delays = self._hand, self.pace, self.delays
         recorder = Recorder(hand, pace.clock, self._rng)
         room = self.balancers
-        machines = VirtualMachines(
+        machines = VmController(
             hand,
             self.world,
             pace,
             delays,
             self._rng,
             recorder,
-            room.machine_removed,
-            tuple(one for one in OUR_FINALIZERS if room.cleans_up or one != names.LB_FINALIZER),
+            room.on_vm_removed,
+            tuple(
+                one for one in VM_FINALIZERS if room.deletes_with_guest_cluster or one != names.LB_FINALIZER
+            ),
         )
-        control = Control(
+        control = InstanceContext(
             hand,
             self.world,
             pace,
@@ -272,9 +274,9 @@ class Harvester:
             recorder,
             self.hosts,
             self.power,
-            Pods(hand),
+            LauncherPods(hand),
         )
-        instances = self._instances = Instances(control)
+        instances = self._instances = InstanceController(control)
         reconciles: dict[str, Reconcile] = {
             "vms": machines.reconcile,
             "instances": instances.reconcile,
@@ -282,7 +284,7 @@ class Harvester:
             "images": Images(hand, pace, delays).reconcile,
             "nodes": self.hosts.reconcile,
             "key_pairs": KeyPairs(hand, pace.clock).reconcile,
-            "migrations": Migrations(hand, pace, delays, recorder, instances).reconcile,
+            "migrations": MigrationController(hand, pace, delays, recorder, instances).reconcile,
         }
         self._mirrors["key_pairs"] = Mirror(hand, kinds.KEY_PAIR)
         self._mirrors["migrations"] = Mirror(hand, kinds.MIGRATION)

@@ -8,13 +8,13 @@ from typing import Any
 from windrow.core.json import NotJson, dumps, loads
 from windrow.emulator import kinds, names
 from windrow.emulator.dhcp import DhcpServer, Lan
-from windrow.emulator.guests.hardware import Lease, Nic
+from windrow.emulator.guest_os.hardware import DhcpLease, Nic
 from windrow.kubernetes.objects import Raw, annotations_of, labels_of, nested, new_object
 
 UNTAGGED, VLAN, TRUNK = "UntaggedNetwork", "L2VlanNetwork", "L2VlanTrunkNetwork"
 POD_NETWORK = ""
 # The inside of KubeVirt's masquerade: every guest on the pod network sees the same.
-MASQUERADE = Lease("10.0.2.2", 24, "10.0.2.1", ("10.53.0.10",))
+MASQUERADE = DhcpLease("10.0.2.2", 24, "10.0.2.1", ("10.53.0.10",))
 # Cluster networks share a layer-2 segment per VLAN, whatever namespace the definition is in.
 Segment = tuple[str, int]
 
@@ -149,7 +149,7 @@ class Segments:
         lan = read_lan(nad)
         return self.serve(segment, lan) if lan is not None else self._servers.get(segment)
 
-    def lease(self, nic: Nic) -> Lease | None:
+    def lease(self, nic: Nic) -> DhcpLease | None:
         """What DHCP gives the card; None when nobody answers."""
         if nic.network == POD_NETWORK:
             return MASQUERADE

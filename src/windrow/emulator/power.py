@@ -17,12 +17,20 @@ from windrow.core.clock import Clock
 from windrow.core.rng import Rng
 from windrow.emulator.delays import Pace
 from windrow.emulator.faults import Faults
-from windrow.emulator.guests.hardware import AgentReport, Disk, Hardware, Lease, Machine, Nic, Wires
+from windrow.emulator.guest_os.hardware import (
+    AgentReport,
+    DhcpLease,
+    Disk,
+    Hardware,
+    HostInterface,
+    Machine,
+    Nic,
+)
 from windrow.emulator.networks import POD_NETWORK, Segments
 from windrow.emulator.rack import Rack
 from windrow.emulator.world import Key
 
-MachineFactory = Callable[[Hardware, Wires], Machine]
+MachineFactory = Callable[[Hardware, HostInterface], Machine]
 Ending = Literal["poweroff", "crash"]
 
 CONSOLE_LINES = 2000
@@ -59,18 +67,18 @@ class Plug:
 
 @dataclass(slots=True)
 class Cable:
-    """The `Wires` of one machine."""
+    """The `HostInterface` of one machine."""
 
     clock: Clock
     rng: Rng
-    rack: Rack
-    speed: float
+    network: Rack
+    time_scale: float
     _segments: Segments
     _consoles: Consoles
     _plug: Plug
     _agent: Callable[[AgentReport | None], None]
 
-    async def lease(self, nic: Nic, hostname: str) -> Lease | None:
+    async def lease(self, nic: Nic, hostname: str) -> DhcpLease | None:
         if nic in self._plug.hardware.nics:
             return self._segments.lease(nic)
         if nic.network == POD_NETWORK:
@@ -85,7 +93,7 @@ class Cable:
     def console(self, line: str) -> None:
         self._consoles.write(self._plug.key, line)
 
-    def agent(self, report: AgentReport | None) -> None:
+    def report_agent(self, report: AgentReport | None) -> None:
         self._agent(report)
 
 

@@ -27,7 +27,7 @@ from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG
 from windrow.core.rng import Rng
 from windrow.demo.cluster import DemoCluster
 from windrow.demo.report import CheckRecord, Report, TimelineEntry
-from windrow.emulator.guests.machine import machine_factory
+from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.resources import SECRET

@@ -13,7 +13,7 @@ from windrow.app.guest_process import GuestProcess
 from windrow.app.guest_programs import guest_programs
 from windrow.core.rng import Rng
 from windrow.core.yaml import load
-from windrow.emulator.guests.hardware import Disk, File, Surroundings
+from windrow.emulator.guest_os.hardware import Disk, File, ProgramContext
 from windrow.emulator.rack import Rack
 from windrow.kubernetes.kubeconfig import ClientConfig, ExecConfig, render_kubeconfig
 
@@ -35,8 +35,8 @@ class Guest:
         self._news = asyncio.Event()
 
     @property
-    def around(self) -> Surroundings:
-        return Surroundings(
+    def around(self) -> ProgramContext:
+        return ProgramContext(
             ARGV,
             {"NODE": "w1"},
             self.root,
@@ -117,7 +117,7 @@ async def test_a_simulated_guest_starts_no_program_of_this_computer() -> None:
     env = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     around = guest.around
     code = await guest_programs()["harvester-cloud-provider"](
-        Surroundings(ARGV, env, around.root, around.clock, around.rng, around.rack, around.out)
+        ProgramContext(ARGV, env, around.root, around.clock, around.rng, around.network, around.out)
     )
 
     assert code == 1

@@ -22,14 +22,14 @@ class Leases:
         self.down = False
 
     def seen_by(self, name):
-        return Seat(self, name)
+        return ServerInstance(self, name)
 
     @property
     def spec(self):
         return self.raw["spec"]
 
 
-class Seat:
+class ServerInstance:
     def __init__(self, leases, name):
         self.leases = leases
         self.cut_off = False
@@ -190,7 +190,7 @@ def test_work_that_ends_or_fails_ends_the_lead():
     assert run_driven(story()) == ""
 
 
-class SlowSeat(Seat):
+class SlowSeat(ServerInstance):
     """What is written arrives at once; the answer takes a second, and nobody waits for it when cancelled."""
 
     async def send(self, request):
@@ -216,7 +216,7 @@ def test_an_end_in_the_middle_of_a_claim_gives_the_lease_back(cancelled_after_s)
 
 
 def test_a_renewal_that_arrives_during_the_release_does_not_keep_the_lease():
-    class Late(Seat):
+    class Late(ServerInstance):
         """Just before the first release arrives, so does a renewal of the same holder."""
 
         async def send(self, request):
@@ -246,7 +246,7 @@ def test_a_renewal_that_arrives_during_the_release_does_not_keep_the_lease():
     assert run_driven(story()) == (True, "")
 
 
-class FarSeat(Seat):
+class FarSeat(ServerInstance):
     """Requests take a while to arrive, and answers to come back."""
 
     there_s = back_s = 0.0

@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 from windrow.emulator import kinds
-from windrow.emulator.load_balancers.balancer_rules import mutate_balancer, why_not_changed, why_not_created
 from windrow.emulator.load_balancers.release import Release
+from windrow.emulator.load_balancers.validation import (
+    find_create_problem,
+    find_update_problem,
+    mutate_balancer,
+)
 from windrow.kubernetes.objects import Raw, annotations_of, new_object
 from windrow.kubernetes.resources import NAMESPACE
 
@@ -49,7 +53,7 @@ def a_machine(name: str, network: str, cluster: str = "", **annotations: str) ->
 
 
 def refusal(balancer: Raw, *machines: Raw, release: Release = NEW, instances: tuple[Raw, ...] = ()) -> str:
-    return why_not_created(balancer, instances, machines, release).removeprefix(
+    return find_create_problem(balancer, instances, machines, release).removeprefix(
         "create loadbalancer ns/lb failed"
     )
 
@@ -139,11 +143,11 @@ def test_an_empty_mode_counts_as_its_default():
     old, new = of_machines(listener()), of_machines(listener())
     del new["spec"]["ipam"], new["spec"]["workloadType"]
 
-    assert not why_not_changed(new, old, NEW)
+    assert not find_update_problem(new, old, NEW)
     dhcp = of_machines(listener(), ipam="dhcp")
     said = "update loadbalancer ns/lb failed: can't change the IPAM from  to dhcp"
-    assert why_not_changed(dhcp, new, NEW) == said
-    assert not why_not_changed(dhcp, new, V13)
+    assert find_update_problem(dhcp, new, NEW) == said
+    assert not find_update_problem(dhcp, new, V13)
 
 
 # --- annotations --------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from windrow.emulator.dhcp import DhcpServer, Lan
-from windrow.emulator.guests.hardware import Nic
+from windrow.emulator.guest_os.hardware import Nic
 from windrow.emulator.networks import Segments, label_network, read_lan, render_network, segment_of
 
 LAN = Lan("192.168.50.0/24")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from windrow.emulator.guests.hardware import AgentReport, Nic
-from windrow.emulator.vms.interfaces import MOST_REPORTED, planned, started
+from windrow.emulator.guest_os.hardware import AgentReport, Nic
+from windrow.emulator.vms.instances.interfaces import MAX_REPORTED, render_planned, render_running
 
 VLAN = Nic("nic-0", "02:00:00:00:00:01", "ns/net")
 POD = Nic("default", "02:00:00:00:00:02", "")
@@ -14,11 +14,11 @@ def report(**addresses):
 
 
 def test_before_the_domain_only_names_are_known():
-    assert planned([VLAN]) == [{"name": "nic-0", "infoSource": "multus-status"}]
+    assert render_planned([VLAN]) == [{"name": "nic-0", "infoSource": "multus-status"}]
 
 
 def test_a_bridge_card_has_a_mac_but_no_address_without_an_agent():
-    (entry,) = started([VLAN], "10.52.0.9", None)
+    (entry,) = render_running([VLAN], "10.52.0.9", None)
 
     assert entry["mac"] == VLAN.mac
     assert entry["infoSource"] == "domain, multus-status"
@@ -26,7 +26,7 @@ def test_a_bridge_card_has_a_mac_but_no_address_without_an_agent():
 
 
 def test_the_agent_brings_addresses_ipv4_first():
-    (entry,) = started([VLAN], "", report(nic_0=("fe80::1", "192.168.50.20", "fd00::7")))
+    (entry,) = render_running([VLAN], "", report(nic_0=("fe80::1", "192.168.50.20", "fd00::7")))
 
     assert entry["ipAddress"] == "192.168.50.20"
     assert entry["ipAddresses"] == ["192.168.50.20", "fe80::1", "fd00::7"]
@@ -35,20 +35,20 @@ def test_the_agent_brings_addresses_ipv4_first():
 
 
 def test_an_agent_may_speak_of_cards_by_the_guests_names():
-    (entry,) = started([VLAN], "", report(enp1s0=("192.168.50.20",)))
+    (entry,) = render_running([VLAN], "", report(enp1s0=("192.168.50.20",)))
 
     assert entry["ipAddress"] == "192.168.50.20"
 
 
 def test_the_pod_network_stands_first_and_needs_no_agent():
-    first, second = started([VLAN, POD], "10.52.0.9", None)
+    first, second = render_running([VLAN, POD], "10.52.0.9", None)
 
     assert (first["name"], first["ipAddress"]) == ("default", "10.52.0.9")
     assert "ipAddress" not in second
 
 
 def test_interfaces_of_the_guest_itself_come_after_and_without_a_name():
-    entries = started([VLAN], "", report(nic_0=("192.168.50.20",), cni0=("10.42.0.1",)))
+    entries = render_running([VLAN], "", report(nic_0=("192.168.50.20",), cni0=("10.42.0.1",)))
 
     assert entries[1] == {
         "interfaceName": "cni0",
@@ -61,4 +61,4 @@ def test_interfaces_of_the_guest_itself_come_after_and_without_a_name():
 def test_at_most_ten_are_shown():
     many = {f"cali{number}": ("10.42.0.1",) for number in range(40)}
 
-    assert len(started([VLAN], "", report(nic_0=("192.168.50.20",), **many))) == MOST_REPORTED
+    assert len(render_running([VLAN], "", report(nic_0=("192.168.50.20",), **many))) == MAX_REPORTED

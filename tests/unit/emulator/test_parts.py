@@ -14,7 +14,7 @@ from windrow.emulator.delays import Delays, Pace
 from windrow.emulator.key_pairs import NotPublicKey, fingerprint
 from windrow.emulator.proxy import BadConnect, read_head
 from windrow.emulator.stock import NOBODYS_KEY, Image, Lans, Network, render_stock
-from windrow.emulator.vms.cloud_init import read_cloud_init, secrets_of
+from windrow.emulator.vms.instances.cloud_init import list_secrets, read_cloud_init
 from windrow.emulator.vms.readings import claims_of, networks_of, root_claim_of
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import nested
@@ -44,7 +44,7 @@ def test_a_secret_is_read_under_both_spellings(key):
     found = read_cloud_init(vmi, secrets, "ns")
 
     assert (found.user_data, found.network_data) == ("#cloud-config", "version: 1")
-    assert secrets_of(vmi) == ["s"]
+    assert list_secrets(vmi) == ["s"]
 
 
 def test_no_cloud_init_is_empty():

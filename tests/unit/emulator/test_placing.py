@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from windrow.emulator.vms.placing import Host, Placed, Unschedulable, place
+from windrow.emulator.vms.scheduler import Host, Scheduled, Unschedulable, find_host
 
 GI = 1 << 30
 
@@ -35,7 +35,7 @@ def only_on(key, operator, *values):
 def test_the_emptier_host_is_taken():
     hosts = [a_host("a", used_memory=Fraction(8 * GI)), a_host("b")]
 
-    assert Placed("b") == place(a_vmi(), hosts)
+    assert Scheduled("b") == find_host(a_vmi(), hosts)
 
 
 def test_preferred_anti_affinity_comes_before_emptiness():
@@ -45,9 +45,9 @@ def test_preferred_anti_affinity_comes_before_emptiness():
         "podAffinityTerm": {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"},
     }
     affinity = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
-    hosts = [a_host("a", tenants=({"team": "x"},)), a_host("b", used_memory=Fraction(20 * GI))]
+    hosts = [a_host("a", pod_labels=({"team": "x"},)), a_host("b", used_memory=Fraction(20 * GI))]
 
-    assert Placed("b") == place(a_vmi(affinity=affinity), hosts)
+    assert Scheduled("b") == find_host(a_vmi(affinity=affinity), hosts)
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ def test_preferred_anti_affinity_comes_before_emptiness():
 def test_required_node_affinity_is_honoured(key, operator, values, fits):
     labels = {"kubevirt.io/schedulable": "true", "zone": "z1", "rank": "7"}
 
-    found = place(a_vmi(affinity=only_on(key, operator, *values)), [a_host("a", labels=labels)])
+    found = find_host(a_vmi(affinity=only_on(key, operator, *values)), [a_host("a", labels=labels)])
 
-    assert isinstance(found, Placed) is fits
+    assert isinstance(found, Scheduled) is fits
 
 
 def test_the_message_counts_the_reasons():
@@ -76,7 +76,7 @@ def test_the_message_counts_the_reasons():
     )
     full = [a_host("a", memory=Fraction(4 * GI)), a_host("b", memory=Fraction(4 * GI))]
 
-    found = place(a_vmi("8Gi"), [*full, tainted])
+    found = find_host(a_vmi("8Gi"), [*full, tainted])
 
     assert isinstance(found, Unschedulable)
     assert found.message.startswith(
@@ -87,18 +87,18 @@ def test_the_message_counts_the_reasons():
 def test_a_toleration_opens_a_tainted_host():
     host = a_host("a", taints=({"key": "gpu", "value": "yes", "effect": "NoSchedule"},))
 
-    assert isinstance(place(a_vmi(), [host]), Unschedulable)
-    assert Placed("a") == place(a_vmi(tolerations=[{"key": "gpu", "operator": "Exists"}]), [host])
-    assert Placed("a") == place(a_vmi(tolerations=[{"operator": "Exists"}]), [host])
+    assert isinstance(find_host(a_vmi(), [host]), Unschedulable)
+    assert Scheduled("a") == find_host(a_vmi(tolerations=[{"key": "gpu", "operator": "Exists"}]), [host])
+    assert Scheduled("a") == find_host(a_vmi(tolerations=[{"operator": "Exists"}]), [host])
 
 
 def test_a_host_that_is_not_ready_takes_nothing():
-    assert isinstance(place(a_vmi(), [a_host("a", ready=False)]), Unschedulable)
+    assert isinstance(find_host(a_vmi(), [a_host("a", ready=False)]), Unschedulable)
 
 
 def test_a_host_is_filled_to_the_last_byte_but_not_further():
     overhead = 260 << 20
     host = a_host("a", used_memory=Fraction(28 * GI - overhead))
 
-    assert Placed("a") == place(a_vmi("4Gi"), [host])
-    assert isinstance(place(a_vmi(str(4 * GI + 1)), [host]), Unschedulable)
+    assert Scheduled("a") == find_host(a_vmi("4Gi"), [host])
+    assert isinstance(find_host(a_vmi(str(4 * GI + 1)), [host]), Unschedulable)

@@ -8,12 +8,18 @@ import pytest
 
 from windrow.core.json import dumps
 from windrow.emulator import kinds
-from windrow.emulator.load_balancers.allocation import NoAddress, choose, recount, release, reserve
-from windrow.emulator.load_balancers.legacy import render_pools
-from windrow.emulator.load_balancers.pool_rules import BadPool, check_pool, label_pool, split_network
-from windrow.emulator.load_balancers.ranges import BadRange, read_spans, walk
+from windrow.emulator.load_balancers.ip_pools.allocation import (
+    NoAddress,
+    choose_address,
+    recount,
+    release,
+    reserve,
+)
+from windrow.emulator.load_balancers.ip_pools.legacy import render_pools
+from windrow.emulator.load_balancers.ip_pools.ranges import BadRange, iterate_addresses, read_ranges
+from windrow.emulator.load_balancers.ip_pools.selection import Requirement, requirement_of, select_pool
+from windrow.emulator.load_balancers.ip_pools.validation import BadPool, check_pool, label_pool, split_network
 from windrow.emulator.load_balancers.release import Release
-from windrow.emulator.load_balancers.selection import Requirement, requirement_of, select_pool
 from windrow.emulator.networks import Lan, render_network
 from windrow.kubernetes.objects import Raw, labels_of, new_object
 from windrow.kubernetes.resources import CONFIG_MAP
@@ -23,7 +29,7 @@ TEN = {"subnet": "10.0.0.0/24", "rangeStart": FIRST, "rangeEnd": "10.0.0.12"}
 
 
 def span(**fields: str) -> Any:
-    return read_spans([fields])[0]
+    return read_ranges([fields])[0]
 
 
 def why(**fields: str) -> str:
@@ -76,10 +82,17 @@ def test_a_range_that_cannot_be_is_refused_in_the_shipped_words(fields: dict[str
 
 
 def test_the_walk_begins_behind_the_last_address_skips_gateways_and_comes_round():
-    spans = read_spans([{"subnet": "10.0.0.0/29"}, {"subnet": "10.0.1.5/32"}])
+    spans = read_ranges([{"subnet": "10.0.0.0/29"}, {"subnet": "10.0.1.5/32"}])
 
-    assert [str(one)[-3:] for one, _ in walk(spans, "10.0.0.4")] == ["0.5", "0.6", "1.5", "0.2", "0.3", "0.4"]
-    assert [str(one)[-3:] for one, _ in walk(spans, "")][:2] == ["0.2", "0.3"]
+    assert [str(one)[-3:] for one, _ in iterate_addresses(spans, "10.0.0.4")] == [
+        "0.5",
+        "0.6",
+        "1.5",
+        "0.2",
+        "0.3",
+        "0.4",
+    ]
+    assert [str(one)[-3:] for one, _ in iterate_addresses(spans, "")][:2] == ["0.2", "0.3"]
 
 
 # --- books --------------------------------------------------------------------------------------------------------
@@ -91,12 +104,12 @@ def a_pool(name: str = "pool", *, ranges: list[Raw] | None = None, **selector: A
     )
     label_pool(raw, None)
     if ranges is None:
-        recount(raw, read_spans([TEN]))
+        recount(raw, read_ranges([TEN]))
     return raw
 
 
 def take(pool: Raw, holder: str) -> str:
-    grant = choose(pool, read_spans(pool["spec"]["ranges"]), holder)
+    grant = choose_address(pool, read_ranges(pool["spec"]["ranges"]), holder)
     reserve(pool, grant.address, holder)
     return grant.address
 
@@ -147,12 +160,12 @@ def test_who_comes_back_gets_the_old_address_or_none():
 def test_a_remembered_address_outside_of_the_ranges_or_at_the_gateway_is_not_given():
     pool = a_pool()
     pool["status"]["allocatedHistory"] = {"10.0.0.99": "a", "10.0.0.1": "b"}
-    spans = read_spans([{**TEN, "rangeStart": "10.0.0.1"}])
+    spans = read_ranges([{**TEN, "rangeStart": "10.0.0.1"}])
 
     with pytest.raises(NoAddress, match=r"10\.0\.0\.99 not in range set 10\.0\.0\.1-10\.0\.0\.12"):
-        choose(pool, spans, "a")
+        choose_address(pool, spans, "a")
     with pytest.raises(NoAddress, match=r"requested ip 10\.0\.0\.1 is subnet's gateway"):
-        choose(pool, spans, "b")
+        choose_address(pool, spans, "b")
 
 
 def test_releasing_twice_counts_once():
@@ -167,7 +180,7 @@ def test_new_ranges_forget_history_outside_of_them():
     pool = a_pool()
     take(pool, "a")
     release(pool, "a")
-    recount(pool, read_spans([{"subnet": "10.9.0.0/30"}]))
+    recount(pool, read_ranges([{"subnet": "10.9.0.0/30"}]))
 
     assert "allocatedHistory" not in pool["status"]
     assert (pool["status"]["total"], pool["status"]["available"]) == (1, 1)

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from windrow.core.rng import Rng
 from windrow.emulator.delays import Pace
 from windrow.emulator.faults import AgentFault, Faults
-from windrow.emulator.guests.blank import BlankMachine
-from windrow.emulator.guests.hardware import Disk, Hardware, Nic
+from windrow.emulator.guest_os.blank import BlankMachine
+from windrow.emulator.guest_os.hardware import Disk, Hardware, Nic
 from windrow.emulator.networks import Lan, Segments, render_network
 from windrow.emulator.power import CONSOLE_LINES, Consoles, Power
 from windrow.emulator.rack import Rack

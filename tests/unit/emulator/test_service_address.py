@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from windrow.core.json import loads
-from windrow.emulator.guests.service_doors import ServiceDoor
-from windrow.emulator.load_balancers.doors import Doors, RelayDoor
+from windrow.emulator.guest_cluster.kube_vip.service_handler import ServiceHandler
 from windrow.emulator.load_balancers.services import Backend
+from windrow.emulator.load_balancers.virtual_listeners import ProxyHandler, VirtualListeners
 from windrow.emulator.proxy import Proxy
 from windrow.emulator.rack import Rack
 
@@ -33,8 +33,8 @@ async def ask(proxy: Proxy, place: tuple[str, int]) -> tuple[int, str]:
 
 async def test_curl_would_meet_a_ready_pod_and_nobody_once_it_is_gone():
     rack, backends = Rack(), [POD]
-    doors = Doors(rack, lambda line: None)
-    doors.keep("web", {PLACE: lambda: ServiceDoor({}, lambda: backends, lambda: False)})
+    doors = VirtualListeners(rack, lambda line: None)
+    doors.sync("web", {PLACE: lambda: ServiceHandler({}, lambda: backends, lambda: False)})
     async with Proxy(rack) as proxy:
         status, body = await ask(proxy, PLACE)
         assert (status, loads(body)["pod"]) == (200, "web-0")
@@ -42,14 +42,14 @@ async def test_curl_would_meet_a_ready_pod_and_nobody_once_it_is_gone():
         backends.clear()
         assert await ask(proxy, PLACE) == (0, "")  # the connection breaks without an answer
 
-        doors.keep("web", {})
+        doors.sync("web", {})
         assert (await ask(proxy, PLACE))[0] == 502
 
 
 async def test_a_balancer_of_machines_leads_to_the_machine():
     rack = Rack()
-    rack.open("10.0.0.5", 8080, ServiceDoor({}, lambda: [POD], lambda: False))
-    rack.open(*PLACE, RelayDoor(rack, lambda: [Backend("10.0.0.5", 8080)]))
+    rack.open("10.0.0.5", 8080, ServiceHandler({}, lambda: [POD], lambda: False))
+    rack.open(*PLACE, ProxyHandler(rack, lambda: [Backend("10.0.0.5", 8080)]))
     async with Proxy(rack) as proxy:
         status, body = await ask(proxy, PLACE)
 

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from windrow.emulator.vms.readings import Instance, Request, Vm
-from windrow.emulator.vms.strategies import (
-    Create,
-    Delete,
-    HoldOff,
-    Leave,
+from windrow.emulator.vms.run_strategies import (
+    CreateInstance,
+    DeleteInstance,
+    NoChange,
+    WaitUntil,
     backoff,
     open_requests,
     plan_instance,
@@ -36,25 +36,25 @@ NEVER, RAN = "", "acted"  # status.runStrategy before and after the first start
 @pytest.mark.parametrize(
     ("strategy", "phase", "acted_on", "wanted"),
     [
-        ("Always", None, NEVER, Create),
-        ("Always", None, RAN, Create),
-        ("Always", "Running", RAN, Leave),
-        ("Always", "Succeeded", RAN, Delete),
-        ("Always", "Failed", RAN, Delete),
-        ("RerunOnFailure", None, NEVER, Create),
-        ("RerunOnFailure", None, RAN, Leave),
-        ("RerunOnFailure", "Running", RAN, Leave),
-        ("RerunOnFailure", "Succeeded", RAN, Delete),
-        ("RerunOnFailure", "Failed", RAN, Delete),
-        ("Manual", None, NEVER, Leave),
-        ("Manual", "Succeeded", RAN, Leave),
-        ("Manual", "Failed", RAN, Leave),
-        ("Once", None, NEVER, Create),
-        ("Once", None, RAN, Leave),
-        ("Once", "Failed", RAN, Leave),
-        ("Halted", None, NEVER, Leave),
-        ("Halted", "Running", RAN, Delete),
-        ("Halted", "Failed", RAN, Delete),
+        ("Always", None, NEVER, CreateInstance),
+        ("Always", None, RAN, CreateInstance),
+        ("Always", "Running", RAN, NoChange),
+        ("Always", "Succeeded", RAN, DeleteInstance),
+        ("Always", "Failed", RAN, DeleteInstance),
+        ("RerunOnFailure", None, NEVER, CreateInstance),
+        ("RerunOnFailure", None, RAN, NoChange),
+        ("RerunOnFailure", "Running", RAN, NoChange),
+        ("RerunOnFailure", "Succeeded", RAN, DeleteInstance),
+        ("RerunOnFailure", "Failed", RAN, DeleteInstance),
+        ("Manual", None, NEVER, NoChange),
+        ("Manual", "Succeeded", RAN, NoChange),
+        ("Manual", "Failed", RAN, NoChange),
+        ("Once", None, NEVER, CreateInstance),
+        ("Once", None, RAN, NoChange),
+        ("Once", "Failed", RAN, NoChange),
+        ("Halted", None, NEVER, NoChange),
+        ("Halted", "Running", RAN, DeleteInstance),
+        ("Halted", "Failed", RAN, DeleteInstance),
     ],
 )
 def test_each_strategy_does_what_kubevirt_does(strategy, phase, acted_on, wanted):
@@ -67,14 +67,14 @@ def test_each_strategy_does_what_kubevirt_does(strategy, phase, acted_on, wanted
 def test_a_failed_instance_under_rerun_on_failure_leaves_a_start_request():
     step = plan_instance(a_vm("RerunOnFailure"), an_instance("Failed"), NOON)
 
-    assert isinstance(step, Delete)
+    assert isinstance(step, DeleteInstance)
     assert step.then_start
 
 
 def test_a_guest_that_powered_itself_off_is_not_started_again():
     step = plan_instance(a_vm("RerunOnFailure"), an_instance("Succeeded"), NOON)
 
-    assert isinstance(step, Delete)
+    assert isinstance(step, DeleteInstance)
     assert not step.then_start
 
 
@@ -82,14 +82,14 @@ def test_a_guest_that_powered_itself_off_is_not_started_again():
 def test_a_restart_deletes_first_and_creates_when_the_old_instance_is_gone(strategy):
     vm = a_vm(strategy, requests=(Request("Stop", "vmi-1"), Request("Start")))
 
-    assert isinstance(plan_instance(vm, an_instance("Running"), NOON), Delete)
-    assert isinstance(plan_instance(vm, None, NOON), Create)
+    assert isinstance(plan_instance(vm, an_instance("Running"), NOON), DeleteInstance)
+    assert isinstance(plan_instance(vm, None, NOON), CreateInstance)
 
 
 def test_an_instance_that_is_being_deleted_is_left_alone():
     vm = a_vm("Always", requests=(Request("Stop", "vmi-1"),))
 
-    assert isinstance(plan_instance(vm, an_instance("Running", deleting=True), NOON), Leave)
+    assert isinstance(plan_instance(vm, an_instance("Running", deleting=True), NOON), NoChange)
 
 
 def test_a_stop_request_for_an_earlier_instance_counts_as_done():
@@ -111,9 +111,9 @@ def test_early_failures_hold_the_next_start_off():
 
     step = plan_instance(vm, None, NOON)
 
-    assert isinstance(step, HoldOff)
+    assert isinstance(step, WaitUntil)
     assert NOON + timedelta(seconds=10) == step.until
-    assert isinstance(plan_instance(vm, None, step.until), Create)
+    assert isinstance(plan_instance(vm, None, step.until), CreateInstance)
 
 
 def test_the_back_off_grows_with_the_square_and_is_capped():
@@ -123,4 +123,4 @@ def test_the_back_off_grows_with_the_square_and_is_capped():
 
 
 def test_a_vm_that_is_being_deleted_starts_nothing():
-    assert isinstance(plan_instance(a_vm("Always", deleting=True), None, NOON), Leave)
+    assert isinstance(plan_instance(a_vm("Always", deleting=True), None, NOON), NoChange)

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windrow.core import pki
-from windrow.emulator.guests.authorities import BadAuthorities, load_authorities
-from windrow.emulator.guests.box import Box
-from windrow.emulator.guests.delays import GuestDelays
-from windrow.emulator.guests.hardware import Disk, Hardware
+from windrow.emulator.guest_cluster.rke2.pki import BadAuthorities, load_authorities
+from windrow.emulator.guest_os.delays import GuestDelays
+from windrow.emulator.guest_os.hardware import Disk, Hardware
+from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.testing.clock import NOON, run_driven
 
-from .floor import VERSION, Cluster, Floor, Kubectl, a_floor
+from .testbed import VERSION, ClusterFixture, Kubectl, MachineTestbed, a_testbed
 
-Document = Callable[[Cluster], str]
+Document = Callable[[ClusterFixture], str]
 
 
 def flipped(text: str, place: int = -1) -> str:
@@ -51,7 +51,7 @@ WORKERS: dict[str, tuple[Document, str]] = {
         "invalid token format",
     ),
     "token of another cluster": (
-        lambda c: c.worker("worker", token=Cluster("other").agent_token()),
+        lambda c: c.worker("worker", token=ClusterFixture("other").agent_token()),
         "token CA hash does not match",
     ),
     "address of the server": (
@@ -189,44 +189,44 @@ def test_a_server_that_is_wrong_in_one_place_does_not_join(what: str):
 
 
 def _does_not_join(document: Document, reason: str) -> None:
-    async def story() -> None:
-        async with a_floor() as floor:
-            cluster = Cluster()
-            kubectl = Kubectl(floor, cluster)
-            floor.power_on("one", cluster.first())
-            await floor.until(lambda: _are_ready(kubectl, {"one"}))
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = ClusterFixture()
+            kubectl = Kubectl(testbed, cluster)
+            testbed.power_on("one", cluster.first())
+            await testbed.wait_for(lambda: _are_ready(kubectl, {"one"}))
 
-            plug = floor.power_on("worker", document(cluster))
-            await floor.wait(300)
+            host = testbed.power_on("worker", document(cluster))
+            await testbed.sleep(300)
 
             assert await kubectl.ready() == {"one"}
-            assert plug.says(reason), floor.console("worker")
+            assert host.logged(reason), testbed.console("worker")
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_the_same_worker_joins_when_nothing_is_wrong():
-    async def story() -> None:
-        async with a_floor() as floor:
-            cluster = Cluster()
-            kubectl = Kubectl(floor, cluster)
-            floor.power_on("one", cluster.first())
-            await floor.until(lambda: _are_ready(kubectl, {"one"}))
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = ClusterFixture()
+            kubectl = Kubectl(testbed, cluster)
+            testbed.power_on("one", cluster.first())
+            await testbed.wait_for(lambda: _are_ready(kubectl, {"one"}))
 
-            floor.power_on("worker", cluster.worker("worker"))
+            testbed.power_on("worker", cluster.worker("worker"))
 
-            assert await floor.until(lambda: _are_ready(kubectl, {"one", "worker"})) < 90
+            assert await testbed.wait_for(lambda: _are_ready(kubectl, {"one", "worker"})) < 90
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 FIRST: dict[str, tuple[Document, str]] = {
     "authority of another cluster under the token": (
-        lambda c: c.first(files=_files(Cluster("other"), "server-ca")),
+        lambda c: c.first(files=_files(ClusterFixture("other"), "server-ca")),
         "token CA hash does not match the Cluster CA certificate hash",
     ),
     "key of another authority": (
-        lambda c: c.first(files={f"{TLS}/client-ca.key": Cluster("other").client_ca[1]}),
+        lambda c: c.first(files={f"{TLS}/client-ca.key": ClusterFixture("other").client_ca[1]}),
         "server/tls/client-ca.key: tls: private key does not match public key",
     ),
     "a certificate that is no authority": (
@@ -247,7 +247,7 @@ FIRST: dict[str, tuple[Document, str]] = {
 TLS = "/var/lib/rancher/rke2/server/tls"
 
 
-def _files(cluster: Cluster, stem: str) -> dict[str, str]:
+def _files(cluster: ClusterFixture, stem: str) -> dict[str, str]:
     return {path: text for path, text in cluster.authorities().items() if f"/{stem}." in path}
 
 
@@ -255,15 +255,15 @@ def _files(cluster: Cluster, stem: str) -> dict[str, str]:
 def test_a_first_server_with_wrong_authorities_serves_nothing(what: str):
     document, reason = FIRST[what]
 
-    async def story() -> None:
-        async with a_floor() as floor:
-            plug = floor.power_on("one", document(Cluster()))
-            await floor.wait(300)
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            host = testbed.power_on("one", document(ClusterFixture()))
+            await testbed.sleep(300)
 
-            assert floor.rack.doors() == {}
-            assert plug.says(reason), floor.console("one")
+            assert testbed.network.doors() == {}
+            assert host.logged(reason), testbed.console("one")
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 async def _are_ready(kubectl: Kubectl, names: set[str]) -> bool:
@@ -271,7 +271,7 @@ async def _are_ready(kubectl: Kubectl, names: set[str]) -> bool:
 
 
 # One bit anywhere in what carries meaning of a PEM file: its base64 lines.
-CLUSTER = Cluster()
+CLUSTER = ClusterFixture()
 PEMS = CLUSTER.authorities(TLS)
 
 
@@ -288,9 +288,9 @@ def test_no_bit_of_the_delivered_authorities_may_turn(path: str, choice: float, 
     turned = pem[:place] + _turned(pem[place], bit) + pem[place + 1 :]
 
     async def complaint() -> str:
-        box = _box({**PEMS, path: turned})
+        guest = _box({**PEMS, path: turned})
         try:
-            load_authorities(box, TLS, NOON)
+            load_authorities(guest, TLS, NOON)
         except BadAuthorities as error:
             return str(error)
         return ""
@@ -321,12 +321,12 @@ def _meaning(pem: str) -> Any:
         return None
 
 
-def _box(files: dict[str, str]) -> Box:
+def _box(files: dict[str, str]) -> GuestOS:
     hardware = Hardware("default", "m", "uid", "uid", "", "", (), Disk())
-    box = Box(hardware, Floor().power_less("m"), GuestDelays(), _no_tasks)
+    guest = GuestOS(hardware, MachineTestbed().offline_host("m"), GuestDelays(), _no_tasks)
     for path, text in files.items():
-        box.write(path, text.encode())
-    return box
+        guest.write(path, text.encode())
+    return guest
 
 
 def _no_tasks(work: Any, name: str) -> Any:

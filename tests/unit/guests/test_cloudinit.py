@@ -9,15 +9,15 @@ from email.mime.text import MIMEText
 
 import pytest
 
-from windrow.emulator.guests.modules import (
-    list_accounts,
+from windrow.emulator.guest_os.cloudinit.modules import (
     list_commands,
     list_packages,
+    list_user_accounts,
     list_write_files,
     read_hostname,
 )
-from windrow.emulator.guests.network import Interface, read_network
-from windrow.emulator.guests.userdata import merge_configs, read_user_data
+from windrow.emulator.guest_os.cloudinit.network_data import InterfaceConfig, read_network_data
+from windrow.emulator.guest_os.cloudinit.user_data import merge_configs, read_user_data
 
 
 def mime(*parts: tuple[str, str], merge: str = "") -> str:
@@ -188,7 +188,7 @@ def test_host_name_accounts_and_packages():
     }
 
     assert read_hostname(config) == "one"
-    assert {account.name: account.keys for account in list_accounts(config)} == {
+    assert {account.name: account.keys for account in list_user_accounts(config)} == {
         "default": ("key-1",),
         "ops": ("key-2",),
     }
@@ -228,22 +228,22 @@ network:
 def test_both_versions_of_network_data():
     mac = "52:54:00:aa:00:01"
 
-    assert read_network(V1).interfaces == (
-        Interface("enp1s0", mac, False, ("10.0.0.5/24",), "10.0.0.1", ("1.1.1.1", "8.8.8.8")),
+    assert read_network_data(V1).interfaces == (
+        InterfaceConfig("enp1s0", mac, False, ("10.0.0.5/24",), "10.0.0.1", ("1.1.1.1", "8.8.8.8")),
     )
-    assert read_network(V2).interfaces == (
-        Interface("nic-0", mac, False, ("10.0.0.5/24",), "10.0.0.1", ("1.1.1.1",)),
-        Interface("enp2s0", "", True),
+    assert read_network_data(V2).interfaces == (
+        InterfaceConfig("nic-0", mac, False, ("10.0.0.5/24",), "10.0.0.1", ("1.1.1.1",)),
+        InterfaceConfig("enp2s0", "", True),
     )
 
 
 def test_no_network_data_means_dhcp_on_the_first_card():
-    assert read_network("").interfaces is None
+    assert read_network_data("").interfaces is None
 
 
 @pytest.mark.parametrize("text", ["version: [", "- a\n", "version: 3\n"])
 def test_network_data_that_cannot_be_read_means_the_same_with_a_warning(text: str):
-    network = read_network(text)
+    network = read_network_data(text)
 
     assert network.interfaces is None
     assert "using DHCP on the first NIC" in network.warnings[0]

@@ -7,26 +7,26 @@ from itertools import pairwise
 from typing import Any
 
 from windrow.apiserver.doors import Peer
-from windrow.emulator.guests.crds import HELM_CHART_CONFIG
-from windrow.emulator.guests.hardware import File, Surroundings
+from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CHART_CONFIG
+from windrow.emulator.guest_os.hardware import File, ProgramContext
 from windrow.kubernetes import requests
 from windrow.kubernetes.objects import annotations_of, name_of, nested
 from windrow.kubernetes.resources import NODE, SECRET, STORAGE_CLASS
 from windrow.testing.clock import run_driven
 
-from .floor import Cluster, Floor, Kubectl, a_floor, condition
+from .testbed import ClusterFixture, Kubectl, MachineTestbed, a_testbed, condition
 
 REMOVE = {"metadata": {"annotations": {"etcd.rke2.cattle.io/remove": "true"}}}
 REMOVED = "etcd.rke2.cattle.io/removed-node-name"
 
 
-async def three_servers(floor: Floor, cluster: Cluster) -> Kubectl:
+async def three_servers(testbed: MachineTestbed, cluster: ClusterFixture) -> Kubectl:
     """A cluster of one, two and three, at 10.0.0.11 to 13."""
-    kubectl = Kubectl(floor, cluster)
+    kubectl = Kubectl(testbed, cluster)
     for place, name in enumerate(("one", "two", "three")):
-        floor.leases[f"52:54:00:00:00:{place:02x}"] = f"10.0.0.1{place + 1}"
-        floor.power_on(name, cluster.server(name) if place else cluster.first(name))
-    await floor.until(lambda: are_ready(kubectl, {"one", "two", "three"}))
+        testbed.leases[f"52:54:00:00:00:{place:02x}"] = f"10.0.0.1{place + 1}"
+        testbed.power_on(name, cluster.server(name) if place else cluster.first(name))
+    await testbed.wait_for(lambda: are_ready(kubectl, {"one", "two", "three"}))
     return kubectl
 
 
@@ -43,139 +43,139 @@ def taints_of(node: Any) -> set[str]:
 
 
 def test_a_node_without_power_is_unknown_after_its_grace_and_ready_again_when_it_returns():
-    async def story() -> None:
-        async with a_floor() as floor:
-            cluster = Cluster()
-            kubectl = Kubectl(floor, cluster)
-            floor.power_on("one", cluster.first())
-            floor.power_on("four", cluster.worker("four"))
-            await floor.until(lambda: are_ready(kubectl, {"one", "four"}))
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = ClusterFixture()
+            kubectl = Kubectl(testbed, cluster)
+            testbed.power_on("one", cluster.first())
+            testbed.power_on("four", cluster.worker("four"))
+            await testbed.wait_for(lambda: are_ready(kubectl, {"one", "four"}))
 
-            await floor.cut_power("four")
-            spent = await floor.until(lambda: shows(kubectl, "four", "Unknown"))
+            await testbed.cut_power("four")
+            spent = await testbed.wait_for(lambda: shows(kubectl, "four", "Unknown"))
 
             assert 30 <= spent <= 41
-            await floor.wait(1)
+            await testbed.sleep(1)
             unreachable = {
                 "node.kubernetes.io/unreachable:NoSchedule",
                 "node.kubernetes.io/unreachable:NoExecute",
             }
             assert taints_of(await kubectl.node("four")) == unreachable
 
-            floor.power_on("four")
-            await floor.until(lambda: shows(kubectl, "four", "True"))
-            await floor.wait(1)
+            testbed.power_on("four")
+            await testbed.wait_for(lambda: shows(kubectl, "four", "True"))
+            await testbed.sleep(1)
             assert taints_of(await kubectl.node("four")) == set()
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_the_power_button_ends_a_machine_and_closes_its_doors():
-    async def story() -> None:
-        async with a_floor() as floor:
-            cluster = Cluster()
-            kubectl = Kubectl(floor, cluster)
-            plug = floor.power_on("one", cluster.first())
-            await floor.until(lambda: are_ready(kubectl, {"one"}))
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = ClusterFixture()
+            kubectl = Kubectl(testbed, cluster)
+            host = testbed.power_on("one", cluster.first())
+            await testbed.wait_for(lambda: are_ready(kubectl, {"one"}))
 
-            await floor.machines["one"].shutdown()
-            why = await floor.tasks["one"]
+            await testbed.machines["one"].shutdown()
+            why = await testbed.tasks["one"]
 
             assert why == "poweroff"
-            assert floor.rack.doors() == {}
-            assert plug.report is None
+            assert testbed.network.doors() == {}
+            assert host.report is None
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_a_lone_server_comes_back_as_it_was():
-    async def story() -> None:
-        async with a_floor() as floor:
-            cluster = Cluster()
-            kubectl = Kubectl(floor, cluster)
-            floor.power_on("one", cluster.first())
-            await floor.until(lambda: are_ready(kubectl, {"one"}))
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = ClusterFixture()
+            kubectl = Kubectl(testbed, cluster)
+            testbed.power_on("one", cluster.first())
+            await testbed.wait_for(lambda: are_ready(kubectl, {"one"}))
             before = await kubectl.node("one")
 
-            await floor.cut_power("one")
-            assert floor.rack.doors() == {}
-            floor.power_on("one")
-            await floor.until(lambda: are_ready(kubectl, {"one"}))
+            await testbed.cut_power("one")
+            assert testbed.network.doors() == {}
+            testbed.power_on("one")
+            await testbed.wait_for(lambda: are_ready(kubectl, {"one"}))
 
             after = await kubectl.node("one")
             assert after["metadata"]["uid"] == before["metadata"]["uid"]
             member = "etcd.rke2.cattle.io/node-name"
             assert annotations_of(after)[member] == annotations_of(before)[member]
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_a_lost_member_blocks_its_replacement_until_it_is_removed():
-    async def story() -> None:
-        async with a_floor() as floor:
-            cluster = Cluster()
-            kubectl = await three_servers(floor, cluster)
-            await floor.cut_power("three")
-            plug = floor.power_on("new", cluster.server("new"))
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = ClusterFixture()
+            kubectl = await three_servers(testbed, cluster)
+            await testbed.cut_power("three")
+            host = testbed.power_on("new", cluster.server("new"))
 
-            await floor.wait(200)
-            assert plug.says("etcdserver: unhealthy cluster")
+            await testbed.sleep(200)
+            assert host.logged("etcdserver: unhealthy cluster")
             assert "new" not in await kubectl.ready()
 
             await kubectl.patch(NODE.ref("three"), REMOVE)
-            await floor.until(lambda: are_ready(kubectl, {"one", "two", "new"}))
+            await testbed.wait_for(lambda: are_ready(kubectl, {"one", "two", "new"}))
 
             assert annotations_of(await kubectl.node("three"))[REMOVED].startswith("three-")
             assert condition(await kubectl.node("new"), "EtcdIsVoter") == "True"
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_deleting_a_node_removes_its_member_and_its_password():
-    async def story() -> None:
-        async with a_floor() as floor:
-            cluster = Cluster()
-            kubectl = await three_servers(floor, cluster)
-            await floor.cut_power("three")
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = ClusterFixture()
+            kubectl = await three_servers(testbed, cluster)
+            await testbed.cut_power("three")
 
             await kubectl.delete(NODE.ref("three"))
-            await floor.wait(1)
+            await testbed.sleep(1)
 
             secrets = {name_of(raw) for raw in await kubectl.list(SECRET, "kube-system")}
             assert "two.node-password.rke2" in secrets
             assert "three.node-password.rke2" not in secrets
-            floor.power_on("new", cluster.server("new"))
-            await floor.until(lambda: are_ready(kubectl, {"one", "two", "new"}))
+            testbed.power_on("new", cluster.server("new"))
+            await testbed.wait_for(lambda: are_ready(kubectl, {"one", "two", "new"}))
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_a_removed_member_does_not_come_back():
-    async def story() -> None:
-        async with a_floor() as floor:
-            cluster = Cluster()
-            kubectl = await three_servers(floor, cluster)
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = ClusterFixture()
+            kubectl = await three_servers(testbed, cluster)
 
             await kubectl.patch(NODE.ref("three"), REMOVE)
-            await floor.wait(30)
+            await testbed.sleep(30)
 
-            assert floor.plugs["three"].says("the member has been permanently removed from the cluster")
-            assert floor.rack.find("10.0.0.13", 6443) is None
+            assert testbed.hosts["three"].logged("the member has been permanently removed from the cluster")
+            assert testbed.network.find("10.0.0.13", 6443) is None
             assert await kubectl.ready() >= {"one", "two"}
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_without_a_majority_of_members_the_api_is_of_no_use():
-    async def story() -> None:
-        async with a_floor() as floor:
-            cluster = Cluster()
-            kubectl = await three_servers(floor, cluster)
-            await floor.cut_power("two")
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = ClusterFixture()
+            kubectl = await three_servers(testbed, cluster)
+            await testbed.cut_power("two")
             assert "one" in await kubectl.ready()
 
-            await floor.cut_power("three")
-            door = floor.rack.find("10.0.0.11", 6443)
+            await testbed.cut_power("three")
+            door = testbed.network.find("10.0.0.11", 6443)
             assert door is not None
             peer = Peer(cluster.admin[0])
             health = await door.send(requests.Request("GET", "/readyz"), peer)
@@ -184,43 +184,43 @@ def test_without_a_majority_of_members_the_api_is_of_no_use():
             assert (health.status, answer.status) == (500, 500)
             assert b"etcdserver: request timed out" in answer.body
 
-            floor.power_on("two")
-            await floor.until(lambda: door_answers(floor, cluster))
+            testbed.power_on("two")
+            await testbed.wait_for(lambda: door_answers(testbed, cluster))
 
-    run_driven(story())
+    run_driven(scenario())
 
 
-async def door_answers(floor: Floor, cluster: Cluster) -> bool:
-    door = floor.rack.find("10.0.0.11", 6443)
+async def door_answers(testbed: MachineTestbed, cluster: ClusterFixture) -> bool:
+    door = testbed.network.find("10.0.0.11", 6443)
     return door is not None and (await door.send(requests.list_(NODE), Peer(cluster.admin[0]))).status == 200
 
 
 def test_all_servers_may_lose_power_and_return():
-    async def story() -> None:
-        async with a_floor() as floor:
-            cluster = Cluster()
-            kubectl = await three_servers(floor, cluster)
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = ClusterFixture()
+            kubectl = await three_servers(testbed, cluster)
             for name in ("one", "two", "three"):
-                await floor.cut_power(name)
-            assert floor.rack.doors() == {}
+                await testbed.cut_power(name)
+            assert testbed.network.doors() == {}
 
-            floor.power_on("three")
-            await floor.wait(120)
-            assert floor.rack.find("10.0.0.13", 6443) is None, "one of three is no majority"
-            floor.power_on("one")
-            floor.power_on("two")
+            testbed.power_on("three")
+            await testbed.sleep(120)
+            assert testbed.network.find("10.0.0.13", 6443) is None, "one of three is no majority"
+            testbed.power_on("one")
+            testbed.power_on("two")
 
-            await floor.until(lambda: are_ready(kubectl, {"one", "two", "three"}))
+            await testbed.wait_for(lambda: are_ready(kubectl, {"one", "two", "three"}))
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_a_watch_breaks_when_its_server_loses_power():
-    async def story() -> None:
-        async with a_floor() as floor:
-            cluster = Cluster()
-            await three_servers(floor, cluster)
-            door = floor.rack.find("10.0.0.12", 6443)
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = ClusterFixture()
+            await three_servers(testbed, cluster)
+            door = testbed.network.find("10.0.0.12", 6443)
             assert door is not None
             broken = asyncio.Event()
 
@@ -233,99 +233,99 @@ def test_a_watch_breaks_when_its_server_loses_power():
                     broken.set()
 
             watching = asyncio.ensure_future(watch())
-            await floor.wait(60)
+            await testbed.sleep(60)
             assert not broken.is_set()
-            await floor.cut_power("two")
-            await floor.wait(1)
+            await testbed.cut_power("two")
+            await testbed.sleep(1)
             assert broken.is_set()
             await watching
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_two_first_servers_make_two_clusters():
-    async def story() -> None:
-        async with a_floor() as floor:
-            cluster = Cluster()
-            floor.leases = {"52:54:00:00:00:00": "10.0.0.11", "52:54:00:00:00:01": "10.0.0.12"}
-            floor.power_on("one", cluster.first("one"))
-            floor.power_on("two", cluster.first("two"))
-            left, right = Kubectl(floor, cluster, "10.0.0.11"), Kubectl(floor, cluster, "10.0.0.12")
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = ClusterFixture()
+            testbed.leases = {"52:54:00:00:00:00": "10.0.0.11", "52:54:00:00:00:01": "10.0.0.12"}
+            testbed.power_on("one", cluster.first("one"))
+            testbed.power_on("two", cluster.first("two"))
+            left, right = Kubectl(testbed, cluster, "10.0.0.11"), Kubectl(testbed, cluster, "10.0.0.12")
 
-            await floor.until(lambda: are_ready(left, {"one"}))
-            await floor.until(lambda: are_ready(right, {"two"}))
+            await testbed.wait_for(lambda: are_ready(left, {"one"}))
+            await testbed.wait_for(lambda: are_ready(right, {"two"}))
 
             assert await left.ready() == {"one"}
             assert await right.ready() == {"two"}
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_a_name_cannot_be_used_again_while_its_password_stands():
-    async def story() -> None:
-        async with a_floor() as floor:
-            cluster = Cluster()
-            kubectl = Kubectl(floor, cluster)
-            floor.power_on("one", cluster.first())
-            floor.power_on("four", cluster.worker("four"))
-            await floor.until(lambda: are_ready(kubectl, {"one", "four"}))
-            await floor.cut_power("four")
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = ClusterFixture()
+            kubectl = Kubectl(testbed, cluster)
+            testbed.power_on("one", cluster.first())
+            testbed.power_on("four", cluster.worker("four"))
+            await testbed.wait_for(lambda: are_ready(kubectl, {"one", "four"}))
+            await testbed.cut_power("four")
 
-            plug = floor.power_on("other", cluster.worker("four"))
-            await floor.wait(120)
-            assert plug.says("Node password rejected, duplicate hostname")
+            host = testbed.power_on("other", cluster.worker("four"))
+            await testbed.sleep(120)
+            assert host.logged("Node password rejected, duplicate hostname")
 
             await kubectl.delete(NODE.ref("four"))
-            await floor.until(lambda: are_ready(kubectl, {"one", "four"}))
+            await testbed.wait_for(lambda: are_ready(kubectl, {"one", "four"}))
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_an_etcd_member_whose_address_changed_does_not_start():
-    async def story() -> None:
-        async with a_floor() as floor:
-            cluster = Cluster()
-            kubectl = await three_servers(floor, cluster)
-            await floor.cut_power("three")
-            floor.leases["52:54:00:00:00:02"] = "10.0.0.77"
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = ClusterFixture()
+            kubectl = await three_servers(testbed, cluster)
+            await testbed.cut_power("three")
+            testbed.leases["52:54:00:00:00:02"] = "10.0.0.77"
 
-            plug = floor.power_on("three")
-            await floor.wait(120)
+            host = testbed.power_on("three")
+            await testbed.sleep(120)
 
-            assert plug.says("this server is a not a member of the etcd cluster")
+            assert host.logged("this server is a not a member of the etcd cluster")
             assert await kubectl.ready() >= {"one", "two"}
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_split_roles_join_through_an_etcd_server_and_run_their_part_only():
-    async def story() -> None:
-        async with a_floor() as floor:
-            cluster = Cluster()
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = ClusterFixture()
             etcd = {"disable-apiserver": True, "disable-controller-manager": True, "disable-scheduler": True}
-            floor.leases = {"52:54:00:00:00:00": "10.0.0.11", "52:54:00:00:00:01": "10.0.0.12"}
-            floor.power_on("etcd", cluster.first("etcd", **etcd))
-            floor.power_on("control", cluster.server("control", **{"disable-etcd": True}))
-            kubectl = Kubectl(floor, cluster, "10.0.0.12")
+            testbed.leases = {"52:54:00:00:00:00": "10.0.0.11", "52:54:00:00:00:01": "10.0.0.12"}
+            testbed.power_on("etcd", cluster.first("etcd", **etcd))
+            testbed.power_on("control", cluster.server("control", **{"disable-etcd": True}))
+            kubectl = Kubectl(testbed, cluster, "10.0.0.12")
 
-            await floor.until(lambda: are_ready(kubectl, {"etcd", "control"}))
+            await testbed.wait_for(lambda: are_ready(kubectl, {"etcd", "control"}))
 
-            assert floor.rack.find("10.0.0.11", 6443) is None
-            assert floor.rack.find("10.0.0.11", 9345) is not None
+            assert testbed.network.find("10.0.0.11", 6443) is None
+            assert testbed.network.find("10.0.0.11", 9345) is not None
             roles = "node-role.kubernetes.io/"
             assert f"{roles}control-plane" not in (await kubectl.node("etcd"))["metadata"]["labels"]
             assert f"{roles}etcd" not in (await kubectl.node("control"))["metadata"]["labels"]
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_a_worker_may_join_with_a_bootstrap_token_until_it_expires():
-    async def story() -> None:
-        async with a_floor() as floor:
-            cluster = Cluster()
-            kubectl = Kubectl(floor, cluster)
-            floor.power_on("one", cluster.first())
-            await floor.until(lambda: are_ready(kubectl, {"one"}))
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = ClusterFixture()
+            kubectl = Kubectl(testbed, cluster)
+            testbed.power_on("one", cluster.first())
+            await testbed.wait_for(lambda: are_ready(kubectl, {"one"}))
             secret = {
                 "metadata": {"name": "bootstrap-token-abcdef", "namespace": "kube-system"},
                 "type": "bootstrap.kubernetes.io/token",
@@ -338,15 +338,15 @@ def test_a_worker_may_join_with_a_bootstrap_token_until_it_expires():
             await kubectl.send(requests.create(SECRET, secret))
             token = f"K10{cluster.hash}::abcdef.0123456789abcdef"
 
-            floor.power_on("four", cluster.worker("four", token=token))
-            await floor.until(lambda: are_ready(kubectl, {"one", "four"}))
+            testbed.power_on("four", cluster.worker("four", token=token))
+            await testbed.wait_for(lambda: are_ready(kubectl, {"one", "four"}))
 
-            await floor.wait(600)
-            plug = floor.power_on("five", cluster.worker("five", token=token))
-            await floor.wait(120)
-            assert plug.says("401 Unauthorized")
+            await testbed.sleep(600)
+            host = testbed.power_on("five", cluster.worker("five", token=token))
+            await testbed.sleep(120)
+            assert host.logged("401 Unauthorized")
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 UPGRADE = """\
@@ -358,32 +358,32 @@ systemctl restart rke2-$1
 
 
 def test_servers_first_then_workers_when_a_release_is_installed_in_place():
-    async def story() -> None:
-        async with a_floor() as floor:
-            cluster = Cluster()
-            kubectl = Kubectl(floor, cluster)
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            cluster = ClusterFixture()
+            kubectl = Kubectl(testbed, cluster)
             # A boot command that acts from the second boot on stands for whoever orders the upgrade.
             for name, role in (("one", "server"), ("four", "agent")):
                 document = cluster.first(name) if role == "server" else cluster.worker(name)
                 boot = f"bootcmd: ['[ -f /etc/rancher/node/password ] && sh /opt/upgrade.sh {role}']\n"
-                floor.power_on(name, document + boot)
-                floor.disks[name].files["/opt/upgrade.sh"] = File(UPGRADE.encode(), 0o755)
-            await floor.until(lambda: are_ready(kubectl, {"one", "four"}))
+                testbed.power_on(name, document + boot)
+                testbed.disks[name].files["/opt/upgrade.sh"] = File(UPGRADE.encode(), 0o755)
+            await testbed.wait_for(lambda: are_ready(kubectl, {"one", "four"}))
 
-            await floor.cut_power("four")
-            plug = floor.power_on("four")
-            await floor.until(lambda: plug.says("kubelet v1.36.0+rke2r1 is newer than"))
-            await floor.cut_power("one")
-            floor.power_on("one")
+            await testbed.cut_power("four")
+            host = testbed.power_on("four")
+            await testbed.wait_for(lambda: host.logged("kubelet v1.36.0+rke2r1 is newer than"))
+            await testbed.cut_power("one")
+            testbed.power_on("one")
 
-            await floor.until(lambda: has_release(kubectl, "four", "v1.36.0+rke2r1"))
+            await testbed.wait_for(lambda: has_release(kubectl, "four", "v1.36.0+rke2r1"))
             assert await has_release(kubectl, "one", "v1.36.0+rke2r1")
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 async def has_release(kubectl: Kubectl, name: str, release: str) -> bool:
-    if kubectl.floor.rack.find(kubectl.address, 6443) is None:
+    if kubectl.testbed.network.find(kubectl.address, 6443) is None:
         return False
     return nested(await kubectl.node(name), "status", "nodeInfo", "kubeletVersion") == release
 
@@ -395,10 +395,10 @@ class Controllers:
     """A cloud provider that remembers how it was started."""
 
     def __init__(self) -> None:
-        self.starts: list[Surroundings] = []
+        self.starts: list[ProgramContext] = []
         self.stops = 0
 
-    async def __call__(self, around: Surroundings) -> int:
+    async def __call__(self, around: ProgramContext) -> int:
         self.starts.append(around)
         try:
             await asyncio.Event().wait()
@@ -427,15 +427,15 @@ MANIFEST = "/var/lib/rancher/rke2/server/manifests/rancher/managed-chart-config.
 
 
 def test_the_cloud_provider_starts_with_what_its_chart_renders():
-    async def story() -> None:
+    async def scenario() -> None:
         provider = Controllers()
-        async with a_floor(programs={"harvester-cloud-provider": provider}) as floor:
-            cluster = Cluster()
-            kubectl = Kubectl(floor, cluster)
+        async with a_testbed(programs={"harvester-cloud-provider": provider}) as testbed:
+            cluster = ClusterFixture()
+            kubectl = Kubectl(testbed, cluster)
             files = {CREDENTIAL: "the credential", MANIFEST: CHART_CONFIG}
-            floor.power_on("one", cluster.first(files=files, **CLOUD))
+            testbed.power_on("one", cluster.first(files=files, **CLOUD))
 
-            await floor.until(lambda: bool(provider.starts))
+            await testbed.wait_for(lambda: bool(provider.starts))
 
             [around] = provider.starts
             assert around.argv == (
@@ -453,22 +453,22 @@ def test_the_cloud_provider_starts_with_what_its_chart_renders():
             [storage] = await kubectl.list(STORAGE_CLASS)
             assert name_of(storage) == "harvester"
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_the_cloud_provider_waits_for_the_secret_its_values_name():
-    async def story() -> None:
+    async def scenario() -> None:
         provider = Controllers()
         config = CHART_CONFIG.replace(
             "    global:", "    cloudConfig:\n      secretName: access\n    global:"
         )
-        async with a_floor(programs={"harvester-cloud-provider": provider}) as floor:
-            cluster = Cluster()
-            kubectl = Kubectl(floor, cluster)
-            plug = floor.power_on(
+        async with a_testbed(programs={"harvester-cloud-provider": provider}) as testbed:
+            cluster = ClusterFixture()
+            kubectl = Kubectl(testbed, cluster)
+            host = testbed.power_on(
                 "one", cluster.first(files={MANIFEST: config}, **{"cloud-provider-name": "harvester"})
             )
-            await floor.until(lambda: plug.says('secret "access" not found'))
+            await testbed.wait_for(lambda: host.logged('secret "access" not found'))
 
             secret = {
                 "metadata": {"name": "access", "namespace": "kube-system"},
@@ -476,75 +476,75 @@ def test_the_cloud_provider_waits_for_the_secret_its_values_name():
             }
             await kubectl.send(requests.create(SECRET, secret))
 
-            await floor.until(lambda: bool(provider.starts))
+            await testbed.wait_for(lambda: bool(provider.starts))
             assert provider.starts[0].root.files["/etc/kubernetes/cloud-config"].content == b"new"
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_the_cloud_provider_moves_when_its_node_is_deleted():
-    async def story() -> None:
+    async def scenario() -> None:
         provider = Controllers()
-        async with a_floor(programs={"harvester-cloud-provider": provider}) as floor:
-            cluster = Cluster()
-            kubectl = Kubectl(floor, cluster)
+        async with a_testbed(programs={"harvester-cloud-provider": provider}) as testbed:
+            cluster = ClusterFixture()
+            kubectl = Kubectl(testbed, cluster)
             files = {CREDENTIAL: "the credential"}
-            floor.leases = {f"52:54:00:00:00:0{place}": f"10.0.0.1{place + 1}" for place in range(3)}
-            floor.power_on("one", cluster.first("one", files=files, **CLOUD))
+            testbed.leases = {f"52:54:00:00:00:0{place}": f"10.0.0.1{place + 1}" for place in range(3)}
+            testbed.power_on("one", cluster.first("one", files=files, **CLOUD))
             for name in ("two", "three"):
-                floor.power_on(name, cluster.server(name, files=files, **CLOUD))
-            await floor.until(lambda: are_ready(kubectl, {"one", "two", "three"}))
-            await floor.until(lambda: bool(provider.starts))
+                testbed.power_on(name, cluster.server(name, files=files, **CLOUD))
+            await testbed.wait_for(lambda: are_ready(kubectl, {"one", "two", "three"}))
+            await testbed.wait_for(lambda: bool(provider.starts))
 
-            await floor.cut_power("one")
-            kubectl = Kubectl(floor, cluster, "10.0.0.12")
-            await floor.wait(60)
+            await testbed.cut_power("one")
+            kubectl = Kubectl(testbed, cluster, "10.0.0.12")
+            await testbed.sleep(60)
             assert (len(provider.starts), provider.stops) == (1, 1)
             await kubectl.delete(NODE.ref("one"))
 
-            await floor.until(lambda: len(provider.starts) == 2)
+            await testbed.wait_for(lambda: len(provider.starts) == 2)
             assert "https://10.0.0.11:6443" not in provider.starts[1].guest_kubeconfig
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_changed_chart_values_replace_the_pod():
-    async def story() -> None:
+    async def scenario() -> None:
         provider = Controllers()
-        async with a_floor(programs={"harvester-cloud-provider": provider}) as floor:
-            cluster = Cluster()
-            kubectl = Kubectl(floor, cluster)
+        async with a_testbed(programs={"harvester-cloud-provider": provider}) as testbed:
+            cluster = ClusterFixture()
+            kubectl = Kubectl(testbed, cluster)
             files = {CREDENTIAL: "the credential", MANIFEST: CHART_CONFIG}
-            floor.power_on("one", cluster.first(files=files, **CLOUD))
-            await floor.until(lambda: bool(provider.starts))
-            await floor.wait(60)
+            testbed.power_on("one", cluster.first(files=files, **CLOUD))
+            await testbed.wait_for(lambda: bool(provider.starts))
+            await testbed.sleep(60)
             assert len(provider.starts) == 1
 
             config = HELM_CHART_CONFIG.ref("harvester-cloud-provider", "kube-system")
             await kubectl.patch(config, {"spec": {"valuesContent": "extraArgs: [--v=5]\n"}})
 
-            await floor.until(lambda: len(provider.starts) == 2)
+            await testbed.wait_for(lambda: len(provider.starts) == 2)
             assert provider.stops == 1
             assert provider.starts[1].argv[-1] == "--v=5"
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_a_program_that_crashes_is_started_again_ever_later():
-    async def story() -> None:
+    async def scenario() -> None:
         starts: list[float] = []
 
-        async def crash(around: Surroundings) -> int:
+        async def crash(around: ProgramContext) -> int:
             starts.append(around.clock.now().timestamp())
             raise RuntimeError("boom")
 
-        async with a_floor(programs={"harvester-cloud-provider": crash}) as floor:
-            cluster = Cluster()
-            plug = floor.power_on("one", cluster.first(files={CREDENTIAL: "x"}, **CLOUD))
+        async with a_testbed(programs={"harvester-cloud-provider": crash}) as testbed:
+            cluster = ClusterFixture()
+            host = testbed.power_on("one", cluster.first(files={CREDENTIAL: "x"}, **CLOUD))
 
-            await floor.until(lambda: len(starts) == 4)
-            assert plug.says("panic: RuntimeError: boom")
+            await testbed.wait_for(lambda: len(starts) == 4)
+            assert host.logged("panic: RuntimeError: boom")
             gaps = [round(later - earlier) for earlier, later in pairwise(starts)]
             assert gaps == [10, 20, 40]
 
-    run_driven(story())
+    run_driven(scenario())

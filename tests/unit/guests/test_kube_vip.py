@@ -11,7 +11,7 @@ import pytest
 from windrow.apiserver.doors import Peer
 from windrow.core.json import loads
 from windrow.core.yaml import dump
-from windrow.emulator.guests.crds import HELM_CHART_CONFIG
+from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CHART_CONFIG
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, ENDPOINTS
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import OutcomeUnknown
@@ -20,7 +20,7 @@ from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import LEASE, NODE, SERVICE
 from windrow.testing.clock import run_driven
 
-from .floor import Cluster, Floor, Kubectl, a_floor
+from .testbed import ClusterFixture, Kubectl, MachineTestbed, a_testbed
 
 CREDENTIAL = "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"
 CLOUD = {"cloud-provider-name": "harvester", "cloud-provider-config": CREDENTIAL}
@@ -32,17 +32,17 @@ WEB = SERVICE.ref("web", "default")
 class Rig:
     """A cluster whose cloud provider is this test: servers at 10.0.0.11 and up."""
 
-    def __init__(self, floor: Floor) -> None:
-        self.floor = floor
-        self.cluster = Cluster()
-        self.kubectl = Kubectl(floor, self.cluster)
+    def __init__(self, testbed: MachineTestbed) -> None:
+        self.testbed = testbed
+        self.cluster = ClusterFixture()
+        self.kubectl = Kubectl(testbed, self.cluster)
 
     async def start(self, *names: str, initialise: bool = True, **files: str) -> None:
         more = {**CLOUD, "files": {CREDENTIAL: "kubeconfig", **files}}
         for place, name in enumerate(names):
             document = self.cluster.server(name, **more) if place else self.cluster.first(name, **more)
-            self.floor.power_on(name, document)
-            await self.floor.until(lambda name=name: self._is_ready(name))  # type: ignore[misc]
+            self.testbed.power_on(name, document)
+            await self.testbed.wait_for(lambda name=name: self._is_ready(name))  # type: ignore[misc]
             if initialise:
                 await self.initialise(name)
 
@@ -69,7 +69,7 @@ class Rig:
         """A question that tells which pod answers; "" when the connection is refused."""
 
         async def pod() -> str:
-            door = self.floor.rack.find(address, port)
+            door = self.testbed.network.find(address, port)
             if door is None:
                 return ""
             reply = await door.send(Request("GET", "/"), Peer(address="10.0.0.5"))
@@ -81,8 +81,8 @@ class Rig:
 
 @asynccontextmanager
 async def a_rig(*servers: str, **more: Any) -> AsyncIterator[Rig]:
-    async with a_floor() as floor:
-        rig = Rig(floor)
+    async with a_testbed() as testbed:
+        rig = Rig(testbed)
         await rig.start(*servers, **more)
         yield rig
 
@@ -118,10 +118,10 @@ SLICE = ENDPOINT_SLICE.ref("web-abcde", "default")
 
 
 def test_an_annotated_service_is_announced_shown_and_answered_by_its_pod():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one") as rig:
             await rig.serve()
-            await rig.floor.until(rig.ask())
+            await rig.testbed.wait_for(rig.ask())
             found = await rig.kubectl.get(WEB)
 
             assert await rig.ask()() == "web-0"
@@ -133,30 +133,30 @@ def test_an_annotated_service_is_announced_shown_and_answered_by_its_pod():
             lease = await rig.kubectl.get(LEASE.ref("plndr-svcs-lock", "kube-system"))
             assert lease["spec"]["holderIdentity"] == "one"
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_without_an_annotation_a_service_stays_pending():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one") as rig:
             await rig.create(SERVICE, a_service("web"))
             await rig.create(ENDPOINT_SLICE, a_slice("web"))
-            await rig.floor.wait(120)
+            await rig.testbed.sleep(120)
 
             assert await rig.shown() == []
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_ignored_services_and_those_of_another_class_are_left_alone():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one") as rig:
             said = {ADDRESSES: "10.0.0.201", "kube-vip.io/ignore": "true"}
             await rig.create(SERVICE, a_service("ignored", said))
             await rig.serve("foreign", "10.0.0.202", loadBalancerClass="example.com/other")
             await rig.serve("own", "10.0.0.203", loadBalancerClass="kube-vip.io/kube-vip-class")
             await rig.serve("inner", "10.0.0.204", type="ClusterIP")
-            await rig.floor.wait(60)
+            await rig.testbed.sleep(60)
 
             assert [await rig.shown(name) for name in ("ignored", "foreign", "own", "inner")] == [
                 [],
@@ -165,45 +165,45 @@ def test_ignored_services_and_those_of_another_class_are_left_alone():
                 [],
             ]
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_before_its_node_is_initialised_kube_vip_does_not_run():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one", initialise=False) as rig:
             await rig.serve()
-            await rig.floor.wait(120)
+            await rig.testbed.sleep(120)
             assert await rig.shown() == []
 
             await rig.initialise("one")
-            assert await rig.floor.until(rig.shown) <= 5
+            assert await rig.testbed.wait_for(rig.shown) <= 5
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_only_ready_pods_are_reached_and_none_means_refused():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one") as rig:
             await rig.serve()
-            await rig.floor.until(rig.ask())
+            await rig.testbed.wait_for(rig.ask())
             await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0", ready=False), a_pod("web-1")))
-            await rig.floor.wait(1)
+            await rig.testbed.sleep(1)
             assert {await rig.ask()() for _ in range(4)} == {"web-1"}
 
             await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0"), a_pod("web-1")))
-            await rig.floor.wait(1)
+            await rig.testbed.sleep(1)
             assert {await rig.ask()() for _ in range(4)} == {"web-0", "web-1"}
 
             await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0", ready=False)))
-            await rig.floor.wait(1)
+            await rig.testbed.sleep(1)
             assert await rig.ask()() == ""
             assert await rig.shown() == ["10.0.0.200"]  # the address stays; nobody is home
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_endpoints_count_where_there_is_no_slice():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one") as rig:
             await rig.create(SERVICE, a_service("web", {ADDRESSES: "10.0.0.200"}))
             target = {"kind": "Pod", "name": "old-0", "namespace": "default"}
@@ -212,188 +212,188 @@ def test_endpoints_count_where_there_is_no_slice():
                 "ports": [{"name": "http", "port": 8080}],
             }
             await rig.create(ENDPOINTS, new_object(ENDPOINTS, "web", "default", subsets=[subset]))
-            await rig.floor.until(rig.ask())
+            await rig.testbed.wait_for(rig.ask())
 
             assert await rig.ask()() == "old-0"
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_local_traffic_policy_reaches_only_pods_of_the_node_that_has_the_address():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one") as rig:
             await rig.serve(externalTrafficPolicy="Local")
-            await rig.floor.until(rig.ask())
+            await rig.testbed.wait_for(rig.ask())
             await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0", node="elsewhere")))
-            await rig.floor.wait(1)
+            await rig.testbed.sleep(1)
             refused = await rig.ask()()
             await rig.kubectl.patch(WEB, {"spec": {"externalTrafficPolicy": "Cluster"}})
-            await rig.floor.wait(1)
+            await rig.testbed.sleep(1)
 
             assert (refused, await rig.ask()()) == ("", "web-0")
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_a_client_with_affinity_meets_the_same_pod_again():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one") as rig:
             await rig.serve(sessionAffinity="ClientIP")
             await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0"), a_pod("web-1")))
-            await rig.floor.until(rig.ask())
+            await rig.testbed.wait_for(rig.ask())
 
             assert len({await rig.ask()() for _ in range(6)}) == 1
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_another_address_moves_the_service_and_a_deleted_one_lets_go():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one") as rig:
             await rig.serve()
-            await rig.floor.until(rig.ask())
+            await rig.testbed.wait_for(rig.ask())
             await rig.kubectl.patch(WEB, {"metadata": {"annotations": {ADDRESSES: "10.0.0.210"}}})
-            await rig.floor.until(rig.ask("10.0.0.210"))
+            await rig.testbed.wait_for(rig.ask("10.0.0.210"))
             assert await rig.shown() == ["10.0.0.210"]
             assert await rig.ask()() == ""
 
             await rig.kubectl.delete(WEB)
-            await rig.floor.wait(1)
+            await rig.testbed.sleep(1)
             assert await rig.ask("10.0.0.210")() == ""
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_two_services_share_an_address_by_their_ports_and_it_stays_with_the_second():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one") as rig:
             await rig.serve()
             other = {"name": "http", "port": 81, "targetPort": 8080, "protocol": "TCP"}
             await rig.serve("second", ports=[other])
-            await rig.floor.until(rig.ask(port=81))
+            await rig.testbed.wait_for(rig.ask(port=81))
             await rig.kubectl.delete(WEB)
-            await rig.floor.wait(1)
+            await rig.testbed.sleep(1)
 
             assert await rig.ask()() == ""
             assert await rig.ask(port=81)() == "second-0"
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_the_named_interface_has_to_be_there():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one") as rig:
             said = {ADDRESSES: "10.0.0.200", "kube-vip.io/serviceInterface": "enp9s0"}
             await rig.create(SERVICE, a_service("web", said))
-            await rig.floor.wait(30)
+            await rig.testbed.sleep(30)
             assert await rig.shown() == []
-            assert "failed to get interface enp9s0" in rig.floor.console("one")
+            assert "failed to get interface enp9s0" in rig.testbed.console("one")
 
             said = {"metadata": {"annotations": {"kube-vip.io/serviceInterface": "enp1s0"}}}
             await rig.kubectl.patch(WEB, said)
-            await rig.floor.until(rig.shown)
+            await rig.testbed.wait_for(rig.shown)
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_an_address_of_another_network_is_shown_and_reaches_nobody():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one") as rig:
             await rig.serve(address="172.16.0.9")
-            await rig.floor.until(rig.shown)
-            await rig.floor.wait(5)
+            await rig.testbed.wait_for(rig.shown)
+            await rig.testbed.sleep(5)
 
             assert await rig.ask("172.16.0.9")() == ""
-            assert "172.16.0.9 is outside of 10.0.0.0/24" in rig.floor.console("one")
+            assert "172.16.0.9 is outside of 10.0.0.0/24" in rig.testbed.console("one")
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 # -- DHCP
 
 
 def test_dhcp_gives_an_address_on_an_interface_of_its_own_and_gets_it_back():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one") as rig:
-            await rig.floor.wait(5)
+            await rig.testbed.sleep(5)
             await rig.serve(address="0.0.0.0")
-            assert 2.9 <= await rig.floor.until(rig.shown) <= 4
+            assert 2.9 <= await rig.testbed.wait_for(rig.shown) <= 4
             found = await rig.kubectl.get(WEB)
             given = (await rig.shown())[0]
             said = annotations_of(found)
             assert said["kube-vip.io/requestedIP"] == given
-            assert rig.floor.leases[said["kube-vip.io/hwaddr"]] == given
+            assert rig.testbed.leases[said["kube-vip.io/hwaddr"]] == given
             assert await rig.ask(given)() == "web-0"
 
             await rig.kubectl.delete(WEB)
-            await rig.floor.wait(1)
-            assert given not in rig.floor.leases.values()
+            await rig.testbed.sleep(1)
+            assert given not in rig.testbed.leases.values()
             assert await rig.ask(given)() == ""
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_without_the_macvlan_module_a_dhcp_service_stays_pending_and_a_pool_service_does_not():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one", **{"/etc/modprobe.d/minimal.conf": "blacklist  macvlan\n"}) as rig:
             await rig.serve(address="0.0.0.0")
             await rig.serve("pooled", "10.0.0.201")
-            await rig.floor.wait(60)
+            await rig.testbed.sleep(60)
 
             assert (await rig.shown(), await rig.shown("pooled")) == ([], ["10.0.0.201"])
-            assert "operation not supported (kernel module macvlan)" in rig.floor.console("one")
+            assert "operation not supported (kernel module macvlan)" in rig.testbed.console("one")
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_without_a_dhcp_answer_nothing_happens_until_the_service_changes():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one") as rig:
-            rig.floor.dhcp = False
+            rig.testbed.dhcp = False
             await rig.serve(address="0.0.0.0")
-            await rig.floor.wait(60)
-            rig.floor.dhcp = True
-            await rig.floor.wait(60)
+            await rig.testbed.sleep(60)
+            rig.testbed.dhcp = True
+            await rig.testbed.sleep(60)
             assert await rig.shown() == []
 
             await rig.kubectl.patch(WEB, {"metadata": {"labels": {"touched": "yes"}}})
-            await rig.floor.until(rig.shown)
+            await rig.testbed.wait_for(rig.shown)
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_another_address_from_dhcp_moves_the_service_when_its_lease_is_renewed():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one") as rig:
             await rig.serve(address="0.0.0.0")
-            await rig.floor.until(rig.shown)
+            await rig.testbed.wait_for(rig.shown)
             first = (await rig.shown())[0]
             mac = annotations_of(await rig.kubectl.get(WEB))["kube-vip.io/hwaddr"]
-            await rig.floor.wait(1800)
+            await rig.testbed.sleep(1800)
             assert await rig.shown() == [first]
 
-            rig.floor.leases[mac] = "10.0.0.99"
-            await rig.floor.wait(1801)
+            rig.testbed.leases[mac] = "10.0.0.99"
+            await rig.testbed.sleep(1801)
             assert await rig.shown() == ["10.0.0.99"]
             assert annotations_of(await rig.kubectl.get(WEB))["kube-vip.io/requestedIP"] == "10.0.0.99"
             assert (await rig.ask(first)(), await rig.ask("10.0.0.99")()) == ("", "web-0")
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_a_service_that_is_no_load_balancer_any_more_lets_go():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one") as rig:
             await rig.serve(address="0.0.0.0")
-            await rig.floor.until(rig.shown)
+            await rig.testbed.wait_for(rig.shown)
             given = (await rig.shown())[0]
             await rig.kubectl.patch(WEB, {"spec": {"type": "ClusterIP"}})
-            await rig.floor.wait(1)
+            await rig.testbed.sleep(1)
 
             assert await rig.ask(given)() == ""
-            assert given not in rig.floor.leases.values()
+            assert given not in rig.testbed.leases.values()
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_a_chart_without_kube_vip_announces_nothing():
@@ -404,36 +404,36 @@ def test_a_chart_without_kube_vip_announces_nothing():
         "spec:\n  valuesContent: 'kube-vip: {enabled: false}'\n"
     )
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one", **{manifest: values}) as rig:
             await rig.serve()
-            await rig.floor.wait(60)
+            await rig.testbed.sleep(60)
 
             assert await rig.shown() == []
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 # -- leaders
 
 
 def test_the_addresses_move_with_the_leader_and_dhcp_ones_stay_the_same():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one", "two", "three") as rig:
             await rig.serve()
             await rig.serve("leased", "0.0.0.0")
-            await rig.floor.until(lambda: rig.shown("leased"))
+            await rig.testbed.wait_for(lambda: rig.shown("leased"))
             given = (await rig.shown("leased"))[0]
             for name in ("web", "leased"):
                 there = change_slice(a_pod(f"{name}-0", node="three"))
                 await rig.kubectl.patch(ENDPOINT_SLICE.ref(f"{name}-abcde", "default"), there)
             rig.kubectl.address = "10.0.0.13"
 
-            await rig.floor.cut_power("one")
+            await rig.testbed.cut_power("one")
             assert await rig.ask()() == ""
-            spent = await rig.floor.until(rig.ask())
-            await rig.floor.until(rig.ask(given))
-            await rig.floor.wait(1)
+            spent = await rig.testbed.wait_for(rig.ask())
+            await rig.testbed.wait_for(rig.ask(given))
+            await rig.testbed.sleep(1)
             hosts = [
                 annotations_of(await rig.kubectl.get(SERVICE.ref(name, "default")))["kube-vip.io/vipHost"]
                 for name in ("web", "leased")
@@ -444,40 +444,40 @@ def test_the_addresses_move_with_the_leader_and_dhcp_ones_stay_the_same():
             assert hosts[0] == hosts[1]
             assert await rig.shown("leased") == [given]
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_without_a_majority_of_etcd_the_addresses_are_gone():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one", "two") as rig:
             await rig.serve()
-            await rig.floor.until(rig.ask())
+            await rig.testbed.wait_for(rig.ask())
             leader = annotations_of(await rig.kubectl.get(WEB))["kube-vip.io/vipHost"]
-            await rig.floor.cut_power("two" if leader == "one" else "one")
+            await rig.testbed.cut_power("two" if leader == "one" else "one")
             assert await rig.ask()() == "web-0"  # the lease has some seconds left
-            await rig.floor.wait(10)
+            await rig.testbed.sleep(10)
             lost = await rig.ask()()
-            rig.floor.power_on("two" if leader == "one" else "one")
-            await rig.floor.until(rig.ask())
+            rig.testbed.power_on("two" if leader == "one" else "one")
+            await rig.testbed.wait_for(rig.ask())
 
             assert lost == ""
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_a_pod_on_a_dead_node_does_not_answer_while_its_endpoint_is_still_ready():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one") as rig:
-            rig.floor.power_on("four", rig.cluster.worker("four"))
-            await rig.floor.until(lambda: rig._is_ready("four"))
+            rig.testbed.power_on("four", rig.cluster.worker("four"))
+            await rig.testbed.wait_for(lambda: rig._is_ready("four"))
             await rig.serve()
             await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0", node="four")))
-            await rig.floor.until(rig.ask())
-            await rig.floor.cut_power("four")
+            await rig.testbed.wait_for(rig.ask())
+            await rig.testbed.cut_power("four")
             with pytest.raises(OutcomeUnknown, match="timed out: its node is down"):
                 await rig.ask()()
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 # -- as the chart's values say
@@ -507,21 +507,21 @@ async def hosts_of(rig: Rig, *names: str) -> list[str]:
 def test_with_an_election_for_each_service_the_addresses_are_spread_and_only_the_dead_nodes_move():
     names = [f"web-{number}" for number in range(9)]
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one", "two", "three", **with_values(EACH)) as rig:
             rig.kubectl.address = "10.0.0.12"
-            await rig.floor.wait(5)  # all three run it
+            await rig.testbed.sleep(5)  # all three run it
             for number, name in enumerate(names):
                 await rig.serve(name, f"10.0.0.{200 + number}")
                 await rig.kubectl.patch(
                     ENDPOINT_SLICE.ref(f"{name}-abcde", "default"),
                     change_slice(a_pod(f"{name}-0", node="two")),
                 )
-            await rig.floor.wait(5)
+            await rig.testbed.sleep(5)
             before = await hosts_of(rig, *names)
-            await rig.floor.cut_power("one")
+            await rig.testbed.cut_power("one")
             answers = [await rig.ask(f"10.0.0.{200 + number}")() for number in range(9)]
-            await rig.floor.wait(10)
+            await rig.testbed.sleep(10)
             after = await hosts_of(rig, *names)
             leases = {raw["metadata"]["name"] for raw in await rig.kubectl.list(LEASE, "default")}
 
@@ -536,84 +536,84 @@ def test_with_an_election_for_each_service_the_addresses_are_spread_and_only_the
                 f"{name}-0" for name in names
             ]
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_a_service_with_local_traffic_has_its_address_where_a_pod_of_it_is():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one", "two", "three", **with_values(EACH)) as rig:
             await rig.serve(externalTrafficPolicy="Local")
             for node in ("two", "three", "one"):
                 await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0", node=node)))
-                await rig.floor.wait(3)
+                await rig.testbed.sleep(3)
                 assert await hosts_of(rig, "web") == [node]
                 assert await rig.ask()() == "web-0"
             await rig.kubectl.patch(SLICE, change_slice())
-            await rig.floor.wait(3)
+            await rig.testbed.sleep(3)
             assert await rig.ask()() == ""
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_kube_vip_runs_on_workers_where_the_values_let_it():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one", **with_values(EACH | ON_WORKERS)) as rig:
-            rig.floor.power_on("four", rig.cluster.worker("four"))
-            await rig.floor.until(lambda: rig._is_ready("four"))
+            rig.testbed.power_on("four", rig.cluster.worker("four"))
+            await rig.testbed.wait_for(lambda: rig._is_ready("four"))
             await rig.serve(externalTrafficPolicy="Local")
             await rig.kubectl.patch(SLICE, change_slice(a_pod("web-0", node="four")))
-            await rig.floor.until(rig.ask())
+            await rig.testbed.wait_for(rig.ask())
 
             assert await hosts_of(rig, "web") == ["four"]
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_a_worker_is_taken_once_it_bears_the_label_that_the_values_ask_for():
     terms = [{"matchExpressions": [{"key": "node-role.kubernetes.io/worker", "operator": "Exists"}]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one", **with_values({"affinity": {"nodeAffinity": required}})) as rig:
-            rig.floor.power_on("four", rig.cluster.worker("four"))
-            await rig.floor.until(lambda: rig._is_ready("four"))
+            rig.testbed.power_on("four", rig.cluster.worker("four"))
+            await rig.testbed.wait_for(lambda: rig._is_ready("four"))
             await rig.serve()
-            await rig.floor.wait(20)
+            await rig.testbed.sleep(20)
             assert await rig.shown() == []
             label = {"metadata": {"labels": {"node-role.kubernetes.io/worker": "true"}}}
             await rig.kubectl.patch(NODE.ref("four"), label)
-            await rig.floor.until(rig.ask())
+            await rig.testbed.wait_for(rig.ask())
 
             assert await hosts_of(rig, "web") == ["four"]
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_changed_values_are_rolled_out_while_the_cluster_runs():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one") as rig:
             await rig.serve()
-            await rig.floor.until(rig.ask())
+            await rig.testbed.wait_for(rig.ask())
             await rig.create(HELM_CHART_CONFIG, chart_config({"enabled": False}))
-            await rig.floor.wait(1)
+            await rig.testbed.sleep(1)
             assert await rig.ask()() == ""
             ref = HELM_CHART_CONFIG.ref("harvester-cloud-provider", "kube-system")
             await rig.kubectl.patch(ref, {"spec": chart_config(EACH)["spec"]})
-            await rig.floor.until(rig.ask())
+            await rig.testbed.wait_for(rig.ask())
             assert await hosts_of(rig, "web") == ["one"]
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_a_udp_port_is_shown_and_said_to_reach_nobody():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("one") as rig:
             ports = [
                 {"name": "http", "port": 80, "targetPort": 8080},
                 {"name": "dns", "port": 53, "protocol": "UDP"},
             ]
             await rig.serve(ports=ports)
-            await rig.floor.until(rig.ask())
+            await rig.testbed.wait_for(rig.ask())
             found = await rig.kubectl.get(WEB)
 
             assert nested(found, "status", "loadBalancer", "ingress", 0, "ports") == [
@@ -622,7 +622,7 @@ def test_a_udp_port_is_shown_and_said_to_reach_nobody():
             ]
             assert await rig.ask(port=53)() == ""
             assert "default/web: 53/UDP is announced, but the emulated rack carries TCP only" in (
-                rig.floor.console("one")
+                rig.testbed.console("one")
             )
 
-    run_driven(story())
+    run_driven(scenario())

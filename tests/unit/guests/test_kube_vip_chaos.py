@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from windrow.core.rng import Rng
-from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, REQUESTED
+from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, REQUESTED_ADDRESS
 from windrow.kubernetes.objects import annotations_of, name_of, nested
 from windrow.kubernetes.resources import SERVICE
 from windrow.testing.clock import run_driven
@@ -38,20 +38,20 @@ async def something(rig: Rig, rng: Rng, dark: set[str]) -> None:
             await rig.kubectl.patch(ENDPOINT_SLICE.ref(f"{name}-abcde", "default"), change_slice(*there))
         case 5 if not dark:
             dark.add(server)
-            await rig.floor.cut_power(server)
+            await rig.testbed.cut_power(server)
         case 6 if dark:
-            rig.floor.power_on(dark.pop())
+            rig.testbed.power_on(dark.pop())
 
 
 async def use_living_api(rig: Rig, dark: set[str]) -> None:
     for place, name in enumerate(SERVERS):
-        if name not in dark and rig.floor.rack.find(f"10.0.0.{11 + place}", 6443):
+        if name not in dark and rig.testbed.network.find(f"10.0.0.{11 + place}", 6443):
             rig.kubectl.address = f"10.0.0.{11 + place}"
 
 
 def where(rig: Rig, address: str, dark: set[str]) -> list[str]:
     """The servers with power that have the address, as their agents report it."""
-    reports = {name: rig.floor.plugs[name].report for name in SERVERS if name not in dark}
+    reports = {name: rig.testbed.hosts[name].report for name in SERVERS if name not in dark}
     return [
         name
         for name, report in reports.items()
@@ -61,7 +61,7 @@ def where(rig: Rig, address: str, dark: set[str]) -> list[str]:
 
 async def holds(rig: Rig, dark: set[str], *, one_leader: bool) -> None:
     services = await rig.kubectl.list(SERVICE, "default")
-    leases = list(rig.floor.leases.values())
+    leases = list(rig.testbed.leases.values())
     assert len(leases) == len(set(leases))
     by_dhcp = [nested(raw, "status", "loadBalancer", "ingress", 0, "ip") for raw in services if is_dhcp(raw)]
     assert len(by_dhcp) == len(set(by_dhcp))
@@ -73,10 +73,10 @@ async def holds(rig: Rig, dark: set[str], *, one_leader: bool) -> None:
         # With leaders of their own, services that were given one address may have it on several nodes, as in a rack.
         assert found == [host] if one_leader or is_dhcp(raw) else host in found, name_of(raw)
         if is_dhcp(raw):
-            assert annotations_of(raw)[REQUESTED] == address
+            assert annotations_of(raw)[REQUESTED_ADDRESS] == address
             assert address in leases
     # Two services may ask for one address: then the first is heard. Nobody else ever answers there.
-    for place, port in rig.floor.rack.doors():
+    for place, port in rig.testbed.network.doors():
         if port == 80:
             pod = await rig.ask(place)()
             shown = {
@@ -93,7 +93,7 @@ def is_dhcp(service: dict) -> bool:  # type: ignore[type-arg]
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("values", [{}, EACH], ids=["one leader", "a leader for each"])
 def test_an_address_is_with_one_node_and_one_service_whatever_happens(values: Raw, seed: int):
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig(*SERVERS, **with_values(values)) as rig:
             rng, dark = Rng(f"vip {seed}"), set[str]()
             for _ in range(STEPS):
@@ -101,8 +101,8 @@ def test_an_address_is_with_one_node_and_one_service_whatever_happens(values: Ra
                 with suppress(AssertionError):  # a refusal is an answer
                     await something(rig, rng, dark)
                 # Long enough for a leader to be replaced and for its services, one after the other.
-                await rig.floor.wait(25 + rng.uniform(0, 5))
+                await rig.testbed.sleep(25 + rng.uniform(0, 5))
                 await use_living_api(rig, dark)
                 await holds(rig, dark, one_leader=values is not EACH)
 
-    run_driven(story())
+    run_driven(scenario())

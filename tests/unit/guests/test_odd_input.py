@@ -8,20 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windrow.core.yaml import dump
-from windrow.emulator.guests.modules import (
-    list_accounts,
+from windrow.emulator.guest_os.cloudinit.modules import (
     list_commands,
     list_packages,
+    list_user_accounts,
     list_write_files,
     read_hostname,
 )
-from windrow.emulator.guests.network import read_network
-from windrow.emulator.guests.script import BadScript, parse_script
-from windrow.emulator.guests.systemd import parse_unit
-from windrow.emulator.guests.userdata import merge_configs, read_user_data
+from windrow.emulator.guest_os.cloudinit.network_data import read_network_data
+from windrow.emulator.guest_os.cloudinit.user_data import merge_configs, read_user_data
+from windrow.emulator.guest_os.shell.parse import BadScript, parse_script
+from windrow.emulator.guest_os.systemd import parse_unit
 from windrow.testing.clock import run_driven
 
-from .floor import a_floor
+from .testbed import a_testbed
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab/: =.$'\"|#\n{}[]()&;", max_size=8),
@@ -50,7 +50,7 @@ CONFIGS = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4)
 def test_every_module_reads_every_configuration(config: dict[str, Any]):
     list_write_files(config)
     list_commands(config, "runcmd")
-    list_accounts(config)
+    list_user_accounts(config)
     list_packages(config)
     read_hostname(config)
 
@@ -73,8 +73,8 @@ def test_any_text_is_user_data(text: str):
 
 @given(VALUES, st.sampled_from([1, 2]))
 def test_any_value_is_network_data(value: Any, version: int):
-    read_network(dump(value))
-    read_network(dump({"version": version, "config": value, "ethernets": value}))
+    read_network_data(dump(value))
+    read_network_data(dump({"version": version, "config": value, "ethernets": value}))
 
 
 @given(st.text("ab'\"$(){}|&;<>\n #`\\=if then fi do done case esac in", max_size=40))
@@ -93,14 +93,14 @@ def test_any_text_is_a_unit(text: str):
 @settings(max_examples=60)
 @given(CONFIGS, st.text("ab'\"$(){}|&;<>\n #`\\=echo[]!", max_size=30))
 def test_a_machine_boots_with_any_configuration(config: dict[str, Any], script: str):
-    async def story() -> None:
-        async with a_floor() as floor:
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
             document = {**config, "runcmd": [*_listed(config.get("runcmd")), script]}
-            plug = floor.power_on("one", "#cloud-config\n" + dump(document))
-            await floor.until(lambda: plug.says("login:") or floor.tasks["one"].done())
-            assert not floor.tasks["one"].done()
+            host = testbed.power_on("one", "#cloud-config\n" + dump(document))
+            await testbed.wait_for(lambda: host.logged("login:") or testbed.tasks["one"].done())
+            assert not testbed.tasks["one"].done()
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def _listed(value: Any) -> list[Any]:

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.emulator.guests.box import Box
-from windrow.emulator.guests.commands import FILES_AND_TEXT
-from windrow.emulator.guests.delays import GuestDelays
-from windrow.emulator.guests.hardware import Disk, Hardware
-from windrow.emulator.guests.script import BadScript, parse_script
-from windrow.emulator.guests.shell import Shell
+from windrow.emulator.guest_os.delays import GuestDelays
+from windrow.emulator.guest_os.hardware import Disk, Hardware
+from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.guest_os.shell.commands import FILE_AND_TEXT_COMMANDS
+from windrow.emulator.guest_os.shell.parse import BadScript, parse_script
+from windrow.emulator.guest_os.shell.run import Shell
 from windrow.testing.clock import run_driven
 
-from .floor import Floor
+from .testbed import MachineTestbed
 
 
-def run(script: str, files: dict[str, str] | None = None, **variables: str) -> tuple[int, list[str], Box]:
+def run(script: str, files: dict[str, str] | None = None, **variables: str) -> tuple[int, list[str], GuestOS]:
     """(exit code, console lines, machine) of a script."""
 
-    async def story() -> tuple[int, list[str], Box]:
-        floor = Floor()
-        plug = floor.power_less("m")
+    async def scenario() -> tuple[int, list[str], GuestOS]:
+        testbed = MachineTestbed()
+        host = testbed.offline_host("m")
         hardware = Hardware("default", "m", "uid", "uid", "", "", (), Disk())
-        box = Box(hardware, plug, GuestDelays(), lambda work, name: None)
+        guest = GuestOS(hardware, host, GuestDelays(), lambda work, name: None)
         for path, text in (files or {}).items():
-            box.write(path, text.encode(), 0o755 if text.startswith("#!") else 0o644)
-        code = await Shell(box, FILES_AND_TEXT, variables).run(script)
-        return code, [line[11:] for line in plug.lines], box
+            guest.write(path, text.encode(), 0o755 if text.startswith("#!") else 0o644)
+        code = await Shell(guest, FILE_AND_TEXT_COMMANDS, variables).run(script)
+        return code, [line[11:] for line in host.lines], guest
 
-    return run_driven(story())
+    return run_driven(scenario())
 
 
 @pytest.mark.parametrize(
@@ -71,19 +71,19 @@ def test_what_a_script_prints(script: str, lines: list[str]):
 
 
 def test_files_are_written_appended_copied_and_removed():
-    code, _, box = run(
+    code, _, guest = run(
         "mkdir -p /etc/x && echo one > /etc/x/a && echo two >> /etc/x/a && cp /etc/x/a /etc/x/b && mv /etc/x/a /etc/c\n"
         "chmod 0600 /etc/c; chmod +x /etc/x/b; rm -rf /none"
     )
 
     assert code == 0
-    assert (box.read("/etc/c"), box.read("/etc/x/a"), box.read("/etc/x/b")) == (
+    assert (guest.read("/etc/c"), guest.read("/etc/x/a"), guest.read("/etc/x/b")) == (
         b"one\ntwo\n",
         None,
         b"one\ntwo\n",
     )
-    assert box.hardware.root.files["/etc/c"].mode == 0o600
-    assert box.hardware.root.files["/etc/x/b"].mode == 0o755
+    assert guest.hardware.root.files["/etc/c"].mode == 0o600
+    assert guest.hardware.root.files["/etc/x/b"].mode == 0o755
 
 
 def test_errexit_ends_a_script_but_not_inside_a_condition():
@@ -137,12 +137,12 @@ def test_a_syntax_error_ends_a_script_when_the_shell_gets_there(script: str):
 
 
 def test_sleeping_takes_the_machines_time():
-    async def story() -> float:
-        floor = Floor(speed=10)
+    async def scenario() -> float:
+        testbed = MachineTestbed(time_scale=10)
         hardware = Hardware("default", "m", "uid", "uid", "", "", (), Disk())
-        box = Box(hardware, floor.power_less("m"), GuestDelays(), lambda work, name: None)
-        start = floor.clock.now()
-        await Shell(box, FILES_AND_TEXT).run("sleep 30; sleep 1m")
-        return (floor.clock.now() - start).total_seconds()
+        guest = GuestOS(hardware, testbed.offline_host("m"), GuestDelays(), lambda work, name: None)
+        start = testbed.clock.now()
+        await Shell(guest, FILE_AND_TEXT_COMMANDS).run("sleep 30; sleep 1m")
+        return (testbed.clock.now() - start).total_seconds()
 
-    assert run_driven(story()) == pytest.approx(9)
+    assert run_driven(scenario()) == pytest.approx(9)

@@ -13,24 +13,24 @@ from hypothesis import strategies as some
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.stores import MemoryStore
 from windrow.core.rng import Rng
-from windrow.emulator.guests.workloads import endpoints, pod_life
-from windrow.emulator.guests.workloads.placing import find_place
-from windrow.emulator.guests.workloads.replicas import (
-    EndSet,
-    MakePods,
-    MakeSet,
-    MarkDeployment,
-    ScaleSet,
+from windrow.emulator.guest_cluster.workloads import pod_lifecycle, slice_contents
+from windrow.emulator.guest_cluster.workloads.mutation_cache import MutationCache
+from windrow.emulator.guest_cluster.workloads.placement import find_node
+from windrow.emulator.guest_cluster.workloads.replicas import (
+    AnnotateDeployment,
+    CreatePods,
+    CreateReplicaSet,
+    DeleteReplicaSet,
+    ScaleReplicaSet,
     _Bounds,
     plan_deployment,
     plan_replica_set,
 )
-from windrow.emulator.guests.workloads.sight import Sight
-from windrow.emulator.guests.workloads.templates import (
+from windrow.emulator.guest_cluster.workloads.templates import (
     hash_template,
     render_pod,
     render_replica_set,
-    selects_its_own,
+    selector_matches_template,
 )
 from windrow.emulator.hand import Hand
 from windrow.kubernetes.objects import annotations_of, new_object
@@ -39,7 +39,7 @@ from windrow.testing.clock import LoopClock, run_driven
 
 Raw = dict[str, Any]
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-PACE = pod_life.Pace(timedelta(seconds=2), timedelta(seconds=1), timedelta(seconds=1))
+PACE = pod_lifecycle.PodTimings(timedelta(seconds=2), timedelta(seconds=1), timedelta(seconds=1))
 
 
 def a_deployment(replicas: int = 3, image: str = "web:1", **spec: Any) -> Raw:
@@ -86,16 +86,16 @@ class Rollout:
         steps = plan_deployment(self.deployment, self.sets)
         for one in steps:
             match one:
-                case MakeSet(replicas, marks, _):
+                case CreateReplicaSet(replicas, marks, _):
                     made = render_replica_set(self.deployment, replicas, marks)
                     made["metadata"]["uid"] = f"set {len(self.sets)}"
                     self.sets.append(made)
-                case ScaleSet(replica_set, replicas, marks, _):
+                case ScaleReplicaSet(replica_set, replicas, marks, _):
                     replica_set["spec"]["replicas"] = replicas
                     replica_set["metadata"]["annotations"] |= marks
-                case MarkDeployment(marks, _):
+                case AnnotateDeployment(marks, _):
                     self.deployment["metadata"].setdefault("annotations", {}).update(marks)
-                case EndSet(replica_set, _):
+                case DeleteReplicaSet(replica_set, _):
                     self.sets.remove(replica_set)
         return len(steps)
 
@@ -130,13 +130,13 @@ def test_a_rollout_stays_within_its_bounds_and_comes_to_an_end(
     rollout.deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "web:2"
     bounds = _Bounds.read(rollout.deployment, replicas)
     rounds = [*speeds, *[3] * 60]
-    for speed in rounds:
+    for time_scale in rounds:
         rollout.step()
-        assert rollout.total() <= replicas + bounds.surge
+        assert rollout.total() <= replicas + bounds.max_surge
         # Whoever is told to go is not available any more.
         rollout.settle(available=0)
-        assert rollout.available() >= replicas - bounds.below
-        rollout.settle(available=speed)
+        assert rollout.available() >= replicas - bounds.max_unavailable
+        rollout.settle(available=time_scale)
 
     assert [one["spec"]["replicas"] for one in rollout.sets] == [0, replicas]
     assert rollout.step() == 0
@@ -178,8 +178,8 @@ def test_old_sets_are_kept_up_to_the_limit():
 
 
 def test_a_deployment_whose_selector_is_not_its_templates_does_nothing():
-    assert not selects_its_own(a_deployment(selector={"matchLabels": {"app": "other"}}))
-    assert selects_its_own(a_deployment())
+    assert not selector_matches_template(a_deployment(selector={"matchLabels": {"app": "other"}}))
+    assert selector_matches_template(a_deployment())
 
 
 def test_neither_the_order_of_a_templates_fields_nor_empty_ones_matter():
@@ -211,7 +211,7 @@ def test_pods_that_leave_or_have_ended_do_not_count():
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
     (step,) = plan_replica_set(a_set(2), [leaving, ended, a_pod()])
 
-    assert isinstance(step, MakePods)
+    assert isinstance(step, CreatePods)
     assert step.count == 1
 
 
@@ -221,8 +221,8 @@ def test_pods_that_leave_or_have_ended_do_not_count():
 def plan(
     pod: Raw, node: Raw | None = None, *, alive: bool = True, after: float = 0, **tainted: datetime
 ) -> Any:
-    seen = pod_life.Situation(NOON + timedelta(seconds=after), NOON, node, alive, tainted, PACE)
-    return pod_life.plan_pod(pod, seen)
+    seen = pod_lifecycle.PodState(NOON + timedelta(seconds=after), NOON, node, alive, tainted, PACE)
+    return pod_lifecycle.plan_pod(pod, seen)
 
 
 NO_EXECUTE = {"key": "gone", "effect": "NoExecute"}
@@ -231,20 +231,24 @@ NO_EXECUTE = {"key": "gone", "effect": "NoExecute"}
 def test_a_placed_pod_starts_after_its_time_and_only_on_a_kubelet_that_lives():
     pod = a_pod(ready=False, phase="Pending")
 
-    assert plan(pod, a_node()) == [pod_life.Later(NOON + PACE.start, "containers start")]
-    assert plan(pod, a_node(), after=2) == [pod_life.Start("its containers run")]
+    assert plan(pod, a_node()) == [pod_lifecycle.WaitUntil(NOON + PACE.start, "containers start")]
+    assert plan(pod, a_node(), after=2) == [pod_lifecycle.StartPod("its containers run")]
     assert plan(pod, a_node(), after=2, alive=False) == []
 
 
 def test_readiness_follows_the_node():
-    assert plan(a_pod(), a_node(ready=False), alive=False) == [pod_life.Show(False, "node n1 is not Ready")]
-    assert plan(a_pod(ready=False), a_node(), after=1) == [pod_life.Show(True, "its probe succeeds")]
+    assert plan(a_pod(), a_node(ready=False), alive=False) == [
+        pod_lifecycle.SetPodReady(False, "node n1 is not Ready")
+    ]
+    assert plan(a_pod(ready=False), a_node(), after=1) == [
+        pod_lifecycle.SetPodReady(True, "its probe succeeds")
+    ]
     assert plan(a_pod(ready=False), a_node(), after=1, alive=False) == []
     assert plan(a_pod(), a_node()) == []
 
 
 def test_a_pod_whose_node_is_gone_ends_at_once():
-    assert plan(a_pod(), None) == [pod_life.End(at_once=True, because="node n1 is gone")]
+    assert plan(a_pod(), None) == [pod_lifecycle.DeletePod(at_once=True, because="node n1 is gone")]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +263,7 @@ def test_a_pod_whose_node_is_gone_ends_at_once():
     ],
 )
 def test_how_long_a_taint_is_borne(tolerations: list[Raw], patience: float | None):
-    assert pod_life.patience_with(NO_EXECUTE, tolerations) == patience
+    assert pod_lifecycle.toleration_seconds(NO_EXECUTE, tolerations) == patience
 
 
 def test_an_evicted_pod_gets_its_time_to_end():
@@ -267,10 +271,10 @@ def test_an_evicted_pod_gets_its_time_to_end():
     bearing = a_pod(tolerations=[{"key": "gone", "operator": "Exists", "tolerationSeconds": 30}])
 
     assert plan(bearing, node, gone=NOON) == [
-        pod_life.Later(NOON + timedelta(seconds=30), "its patience with the node")
+        pod_lifecycle.WaitUntil(NOON + timedelta(seconds=30), "its patience with the node")
     ]
     (end,) = plan(bearing, node, after=30, gone=NOON)
-    assert end == pod_life.End(at_once=False, because="it does not bear taint gone any longer")
+    assert end == pod_lifecycle.DeletePod(at_once=False, because="it does not bear taint gone any longer")
 
 
 def test_a_leaving_pod_stays_as_long_as_its_kubelet_is_silent():
@@ -278,7 +282,9 @@ def test_a_leaving_pod_stays_as_long_as_its_kubelet_is_silent():
     pod["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:30Z"
 
     assert plan(pod, a_node(), alive=False, after=900) == []
-    assert plan(pod, a_node(), after=1) == [pod_life.End(at_once=True, because="its containers have ended")]
+    assert plan(pod, a_node(), after=1) == [
+        pod_lifecycle.DeletePod(at_once=True, because="its containers have ended")
+    ]
 
 
 def test_a_pod_says_how_long_it_bears_a_bad_node_unless_it_says_so_itself():
@@ -301,8 +307,8 @@ def test_a_pod_goes_where_the_fewest_of_its_own_are_and_rather_not_where_it_is_u
     soft = [{"key": "busy", "effect": "PreferNoSchedule"}]
     nodes = [a_node("n1"), a_node("n2"), a_node("n3", taints=soft)]
 
-    assert find_place(a_pod("new", node=""), nodes, [a_pod("a", "n1")]).node == "n2"
-    assert find_place(a_pod("new", node=""), [nodes[2]], []).node == "n3"
+    assert find_node(a_pod("new", node=""), nodes, [a_pod("a", "n1")]).node == "n2"
+    assert find_node(a_pod("new", node=""), [nodes[2]], []).node == "n3"
 
 
 def test_a_required_affinity_is_heeded():
@@ -310,8 +316,8 @@ def test_a_required_affinity_is_heeded():
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     pod = a_pod("new", node="", affinity={"nodeAffinity": required})
 
-    assert find_place(pod, [a_node("n1"), a_node("n2", disk="fast")], []).node == "n2"
-    assert find_place(pod, [a_node("n1")], []).why_not == (
+    assert find_node(pod, [a_node("n1"), a_node("n2", disk="fast")], []).node == "n2"
+    assert find_node(pod, [a_node("n1")], []).message == (
         "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
     )
 
@@ -327,8 +333,8 @@ def a_service(**spec: Any) -> Raw:
     return made
 
 
-def pages(service: Raw, pods: list[Raw]) -> list[endpoints.Page]:
-    return endpoints.plan_pages(service, pods, {"n1": "z1"})
+def pages(service: Raw, pods: list[Raw]) -> list[slice_contents.SliceContent]:
+    return slice_contents.plan_contents(service, pods, {"n1": "z1"})
 
 
 def test_more_than_a_hundred_endpoints_need_another_slice():
@@ -350,10 +356,10 @@ def test_pods_with_other_numbers_for_a_named_port_are_in_a_slice_of_their_own():
 def test_a_slice_that_holds_the_pages_already_is_left_alone():
     service = a_service()
     content = pages(service, [a_pod()])
-    (made,) = endpoints.plan_slices(service, content, [])
-    assert isinstance(made, endpoints.MakeSlice)
+    (made,) = slice_contents.plan_slices(service, content, [])
+    assert isinstance(made, slice_contents.CreateSlice)
 
-    assert endpoints.plan_slices(service, content, [made.raw]) == []
+    assert slice_contents.plan_slices(service, content, [made.raw]) == []
 
 
 def test_unready_pods_are_endpoints_where_the_service_wants_to_know_them():
@@ -372,11 +378,11 @@ def test_unready_pods_are_endpoints_where_the_service_wants_to_know_them():
 
 
 def test_our_own_writes_are_seen_at_once_and_older_news_do_not_undo_them():
-    async def story() -> None:
+    async def scenario() -> None:
         clock = LoopClock()
         server = ApiServer(MemoryStore(), clock, Rng(1))
         line, heard = server.local(), list[Raw]()
-        sight = Sight(Hand(line), POD)
+        sight = MutationCache(Hand(line), POD)
         sight.listen(heard.append)
         containers = [{"name": "c", "image": "i"}]
         async with asyncio.TaskGroup() as group:
@@ -387,12 +393,12 @@ def test_our_own_writes_are_seen_at_once_and_older_news_do_not_undo_them():
                 for name in ("kept", "gone")
             ]
             changed = await line.patch(POD.ref("kept", "default"), {"metadata": {"labels": {"a": "b"}}})
-            sight.learn(kept)
-            sight.learn(changed)
-            sight.learn(gone)
+            sight.mutated(kept)
+            sight.mutated(changed)
+            sight.mutated(gone)
             assert len(sight) == 2
             await line.delete(POD.ref("gone", "default"))
-            sight.forget(gone)
+            sight.deleted(gone)
             heard.clear()
             await clock.sleep_until(clock.now() + timedelta(seconds=1))  # the watch brings all of it
             task.cancel()
@@ -400,4 +406,4 @@ def test_our_own_writes_are_seen_at_once_and_older_news_do_not_undo_them():
         assert list(sight.values()) == [changed]
         assert [raw for raw in heard if raw != changed] == []
 
-    run_driven(story())
+    run_driven(scenario())

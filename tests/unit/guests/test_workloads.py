@@ -13,7 +13,7 @@ from windrow.kubernetes.objects import is_deleting, labels_of, name_of, nested, 
 from windrow.kubernetes.resources import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE
 from windrow.testing.clock import run_driven
 
-from .floor import Cluster, Floor, Kubectl, a_floor
+from .testbed import ClusterFixture, Kubectl, MachineTestbed, a_testbed
 
 Raw = dict[str, Any]
 WEB = DEPLOYMENT.ref("web", "default")
@@ -35,18 +35,18 @@ def a_service(**spec: Any) -> Raw:
 class Rig:
     """A server and workers without a cloud provider."""
 
-    def __init__(self, floor: Floor) -> None:
-        self.floor = floor
-        self.cluster = Cluster()
-        self.kubectl = Kubectl(floor, self.cluster)
+    def __init__(self, testbed: MachineTestbed) -> None:
+        self.testbed = testbed
+        self.cluster = ClusterFixture()
+        self.kubectl = Kubectl(testbed, self.cluster)
 
     async def start(self, *workers: str) -> None:
         taint = ["CriticalAddonsOnly=true:NoExecute"]
-        self.floor.power_on("one", self.cluster.first("one", **{"node-taint": taint} if workers else {}))
-        await self.floor.until(self._all_ready("one"))
+        self.testbed.power_on("one", self.cluster.first("one", **{"node-taint": taint} if workers else {}))
+        await self.testbed.wait_for(self._all_ready("one"))
         for name in workers:
-            self.floor.power_on(name, self.cluster.worker(name))
-        await self.floor.until(self._all_ready("one", *workers))
+            self.testbed.power_on(name, self.cluster.worker(name))
+        await self.testbed.wait_for(self._all_ready("one", *workers))
 
     def _all_ready(self, *names: str) -> Any:
         async def holds() -> bool:
@@ -77,7 +77,7 @@ class Rig:
         async def holds() -> bool:
             return len(await self.ready()) == count
 
-        return await self.floor.until(holds)
+        return await self.testbed.wait_for(holds)
 
     async def endpoints(self) -> list[Raw]:
         slices = await self.kubectl.list(ENDPOINT_SLICE, "default")
@@ -90,14 +90,14 @@ class Rig:
 
 @asynccontextmanager
 async def a_rig(*workers: str) -> AsyncIterator[Rig]:
-    async with a_floor() as floor:
-        rig = Rig(floor)
+    async with a_testbed() as testbed:
+        rig = Rig(testbed)
         await rig.start(*workers)
         yield rig
 
 
 def test_a_deployment_gets_its_pods_on_different_nodes_within_seconds():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("w1", "w2") as rig:
             await rig.create(DEPLOYMENT, a_deployment())
             took = await rig.ready_pods(2)
@@ -112,15 +112,15 @@ def test_a_deployment_gets_its_pods_on_different_nodes_within_seconds():
                 sets[0]["metadata"]["uid"]
             }
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_the_counts_in_the_statuses_are_those_of_the_pods():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("w1") as rig:
             await rig.create(DEPLOYMENT, a_deployment(3))
             await rig.ready_pods(3)
-            await rig.floor.wait(1)
+            await rig.testbed.sleep(1)
             status = (await rig.kubectl.get(WEB))["status"]
             (one,) = await rig.kubectl.list(REPLICA_SET, "default")
 
@@ -131,11 +131,11 @@ def test_the_counts_in_the_statuses_are_those_of_the_pods():
             assert is_true(status["conditions"], "Available")
             assert one["status"]["readyReplicas"] == 3
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_a_deployment_grows_shrinks_and_takes_everything_along_when_it_goes():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("w1", "w2") as rig:
             await rig.create(DEPLOYMENT, a_deployment(2))
             await rig.ready_pods(2)
@@ -143,19 +143,19 @@ def test_a_deployment_grows_shrinks_and_takes_everything_along_when_it_goes():
             await rig.ready_pods(5)
             await rig.kubectl.patch(WEB, {"spec": {"replicas": 1}})
             await rig.ready_pods(1)
-            await rig.floor.wait(3)
+            await rig.testbed.sleep(3)
             assert len(await rig.pods()) == 1
             await rig.kubectl.delete(WEB)
-            await rig.floor.wait(5)
+            await rig.testbed.sleep(5)
 
             assert await rig.pods() == []
             assert await rig.kubectl.list(REPLICA_SET, "default") == []
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_a_new_template_rolls_through_without_ever_being_below_what_is_allowed():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("w1", "w2") as rig:
             await rig.create(DEPLOYMENT, a_deployment(4))
             await rig.ready_pods(4)
@@ -170,21 +170,21 @@ def test_a_new_template_rolls_through_without_ever_being_below_what_is_allowed()
                 images = [pod["spec"]["containers"][0]["image"] for pod in pods]
                 return images == ["web:2"] * 4 and len(ready) == 4
 
-            await rig.floor.until(rolled)
+            await rig.testbed.wait_for(rolled)
             assert (least, most) == (3, 5)
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_endpoints_are_the_ready_pods_of_a_service():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("w1", "w2") as rig:
             await rig.create(SERVICE, a_service())
-            await rig.floor.wait(1)
+            await rig.testbed.sleep(1)
             assert await rig.endpoints() == []
             await rig.create(DEPLOYMENT, a_deployment())
             await rig.ready_pods(2)
-            await rig.floor.wait(1)
+            await rig.testbed.sleep(1)
             (slice_,) = await rig.kubectl.list(ENDPOINT_SLICE, "default")
             pods = {name_of(pod): pod for pod in await rig.ready()}
 
@@ -199,75 +199,75 @@ def test_endpoints_are_the_ready_pods_of_a_service():
                 assert one["conditions"] == {"ready": True, "serving": True, "terminating": False}
             assert pods == {}
             await rig.kubectl.delete(SERVICE.ref("web", "default"))
-            await rig.floor.wait(1)
+            await rig.testbed.sleep(1)
             assert await rig.kubectl.list(ENDPOINT_SLICE, "default") == []
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_a_dead_nodes_pods_are_no_endpoints_after_its_grace_and_are_replaced_after_their_patience():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("w1", "w2") as rig:
             await rig.create(SERVICE, a_service())
             await rig.create(DEPLOYMENT, a_deployment())
             await rig.ready_pods(2)
-            await rig.floor.wait(1)
-            await rig.floor.cut_power("w1")
-            await rig.floor.wait(20)
+            await rig.testbed.sleep(1)
+            await rig.testbed.cut_power("w1")
+            await rig.testbed.sleep(20)
             assert len(await rig.addresses()) == 2
-            await rig.floor.wait(25)
+            await rig.testbed.sleep(25)
             assert len(await rig.addresses()) == 1
             assert await rig.where() == ["w2"]
-            await rig.floor.wait(280)
+            await rig.testbed.sleep(280)
             assert len(await rig.pods()) == 2
-            await rig.floor.wait(30)
+            await rig.testbed.sleep(30)
             assert await rig.where() == ["w2", "w2"]
             assert len(await rig.addresses()) == 2
             # Nobody ends the old one: its kubelet is silent.
             assert sum(is_deleting(pod) for pod in await rig.pods()) == 1
             await rig.kubectl.delete(NODE.ref("w1"))
-            await rig.floor.wait(1)
+            await rig.testbed.sleep(1)
             assert len(await rig.pods()) == 2
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_a_node_that_comes_back_in_time_has_its_pods_ready_again():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("w1", "w2") as rig:
             await rig.create(DEPLOYMENT, a_deployment())
             await rig.ready_pods(2)
             before = {name_of(pod) for pod in await rig.ready()}
-            await rig.floor.cut_power("w1")
+            await rig.testbed.cut_power("w1")
             await rig.ready_pods(1)
-            rig.floor.power_on("w1")
+            rig.testbed.power_on("w1")
             await rig.ready_pods(2)
 
             assert {name_of(pod) for pod in await rig.ready()} == before
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_a_deleted_nodes_pods_are_replaced_at_once():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("w1", "w2") as rig:
             await rig.create(DEPLOYMENT, a_deployment())
             await rig.ready_pods(2)
-            await rig.floor.cut_power("w1")
+            await rig.testbed.cut_power("w1")
             await rig.kubectl.delete(NODE.ref("w1"))
-            await rig.floor.wait(4)
+            await rig.testbed.sleep(4)
 
             assert await rig.where() == ["w2", "w2"]
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_pods_without_a_node_say_why_and_find_one_when_it_is_freed():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("w1") as rig:
             await rig.kubectl.patch(NODE.ref("w1"), {"spec": {"unschedulable": True}})
             await rig.create(DEPLOYMENT, a_deployment(1))
-            await rig.floor.wait(5)
+            await rig.testbed.sleep(5)
             (pod,) = await rig.pods()
             said = find_condition(pod["status"]["conditions"], "PodScheduled")
             assert said is not None
@@ -278,11 +278,11 @@ def test_pods_without_a_node_say_why_and_find_one_when_it_is_freed():
             await rig.kubectl.patch(NODE.ref("w1"), {"spec": {"unschedulable": None}})
             await rig.ready_pods(1)
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_tolerations_and_node_selectors_are_heeded():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("w1") as rig:
             tolerations = [{"key": "CriticalAddonsOnly", "operator": "Exists"}]
             here = {"kubernetes.io/hostname": "one"}
@@ -291,11 +291,11 @@ def test_tolerations_and_node_selectors_are_heeded():
 
             assert await rig.where() == ["one"]
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_an_evicted_pod_ends_in_its_time_and_is_replaced_elsewhere():
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig("w1", "w2") as rig:
             await rig.create(SERVICE, a_service())
             await rig.create(DEPLOYMENT, a_deployment(1, nodeSelector={}))
@@ -308,34 +308,34 @@ def test_an_evicted_pod_ends_in_its_time_and_is_replaced_elsewhere():
             ref = POD.ref(name_of(pod), "default")
             await rig.kubectl.send(requests.create_subresource(ref, "eviction", body))
             leaving = await rig.kubectl.get(ref)
-            await rig.floor.wait(0.5)
+            await rig.testbed.sleep(0.5)
             (one,) = [one for one in await rig.endpoints() if one["targetRef"]["name"] == name_of(pod)]
             await rig.ready_pods(1)
-            await rig.floor.wait(2)
+            await rig.testbed.sleep(2)
 
             assert is_deleting(leaving)
             assert one["conditions"] == {"ready": False, "serving": True, "terminating": True}
             assert [name_of(other) != name_of(pod) for other in await rig.pods()] == [True]
             assert await rig.where() != [nested(pod, "spec", "nodeName")]
 
-    run_driven(story())
+    run_driven(scenario())
 
 
 def test_another_server_carries_on_when_the_leader_dies():
-    async def story() -> None:
-        async with a_floor() as floor:
-            rig = Rig(floor)
+    async def scenario() -> None:
+        async with a_testbed() as testbed:
+            rig = Rig(testbed)
             await rig.start()
             for name in ("two", "three"):
-                floor.power_on(name, rig.cluster.server(name))
-                await floor.until(rig._all_ready("one", name))
+                testbed.power_on(name, rig.cluster.server(name))
+                await testbed.wait_for(rig._all_ready("one", name))
             await rig.create(DEPLOYMENT, a_deployment(3))
             await rig.ready_pods(3)
-            await floor.cut_power("one")
+            await testbed.cut_power("one")
             rig.kubectl.address = "10.0.0.12"
-            await floor.wait(60)
+            await testbed.sleep(60)
             assert await rig.where() == ["three", "two"]
-            await floor.wait(320)
+            await testbed.sleep(320)
             assert len(await rig.ready()) == 3
 
-    run_driven(story())
+    run_driven(scenario())

@@ -32,9 +32,9 @@ async def something(rig: Rig, rng: Rng, dark: set[str]) -> None:
                 await rig.kubectl.delete(POD.ref(name_of(pod), "default"))
         case 4 if len(dark) < 2:
             dark.add(worker)
-            await rig.floor.cut_power(worker)
+            await rig.testbed.cut_power(worker)
         case 5 if dark:
-            rig.floor.power_on(dark.pop())
+            rig.testbed.power_on(dark.pop())
         case 6 if dark:
             await rig.kubectl.delete(NODE.ref(sorted(dark)[0]))
         case 7:
@@ -70,7 +70,7 @@ async def holds_in_the_end(rig: Rig) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_pods_and_endpoints_come_to_what_is_wanted_whatever_happens(seed: int):
-    async def story() -> None:
+    async def scenario() -> None:
         async with a_rig(*WORKERS) as rig:
             rng, dark = Rng(f"workloads {seed}"), set[str]()
             await rig.create(SERVICE, a_service())
@@ -78,14 +78,14 @@ def test_pods_and_endpoints_come_to_what_is_wanted_whatever_happens(seed: int):
             for _ in range(STEPS):
                 with suppress(AssertionError, KubeError):  # a refusal is an answer
                     await something(rig, rng, dark)
-                await rig.floor.wait(rng.uniform(0, 6) if rng.below(4) else rng.uniform(30, 400))
+                await rig.testbed.sleep(rng.uniform(0, 6) if rng.below(4) else rng.uniform(30, 400))
                 await holds_now(rig)
             for name in WORKERS:
                 with suppress(AssertionError):
                     await rig.kubectl.patch(NODE.ref(name), {"spec": {"unschedulable": None}})
             for name in dark:
-                rig.floor.power_on(name)
-            await rig.floor.wait(420)
+                rig.testbed.power_on(name)
+            await rig.testbed.sleep(420)
             await holds_in_the_end(rig)
 
-    run_driven(story())
+    run_driven(scenario())

@@ -15,8 +15,8 @@ from typing import Any
 from tests.stories.rackside import a_harvester
 
 from windrow.core.rng import Rng
-from windrow.emulator.guests.blank import BlankMachine
-from windrow.emulator.guests.hardware import Hardware, Wires
+from windrow.emulator.guest_os.blank import BlankMachine
+from windrow.emulator.guest_os.hardware import Hardware, HostInterface
 from windrow.emulator.harvester import Harvester
 from windrow.harvester.kinds import VM
 from windrow.kubernetes.objects import Raw
@@ -156,7 +156,7 @@ def a_rack(**guest: Any) -> Iterator[Rack]:
     """`guest` is how guests are: `hangs`, `agent`, …"""
     guests: list[BlankMachine] = []
 
-    def boot(hardware: Hardware, wires: Wires) -> BlankMachine:
+    def boot(hardware: Hardware, wires: HostInterface) -> BlankMachine:
         guests.append(BlankMachine(hardware, wires, **{"agent": True, **guest}))
         return guests[-1]
 

@@ -42,14 +42,14 @@ def check_vm_quota(vm: Raw, old: Raw | None, world: World) -> KubeError | None:
     if old is None or annotations_of(old).get(names.CLAIM_TEMPLATES) != annotations_of(vm).get(
         names.CLAIM_TEMPLATES
     ):
-        why = quotas.why_storage_over(templates, namespace_of(vm), world)
+        why = quotas.find_exceeded_storage_quota(templates, namespace_of(vm), world)
         if why:
             return internal(why)
     if old is None or not nested(old, "status", "printableStatus"):
         return None
     if is_deleting(vm) or read_strategy(vm) == "Halted" or old.get("spec") == vm.get("spec"):
         return None
-    why = quotas.why_over(vm, world.instances.get(key_of(vm)), world)
+    why = quotas.find_exceeded_quota(vm, world.instances.get(key_of(vm)), world)
     return internal(why) if why else None
 
 

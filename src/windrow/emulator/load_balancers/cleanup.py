@@ -5,24 +5,29 @@ from __future__ import annotations
 from windrow.emulator import kinds
 from windrow.emulator.hand import Hand
 from windrow.emulator.load_balancers import names
-from windrow.emulator.load_balancers.balancer_rules import is_being_removed, is_for_cluster, is_of
 from windrow.emulator.load_balancers.release import Release
+from windrow.emulator.load_balancers.validation import is_being_removed, is_for_cluster, is_guest_of
 from windrow.kubernetes.objects import Raw, is_deleting, labels_of, namespace_of
 
 
-class Cleanup:
+class GuestClusterCleanup:
     """The part that waits at a VM's finalizer."""
 
-    def __init__(self, hand: Hand, release: Release) -> None:
-        self._hand = hand
+    def __init__(self, client: Hand, release: Release) -> None:
+        self._client = client
         self._release = release
 
-    async def machine_removed(self, vm: Raw) -> None:
+    async def on_vm_removed(self, vm: Raw) -> None:
         """Delete the load balancers of the VM's cluster, if the cluster goes with it. May be repeated."""
         cluster = labels_of(vm).get(names.MACHINE_CLUSTER, "")
-        if not self._release.cleans_up or not cluster or not is_of(vm, cluster) or not is_being_removed(vm):
+        if (
+            not self._release.deletes_with_guest_cluster
+            or not cluster
+            or not is_guest_of(vm, cluster)
+            or not is_being_removed(vm)
+        ):
             return
-        found, _ = await self._hand.page(kinds.LOAD_BALANCER)
+        found, _ = await self._client.page(kinds.LOAD_BALANCER)
         for balancer in found:
             if (
                 namespace_of(balancer) == namespace_of(vm)
@@ -30,4 +35,4 @@ class Cleanup:
                 and is_for_cluster(balancer)
                 and not is_deleting(balancer)
             ):
-                await self._hand.delete(kinds.LOAD_BALANCER, balancer)
+                await self._client.delete(kinds.LOAD_BALANCER, balancer)

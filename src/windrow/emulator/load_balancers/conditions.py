@@ -9,18 +9,18 @@ from windrow.emulator.load_balancers import names
 from windrow.kubernetes.objects import Raw
 
 
-def say_ready(raw: Raw, truth: str, message: str, now: datetime) -> None:
+def set_ready(raw: Raw, state: str, message: str, now: datetime) -> None:
     """Write it into the object's status; its date moves only when it says something new."""
     status = raw.setdefault("status", {})
-    said: Raw = {"type": names.READY, "status": truth}
+    condition: Raw = {"type": names.READY, "status": state}
     if message:
-        said["message"] = message
+        condition["message"] = message
     conditions = status.get("conditions") or []
     before: Raw = next((one for one in conditions if one.get("type") == names.READY), {})
     if {key: before.get(key) for key in ("status", "message")} == {
-        "status": truth,
+        "status": state,
         "message": message or None,
     }:
         return
-    kept = [one for one in conditions if one.get("type") != names.READY]
-    status["conditions"] = [*kept, {**said, "lastUpdateTime": format_time(now)}]
+    others = [one for one in conditions if one.get("type") != names.READY]
+    status["conditions"] = [*others, {**condition, "lastUpdateTime": format_time(now)}]

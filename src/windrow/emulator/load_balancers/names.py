@@ -24,7 +24,7 @@ PROJECT_OF_NAMESPACE = "field.cattle.io/projectId"
 # On pools.
 VLAN = f"{_GROUP}/vid"
 GLOBAL_POOL = f"{_GROUP}/global-ip-pool"
-RELEASE_BY_HAND = f"{_GROUP}/manuallyReleaseIP"
+RELEASE_MANUALLY = f"{_GROUP}/manuallyReleaseIP"
 
 # On the Service and EndpointSlice behind a load balancer of VMs, and on the old ConfigMap of pools.
 SERVICE_OF_BALANCER = f"{_GROUP}/servicelb"
@@ -39,4 +39,4 @@ MUTATOR = "mutator.harvester-system.harvester-load-balancer-webhook"
 
 READY = "Ready"
 ANY = "*"
-ASK_DHCP = "0.0.0.0"
+REQUEST_DHCP = "0.0.0.0"

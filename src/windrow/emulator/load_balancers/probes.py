@@ -12,7 +12,7 @@ from typing import Any
 
 from windrow.emulator.delays import Pace
 from windrow.emulator.hand import Hand
-from windrow.emulator.load_balancers.dummies import with_dummy
+from windrow.emulator.load_balancers.dummy_endpoint import with_dummy
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
 from windrow.emulator.world import Key, key_of
 from windrow.kubernetes.objects import Raw, nested
@@ -46,7 +46,7 @@ class Probe:
     successes: int = 0
     failures: int = 0
 
-    def count(self, answered: bool) -> bool | None:
+    def record(self, answered: bool) -> bool | None:
         """Note one result; the verdict when a threshold is reached."""
         if answered:
             self.failures, self.successes = 0, self.successes + 1
@@ -66,18 +66,18 @@ class Probes:
 
     def __init__(
         self,
-        hand: Hand,
+        client: Hand,
         pace: Pace,
-        answers: Callable[[str, int], bool],
+        accepts: Callable[[str, int], bool],
     ) -> None:
-        self.watched: Callable[[Key], None] = lambda key: None
-        self.changed: Callable[[Key], None] = lambda key: None
-        self._hand = hand
+        self.on_targets_changed: Callable[[Key], None] = lambda key: None
+        self.on_readiness_changed: Callable[[Key], None] = lambda key: None
+        self._client = client
         self._pace = pace
-        self._answers = answers
+        self._accepts = accepts
         self._probes: dict[Key, dict[str, Probe]] = {}
 
-    def watch(self, balancer: Raw, addresses: Iterable[str]) -> None:
+    def set_targets(self, balancer: Raw, addresses: Iterable[str]) -> None:
         """Probe exactly these for the load balancer, or nobody where it has no health check. May be repeated."""
         key, raw = key_of(balancer), nested(balancer, "spec", "healthCheck", default={})
         if not raw.get("port"):
@@ -91,7 +91,7 @@ class Probes:
             wanted[address] = known if known is not None and known.check == check else Probe(check, first)
         self._probes[key] = wanted
         if wanted != before:
-            self.watched(key)
+            self.on_targets_changed(key)
 
     def forget(self, key: Key) -> None:
         self._probes.pop(key, None)
@@ -101,19 +101,19 @@ class Probes:
         if not probes:
             return None
         now = self._pace.now()
-        verdicts = {}
+        results = {}
         for address, probe in probes.items():
             if now < probe.next_at:
                 continue
             probe.next_at = self._pace.after(probe.check.period_s)
-            verdict = probe.count(self._answers(address, probe.check.port))
-            if verdict is not None:
-                verdicts[address] = verdict
-        if verdicts and await self._write(key, verdicts):
-            self.changed(key)
+            result = probe.record(self._accepts(address, probe.check.port))
+            if result is not None:
+                results[address] = result
+        if results and await self._write(key, results):
+            self.on_readiness_changed(key)
         return min(probe.next_at for probe in probes.values())
 
-    async def _write(self, key: Key, verdicts: Mapping[str, bool]) -> bool:
+    async def _write(self, key: Key, results: Mapping[str, bool]) -> bool:
         """Whether some endpoint is judged otherwise than before."""
         changed = False
 
@@ -121,12 +121,12 @@ class Probes:
             nonlocal changed
             changed = False
             for one in raw.get("endpoints") or ():
-                verdict = verdicts.get(one["addresses"][0])
-                if verdict is not None and nested(one, "conditions", "ready") is not verdict:
-                    one["conditions"] = {"ready": verdict}
+                result = results.get(one["addresses"][0])
+                if result is not None and nested(one, "conditions", "ready") is not result:
+                    one["conditions"] = {"ready": result}
                     changed = True
             if changed:
                 raw["endpoints"] = with_dummy(raw["endpoints"], key)
 
-        await self._hand.change(ENDPOINT_SLICE.ref(key[1], key[0]), edit)
+        await self._client.change(ENDPOINT_SLICE.ref(key[1], key[0]), edit)
         return changed

@@ -23,22 +23,22 @@ class Release:
             return cls()
 
     @property
-    def wants_machines(self) -> bool:
+    def requires_running_vm(self) -> bool:
         """A LoadBalancer is refused where its namespace has no running machine."""
         return self.line < (1, 4)
 
     @property
-    def guards_modes(self) -> bool:
+    def forbids_mode_change(self) -> bool:
         """IPAM and workload type cannot be changed."""
         return self.line >= (1, 4)
 
     @property
-    def heals_duplicates(self) -> bool:
+    def releases_duplicates(self) -> bool:
         """An address that a load balancer holds without knowing it is let go, to be taken again."""
         return self.line >= (1, 5)
 
     @property
-    def releases_by_hand(self) -> bool:
+    def releases_manually(self) -> bool:
         return self.line >= (1, 5)
 
     @property
@@ -47,11 +47,11 @@ class Release:
         return self.line >= (1, 7)
 
     @property
-    def cleans_up(self) -> bool:
+    def deletes_with_guest_cluster(self) -> bool:
         """The load balancers of a guest cluster go with its machines, and no new ones are let in meanwhile."""
         return self.line >= (1, 8)
 
     @property
-    def keeps_network(self) -> bool:
+    def respects_network_annotation(self) -> bool:
         """The network that the guest names is respected."""
         return self.line >= (1, 9)

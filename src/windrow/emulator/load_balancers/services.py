@@ -15,33 +15,33 @@ ENDPOINTS = ApiResource("", "v1", "Endpoints", "endpoints")
 
 ADDRESSES = "kube-vip.io/loadbalancerIPs"
 INTERFACE = "kube-vip.io/serviceInterface"
-IGNORE = "kube-vip.io/ignore"
-HOST = "kube-vip.io/vipHost"
+IGNORED = "kube-vip.io/ignore"
+VIP_HOST = "kube-vip.io/vipHost"
 HARDWARE_ADDRESS = "kube-vip.io/hwaddr"
-REQUESTED = "kube-vip.io/requestedIP"
-OWN_CLASS = "kube-vip.io/kube-vip-class"
+REQUESTED_ADDRESS = "kube-vip.io/requestedIP"
+KUBE_VIP_CLASS = "kube-vip.io/kube-vip-class"
 SERVICE_NAME = "kubernetes.io/service-name"
-ASK_DHCP = "0.0.0.0"
+REQUEST_DHCP = "0.0.0.0"
 
 
-def asked_addresses(service: Mapping[str, Any]) -> tuple[str, ...]:
+def requested_addresses(service: Mapping[str, Any]) -> tuple[str, ...]:
     """The addresses that kube-vip shall announce for the Service; none where it is not kube-vip's.
 
     The annotation counts; without one what the status has, unless the spec asks for another.
     """
     spec = service.get("spec") or {}
-    said = annotations_of(service)
-    if spec.get("type") != "LoadBalancer" or said.get(IGNORE) == "true":
+    annotations = annotations_of(service)
+    if spec.get("type") != "LoadBalancer" or annotations.get(IGNORED) == "true":
         return ()
-    if spec.get("loadBalancerClass") not in (None, OWN_CLASS):
+    if spec.get("loadBalancerClass") not in (None, KUBE_VIP_CLASS):
         return ()
-    if ADDRESSES in said:
-        return tuple(one.strip() for one in said[ADDRESSES].split(",") if is_address(one.strip()))
-    wish = str(spec.get("loadBalancerIP") or "")
-    given = ingress_of(service)
-    if is_address(wish) and wish not in given:
-        return (wish,)
-    return given
+    if ADDRESSES in annotations:
+        return tuple(one.strip() for one in annotations[ADDRESSES].split(",") if is_address(one.strip()))
+    requested = str(spec.get("loadBalancerIP") or "")
+    assigned = ingress_of(service)
+    if is_address(requested) and requested not in assigned:
+        return (requested,)
+    return assigned
 
 
 def ingress_of(service: Mapping[str, Any]) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ class Backend:
     node: str = ""
 
 
-def ports_of(service: Mapping[str, Any]) -> list[Raw]:
+def tcp_ports_of(service: Mapping[str, Any]) -> list[Raw]:
     """The ports that a TCP client can reach."""
     found: list[Raw] = nested(service, "spec", "ports", default=[])
     return [one for one in found if one.get("protocol", "TCP") == "TCP"]

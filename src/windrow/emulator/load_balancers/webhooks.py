@@ -12,13 +12,7 @@ from windrow.emulator import kinds
 from windrow.emulator.admission.refusals import internal
 from windrow.emulator.hand import Hand
 from windrow.emulator.load_balancers import names
-from windrow.emulator.load_balancers.balancer_rules import (
-    is_for_cluster,
-    mutate_balancer,
-    why_not_changed,
-    why_not_created,
-)
-from windrow.emulator.load_balancers.pool_rules import (
+from windrow.emulator.load_balancers.ip_pools.validation import (
     IN_USE,
     BadPool,
     check_pool,
@@ -26,6 +20,12 @@ from windrow.emulator.load_balancers.pool_rules import (
     split_network,
 )
 from windrow.emulator.load_balancers.release import Release
+from windrow.emulator.load_balancers.validation import (
+    find_create_problem,
+    find_update_problem,
+    is_for_cluster,
+    mutate_balancer,
+)
 from windrow.emulator.world import World
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, nested
@@ -36,34 +36,34 @@ def refuse(message: str, webhook: str = names.VALIDATOR) -> KubeError:
     return internal(f"Internal error occurred: {message}", webhook)
 
 
-class BalancerWebhooks:
+class LoadBalancerWebhooks:
     """`admit` is the hook. Pools and namespaces are read as they stand; machines from the world's maps."""
 
-    def __init__(self, hand: Hand, world: World, release: Release) -> None:
-        self._hand = hand
-        self._world = world
+    def __init__(self, client: Hand, listers: World, release: Release) -> None:
+        self._client = client
+        self._listers = listers
         self._release = release
-        self._rules: dict[ApiResource, Callable[[Operation], Awaitable[None]]] = {
-            kinds.LOAD_BALANCER: self._balancer,
-            kinds.IP_POOL: self._pool,
+        self._hooks: dict[ApiResource, Callable[[Operation], Awaitable[None]]] = {
+            kinds.LOAD_BALANCER: self._admit_load_balancer,
+            kinds.IP_POOL: self._admit_pool,
         }
 
     async def admit(self, operation: Operation) -> None:
-        rule = self._rules.get(operation.kind)
+        rule = self._hooks.get(operation.kind)
         if rule is not None:
             await rule(operation)
 
-    async def _balancer(self, operation: Operation) -> None:
+    async def _admit_load_balancer(self, operation: Operation) -> None:
         balancer, old = operation.object, operation.old
         if operation.verb == "delete" or balancer is None or is_deleting(balancer):
             return
-        instances = list(self._world.instances.values())
+        instances = list(self._listers.instances.values())
         namespace = await self._namespace(balancer)
         mutate_balancer(balancer, namespace, instances, self._release)
         why = (
-            why_not_created(balancer, instances, self._world.vms.values(), self._release)
+            find_create_problem(balancer, instances, self._listers.vms.values(), self._release)
             if old is None
-            else why_not_changed(balancer, old, self._release)
+            else find_update_problem(balancer, old, self._release)
         )
         if why:
             raise refuse(why)
@@ -71,13 +71,13 @@ class BalancerWebhooks:
     async def _namespace(self, balancer: Raw) -> Raw:
         """Load balancers of machines do not ask for the project, and so not for the namespace."""
         name = namespace_of(balancer)
-        found = await self._hand.find(NAMESPACE.ref(name))
+        found = await self._client.find(NAMESPACE.ref(name))
         if found is None and is_for_cluster(balancer):
             text = f'get namespace {name} failed, error: namespaces "{name}" not found'
             raise refuse(text, names.MUTATOR)
         return found or {"metadata": {}}
 
-    async def _pool(self, operation: Operation) -> None:
+    async def _admit_pool(self, operation: Operation) -> None:
         pool, old = operation.object, operation.old
         if operation.verb == "delete":
             if nested(old, "status", "allocated", default={}):
@@ -90,7 +90,7 @@ class BalancerWebhooks:
             label_pool(pool, await self._network(pool))
         except BadPool as error:
             raise refuse(f"{head} {error}", names.MUTATOR) from error
-        others, _ = await self._hand.page(kinds.IP_POOL)
+        others, _ = await self._client.page(kinds.IP_POOL)
         try:
             check_pool(pool, others, is_update=old is not None)
         except BadPool as error:
@@ -101,7 +101,7 @@ class BalancerWebhooks:
         place = split_network(pool)
         if place is None:
             return None
-        found = await self._hand.find(kinds.NAD.ref(place[1], place[0]))
+        found = await self._client.find(kinds.NAD.ref(place[1], place[0]))
         if found is None:
             raise BadPool(f'{kinds.NAD.group_resource} "{place[1]}" not found')
         return found

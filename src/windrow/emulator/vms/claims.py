@@ -20,18 +20,18 @@ def render_claim(template: Raw, namespace: str) -> Raw:
     return new_object(PVC, metadata["name"], namespace, labels=labels, annotations=annotations, spec=spec)
 
 
-def removed_claims(vm: Raw) -> list[str]:
+def list_removed_claims(vm: Raw) -> list[str]:
     """The claims that go with the VM: those that its annotation names, and no others."""
     listed = annotations_of(vm).get(names.REMOVED_CLAIMS, "")
     return [name for name in (one.strip() for one in listed.split(",")) if name]
 
 
-class Claims:
+class VolumeClaims:
     """Harvester's hand on the volumes of its VMs. Everything may be repeated."""
 
-    def __init__(self, hand: Hand, world: World) -> None:
-        self._hand = hand
-        self._world = world
+    def __init__(self, client: Hand, listers: World) -> None:
+        self._client = client
+        self._listers = listers
 
     async def ensure(self, vm: Raw) -> None:
         """Every claim that the VM's annotation asks for, at least as big as it asks."""
@@ -41,7 +41,7 @@ class Claims:
             return  # the webhook has said so already
         namespace = namespace_of(vm)
         for template in wanted:
-            if (namespace, template["metadata"]["name"]) in self._world.claims:
+            if (namespace, template["metadata"]["name"]) in self._listers.claims:
                 await self._grow(template, namespace)
             elif self._knows_image(template):
                 await self._create(template, namespace)
@@ -49,11 +49,11 @@ class Claims:
     def _knows_image(self, template: Raw) -> bool:
         """An entry of an unknown image is passed over silently, as shipped: its claim never comes."""
         namespace, _, name = annotations_of(template).get(names.IMAGE_ID, "").partition("/")
-        return not name or (namespace, name) in self._world.images
+        return not name or (namespace, name) in self._listers.images
 
     async def _create(self, template: Raw, namespace: str) -> None:
         try:
-            await self._hand.create(PVC, render_claim(template, namespace))
+            await self._client.create(PVC, render_claim(template, namespace))
         except AlreadyExists:
             return
 
@@ -61,17 +61,17 @@ class Claims:
         name = template["metadata"]["name"]
         wanted = nested(template, "spec", "resources", "requests", "storage")
         path = ("spec", "resources", "requests", "storage")
-        if not wanted or nested(self._world.claims[namespace, name], *path) == wanted:
+        if not wanted or nested(self._listers.claims[namespace, name], *path) == wanted:
             return
 
         def grow(raw: Raw) -> None:
             raw["spec"].setdefault("resources", {})["requests"] = {"storage": wanted}
 
-        await self._hand.change(PVC.ref(name, namespace), grow)
+        await self._client.change(PVC.ref(name, namespace), grow)
 
     async def remove(self, vm: Raw) -> None:
         """Delete the claims that the VM names; a refusal of one is raised, and the VM stays for now."""
-        for name in removed_claims(vm):
-            claim = await self._hand.find(PVC.ref(name, namespace_of(vm)))
+        for name in list_removed_claims(vm):
+            claim = await self._client.find(PVC.ref(name, namespace_of(vm)))
             if claim is not None:
-                await self._hand.delete(PVC, claim)
+                await self._client.delete(PVC, claim)

@@ -8,12 +8,12 @@ from typing import Any
 
 from windrow.emulator import names
 from windrow.emulator.quantities import quantity_or_zero
-from windrow.emulator.vms.placing import LAUNCHER_OVERHEAD
 from windrow.emulator.vms.readings import FINAL, phase_of
+from windrow.emulator.vms.scheduler import LAUNCHER_OVERHEAD
 from windrow.emulator.world import World
 from windrow.kubernetes.objects import Raw, labels_of, namespace_of, nested
 
-TEXT = "{} insufficient resources due to resource quota"
+MESSAGE = "{} insufficient resources due to resource quota"
 
 
 def _limits(spec: Mapping[str, Any]) -> tuple[Fraction, Fraction]:
@@ -22,43 +22,46 @@ def _limits(spec: Mapping[str, Any]) -> tuple[Fraction, Fraction]:
     return quantity_or_zero(limits.get("cpu")), memory + LAUNCHER_OVERHEAD if memory else memory
 
 
-def _quota(namespace: str, world: World) -> Raw | None:
+def _quota(namespace: str, listers: World) -> Raw | None:
     return next(
-        (raw for raw in world.quotas_of(namespace) if labels_of(raw).get(names.DEFAULT_QUOTA) == "true"), None
+        (raw for raw in listers.quotas_of(namespace) if labels_of(raw).get(names.DEFAULT_QUOTA) == "true"),
+        None,
     )
 
 
-def why_over(vm: Raw, vmi: Raw | None, world: World) -> str:
+def find_exceeded_quota(vm: Raw, vmi: Raw | None, listers: World) -> str:
     """The text of the dimension that the VM would exceed; "" when it may run or does already."""
     namespace = namespace_of(vm)
-    quota = _quota(namespace, world)
+    quota = _quota(namespace, listers)
     if quota is None or vmi is not None:
         return ""
     hard = nested(quota, "spec", "hard", default={})
     cpu, memory = _limits(nested(vm, "spec", "template", "spec", default={}))
-    for other in world.instances.values():
+    for other in listers.instances.values():
         if namespace_of(other) == namespace and phase_of(other) not in FINAL:
             more_cpu, more_memory = _limits(other.get("spec") or {})
             cpu, memory = cpu + more_cpu, memory + more_memory
     for word, used in (("cpu", cpu), ("memory", memory)):
         limit = hard.get(f"limits.{word}")
         if limit is not None and used > quantity_or_zero(limit):
-            return TEXT.format(word)
+            return MESSAGE.format(word)
     return ""
 
 
-def why_storage_over(claims: list[Raw], namespace: str, world: World) -> str:
+def find_exceeded_storage_quota(claims: list[Raw], namespace: str, listers: World) -> str:
     """The same for the storage that new claims ask for."""
-    quota = _quota(namespace, world)
+    quota = _quota(namespace, listers)
     limit = nested(quota, "spec", "hard", "requests.storage") if quota else None
     if limit is None:
         return ""
-    present = {name for (where, name) in world.claims if where == namespace}
-    used = sum((_storage(raw) for (where, _), raw in world.claims.items() if where == namespace), Fraction(0))
+    present = {name for (where, name) in listers.claims if where == namespace}
+    used = sum(
+        (_storage(raw) for (where, _), raw in listers.claims.items() if where == namespace), Fraction(0)
+    )
     used += sum(
         (_storage(one) for one in claims if nested(one, "metadata", "name") not in present), Fraction(0)
     )
-    return TEXT.format("storage") if used > quantity_or_zero(limit) else ""
+    return MESSAGE.format("storage") if used > quantity_or_zero(limit) else ""
 
 
 def _storage(claim: Raw) -> Fraction:

@@ -11,7 +11,7 @@ from typing import Any
 
 from windrow.core.clock import format_time
 from windrow.emulator.vms.readings import FINAL, phase_of, read_instance, read_strategy, read_vm
-from windrow.emulator.vms.strategies import open_requests
+from windrow.emulator.vms.run_strategies import open_requests
 from windrow.kubernetes.conditions import Condition, find_condition, set_condition
 from windrow.kubernetes.objects import Raw, is_deleting, nested
 
@@ -74,17 +74,17 @@ def _ready(vmi: Vmi) -> Condition:
 
 
 # The VM's own; everything else among its conditions is a copy of the instance's.
-_OWN = frozenset({"Ready", "Failure", "RestartRequired", "ManualRecoveryRequired"})
+_OWN_CONDITIONS = frozenset({"Ready", "Failure", "RestartRequired", "ManualRecoveryRequired"})
 
 
 def derive_status(vm: Vm, vmi: Vmi, now: datetime, failure: Condition | None = None) -> Raw:
     """The whole status of `vm`. Keeps what other stages own: startFailure, status.runStrategy, requests that are
     not done."""
     before: Raw = dict(vm.get("status") or {})
-    own = [raw for raw in before.get("conditions") or () if raw["type"] in _OWN]
+    own = [raw for raw in before.get("conditions") or () if raw["type"] in _OWN_CONDITIONS]
     conditions = set_condition([raw for raw in own if raw["type"] == "Ready"], _ready(vmi), now)
     for raw in nested(vmi, "status", "conditions", default=[]):
-        if raw["type"] not in _OWN:
+        if raw["type"] not in _OWN_CONDITIONS:
             conditions.append(dict(raw))
     if _needs_restart(vm, vmi):
         kept = [raw for raw in own if raw["type"] == "RestartRequired"]
@@ -108,7 +108,8 @@ def derive_status(vm: Vm, vmi: Vmi, now: datetime, failure: Condition | None = N
         "desiredGeneration": generation,
         "observedGeneration": generation,
         "volumeSnapshotStatuses": [
-            _snapshot(one) for one in nested(vm, "spec", "template", "spec", "volumes", default=[])
+            _render_snapshot_status(one)
+            for one in nested(vm, "spec", "template", "spec", "volumes", default=[])
         ],
         "stateChangeRequests": [
             raw
@@ -129,23 +130,25 @@ _RESTART = Condition(
     "a non-live-updatable field was changed in the template spec",
 )
 # What a running instance may differ in: shortened by a stop order, or plugged while it runs.
-_LIVE = ("terminationGracePeriodSeconds", "volumes", "affinity", "nodeSelector", "tolerations")
+_LIVE_FIELDS = ("terminationGracePeriodSeconds", "volumes", "affinity", "nodeSelector", "tolerations")
 
 
 def _needs_restart(vm: Vm, vmi: Vmi) -> bool:
     if vmi is None or not _is_alive(vmi) or is_deleting(vmi):
         return False
-    return _fixed(nested(vm, "spec", "template", "spec", default={})) != _fixed(vmi.get("spec") or {})
+    return _non_live_fields(nested(vm, "spec", "template", "spec", default={})) != _non_live_fields(
+        vmi.get("spec") or {}
+    )
 
 
-def _fixed(spec: Mapping[str, Any]) -> Raw:
-    made = {key: value for key, value in spec.items() if key not in _LIVE}
+def _non_live_fields(spec: Mapping[str, Any]) -> Raw:
+    made = {key: value for key, value in spec.items() if key not in _LIVE_FIELDS}
     domain = dict(made.get("domain") or {})
     domain["devices"] = {key: value for key, value in (domain.get("devices") or {}).items() if key != "disks"}
     return {**made, "domain": domain}
 
 
-def _snapshot(volume: Raw) -> Raw:
+def _render_snapshot_status(volume: Raw) -> Raw:
     name = volume.get("name", "")
     if "persistentVolumeClaim" in volume:
         return {"name": name, "enabled": True}

@@ -1,0 +1,223 @@
+"""The charts that RKE2 bundles for Harvester (reference/02 §7, 04 §4.3-4.4): cloud provider and CSI driver.
+
+Installing a chart is reported as done; its one program of interest is started by name with the arguments that the
+chart would render, on a node that its pod may run on.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windrow.core.yaml import NotYaml, load
+from windrow.emulator.guest_cluster.chart_pods import ChartPod, MountFailed
+from windrow.emulator.guest_cluster.cluster import GuestCluster
+from windrow.emulator.guest_cluster.kube_vip_settings import DEFAULTS as VIP_DEFAULTS
+from windrow.emulator.guest_cluster.kube_vip_settings import KubeVipSettings, read_kube_vip_settings
+from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CHART, HELM_CHART_CONFIG
+from windrow.emulator.guest_cluster.rke2.settings import Settings
+from windrow.emulator.guest_cluster.service_accounts import ensure_service_account
+from windrow.emulator.guest_os.hardware import File, GuestProgram
+from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.kubernetes.objects import nested, new_object
+from windrow.kubernetes.resources import SECRET, STORAGE_CLASS
+
+Raw = dict[str, Any]
+NAMESPACE = "kube-system"
+CLOUD_PROVIDER = "harvester-cloud-provider"
+CSI_DRIVER = "harvester-csi-driver"
+# Where the pods see their credential.
+CLOUD_CONFIG = "/etc/kubernetes/cloud-config"
+CSI_CONFIG = "/var/lib/harvester/cloud-provider-config"
+
+_ALL_BUT_DELETE = ["get", "watch", "list", "update", "create", "patch"]
+# What the charts' roles allow. The cloud provider's lacks `delete` of nodes (reference/02 §7.1), so the nodes of VMs
+# that are gone stay until somebody else deletes them.
+_ROLE_RULES: Mapping[str, list[Raw]] = {
+    CLOUD_PROVIDER: [
+        {"apiGroups": [""], "resources": ["services", "nodes", "events"], "verbs": _ALL_BUT_DELETE},
+        {"apiGroups": [""], "resources": ["nodes/status", "services/status"], "verbs": ["update", "patch"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "update", "create"]},
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "verbs": ["get", "list", "watch", "create", "update"],
+        },
+    ],
+    CSI_DRIVER: [
+        {"apiGroups": [""], "resources": ["nodes", "events", "secrets", "pods"], "verbs": _ALL_BUT_DELETE},
+        {
+            "apiGroups": ["", "storage.k8s.io", "snapshot.storage.k8s.io", "coordination.k8s.io"],
+            "resources": ["*"],
+            "verbs": [*_ALL_BUT_DELETE, "delete"],
+        },
+    ],
+}
+
+_TOLERATIONS: tuple[Mapping[str, Any], ...] = (
+    {
+        "key": "node.cloudprovider.kubernetes.io/uninitialized",
+        "operator": "Equal",
+        "value": "true",
+        "effect": "NoSchedule",
+    },
+    {"key": "node-role.kubernetes.io/control-plane", "operator": "Equal", "effect": "NoSchedule"},
+    {"key": "node-role.kubernetes.io/etcd", "operator": "Equal", "effect": "NoExecute"},
+    {"key": "cattle.io/os", "operator": "Equal", "value": "linux", "effect": "NoSchedule"},
+)
+
+
+def default_values(chart: str, data_directory: str) -> Raw:
+    """The chart's own values, the ones that matter here."""
+    directory = f"{data_directory}/etc/config-files"
+    if chart == CSI_DRIVER:
+        config = {"secretName": "", "secretKey": "cloud-provider-config", "hostPath": f"{directory}/"}
+        return {"cloudConfig": config, "hostStorageClass": ""}
+    # The charts are built for RKE2's standard data directory; another one has to be said in the values.
+    path = "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"
+    return {
+        "cloudConfigPath": path,
+        "cloudConfig": {"secretName": "", "secretKey": "cloud-config", "hostPath": path},
+        "global": {"cattle": {"clusterName": ""}},
+        "kube-vip": VIP_DEFAULTS,
+        "extraArgs": [],
+    }
+
+
+def merge_values(base: Mapping[str, Any], over: Mapping[str, Any]) -> Raw:
+    """Helm's merge: maps are merged, everything else is replaced, null removes."""
+    merged = dict(base)
+    for key, value in over.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
+            merged[key] = merge_values(merged[key], value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def render_arguments(values: Mapping[str, Any]) -> list[str]:
+    """The cloud provider's command line."""
+    arguments = [CLOUD_PROVIDER, f"--cloud-config={CLOUD_CONFIG}"]
+    if name := nested(values, "global", "cattle", "clusterName", default=""):
+        arguments.append(f"--cluster-name={name}")
+    return [*arguments, *(str(one) for one in values.get("extraArgs") or ())]
+
+
+async def deploy_bundled_charts(
+    guest: GuestOS, cluster: GuestCluster, settings: Settings, programs: Mapping[str, GuestProgram]
+) -> None:
+    """What the helm controller does with the charts of `cloud-provider-name: harvester`. May be repeated."""
+    if settings.cloud_provider != "harvester":
+        return
+    await guest.sleep(guest.delays.chart)
+    await cluster.wait_usable()
+    for chart in (CLOUD_PROVIDER, CSI_DRIVER):
+        if chart in settings.list("disable"):
+            continue
+        raw = new_object(
+            HELM_CHART,
+            chart,
+            NAMESPACE,
+            annotations={
+                "helm.cattle.io/chart-url": f"https://%{{KUBERNETES_API}}%/static/charts/{chart}.tgz"
+            },
+            spec={"bootstrap": chart == CLOUD_PROVIDER, "targetNamespace": NAMESPACE, "set": {}},
+        )
+        await cluster.ensure(HELM_CHART, raw)
+        await ensure_service_account(cluster, chart, _ROLE_RULES[chart])
+        cluster.deployed_charts.add(chart)
+        if chart == CSI_DRIVER:
+            await _make_storage_class(cluster)
+        if chart in programs:
+            cluster.pods.setdefault(chart, _pod(cluster, chart, settings.data_directory))
+        else:
+            guest.log("helm", f"chart {chart} is installed; its program is not simulated")
+    if CLOUD_PROVIDER in cluster.deployed_charts:
+        await update_vip_settings(cluster, settings.data_directory)
+    cluster.changed.notify()
+
+
+async def update_vip_settings(cluster: GuestCluster, data_directory: str) -> None:
+    """Let every node know what kube-vip is to do. May be repeated."""
+    try:
+        vip = read_kube_vip_settings(await read_values(cluster, CLOUD_PROVIDER, data_directory))
+    except NotYaml:
+        vip = KubeVipSettings(enabled=False)
+    if vip != cluster.vip_settings:
+        cluster.vip_settings = vip
+        cluster.vip_changed.notify()
+
+
+async def read_values(cluster: GuestCluster, chart: str, data_directory: str) -> Raw:
+    """The values of a chart as its HelmChartConfig changes them. Raises NotYaml."""
+    values = default_values(chart, data_directory)
+    config = await cluster.client().find(HELM_CHART_CONFIG.ref(chart, NAMESPACE))
+    over = load(str(nested(config, "spec", "valuesContent", default=""))) if config else None
+    return merge_values(values, over) if isinstance(over, Mapping) else values
+
+
+def _pod(cluster: GuestCluster, chart: str, data_directory: str) -> ChartPod:
+    async def values() -> Raw:
+        await cluster.wait_usable()
+        try:
+            return await read_values(cluster, chart, data_directory)
+        except NotYaml as error:
+            raise MountFailed(f"HelmChartConfig {chart}: valuesContent is not YAML: {error}") from error
+
+    async def command() -> Sequence[str]:
+        found = await values()
+        if chart == CLOUD_PROVIDER:
+            return render_arguments(found)
+        host_class = found.get("hostStorageClass")
+        return [
+            chart,
+            f"--kubeconfig={CSI_CONFIG}",
+            *([f"--host-storage-class={host_class}"] if host_class else []),
+        ]
+
+    async def mount(guest: GuestOS) -> Mapping[str, File]:
+        found = await values()
+        where = CLOUD_CONFIG if chart == CLOUD_PROVIDER else CSI_CONFIG
+        return {where: await _credential(guest, cluster, found)}
+
+    return ChartPod(chart, chart, command, mount, _TOLERATIONS)
+
+
+async def _credential(guest: GuestOS, cluster: GuestCluster, values: Mapping[str, Any]) -> File:
+    secret = str(nested(values, "cloudConfig", "secretName", default=""))
+    if secret:
+        key = str(nested(values, "cloudConfig", "secretKey", default="cloud-config"))
+        raw = await cluster.client().find(SECRET.ref(secret, NAMESPACE))
+        if raw is None:
+            raise MountFailed(
+                f'MountVolume.SetUp failed for volume "cloud-config": secret "{secret}" not found'
+            )
+        if key not in (raw.get("data") or {}):
+            raise MountFailed(
+                f'MountVolume.SetUp failed for volume "cloud-config": references non-existent secret key: {key}'
+            )
+        return File(base64.b64decode(raw["data"][key]), 0o600)  # mounted by subPath: never renewed in the pod
+    path = str(values.get("cloudConfigPath") or nested(values, "cloudConfig", "hostPath", default=""))
+    file = guest.find(path + "cloud-provider-config" if path.endswith("/") else path)
+    if file is None:
+        raise MountFailed(
+            f'MountVolume.SetUp failed for volume "cloud-config": hostPath type check failed: {path} is not a file'
+        )
+    return file  # the node's own file: the pod sees it change
+
+
+async def _make_storage_class(cluster: GuestCluster) -> None:
+    raw = new_object(
+        STORAGE_CLASS,
+        "harvester",
+        annotations={"storageclass.kubernetes.io/is-default-class": "true"},
+        provisioner="driver.harvesterhci.io",
+        reclaimPolicy="Delete",
+        volumeBindingMode="Immediate",
+        allowVolumeExpansion=True,
+    )
+    if await cluster.client().find(STORAGE_CLASS.ref("harvester")) is None:
+        await cluster.ensure(STORAGE_CLASS, raw)

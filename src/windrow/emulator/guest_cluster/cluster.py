@@ -1,0 +1,223 @@
+"""One guest cluster: its API and datastore, its etcd members, and the servers and kubelets that run at the moment.
+
+The objects and the member list stand for what etcd keeps on the servers' disks, so they outlive every single machine.
+The cluster itself runs nothing: each task belongs to a machine and ends with its power.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from windrow.apiserver.doors import Identity
+from windrow.apiserver.local import Local
+from windrow.apiserver.server import ApiServer
+from windrow.apiserver.services.allocation import ServiceRanges
+from windrow.apiserver.stores import MemoryStore
+from windrow.core import pki
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
+from windrow.core.version import Version
+from windrow.emulator.guest_cluster.chart_pods import ChartPod
+from windrow.emulator.guest_cluster.etcd import EtcdMembers
+from windrow.emulator.guest_cluster.kube_vip_settings import KubeVipSettings
+from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CRDS
+from windrow.emulator.guest_cluster.rke2.pki import CertificateAuthorities
+from windrow.emulator.guest_cluster.rke2.settings import Settings
+from windrow.emulator.guest_os.notifier import Notifier
+from windrow.kubernetes.errors import AlreadyExists, Conflict, NotFound
+from windrow.kubernetes.resources import ApiResource, ObjectRef
+
+Raw = dict[str, Any]
+API_PORT = 6443
+SUPERVISOR_PORT = 9345
+_LEAF_DAYS = 365
+
+
+@dataclass(slots=True)
+class ServerInstance:
+    """One running server of the cluster."""
+
+    node: str
+    address: str
+    runs_api: bool
+    settings: Settings
+    version: Version
+    identity: Identity = field(repr=False)
+    api_up: bool = False
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(slots=True)
+class Heartbeat:
+    """What the control plane knows of one kubelet: when it last reported, or that it does."""
+
+    alive: bool
+    last: datetime
+
+
+class GuestCluster:
+    """All that the machines of one cluster share."""
+
+    def __init__(
+        self,
+        uid: str,
+        version: Version,
+        authorities: CertificateAuthorities,
+        settings: Settings,
+        server_password: str,
+        agent_password: str,
+        clock: Clock,
+        rng: Rng,
+    ) -> None:
+        self.uid = uid
+        self.version = version
+        self.authorities = authorities
+        self.server_password = server_password
+        self.agent_password = agent_password
+        self.critical = settings.critical()
+        self.clock = clock
+        self.changed = Notifier()
+        self.etcd = EtcdMembers(on_change=self.changed.notify)
+        self.servers: dict[str, ServerInstance] = {}
+        self.heartbeats: dict[str, Heartbeat] = {}
+        self.pods: dict[str, ChartPod] = {}
+        self.addons: dict[str, str] = {}  # checksum of each applied manifest file
+        self.deployed_charts: set[str] = set()  # that are deployed
+        self.leader_lock = asyncio.Lock()
+        self.vip_leader_lock = asyncio.Lock()
+        self.vip_leader = ""  # the node that led kube-vip last
+        self.vip_settings: KubeVipSettings | None = None  # once its chart is deployed
+        self.vip_changed = Notifier()
+        self.vip_locks: dict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.vip_leaders: dict[tuple[str, str], str] = {}  # of services that have leaders of their own
+        self.api = ApiServer(
+            MemoryStore(),
+            clock,
+            rng,
+            name=f"guest {uid}",
+            version=str(version),
+            authorize="rbac",
+            root_ca=authorities.server_ca,
+            services=read_service_ranges(settings),
+            pods_end_slowly=True,
+        )
+        for crd in HELM_CRDS:
+            self.api.install_crd(crd)
+        self._pod_ranges = 0
+
+    # -- availability
+
+    def is_usable(self) -> bool:
+        """Whether a node of the cluster finds an API that can read and write."""
+        return self.etcd.has_quorum() and any(server.api_up for server in self.servers.values())
+
+    async def wait_usable(self) -> None:
+        """Return once the API can be used."""
+        await self.changed.wait_for(self.is_usable)
+
+    def find_api_server(self, preferred: str = "") -> ServerInstance | None:
+        """A server whose API answers, that of node `preferred` if it does."""
+        up = {name: server for name, server in self.servers.items() if server.api_up}
+        return up.get(preferred) or next(iter(up.values()), None)
+
+    @property
+    def oldest_api_version(self) -> Version:
+        """The release that kubelets may not be newer than."""
+        return min(
+            (server.version for server in self.servers.values() if server.runs_api), default=self.version
+        )
+
+    # -- access
+
+    def client(self, user: str = "system:admin", groups: tuple[str, ...] = ("system:masters",)) -> Local:
+        return self.api.local(user, groups)
+
+    async def edit(self, ref: ObjectRef, change: Callable[[Raw], bool], *, subresource: str = "") -> bool:
+        """Read, change and write one object until no conflict stands in the way; `change` says whether it did
+        anything. False when the object is gone."""
+        await self.wait_usable()
+        local = self.client()
+        while True:
+            raw = await local.find(ref)
+            if raw is None:
+                return False
+            if not change(raw):
+                return True
+            try:
+                await local.update(ref.kind, raw, subresource)
+            except Conflict:
+                continue
+            except NotFound:
+                return False
+            return True
+
+    async def ensure(self, kind: ApiResource, raw: Mapping[str, Any], namespace: str = "") -> Raw:
+        """Create `raw`, or merge it into what is there."""
+        await self.wait_usable()
+        local = self.client()
+        ref = kind.ref(raw["metadata"]["name"], namespace or raw["metadata"].get("namespace", ""))
+        while True:
+            try:
+                if await local.find(ref) is None:
+                    return await local.create(kind, raw, ref.namespace)
+                return await local.patch(ref, raw)
+            except (AlreadyExists, NotFound):  # somebody was quicker
+                continue
+
+    # -- certificates
+
+    def issue_server_identity(self, node: str, address: str, settings: Settings) -> Identity:
+        """What a server shows on 6443 and 9345: a certificate of the server CA for all its names."""
+        ips = ["127.0.0.1", "::1", _first_address(settings.text("service-cidr", "10.43.0.0/16")), address]
+        names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+        names += [
+            f"kubernetes.default.svc.{settings.text('cluster-domain', 'cluster.local')}",
+            "localhost",
+            node,
+        ]
+        extra = [
+            *settings.list("node-ip"),
+            *settings.list("node-external-ip"),
+            *settings.list("advertise-address"),
+        ]
+        for name in [*settings.list("tls-san"), *extra]:
+            (ips if _is_address(name) else names).append(name)
+        certificate, key = pki.issue_certificate(
+            self.authorities.server_ca,
+            self.authorities.server_key,
+            common_name="rke2",
+            organizations=("rke2",),
+            dns=tuple(dict.fromkeys(names)),
+            ips=tuple(dict.fromkeys(ips)),
+            server=True,
+            now=self.clock.now(),
+            lifetime=timedelta(days=_LEAF_DAYS),
+        )
+        return Identity(certificate + self.authorities.server_ca, key, self.authorities.client_ca)
+
+    def allocate_pod_range(self) -> str:
+        self._pod_ranges += 1
+        base = self.critical["cluster-cidr"].split(",")[0].split(".")
+        return f"{base[0]}.{base[1]}.{(self._pod_ranges - 1) % 256}.0/24"
+
+
+def read_service_ranges(settings: Settings) -> ServiceRanges:
+    """Of what the API gives addresses and ports to Services."""
+    networks = settings.text("service-cidr", "10.43.0.0/16").split(",")
+    first, _, last = settings.text("service-node-port-range", "30000-32767").partition("-")
+    ports = (int(first), int(last)) if first.isdigit() and last.isdigit() else (30000, 32767)
+    return ServiceRanges(tuple(one.strip() for one in networks if one.strip()), ports)
+
+
+def _first_address(cidr: str) -> str:
+    base = cidr.split(",")[0].split("/")[0]
+    return base.rsplit(".", 1)[0] + ".1" if "." in base else base + "1"
+
+
+def _is_address(text: str) -> bool:
+    return ":" in text or text.replace(".", "").isdigit()

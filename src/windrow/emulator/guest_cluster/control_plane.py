@@ -1,0 +1,378 @@
+"""What the leading server of a guest cluster does: node health, etcd membership, manifests, bundled charts, pods.
+
+One server leads at a time; the others wait for the leadership and take over when it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from windrow.core.clock import format_time
+from windrow.core.yaml import NotYaml, load_all
+from windrow.emulator.guest_cluster.chart_pods import ChartPod, tolerates
+from windrow.emulator.guest_cluster.charts import CLOUD_PROVIDER, deploy_bundled_charts, update_vip_settings
+from windrow.emulator.guest_cluster.cluster import GuestCluster, Heartbeat
+from windrow.emulator.guest_cluster.kubelet import NOT_READY, UNREACHABLE
+from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CHART_CONFIG
+from windrow.emulator.guest_cluster.rke2.settings import Settings
+from windrow.emulator.guest_cluster.workloads.manager import ControllerManager
+from windrow.emulator.guest_os.hardware import GuestProgram
+from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.errors import KubeError, NotFound
+from windrow.kubernetes.objects import annotations_of, name_of, nested
+from windrow.kubernetes.resources import NODE, SECRET, ApiResource
+
+Raw = dict[str, Any]
+REMOVE_ANNOTATION = "etcd.rke2.cattle.io/remove"
+REMOVED_NODE_ANNOTATION = "etcd.rke2.cattle.io/removed-node-name"
+NODE_NAME_ANNOTATION = "etcd.rke2.cattle.io/node-name"
+NODE_ADDRESS_ANNOTATION = "etcd.rke2.cattle.io/node-address"
+
+
+class ControlPlane:
+    """The controllers of one server. `run` waits for the leadership, then leads until cancelled."""
+
+    def __init__(
+        self, guest: GuestOS, cluster: GuestCluster, settings: Settings, programs: Mapping[str, GuestProgram]
+    ) -> None:
+        self.guest = guest
+        self.cluster = cluster
+        self.settings = settings
+        self.programs = programs
+
+    async def run(self) -> None:
+        async with self.cluster.leader_lock:
+            await self.guest.sleep(self.guest.delays.leader_takeover)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.cluster.api.run())
+                group.create_task(self._watch_nodes())
+                group.create_task(self._monitor_nodes())
+                group.create_task(self._remove_stalled_learners())
+                group.create_task(self._schedule_pods())
+                group.create_task(self._watch_chart_settings())
+                group.create_task(ControllerManager(self.guest, self.cluster).run())
+                group.create_task(
+                    deploy_bundled_charts(self.guest, self.cluster, self.settings, self.programs)
+                )
+
+    # -- nodes
+
+    async def _watch_nodes(self) -> None:
+        """Removal of etcd members and of node passwords, and a pulse for everybody who looks at nodes."""
+        while True:
+            await self.cluster.wait_usable()
+            await self._remove_orphaned_members()
+            async with self.cluster.client().watch(NODE) as events:
+                async for event in events:
+                    if event.type == "DELETED":
+                        await self._node_deleted(name_of(event.object))
+                    elif event.type in ("ADDED", "MODIFIED"):
+                        await self._node_changed(event.object)
+                    self.cluster.changed.notify()
+            await self.guest.sleep(1)
+
+    async def _remove_orphaned_members(self) -> None:
+        """Members whose Node went away while nobody led."""
+        nodes = {name_of(raw) for raw in await self.cluster.client().list(NODE)}
+        for member in list(self.cluster.etcd.by_name.values()):
+            if member.registered and member.node not in nodes:
+                self.cluster.etcd.remove(member.name)
+
+    async def _node_deleted(self, name: str) -> None:
+        member = self.cluster.etcd.find_by_node(name)
+        if member is not None:
+            self.cluster.etcd.remove(member.name)
+        with contextlib.suppress(NotFound):
+            await self.cluster.client().delete(SECRET.ref(f"{name}.node-password.rke2", "kube-system"))
+
+    async def _node_changed(self, raw: Raw) -> None:
+        annotations, name = annotations_of(raw), name_of(raw)
+        member = self.cluster.etcd.find_by_node(name)
+        if member is not None:
+            member.registered = True
+        if annotations.get(REMOVE_ANNOTATION) == "true" and not annotations.get(REMOVED_NODE_ANNOTATION):
+            if member is not None and not self.cluster.etcd.remove(member.name):
+                self.guest.log(
+                    "etcd", f"member of node {name} cannot be removed now: the rest would have no majority"
+                )
+                return
+            gone = member.name if member is not None else annotations.get(NODE_NAME_ANNOTATION, name)
+
+            def removed(node: Raw) -> bool:
+                node["metadata"].setdefault("annotations", {})[REMOVED_NODE_ANNOTATION] = gone
+                return True
+
+            await self.cluster.edit(NODE.ref(name), removed)
+            return
+        if member is not None and _read_voter_condition(raw) in (None, member.learner):
+            await self._record_member(name)
+
+    async def _record_member(self, name: str) -> None:
+        member = self.cluster.etcd.find_by_node(name)
+        if member is None:
+            return
+        wanted = {NODE_NAME_ANNOTATION: member.name, NODE_ADDRESS_ANNOTATION: member.address}
+
+        def annotated(raw: Raw) -> bool:
+            annotations = raw["metadata"].setdefault("annotations", {})
+            if wanted.items() <= annotations.items():
+                return False
+            annotations.update(wanted)
+            return True
+
+        await self.cluster.edit(NODE.ref(name), annotated)
+        status, reason, message = (
+            ("False", "MemberIsLearner", "Node has not been promoted to voting member of the etcd cluster")
+            if member.learner
+            else ("True", "MemberNotLearner", "Node is a voting member of the etcd cluster")
+        )
+        await self.cluster.edit(
+            NODE.ref(name),
+            lambda raw: set_node_condition(raw, "EtcdIsVoter", status, reason, message, self.guest.now()),
+            subresource="status",
+        )
+
+    async def _monitor_nodes(self) -> None:
+        """Taint nodes by their readiness; mark those whose kubelet is silent for too long as Unknown."""
+        grace = timedelta(seconds=self.guest.delays.node_grace / self.guest.host.time_scale)
+        while True:
+            await self.cluster.wait_usable()
+            now, wake = self.guest.now(), None
+            voters = {member.node: member.learner for member in self.cluster.etcd.by_name.values()}
+            for raw in await self.cluster.client().list(NODE):
+                name = name_of(raw)
+                if name in voters and _read_voter_condition(raw) in (None, voters[name]):
+                    await self._record_member(name)
+                heartbeat = self.cluster.heartbeats.get(name)
+                if heartbeat is not None and not heartbeat.alive:
+                    due = heartbeat.last + grace
+                    if now >= due:
+                        await self._mark_unknown(name)
+                    else:
+                        wake = due if wake is None else min(wake, due)
+                await self._taint(raw)
+            await self._wait(wake)
+
+    async def _wait(self, until: datetime | None) -> None:
+        """For a pulse, or for an instant."""
+        if until is None:
+            await self.cluster.changed.wait()
+            return
+        pulse = asyncio.ensure_future(self.cluster.changed.wait())
+        timer = asyncio.ensure_future(self.guest.host.clock.sleep_until(until))
+        try:
+            await asyncio.wait({pulse, timer}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            pulse.cancel()
+            timer.cancel()
+
+    async def _mark_unknown(self, name: str) -> None:
+        def unknown(raw: Raw) -> bool:
+            heartbeat = self.cluster.heartbeats.get(name)
+            if heartbeat is None or heartbeat.alive:
+                return False
+            changed = False
+            for type in ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure"):
+                changed |= set_node_condition(
+                    raw,
+                    type,
+                    "Unknown",
+                    "NodeStatusUnknown",
+                    "Kubelet stopped posting node status.",
+                    self.guest.now(),
+                )
+            return changed
+
+        await self.cluster.edit(NODE.ref(name), unknown, subresource="status")
+
+    async def _taint(self, raw: Raw) -> None:
+        if taint_by_readiness(raw, self.guest.now()):  # `raw` is our own copy; only a wrong Node is written
+            await self.cluster.edit(
+                NODE.ref(name_of(raw)), lambda found: taint_by_readiness(found, self.guest.now())
+            )
+
+    # -- etcd
+
+    async def _remove_stalled_learners(self) -> None:
+        """A learner that is down for five minutes would block every further join."""
+        since: dict[str, datetime] = {}
+        limit = timedelta(seconds=self.guest.delays.learner_stalled / self.guest.host.time_scale)
+        while True:
+            stalled = [one for one in self.cluster.etcd.by_name.values() if one.learner and not one.up]
+            since = {one.name: since.get(one.name, self.guest.now()) for one in stalled}
+            wake = None
+            for name, start in since.items():
+                if self.guest.now() >= start + limit:
+                    self.guest.log("etcd", f"Removing stalled learner {name}")
+                    self.cluster.etcd.remove(name)
+                else:
+                    wake = start + limit if wake is None else min(wake, start + limit)
+            await self._wait(wake)
+
+    # -- charts and pods
+
+    async def _watch_chart_settings(self) -> None:
+        """Changed values install their chart anew, which replaces its pod."""
+        while True:
+            await self.cluster.wait_usable()
+            known = {
+                name_of(raw): nested(raw, "spec")
+                for raw in await self.cluster.client().list(HELM_CHART_CONFIG, "kube-system")
+            }
+            async with self.cluster.client().watch(HELM_CHART_CONFIG, "kube-system") as events:
+                async for event in events:
+                    if event.type not in ("ADDED", "MODIFIED"):
+                        continue
+                    name, spec = name_of(event.object), nested(event.object, "spec")
+                    if name in self.cluster.pods and known.get(name) != spec:
+                        self.cluster.pods[name].generation += 1
+                        self.cluster.changed.notify()
+                    if name in self.cluster.deployed_charts and name == CLOUD_PROVIDER:
+                        await update_vip_settings(self.cluster, self.settings.data_directory)
+                    known[name] = spec
+            await self.guest.sleep(1)
+
+    async def _schedule_pods(self) -> None:
+        """Give each pod a node that tolerates it; move it when its node is deleted or silent for five minutes."""
+        eviction = timedelta(seconds=self.guest.delays.eviction / self.guest.host.time_scale)
+        while True:
+            await self.cluster.wait_usable()
+            nodes = {name_of(raw): raw for raw in await self.cluster.client().list(NODE)}
+            wake = None
+            for pod in self.cluster.pods.values():
+                due = self._check_node_of(pod, nodes, eviction)
+                if due is not None:
+                    wake = due if wake is None else min(wake, due)
+                if not pod.node:
+                    self._schedule(pod, nodes)
+            await self._wait(wake)
+
+    def _check_node_of(self, pod: ChartPod, nodes: Mapping[str, Raw], eviction: timedelta) -> datetime | None:
+        """Unplace the pod when it is time; else the instant to look again, if there is one."""
+        if not pod.node:
+            return None
+        if pod.node not in nodes:
+            pod.node, pod.lost_since = "", None
+            return None
+        heartbeat = self.cluster.heartbeats.get(pod.node, Heartbeat(False, self.guest.now()))
+        if heartbeat.alive:
+            pod.lost_since = None
+            return None
+        grace = timedelta(seconds=self.guest.delays.node_grace / self.guest.host.time_scale)
+        pod.lost_since = pod.lost_since or heartbeat.last + grace
+        if self.guest.now() >= pod.lost_since + eviction:
+            pod.node, pod.lost_since = "", None
+            return None
+        return pod.lost_since + eviction
+
+    def _schedule(self, pod: ChartPod, nodes: Mapping[str, Raw]) -> None:
+        for name, raw in sorted(nodes.items(), key=lambda pair: (not _is_control_plane(pair[1]), pair[0])):
+            heartbeat = self.cluster.heartbeats.get(name)
+            if heartbeat is None or not heartbeat.alive or nested(raw, "spec", "unschedulable"):
+                continue
+            if tolerates(pod.tolerations, nested(raw, "spec", "taints", default=[])):
+                pod.node = name
+                self.cluster.changed.notify()
+                return
+
+
+def _is_control_plane(raw: Raw) -> bool:
+    return "node-role.kubernetes.io/control-plane" in (raw["metadata"].get("labels") or {})
+
+
+def _read_voter_condition(raw: Raw) -> bool | None:
+    """What the Node's condition EtcdIsVoter says, None where it has none."""
+    found = find_condition(nested(raw, "status", "conditions"), "EtcdIsVoter")
+    return None if found is None else found.status == "True"
+
+
+def taint_by_readiness(raw: Raw, now: datetime) -> bool:
+    """Give a Node the taints of its Ready condition and no other such; False when it has them already."""
+    ready = find_condition(nested(raw, "status", "conditions"), "Ready")
+    wanted = {"True": "", "Unknown": UNREACHABLE}.get(ready.status if ready else "False", NOT_READY)
+    taints = raw.setdefault("spec", {}).get("taints") or []
+    kept = [one for one in taints if one["key"] not in (NOT_READY, UNREACHABLE) or one["key"] == wanted]
+    have = {one["effect"] for one in kept if one["key"] == wanted}
+    for effect in ("NoSchedule", "NoExecute") if wanted else ():
+        if effect not in have:
+            kept.append({"key": wanted, "effect": effect, "timeAdded": format_time(now)})
+    if kept == taints:
+        return False
+    raw["spec"]["taints"] = kept
+    if not kept:
+        del raw["spec"]["taints"]
+    return True
+
+
+def set_node_condition(raw: Raw, type: str, status: str, reason: str, message: str, now: datetime) -> bool:
+    """Write one condition of a Node; False when it already says so."""
+    conditions = raw.setdefault("status", {}).setdefault("conditions", [])
+    found = next((one for one in conditions if one["type"] == type), None)
+    if found is not None and (found["status"], found.get("reason")) == (status, reason):
+        return False
+    made = {
+        "type": type,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastHeartbeatTime": format_time(now),
+        "lastTransitionTime": format_time(now),
+    }
+    if found is None:
+        conditions.append(made)
+    else:
+        if found["status"] == status:
+            made["lastTransitionTime"] = found.get("lastTransitionTime", made["lastTransitionTime"])
+        conditions[conditions.index(found)] = made
+    return True
+
+
+async def deploy_manifests(guest: GuestOS, cluster: GuestCluster, directory: str) -> None:
+    """Apply every YAML file below `directory` once for each content it has had; try again until all are applied."""
+    while True:
+        failed = False
+        for path in guest.list_under(directory):
+            if not path.endswith((".yaml", ".yml", ".json")):
+                continue
+            content = guest.read(path) or b""
+            name = path.rsplit("/", 1)[-1]
+            checksum = hashlib.sha256(content).hexdigest()
+            if cluster.addons.get(name) == checksum:
+                continue
+            try:
+                await _apply_file(cluster, content)
+                cluster.addons[name] = checksum
+                guest.log("deploy", f"Applied manifest {path}")
+            except (NotYaml, KubeError, KeyError, TypeError) as error:
+                failed = True
+                guest.log("deploy", f"Failed to process {path}: {error}")
+        cluster.changed.notify()
+        if not failed:
+            return
+        await guest.sleep(guest.delays.manifests_retry)
+
+
+async def _apply_file(cluster: GuestCluster, content: bytes) -> None:
+    documents: list[Raw] = []
+    for document in load_all(content.decode("utf-8", "replace")):
+        if isinstance(document, dict) and document.get("kind") == "List":
+            documents += document.get("items") or []
+        else:
+            documents.append(document)
+    for document in documents:
+        kind = _find_kind(cluster, document)
+        namespace = (document["metadata"].get("namespace") or "default") if kind.namespaced else ""
+        await cluster.ensure(kind, document, namespace)
+
+
+def _find_kind(cluster: GuestCluster, document: Raw) -> ApiResource:
+    type = cluster.api.registry.find_named(str(document["apiVersion"]), str(document["kind"]))
+    if type is None:
+        raise NotFound(f'no matches for kind "{document["kind"]}" in version "{document["apiVersion"]}"')
+    return type.kind

@@ -1,0 +1,88 @@
+"""Elections of kube-vip where every service has a leader of its own: leases `kubevip-<service>` beside the services.
+
+All nodes on which kube-vip runs want every service; of a service with local traffic only those with a pod of it. Who
+gives up lets the next one in at once; after one that died, its lease has to run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+
+from windrow.core.clock import format_micro_time
+from windrow.emulator.guest_cluster.cluster import GuestCluster
+from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.world import Key
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import LEASE
+
+JITTER_S = 0.1  # so that not one node wins everything
+
+
+class ServiceElection:
+    """One node's part in the elections. `changed` is told each service that this node leads from now on."""
+
+    def __init__(
+        self,
+        guest: GuestOS,
+        cluster: GuestCluster,
+        node: str,
+        group: asyncio.TaskGroup,
+        on_elected: Callable[[Key], None],
+    ) -> None:
+        self._box = guest
+        self._cluster = cluster
+        self._node = node
+        self._group = group
+        self._on_elected = on_elected
+        self._withdrawn: dict[Key, asyncio.Event] = {}
+        self._leading: set[Key] = set()
+
+    def leads(self, key: Key) -> bool:
+        return key in self._leading
+
+    def enter(self, key: Key) -> None:
+        """Stand for election. May be repeated."""
+        known = self._withdrawn.get(key)
+        if known is None:
+            withdrawn = self._withdrawn[key] = asyncio.Event()
+            self._group.create_task(self._run(key, withdrawn), name=f"election {'/'.join(key)}")
+
+    def withdraw(self, key: Key) -> None:
+        """Stand no more. May be repeated; the addresses must be off the node already."""
+        self._leading.discard(key)
+        if withdrawn := self._withdrawn.pop(key, None):
+            withdrawn.set()
+
+    async def _run(self, key: Key, withdrawn: asyncio.Event) -> None:
+        await self._box.sleep(JITTER_S * _jitter(self._node, key))
+        async with self._cluster.vip_locks[key]:
+            if withdrawn.is_set():
+                return
+            await self._take_lease(key)
+            if withdrawn.is_set():
+                self._cluster.vip_leaders[key] = ""
+                return
+            self._leading.add(key)
+            self._on_elected(key)
+            await withdrawn.wait()
+            self._cluster.vip_leaders[key] = ""  # released, not run out
+
+    async def _take_lease(self, key: Key) -> None:
+        leaders = self._cluster.vip_leaders
+        if leaders.get(key, "") not in ("", self._node):
+            await self._box.sleep(self._box.delays.vip_lease)
+        await self._cluster.wait_usable()
+        leaders[key] = self._node
+        spec = {
+            "holderIdentity": self._node,
+            "leaseDurationSeconds": int(self._box.delays.vip_lease),
+            "renewTime": format_micro_time(self._box.now()),
+        }
+        await self._cluster.ensure(LEASE, new_object(LEASE, f"kubevip-{key[1]}", key[0], spec=spec))
+
+
+def _jitter(node: str, key: Key) -> float:
+    """Between 0 and 1, the same for the same node and service."""
+    return hashlib.sha256(f"{node} {'/'.join(key)}".encode()).digest()[0] / 256

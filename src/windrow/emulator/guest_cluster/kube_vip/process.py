@@ -1,0 +1,530 @@
+"""kube-vip in a guest cluster: takes the addresses of its load balancer services and tells the network and the status.
+
+It comes with the cloud provider's chart, runs on the control-plane nodes, unless the chart's values say otherwise, and
+elects one of them, which has all addresses; with `svc_election` each service has a leader of its own (reference 02
+§7.4). What it does for a Service stands in the Service's annotations (02 §3.2, §3.8):
+
+* an address is bound to the interface that the annotation names, else to the one with the default route, and
+  announced on that interface's network alone: one of another network reaches nobody, and the status shows it anyway;
+* `0.0.0.0` asks DHCP, on a macvlan of its own. Without that kernel module, or without an answer, the Service stays
+  pending, and nothing happens until the Service changes.
+
+As the real one it works on one Service after the other. The rack carries TCP only: a UDP port is announced and shown,
+and nothing can be sent to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from windrow.core.clock import format_micro_time
+from windrow.emulator.guest_cluster.cluster import GuestCluster
+from windrow.emulator.guest_cluster.kube_vip.election import ServiceElection
+from windrow.emulator.guest_cluster.kube_vip.service_handler import ServiceHandler
+from windrow.emulator.guest_cluster.kube_vip_settings import KubeVipSettings
+from windrow.emulator.guest_cluster.kubelet import node_name
+from windrow.emulator.guest_cluster.rke2.settings import Settings
+from windrow.emulator.guest_os.hardware import Nic
+from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.guest_os.system import has_module
+from windrow.emulator.hand import Hand
+from windrow.emulator.load_balancers.services import (
+    ENDPOINT_SLICE,
+    ENDPOINTS,
+    HARDWARE_ADDRESS,
+    INTERFACE,
+    REQUEST_DHCP,
+    REQUESTED_ADDRESS,
+    VIP_HOST,
+    Backend,
+    ready_backends,
+    render_ingress,
+    requested_addresses,
+    service_of,
+    tcp_ports_of,
+)
+from windrow.emulator.load_balancers.virtual_listeners import SocketAddress, VirtualListeners
+from windrow.emulator.mirror import Mirror
+from windrow.emulator.world import Key, Objects, Places, key_of
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import (
+    Raw,
+    annotations_of,
+    name_of,
+    namespace_of,
+    nested,
+    new_object,
+    resource_version_of,
+    uid_of,
+)
+from windrow.kubernetes.resources import LEASE, NODE, SERVICE
+
+NAME = "kube-vip"
+LEADER_LEASE = "plndr-svcs-lock"
+USER_AND_GROUPS = ("system:serviceaccount:kube-system:kube-vip", ("system:masters",))
+KERNEL_MODULE = "macvlan"
+WATCH_TIMEOUT_S = 3600
+_WATCHED_KINDS = (SERVICE, ENDPOINT_SLICE, ENDPOINTS)
+
+
+class NotAnnounced(Exception):
+    """The Service gets no address now; the message is the log's."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundAddress:
+    """One address that this node has. `card` is what DHCP knows it by, None for one that was given."""
+
+    address: str
+    interface: str
+    is_reachable: bool
+    dhcp_nic: Nic | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddressRequest:
+    """What a Service asks for. Its own address in its status is no new wish."""
+
+    uid: str
+    addresses: tuple[str, ...]
+    interface: str
+
+
+@dataclass(slots=True)
+class Announcement:
+    """What is announced for one Service."""
+
+    request: AddressRequest
+    addresses: tuple[BoundAddress, ...]
+    written_ingress: str = ""  # what was last written into the status
+
+
+class KubeVip:
+    """The pod of one node. `run` ends by cancellation only; then every address is let go at once."""
+
+    def __init__(self, guest: GuestOS, cluster: GuestCluster, settings: Settings) -> None:
+        self.guest = guest
+        self.cluster = cluster
+        self.settings = settings
+        self.node = node_name(guest, settings)
+        self._announced: dict[Key, Announcement] = {}
+        self._failed: dict[Key, str] = {}  # version of a Service that could not be announced
+        self._has_leases = asyncio.Event()  # some address is DHCP's
+        self._listeners = VirtualListeners(guest.host.network, self._log)
+        self._settings_of_chart = KubeVipSettings()
+        self._election: ServiceElection | None = None  # where each service has its own leader
+        self._udp_reported: set[Key] = (
+            set()
+        )  # services of whose UDP ports it was said that nobody reaches them
+
+    def _log(self, line: str) -> None:
+        self.guest.log(NAME, line)
+
+    async def run(self) -> None:
+        """Run as the chart says; anew when its values change."""
+        while True:
+            vip = self._settings_of_chart = await self._wait_for_placement()
+            work = asyncio.ensure_future(self._run_pod())
+            changed = asyncio.ensure_future(
+                self.cluster.vip_changed.wait_for(lambda: self.cluster.vip_settings != vip)
+            )  # noqa: B023
+            either: set[asyncio.Future[None]] = {work, changed}
+            try:
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                if work.done():
+                    work.result()
+            finally:
+                self._drop_all()  # at once: a machine without power has no addresses
+                work.cancel()
+                changed.cancel()
+                await asyncio.wait(either)
+
+    async def _wait_for_placement(self) -> KubeVipSettings:
+        """Return once the chart is there with this part switched on, and its pod may be placed here.
+
+        The pod does not tolerate an uninitialised node: before the cloud provider, there is no kube-vip. Agents that
+        it is not for wait for other values alone, so that hundreds of them cost nothing.
+        """
+        while True:
+            vip = self.cluster.vip_settings
+            if vip is None or not vip.enabled or (vip.is_for_servers_only and self.settings.role == "agent"):
+                await self.cluster.vip_changed.wait()
+                continue
+            await self.cluster.wait_usable()
+            node = await self.cluster.client().find(NODE.ref(self.node))
+            if node is not None and vip.can_run_on(node):
+                return vip
+            await self.cluster.changed.wait()
+
+    async def _run_pod(self) -> None:
+        await self.guest.sleep(self.guest.delays.pod_start)
+        while True:
+            await self.cluster.wait_usable()
+            try:
+                if self._settings_of_chart.per_service:
+                    await self._lead()
+                else:
+                    async with self.cluster.vip_leader_lock:
+                        await self._take_lease()
+                        await self._lead()
+            except* KubeError as errors:
+                self._log(f"panic: {errors.exceptions[0]}")
+                await self.guest.sleep(self.guest.delays.crash_backoff)
+
+    # -- leadership
+
+    async def _take_lease(self) -> None:
+        """Become the leader; another one's lease has to run out first."""
+        if self.cluster.vip_leader not in ("", self.node):
+            await self.guest.sleep(self.guest.delays.vip_lease)
+            await self.cluster.wait_usable()
+        self.cluster.vip_leader = self.node
+        spec = {
+            "holderIdentity": self.node,
+            "leaseDurationSeconds": int(self.guest.delays.vip_lease),
+            "renewTime": format_micro_time(self.guest.now()),
+        }
+        await self.cluster.ensure(LEASE, new_object(LEASE, LEADER_LEASE, "kube-system", spec=spec))
+        self._log(f"{self.node} leads and has the addresses of all services")
+
+    async def _lead(self) -> None:
+        """Announce until the API is out of reach for too long."""
+        work = asyncio.ensure_future(self._announce_all())
+        lost = asyncio.ensure_future(self._watch_lease())
+        either: set[asyncio.Future[None]] = {work, lost}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+        finally:
+            # First the addresses, at once: a machine without power has none.
+            self._drop_all()
+            work.cancel()
+            lost.cancel()
+            await asyncio.wait(either)
+
+    async def _watch_lease(self) -> None:
+        while True:
+            await self.cluster.changed.wait_for(lambda: not self.cluster.is_usable())
+            await self.guest.sleep(self.guest.delays.vip_renew)
+            if not self.cluster.is_usable():
+                self._log("lost leadership: the lease could not be renewed")
+                return
+
+    # -- services
+
+    async def _announce_all(self) -> None:
+        client = Hand(self.cluster.client(*USER_AND_GROUPS))
+        services, slices, endpoints = (Mirror(client, kind, WATCH_TIMEOUT_S) for kind in _WATCHED_KINDS)
+        seen = ServiceState(services, slices, slices.index(lambda raw: [service_of(raw)]), endpoints)
+        queue: dict[Key, None] = {}
+        added = asyncio.Event()
+
+        def add(key: Key) -> None:
+            queue[key] = None
+            added.set()
+
+        services.listen(lambda raw: add(key_of(raw)))
+        slices.listen(lambda raw: add(service_of(raw)))
+        endpoints.listen(lambda raw: add(key_of(raw)))
+        async with asyncio.TaskGroup() as group:
+            for informer in (services, slices, endpoints):
+                group.create_task(informer.run())
+            for informer in (services, slices, endpoints):
+                await informer.synced.wait()
+            if self._settings_of_chart.per_service:
+                self._election = ServiceElection(self.guest, self.cluster, self.node, group, add)
+            group.create_task(self._renew_leases(add))
+            while True:
+                await added.wait()
+                added.clear()
+                while queue:
+                    key = next(iter(queue))
+                    del queue[key]
+                    await self._sync_service(client, key, seen)
+
+    async def _sync_service(self, client: Hand, key: Key, seen: ServiceState) -> None:
+        """One Service: let go of what it does not ask for any more, announce what it asks for."""
+        service, announced = seen.services.get(key), self._announced.get(key)
+        may_announce = service is not None and self._may_announce(service, seen)
+        if announced is not None and (
+            service is None or not may_announce or _read_request(service) != announced.request
+        ):
+            await self._withdraw(key)
+        if self._election is not None:
+            self._election.enter(key) if may_announce else self._election.withdraw(key)
+        if service is None:
+            self._failed.pop(key, None)
+            self._udp_reported.discard(key)
+            return
+        is_mine = self._election is None or self._election.leads(key)
+        if key not in self._announced and is_mine and may_announce:
+            await self._announce(service)
+        announced = self._announced.get(key)
+        if announced is not None:
+            self._listen(service, announced, seen)
+            await self._write_status(client, service, announced)
+
+    def _may_announce(self, service: Raw, seen: ServiceState) -> bool:
+        """Whether this node may have the Service's addresses. With leaders of their own, services with local traffic
+        are only for nodes that have a pod of theirs."""
+        if not requested_addresses(service):
+            return False
+        if (
+            not self._settings_of_chart.per_service
+            or nested(service, "spec", "externalTrafficPolicy") != "Local"
+        ):
+            return True
+        key = key_of(service)
+        return any(
+            PortRoute(self.node, key, int(port["port"]), seen).backends()
+            for port in tcp_ports_of(service)
+        )
+
+    async def _announce(self, service: Raw) -> None:
+        key, version = key_of(service), resource_version_of(service)
+        if self._failed.get(key) == version:
+            return
+        self._failed.pop(key, None)
+        wish = _read_request(service)
+        added: list[BoundAddress] = []
+        try:
+            for address in wish.addresses:
+                if address == "::":
+                    self._log("DHCPv6 is not simulated: no address for ::")
+                else:
+                    added.append(await self._add_address(service, address, wish.interface))
+        except NotAnnounced as error:
+            self._failed[key] = version
+            self._log(f"error adding service {'/'.join(key)}: {error}")
+            for vip in added:
+                await self._release_address(vip)
+            return
+        except asyncio.CancelledError:
+            for vip in added:  # the leadership ends in the middle
+                self._unbind(vip)
+            raise
+        self._announced[key] = Announcement(wish, tuple(added))
+
+    async def _add_address(self, service: Raw, address: str, interface: str) -> BoundAddress:
+        """Bind one address, asking DHCP where it is to be found out. Raises NotAnnounced."""
+        interface = interface or self._settings_of_chart.interface
+        nic = self._find_nic(interface)
+        if nic is None:
+            raise NotAnnounced(
+                f"failed to get interface {interface or 'with the default route'}: Link not found"
+            )
+        if address == REQUEST_DHCP:
+            return await self._ask_dhcp(service, nic)
+        await self.guest.sleep(self.guest.delays.vip)
+        vip = BoundAddress(address, nic.name, self._is_in_subnet(address, nic))
+        if not vip.is_reachable:
+            self._log(
+                f"{address} is outside of {self.guest.subnets[nic.name]}: nobody on {nic.name} asks for it"
+            )
+        self._bind(vip)
+        return vip
+
+    async def _ask_dhcp(self, service: Raw, nic: Nic) -> BoundAddress:
+        name = f"vip-{uid_of(service)[:8]}"
+        if not has_module(self.guest, KERNEL_MODULE):
+            raise NotAnnounced(
+                f"could not add {name}: operation not supported (kernel module {KERNEL_MODULE})"
+            )
+        mac = annotations_of(service).get(HARDWARE_ADDRESS) or _hardware_address(uid_of(service))
+        card = Nic(name, mac, nic.network)
+        await self.guest.sleep(self.guest.delays.vip_dhcp)
+        lease = await self.guest.host.lease(card, self.guest.hostname)
+        if lease is None:
+            raise NotAnnounced(f"error starting DHCPv4 for {'/'.join(key_of(service))}: error: no answer")
+        vip = BoundAddress(lease.address, name, True, card)
+        self._bind(vip)
+        self._has_leases.set()
+        return vip
+
+    async def _renew_leases(self, add: Callable[[Key], None]) -> None:
+        """Ask for every address of DHCP again in time. Where the server gives another one, that one counts."""
+        while True:
+            await self._has_leases.wait()
+            await self.guest.sleep(self.guest.delays.vip_renewal)
+            self._has_leases.clear()
+            for key, announced in list(self._announced.items()):
+                if await self._renew(announced):
+                    add(key)
+                if any(vip.dhcp_nic is not None for vip in announced.addresses):
+                    self._has_leases.set()
+
+    async def _renew(self, announced: Announcement) -> bool:
+        """Whether some address is another one now."""
+        vips: list[BoundAddress] = []
+        for vip in announced.addresses:
+            lease = (
+                await self.guest.host.lease(vip.dhcp_nic, self.guest.hostname)
+                if vip.dhcp_nic is not None
+                else None
+            )
+            vips.append(replace(vip, address=lease.address) if lease is not None else vip)
+        before, announced.addresses = announced.addresses, tuple(vips)
+        for old, new in zip(before, vips, strict=True):
+            if old != new:
+                self._unbind(old)
+                self._bind(new)
+        return before != announced.addresses
+
+    def _find_nic(self, interface: str) -> Nic | None:
+        """The card that Linux calls so; "" is the one with the default route."""
+        for place, nic in enumerate(self.guest.hardware.nics):
+            if not interface and self.guest.addresses.get(nic.name):
+                return nic
+            if interface in (f"enp{place + 1}s0", f"eth{place}", nic.name):
+                return nic
+        return None
+
+    def _is_in_subnet(self, address: str, nic: Nic) -> bool:
+        subnet = self.guest.subnets.get(nic.name)
+        return subnet is None or ipaddress.ip_address(address) in ipaddress.ip_network(subnet)
+
+    async def _write_status(self, client: Hand, service: Raw, announced: Announcement) -> None:
+        """Annotations by one update, the status by another; the status again when the ports change."""
+        uid, vips = uid_of(service), announced.addresses
+        ingress = render_ingress(service, [vip.address for vip in vips])
+        if announced.written_ingress == repr(ingress):
+            return
+        annotations = {VIP_HOST: self.node}
+        for vip in vips:
+            if vip.dhcp_nic is not None:
+                annotations |= {HARDWARE_ADDRESS: vip.dhcp_nic.mac, REQUESTED_ADDRESS: vip.address}
+
+        def annotate(raw: Raw) -> None:
+            if uid_of(raw) == uid:
+                raw["metadata"]["annotations"] = {**annotations_of(raw), **annotations}
+
+        def show(raw: Raw) -> None:
+            if uid_of(raw) == uid:
+                raw.setdefault("status", {})["loadBalancer"] = {"ingress": ingress}
+
+        ref = SERVICE.ref(name_of(service), namespace_of(service))
+        try:
+            await client.change(ref, annotate)
+            await client.change(ref, show, "status")
+        except KubeError as error:
+            self._log(f"updating {ref}: {error}")  # and again at the next change of anything
+            return
+        announced.written_ingress = repr(ingress)
+
+    # -- addresses
+
+    def _bind(self, vip: BoundAddress) -> None:
+        self.guest.add_address(vip.interface, vip.address)
+
+    def _unbind(self, vip: BoundAddress) -> None:
+        """Off the interface, unless another Service shares the address."""
+        shared = any(
+            vip.address == one.address for held in self._announced.values() for one in held.addresses
+        )
+        if not shared:
+            self.guest.remove_address(vip.interface, vip.address)
+
+    async def _withdraw(self, key: Key) -> None:
+        announced = self._announced.pop(key)
+        self._listeners.sync(key, {})
+        for vip in announced.addresses:
+            await self._release_address(vip)
+
+    async def _release_address(self, vip: BoundAddress) -> None:
+        self._unbind(vip)
+        if vip.dhcp_nic is not None:
+            await self.guest.host.release(vip.dhcp_nic)
+
+    def _drop_all(self) -> None:
+        """Everything off this node, without a word to DHCP: the next leader asks with the same hardware address."""
+        self._listeners.close_all()
+        announced, self._announced = self._announced, {}
+        for held in announced.values():
+            for vip in held.addresses:
+                self._unbind(vip)
+        self._failed.clear()
+        self._election = None
+
+    # -- traffic
+
+    def _listen(self, service: Raw, announced: Announcement, seen: ServiceState) -> None:
+        """A door per address and port that has somebody Ready behind it; the others refuse connections."""
+        self._report_udp_ports(service)
+        wanted: dict[SocketAddress, Callable[[], ServiceHandler]] = {}
+        for port in tcp_ports_of(service):
+            way = PortRoute(self.node, key_of(service), int(port["port"]), seen)
+            if way.backends():
+                for vip in announced.addresses:
+                    if vip.is_reachable:
+                        wanted[vip.address, way.port] = self._handler(way)
+        self._listeners.sync(key_of(service), wanted)
+
+    def _report_udp_ports(self, service: Raw) -> None:
+        key = key_of(service)
+        others = [
+            one for one in nested(service, "spec", "ports", default=[]) if one not in tcp_ports_of(service)
+        ]
+        if others and key not in self._udp_reported:
+            self._udp_reported.add(key)
+            listed = ", ".join(f"{one['port']}/{one['protocol']}" for one in others)
+            self._log(f"{'/'.join(key)}: {listed} is announced, but the emulated rack carries TCP only")
+
+    def _handler(self, way: PortRoute) -> Callable[[], ServiceHandler]:
+        return lambda: ServiceHandler(self.cluster.heartbeats, way.backends, way.is_sticky)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceState:
+    """The cluster's Services and endpoints, as they are at every look."""
+
+    services: Objects
+    slices: Objects
+    slices_of: Places
+    endpoints: Objects
+
+    def backends(self, service: Raw, port: Raw) -> list[Backend]:
+        """Ready endpoints of one port."""
+        key = key_of(service)
+        own = [self.slices[one] for one in sorted(self.slices_of.get(key, ()))]
+        return ready_backends(service, port, own, self.endpoints.get(key))
+
+
+@dataclass(frozen=True, slots=True)
+class PortRoute:
+    """What kube-proxy on `node` does with connections to one port of a Service: looked up for each anew."""
+
+    node: str
+    service: Key
+    port: int
+    seen: ServiceState
+
+    def is_sticky(self) -> bool:
+        return bool(nested(self.seen.services.get(self.service), "spec", "sessionAffinity") == "ClientIP")
+
+    def backends(self) -> list[Backend]:
+        service = self.seen.services.get(self.service)
+        port = (
+            next((one for one in tcp_ports_of(service) if one["port"] == self.port), None)
+            if service
+            else None
+        )
+        if service is None or port is None:
+            return []
+        found = self.seen.backends(service, port)
+        local_only = nested(service, "spec", "externalTrafficPolicy") == "Local"
+        return [one for one in found if not local_only or one.node == self.node]
+
+
+def _read_request(service: Raw) -> AddressRequest:
+    interface = annotations_of(service).get(INTERFACE, "")
+    return AddressRequest(uid_of(service), requested_addresses(service), interface)
+
+
+def _hardware_address(uid: str) -> str:
+    """A locally administered MAC, the same for the same Service."""
+    return ":".join(["02", *(f"{byte:02x}" for byte in hashlib.sha256(uid.encode()).digest()[:5])])

@@ -1,0 +1,86 @@
+"""What the cloud provider's chart makes of kube-vip: whether it runs, on which nodes, who of them has the addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from windrow.emulator.guest_cluster.chart_pods import fits_affinity, tolerates
+from windrow.kubernetes.objects import Raw, labels_of, nested
+
+Values = Mapping[str, Any]
+
+_CONTROL_PLANE = ("node-role.kubernetes.io/controlplane", "node-role.kubernetes.io/control-plane")
+_SERVER_AFFINITY: Raw = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [{"key": key, "operator": "Exists"}]} for key in _CONTROL_PLANE
+            ]
+        }
+    }
+}
+DEFAULTS: Raw = {
+    "enabled": True,
+    "tolerations": [
+        {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"},
+        {"key": "node-role.kubernetes.io/etcd", "operator": "Exists", "effect": "NoExecute"},
+    ],
+    "env": {"vip_interface": "", "svc_enable": "true", "svc_election": "false"},
+    "affinity": _SERVER_AFFINITY,
+    "nodeSelector": {},
+}
+# Every DaemonSet's pods tolerate these.
+_DAEMON_SET_TOLERATIONS: tuple[Values, ...] = (
+    {"key": "node.kubernetes.io/not-ready", "operator": "Exists"},
+    {"key": "node.kubernetes.io/unreachable", "operator": "Exists"},
+    {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KubeVipSettings:
+    """The chart's values for kube-vip."""
+
+    enabled: bool = True
+    per_service: bool = False  # each service has a leader of its own
+    interface: str = ""  # for services that name none
+    affinity: Values = field(default_factory=dict)
+    node_selector: Values = field(default_factory=dict)
+    tolerations: Sequence[Values] = ()
+
+    @property
+    def is_for_servers_only(self) -> bool:
+        """Whether agents need not even look at their labels."""
+        return self.affinity == _SERVER_AFFINITY
+
+    def can_run_on(self, node: Raw) -> bool:
+        """Whether the pod may be placed there. One of an uninitialised node waits for the cloud provider."""
+        labels = labels_of(node)
+        return (
+            self.node_selector.items() <= labels.items()
+            and fits_affinity(self.affinity, labels)
+            and tolerates(
+                [*self.tolerations, *_DAEMON_SET_TOLERATIONS], nested(node, "spec", "taints", default=[])
+            )
+        )
+
+
+def read_kube_vip_settings(values: Values) -> KubeVipSettings:
+    """The part of the cloud provider's values that is kube-vip's."""
+    own = values.get("kube-vip") or {}
+    env = own.get("env") or {}
+    return KubeVipSettings(
+        enabled=own.get("enabled") is True and _is_on(env, "svc_enable", "true"),
+        per_service=_is_on(env, "svc_election", "false"),
+        interface=str(env.get("vip_interface") or ""),
+        affinity=own.get("affinity") or {},
+        node_selector=own.get("nodeSelector") or {},
+        tolerations=own.get("tolerations") or (),
+    )
+
+
+def _is_on(env: Values, name: str, usual: str) -> bool:
+    # As Go reads booleans of the environment.
+    return str(env.get(name, usual)) in ("1", "t", "T", "TRUE", "true", "True")

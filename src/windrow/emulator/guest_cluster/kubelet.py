@@ -1,0 +1,419 @@
+"""A kubelet: registers its Node, says how it is, and runs the pods placed on it.
+
+Status is written only when it changes; the lease, which carries the heartbeat, as often as a kubelet renews it. Rules
+of the real one that matter here: labels under `node-role.kubernetes.io` are refused; taints are set only when the Node
+is made; with an external cloud provider the addresses stay with the host name until that provider writes them, and
+`alpha.kubernetes.io/provided-node-ip` tells it the address the kubelet was started with (RKE2 always passes one).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from windrow.core.clock import format_micro_time, format_time
+from windrow.core.version import Version
+from windrow.emulator.guest_cluster.chart_pods import ChartPod, MountFailed
+from windrow.emulator.guest_cluster.cluster import GuestCluster, Heartbeat
+from windrow.emulator.guest_cluster.rke2.settings import Settings
+from windrow.emulator.guest_cluster.service_accounts import pod_access
+from windrow.emulator.guest_os.hardware import Disk, File, GuestProgram, ProgramContext
+from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import new_object
+from windrow.kubernetes.resources import LEASE, NODE
+
+Raw = dict[str, Any]
+UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
+NOT_READY = "node.kubernetes.io/not-ready"
+UNREACHABLE = "node.kubernetes.io/unreachable"
+_NODE_ID = "/etc/rancher/node/id"
+PROVIDED_IP = "alpha.kubernetes.io/provided-node-ip"
+_ALLOWED_PREFIXES = ("kubelet.kubernetes.io/", "node.kubernetes.io/")
+_ALLOWED = frozenset(
+    {
+        "kubernetes.io/hostname",
+        "kubernetes.io/arch",
+        "kubernetes.io/os",
+        "beta.kubernetes.io/arch",
+        "beta.kubernetes.io/os",
+        "beta.kubernetes.io/instance-type",
+        "node.kubernetes.io/instance-type",
+        "failure-domain.beta.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+    }
+)
+_PRESSURE_CONDITIONS = (
+    ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+)
+
+
+class BadKubelet(Exception):
+    """The kubelet does not start; the message is its own."""
+
+
+def parse_labels(settings: Settings) -> dict[str, str]:
+    """The labels of `node-label`. Raises BadKubelet for those a kubelet may not set on itself."""
+    labels: dict[str, str] = {}
+    for entry in settings.list("node-label"):
+        key, _, value = entry.partition("=")
+        labels[key] = value
+    forbidden = sorted(key for key in labels if _is_forbidden(key))
+    if forbidden:
+        raise BadKubelet(
+            f"unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: [{' '.join(forbidden)}]; "
+            f"allowed are those that start with {', '.join(_ALLOWED_PREFIXES)} and {', '.join(sorted(_ALLOWED))}"
+        )
+    return labels
+
+
+def _is_forbidden(key: str) -> bool:
+    domain = key.partition("/")[0] if "/" in key else ""
+    reserved = any(domain == one or domain.endswith("." + one) for one in ("kubernetes.io", "k8s.io"))
+    own = any(
+        domain == one.rstrip("/") or domain.endswith("." + one.rstrip("/")) for one in _ALLOWED_PREFIXES
+    )
+    return reserved and not own and key not in _ALLOWED
+
+
+_TAINT = re.compile(
+    r"(?P<key>([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)"
+    r"(?P<sign>=(?P<value>([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?))?"
+    r":(?P<effect>NoSchedule|PreferNoSchedule|NoExecute)"
+)
+
+
+def parse_taints(settings: Settings) -> list[Raw]:
+    """The taints of `node-taint`. Raises BadKubelet for a malformed one."""
+    taints: list[Raw] = []
+    for entry in settings.list("node-taint"):
+        found = _TAINT.fullmatch(entry)
+        if found is None:
+            raise BadKubelet(f"invalid taint spec: {entry!r}; wanted key[=value]:Effect with a known effect")
+        taint = {"key": found["key"], "effect": found["effect"]}
+        taints.append(taint | {"value": found["value"]} if found["sign"] else taint)
+    return taints
+
+
+class Kubelet:
+    """The kubelet of one machine. `run` ends only by cancellation or a BadKubelet."""
+
+    def __init__(
+        self,
+        guest: GuestOS,
+        cluster: GuestCluster,
+        settings: Settings,
+        version: Version,
+        programs: Mapping[str, GuestProgram],
+    ) -> None:
+        self.guest = guest
+        self.cluster = cluster
+        self.settings = settings
+        self.version = version
+        self.programs = programs
+        self.name = node_name(guest, settings)
+        self.address = settings.text("node-ip").split(",")[0] or guest.address
+        self.labels = parse_labels(settings)
+        self.taints = parse_taints(settings)
+        self._ref = NODE.ref(self.name)
+        self._pod_tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        await self.guest.sleep(self.guest.delays.kubelet)
+        await self.cluster.wait_usable()
+        await self._register()
+        started = self.guest.now()
+        self.cluster.heartbeats[self.name] = Heartbeat(True, started)
+        self.cluster.changed.notify()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._renew_lease())
+                group.create_task(self._become_ready())
+                await self._run_pods(group)
+        finally:
+            self.cluster.heartbeats[self.name] = Heartbeat(False, self._last_beat(started))
+            self.cluster.changed.notify()
+
+    def _last_beat(self, started: datetime) -> datetime:
+        """The instant of the last heartbeat before now."""
+        period = self.guest.delays.heartbeat / self.guest.host.time_scale
+        passed = (self.guest.now() - started).total_seconds()
+        return started + timedelta(seconds=int(passed / period) * period)
+
+    # -- the Node
+
+    async def _register(self) -> None:
+        # The node authorizer is not simulated: kubelets may do what they do.
+        local = self.cluster.client(f"system:node:{self.name}", ("system:nodes", "system:masters"))
+        while True:
+            try:
+                found = await local.find(self._ref)
+                if found is None:
+                    await local.create(NODE, self._new_node())
+                    self.guest.log("kubelet", f"Successfully registered node {self.name}")
+                    return
+                await self.cluster.edit(self._ref, self._refresh)
+                await self.cluster.edit(self._ref, self._refresh_status, subresource="status")
+                self.guest.log("kubelet", f"Node {self.name} was previously registered")
+                return
+            except KubeError as error:
+                self.guest.log("kubelet", f"Unable to register node with API server: {error}")
+                await self.guest.sleep(self.guest.delays.join_retry)
+                await self.cluster.wait_usable()
+
+    def _new_node(self) -> Raw:
+        taints = [dict(taint) for taint in self.taints]
+        if self.settings.has_external_cloud_provider:
+            taints.append({"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"})
+        taints.append({"key": NOT_READY, "effect": "NoSchedule"})
+        node = new_object(NODE, self.name, labels=self._all_labels(), annotations=self._annotations())
+        pod_range = self.cluster.allocate_pod_range()
+        node["spec"] = {"podCIDR": pod_range, "podCIDRs": [pod_range], "taints": taints}
+        if provider_id := self.settings.kubelet_argument("provider-id"):
+            node["spec"]["providerID"] = provider_id
+        node["status"] = self._status()
+        return node
+
+    def _refresh(self, raw: Raw) -> bool:
+        metadata = raw["metadata"]
+        before = (dict(metadata.get("labels") or {}), dict(metadata.get("annotations") or {}))
+        metadata["labels"] = {**before[0], **self._all_labels()}
+        metadata["annotations"] = {**before[1], **self._annotations()}
+        return before != (metadata["labels"], metadata["annotations"])
+
+    def _refresh_status(self, raw: Raw) -> bool:
+        old = raw.get("status") or {}
+        new = self._status()
+        conditions = {one["type"]: one for one in old.get("conditions") or ()}
+        for one in new["conditions"]:
+            before = conditions.get(one["type"])
+            if before is not None and before["status"] == one["status"]:
+                one["lastTransitionTime"] = before.get("lastTransitionTime", one["lastTransitionTime"])
+            conditions[one["type"]] = one
+        addresses = (
+            old.get("addresses")
+            if self.settings.has_external_cloud_provider and old.get("addresses")
+            else None
+        )
+        raw["status"] = {**old, **new, "conditions": list(conditions.values())}
+        if addresses:
+            raw["status"]["addresses"] = addresses
+        return True
+
+    def _all_labels(self) -> dict[str, str]:
+        labels = {
+            "beta.kubernetes.io/arch": "amd64",
+            "beta.kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "amd64",
+            "kubernetes.io/hostname": self.name,
+            "kubernetes.io/os": "linux",
+            **self.labels,
+        }
+        # RKE2's own controllers set the role labels, not the kubelet.
+        if self.settings.runs_etcd:
+            labels["node-role.kubernetes.io/etcd"] = "true"
+        if self.settings.runs_api:
+            labels["node-role.kubernetes.io/control-plane"] = "true"
+            if self.version.minor < 35:
+                labels["node-role.kubernetes.io/master"] = "true"
+        return labels
+
+    def _annotations(self) -> dict[str, str]:
+        annotations = {
+            "node.alpha.kubernetes.io/ttl": "0",
+            "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+            "rke2.io/hostname": self.name,
+            "rke2.io/internal-ip": self.address,
+        }
+        if self.settings.has_external_cloud_provider:
+            annotations[PROVIDED_IP] = self.address
+        return annotations
+
+    def _status(self) -> Raw:
+        hardware = self.guest.hardware
+        capacity = {
+            "cpu": str(hardware.cores),
+            "memory": f"{hardware.memory_bytes // 1024}Ki",
+            "ephemeral-storage": "40Gi",
+            "pods": "110",
+        }
+        addresses = [{"type": "Hostname", "address": self.name}]
+        if not self.settings.has_external_cloud_provider:
+            addresses.insert(0, {"type": "InternalIP", "address": self.address})
+        return {
+            "capacity": capacity,
+            "allocatable": dict(capacity),
+            "addresses": addresses,
+            "conditions": self._conditions(ready=False),
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+            "nodeInfo": {
+                "architecture": "amd64",
+                "bootID": hardware.vmi_uid,
+                "containerRuntimeVersion": "containerd://2.1.5-k3s1",
+                "kernelVersion": "6.8.0-60-generic",
+                "kubeProxyVersion": "",
+                "kubeletVersion": str(self.version),
+                "machineID": hardware.vm_uid.replace("-", ""),
+                "operatingSystem": "linux",
+                "osImage": "Ubuntu 24.04.3 LTS",
+                "systemUUID": hardware.system_uuid or hardware.vm_uid,
+            },
+        }
+
+    def _conditions(self, *, ready: bool) -> list[Raw]:
+        now = format_time(self.guest.now())
+
+        def condition(type: str, status: str, reason: str, message: str) -> Raw:
+            return {
+                "type": type,
+                "status": status,
+                "reason": reason,
+                "message": message,
+                "lastHeartbeatTime": now,
+                "lastTransitionTime": now,
+            }
+
+        made = [condition(type, "False", reason, message) for type, reason, message in _PRESSURE_CONDITIONS]
+        if ready:
+            made.append(condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
+        else:
+            message = (
+                "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady "
+                "message:Network plugin returns error: cni plugin not initialized"
+            )
+            made.append(condition("Ready", "False", "KubeletNotReady", message))
+        return made
+
+    async def _become_ready(self) -> None:
+        known = self.guest.hardware.root.state.setdefault("network plugin", {})
+        if self._network_plugin() == "none":
+            self.guest.log("kubelet", "no network plugin is deployed (cni: none); the node stays NotReady")
+            return
+        if not known.get("installed"):
+            await self.guest.sleep(self.guest.delays.network_plugin)
+            known["installed"] = True
+
+        def ready(raw: Raw) -> bool:
+            conditions = {one["type"]: one for one in raw["status"].get("conditions") or ()}
+            for one in self._conditions(ready=True):
+                before = conditions.get(one["type"])
+                if before is not None and before["status"] == one["status"]:
+                    one["lastTransitionTime"] = before.get("lastTransitionTime", one["lastTransitionTime"])
+                conditions[one["type"]] = one
+            raw["status"]["conditions"] = list(conditions.values())
+            return True
+
+        if await self.cluster.edit(self._ref, ready, subresource="status"):
+            self.guest.log("kubelet", "node is Ready")
+        self.cluster.changed.notify()
+
+    def _network_plugin(self) -> str:
+        if self.settings.role == "server":
+            return self.settings.network_plugin
+        plugins = {server.settings.network_plugin for server in self.cluster.servers.values()}
+        return next(iter(plugins), "canal")
+
+    async def _renew_lease(self) -> None:
+        seconds = int(self.guest.delays.heartbeat * 4)
+        # Nobody here reads the lease; at high speed it is renewed more slowly than scaled, to stay cheap.
+        period = max(self.guest.delays.heartbeat, self.guest.host.time_scale)
+        while True:
+            spec = {
+                "holderIdentity": self.name,
+                "leaseDurationSeconds": seconds,
+                "renewTime": format_micro_time(self.guest.now()),
+            }
+            lease = new_object(LEASE, self.name, "kube-node-lease", spec=spec)
+            try:
+                await self.cluster.ensure(LEASE, lease)
+            except KubeError as error:
+                self.guest.log("kubelet", f"Failed to update lease: {error}")
+            await self.guest.sleep(period)
+
+    # -- pods
+
+    async def _run_pods(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            for pod in self.cluster.pods.values():
+                running = self._pod_tasks.get(pod.name)
+                if pod.node == self.name and (running is None or running.done()):
+                    self._pod_tasks[pod.name] = group.create_task(self._run_pod(pod), name=f"pod {pod.name}")
+            await self.cluster.changed.wait()
+
+    async def _run_pod(self, pod: ChartPod) -> None:
+        delays = self.guest.delays
+        backoff = delays.crash_backoff
+        await self.guest.sleep(delays.pod_start)
+        while pod.node == self.name:
+            try:
+                files = await pod.mount(self.guest)
+            except MountFailed as error:
+                self.guest.log("kubelet", f"pod kube-system/{pod.name}: {error}")
+                await self.guest.sleep(delays.crash_backoff)
+                continue
+            code = await self._run_program(pod, files)
+            if code is None:
+                self.guest.log("kubelet", f"pod kube-system/{pod.name}: container is replaced")
+                await self.guest.sleep(delays.pod_start)
+                continue
+            self.guest.log(
+                "kubelet", f"pod kube-system/{pod.name}: container exited with code {code}; restarting"
+            )
+            await self.guest.sleep(backoff)
+            backoff = min(backoff * 2, delays.crash_backoff_limit)
+
+    async def _run_program(self, pod: ChartPod, files: Mapping[str, File]) -> int | None:
+        """The program's exit code; None when the pod was to end, or its way to the API did."""
+        await self.cluster.wait_usable()
+        server, generation = self.cluster.find_api_server(self.name), pod.generation
+        if server is None:
+            return None
+        access = await pod_access(self.cluster, pod.name, server.address)
+        program_context = ProgramContext(
+            argv=tuple(await pod.command()),
+            env={**pod.env, **access.env},
+            root=Disk({**files, **access.files}),
+            clock=self.guest.host.clock,
+            rng=self.guest.host.rng,
+            network=self.guest.host.network,
+            out=lambda line: self.guest.console(f"{pod.name}: {line}"),
+            guest_kubeconfig=access.kubeconfig,
+        )
+
+        def is_over() -> bool:
+            return server.stopped.is_set() or pod.generation != generation or pod.node != self.name
+
+        program = asyncio.ensure_future(self._run_guarded(pod, program_context))
+        over = asyncio.ensure_future(self.cluster.changed.wait_for(is_over))
+        either: set[asyncio.Future[Any]] = {program, over}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            return program.result() if program.done() else None
+        finally:
+            over.cancel()
+            program.cancel()
+            await asyncio.wait(either)
+
+    async def _run_guarded(self, pod: ChartPod, program_context: ProgramContext) -> int:
+        try:
+            return await self.programs[pod.program](program_context)
+        except Exception as error:  # a crash of the program is its own, not the machine's
+            self.guest.log(pod.name, f"panic: {type(error).__name__}: {error}")
+            return 2
+
+
+def node_name(guest: GuestOS, settings: Settings) -> str:
+    """The name under which the machine registers; with `with-node-id` it carries the id that its disk keeps."""
+    name = settings.text("node-name").lower() or guest.hostname.lower()
+    if not settings.is_true("with-node-id"):
+        return name
+    if guest.read(_NODE_ID) is None:
+        guest.write(_NODE_ID, guest.host.rng.uid()[:8].encode(), 0o600)
+    return f"{name}-{(guest.read(_NODE_ID) or b'').decode()}"

@@ -1,0 +1,172 @@
+"""How a machine joins a cluster through a server's supervisor: CA bundle, hash, TLS, credential, in that order.
+
+The refusals are worded as RKE2 words them; every request goes through the rack, as it would through the network.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+from windrow.apiserver.doors import Door, Peer
+from windrow.core import pki
+from windrow.core.json import loads
+from windrow.emulator.guest_cluster.rke2.tokens import Token, hash_authorities
+from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.kubernetes.requests import Reply, Request
+
+NODE_PASSWORD = "/etc/rancher/node/password"
+
+
+class JoinFailed(Exception):
+    """The server cannot be used now, or says no; the process may try again."""
+
+
+class JoinRejected(JoinFailed):
+    """The server's authorities are not those the token vouches for, or the address is nonsense."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinReply:
+    """What the supervisor told a joiner."""
+
+    cluster: str
+    critical: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+async def join_server(guest: GuestOS, url: str, token: Token) -> JoinReply:
+    """The bootstrap data for a further server. Raises NotJoined."""
+    prefix = "starting kubernetes: preparing server: "
+    try:
+        if token.bootstrap:
+            raise JoinRejected("failed to normalize server token; a bootstrap token cannot join a server")
+        handler = await _connect(guest, url, token)
+        bootstrap = await _request(guest, handler, url, "/v1-rke2/server-bootstrap", _basic("server", token))
+        config = await _request(guest, handler, url, "/v1-rke2/config", _basic("server", token))
+    except JoinFailed as error:
+        raise type(error)(prefix + str(error)) from error
+    return JoinReply(bootstrap["cluster"], config["critical"], bootstrap["files"])
+
+
+async def join_agent(guest: GuestOS, url: str, token: Token, node: str) -> JoinReply:
+    """The configuration for an agent whose node password is accepted. Raises NotJoined."""
+    try:
+        handler = await _connect(guest, url, token)
+    except JoinFailed as error:
+        raise type(error)(f"Failed to validate connection to cluster at {url}: {error}") from error
+    prefix = "Waiting to retrieve agent configuration; server is not ready: "
+    try:
+        config = await _request(guest, handler, url, "/v1-rke2/config", _basic("node", token))
+    except JoinFailed as error:
+        raise JoinFailed(f"{prefix}failed to retrieve configuration from server: {error}") from error
+    headers = (
+        *_basic("node", token),
+        ("Rke2-Node-Name", node),
+        ("Rke2-Node-Password", node_password(guest)),
+    )
+    path = "/v1-rke2/serving-kubelet.crt"
+    reply = await handler.send(Request("GET", path, headers=headers), Peer(address=guest.address))
+    if reply.status == HTTPStatus.FORBIDDEN:
+        raise JoinFailed(
+            f"{prefix}Node password rejected, duplicate hostname or contents of '{NODE_PASSWORD}' may not match server "
+            "node-passwd entry, try enabling a unique node name with the --with-node-id flag"
+        )
+    if reply.status != HTTPStatus.OK:
+        raise JoinFailed(f"{prefix}{_describe_reply(url, path, reply)}")
+    return JoinReply(config["cluster"], config["critical"])
+
+
+def node_password(guest: GuestOS) -> str:
+    """The password that this disk's node proves its name with; made once."""
+    found = guest.read(NODE_PASSWORD)
+    if found is None:
+        found = guest.host.rng.uid().replace("-", "").encode()
+        guest.write(NODE_PASSWORD, found, 0o600)
+    return found.decode()
+
+
+async def _connect(guest: GuestOS, url: str, token: Token) -> Door:
+    """The door behind `url`, after its CA bundle, the token's hash and its certificate agree."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" or not parts.hostname:
+        raise JoinRejected(f"only https:// URLs are supported, invalid scheme: {url}")
+    try:
+        port = parts.port or 443
+    except ValueError as error:
+        raise JoinRejected(f"Invalid server url, failed to parse: {url}") from error
+    where = f"https://{parts.netloc}/cacerts"
+    handler = _dial(guest, parts.hostname, port, where)
+    reply = await handler.send(Request("GET", "/cacerts"), Peer(address=guest.address))
+    if reply.status != HTTPStatus.OK:
+        raise JoinFailed(f"failed to get CA certs: {_describe_reply(url, '/cacerts', reply)}")
+    bundle = reply.body.decode("utf-8", "replace")
+    identity = handler.identity()
+    try:
+        reason = (
+            "server gave HTTP response to HTTPS client"
+            if identity is None
+            else pki.verify_server(identity.chain, bundle, parts.hostname, guest.now())
+        )
+        found = hash_authorities(bundle)
+    except pki.NotCertificate as error:
+        raise JoinFailed(f"CA cert validation failed: {error}") from error
+    if reason is not None:
+        raise JoinFailed(
+            f'CA cert validation failed: Get "{where}": tls: failed to verify certificate: x509: {reason}'
+        )
+    if token.ca_hash and token.ca_hash != found:
+        raise JoinRejected(
+            f"token CA hash does not match the Cluster CA certificate hash: {token.ca_hash} != {found}"
+        )
+    if not token.ca_hash:
+        guest.log(
+            "rke2",
+            "level=warning: Cluster CA certificate is not trusted by the host CA bundle, but the token does not "
+            "include a CA hash",
+        )
+    return handler
+
+
+def _dial(guest: GuestOS, host: str, port: int, url: str) -> Door:
+    network = guest.host.network
+    handler = network.find(host, port)
+    if handler is not None and guest.address:
+        return handler
+    start = f'failed to get CA certs: Get "{url}": dial tcp'
+    if not guest.address:
+        raise JoinFailed(f"{start} {host}:{port}: connect: network is unreachable")
+    if not host.replace(".", "").isdigit() and ":" not in host:
+        raise JoinFailed(f"{start}: lookup {host}: no such host")
+    if any(address == host for address, _ in network.doors()):
+        raise JoinFailed(f"{start} {host}:{port}: connect: connection refused")
+    raise JoinFailed(f"{start} {host}:{port}: connect: no route to host (nobody answers at that address)")
+
+
+async def _request(
+    guest: GuestOS, handler: Door, url: str, path: str, headers: tuple[tuple[str, str], ...]
+) -> Any:
+    reply = await handler.send(Request("GET", path, headers=headers), Peer(address=guest.address))
+    if reply.status != HTTPStatus.OK:
+        raise JoinFailed(_describe_reply(url, path, reply))
+    return loads(reply.body)
+
+
+def _describe_reply(url: str, path: str, reply: Reply) -> str:
+    parts = urlsplit(url)
+    said = f"https://{parts.netloc}{path}: {reply.status} {HTTPStatus(reply.status).phrase}"
+    if reply.status == HTTPStatus.UNAUTHORIZED:
+        said += " (the server does not accept this token's password)"
+    return said
+
+
+def _basic(user: str, token: Token) -> tuple[tuple[str, str], ...]:
+    """The credential of a token. RKE2 puts its own user name, whatever the token says."""
+    if token.bootstrap:
+        return (("Authorization", f"Bearer {token.bootstrap}"),)
+    pair = base64.b64encode(f"{user}:{token.password}".encode()).decode()
+    return (("Authorization", f"Basic {pair}"),)

@@ -1,0 +1,398 @@
+"""The rke2 binary: `rke2 server` and `rke2 agent` as processes on a simulated machine (reference/04 §2.5, §7.3-7.7).
+
+A server without `server:` and without etcd data starts a cluster of its own; with it, it fetches the authorities from
+the server named and joins etcd as a learner; with etcd data it comes back as the member it was and ignores `server:`.
+Whatever a real process would refuse ends the process with its words on the console, and systemd starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from datetime import timedelta
+from typing import Any
+
+from windrow.core.version import Version
+from windrow.emulator.guest_cluster.cluster import API_PORT, SUPERVISOR_PORT, GuestCluster, ServerInstance
+from windrow.emulator.guest_cluster.control_plane import ControlPlane, deploy_manifests
+from windrow.emulator.guest_cluster.etcd import EtcdMember, JoinRefused, NotMember
+from windrow.emulator.guest_cluster.kube_vip.process import KubeVip
+from windrow.emulator.guest_cluster.kubelet import BadKubelet, Kubelet, node_name, parse_labels, parse_taints
+from windrow.emulator.guest_cluster.rke2.join import (
+    JoinFailed,
+    JoinRejected,
+    JoinReply,
+    join_agent,
+    join_server,
+    node_password,
+)
+from windrow.emulator.guest_cluster.rke2.pki import (
+    BadAuthorities,
+    CertificateAuthorities,
+    load_authorities,
+    write_authorities,
+)
+from windrow.emulator.guest_cluster.rke2.settings import BadSettings, Settings, read_settings
+from windrow.emulator.guest_cluster.rke2.tokens import BadToken, Token, hash_authorities, parse_token
+from windrow.emulator.guest_cluster.supervisor import ApiHandler, SupervisorHandler, check_node_password
+from windrow.emulator.guest_os.hardware import GuestProgram
+from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.guest_os.shell.run import Invocation
+from windrow.emulator.guest_os.systemd import BINARY_PREFIX, NotifyReady
+
+Raw = dict[str, Any]
+Clusters = dict[str, GuestCluster]
+
+
+class Fatal(Exception):
+    """The process ends; the message is its last line."""
+
+
+_FATAL_ERRORS = (
+    Fatal,
+    BadSettings,
+    BadAuthorities,
+    BadToken,
+    BadKubelet,
+    NotMember,
+    JoinFailed,
+    JoinRejected,
+)
+
+
+class Rke2Process:
+    """One start of the rke2 process."""
+
+    def __init__(
+        self, call: Invocation, ready: NotifyReady, clusters: Clusters, programs: Mapping[str, GuestProgram]
+    ) -> None:
+        self.guest: GuestOS = call.guest
+        self.arguments = tuple(call.argv[1:])
+        self.ready = ready
+        self.clusters = clusters
+        self.programs = programs
+        words = (self.guest.read(call.argv[0]) or b"")[len(BINARY_PREFIX) :].split()
+        self.version = Version.parse(words[1].decode())
+        self.disk_state: Raw = self.guest.hardware.root.state.setdefault("rke2", {})
+
+    async def run(self) -> int:
+        """Run until the machine or systemd stops it, or until it fails; then its exit code."""
+        match self.arguments[:1]:
+            case ("server",):
+                work = self._run_server
+            case ("agent",):
+                work = self._run_agent
+            case _:
+                self.guest.log("rke2", f"rke2 version {self.version}")
+                return 0
+        try:
+            await work()
+        except _FATAL_ERRORS as error:
+            self.log(f"level=fatal: {error}")
+        return 1
+
+    def log(self, line: str) -> None:
+        self.guest.log(f"rke2-{self.arguments[0]}", line)
+
+    def _check_settings(self, settings: Settings) -> None:
+        parse_labels(settings)
+        parse_taints(settings)
+        for warning in settings.warnings:
+            self.log(f"level=warning: {warning}")
+        self.log(f"Starting rke2 {settings.role} {self.version}")
+
+    # -- server
+
+    async def _run_server(self) -> None:
+        settings = read_settings(self.guest, "server", self.arguments[1:])
+        self._check_settings(settings)
+        cluster = await self._join_or_create_cluster(settings)
+        await self.guest.sleep(self.guest.delays.supervisor)
+        node, address = node_name(self.guest, settings), self._address(settings)
+        identity = cluster.issue_server_identity(node, address, settings)
+        server = ServerInstance(node, address, settings.runs_api, settings, self.version, identity)
+        try:
+            self._listen(address, SUPERVISOR_PORT, SupervisorHandler(cluster, server))
+            cluster.servers[node] = server
+            self.log(f"Supervisor is listening on https://{address}:{SUPERVISOR_PORT}")
+            cluster.changed.notify()
+            if settings.runs_etcd:
+                await self._start_etcd(cluster, settings, server)
+            await run_together(*self._server_tasks(cluster, settings, server))
+        finally:
+            self._shut_down(cluster, server)
+
+    def _server_tasks(
+        self, cluster: GuestCluster, settings: Settings, server: ServerInstance
+    ) -> list[Coroutine[Any, Any, None]]:
+        tasks = [self._run_kubelet(cluster, settings), KubeVip(self.guest, cluster, settings).run()]
+        if settings.runs_etcd:
+            tasks.append(self._watch_membership(cluster))
+        if settings.runs_api:
+            tasks.append(self._serve_api(cluster, settings, server))
+        else:
+            self.ready()
+        return tasks
+
+    async def _join_or_create_cluster(self, settings: Settings) -> GuestCluster:
+        uid = self.disk_state.get("cluster")
+        if uid is not None:
+            cluster = self.clusters.get(uid)
+            if cluster is None:
+                raise Fatal("the etcd data on this disk belongs to a cluster that no longer exists")
+            self.log("Managed etcd cluster bootstrap already complete and initialized")
+            return cluster
+        if settings.text("server"):
+            joined = await self._join_as_server(settings)
+            return self.clusters[joined.cluster]
+        self.log("Managed etcd cluster initializing")
+        return self._create_cluster(settings)
+
+    def _create_cluster(self, settings: Settings) -> GuestCluster:
+        """A new cluster, of the authorities on the disk."""
+        authorities = load_authorities(self.guest, self._tls_directory(settings), self.guest.now())
+        server = self._server_password(settings, authorities)
+        agent = self._password_of(settings, "agent-token") or server
+        uid = self.guest.host.rng.uid()
+        cluster = GuestCluster(
+            uid,
+            self.version,
+            authorities,
+            settings,
+            server,
+            agent,
+            self.guest.host.clock,
+            self.guest.host.rng,
+        )
+        self.clusters[uid] = cluster
+        return cluster
+
+    def _server_password(self, settings: Settings, authorities: CertificateAuthorities) -> str:
+        text = self._token_text(settings, "token")
+        if not text:
+            return self.guest.host.rng.uid().replace("-", "")
+        token = parse_token(text)
+        if token.bootstrap:
+            raise Fatal(
+                "failed to normalize server token; must be in format K10<CERT-HASH>::<USERNAME>:<PASSWORD> or <PASSWORD>"
+            )
+        if token.ca_hash:
+            if not authorities.delivered:
+                raise Fatal(
+                    "the token carries a CA hash but this first server has no CA files and made its own: nobody could "
+                    f"join with it; put the cluster's CA files into {self._tls_directory(settings)}, or name a server to join"
+                )
+            found = hash_authorities(authorities.server_ca)
+            if found != token.ca_hash:
+                raise Fatal(
+                    f"token CA hash does not match the Cluster CA certificate hash: {token.ca_hash} != {found}"
+                )
+        return token.password
+
+    def _password_of(self, settings: Settings, flag: str) -> str:
+        text = self._token_text(settings, flag)
+        return parse_token(text).password if text else ""
+
+    def _token_text(self, settings: Settings, flag: str) -> str:
+        if text := settings.text(flag):
+            return text
+        path = settings.text(f"{flag}-file")
+        if not path:
+            return ""
+        content = self.guest.read(path)
+        if content is None:
+            raise Fatal(f"open {path}: no such file or directory")
+        return content.decode("utf-8", "replace").strip()
+
+    def _tls_directory(self, settings: Settings) -> str:
+        return f"{settings.data_directory}/server/tls"
+
+    def _address(self, settings: Settings) -> str:
+        address = (settings.text("node-ip") or settings.text("bind-address") or self.guest.address).split(
+            ","
+        )[0]
+        if not address:
+            raise Fatal("no address found: unable to select an IP from the default routes")
+        own = {one for addresses in self.guest.addresses.values() for one in addresses}
+        if address not in own:
+            raise Fatal(
+                f"node IP {address} not found in the host's network interfaces ({', '.join(sorted(own)) or 'none'})"
+            )
+        return address
+
+    def _listen(self, address: str, port: int, handler: ApiHandler | SupervisorHandler) -> None:
+        try:
+            self.guest.host.network.open(address, port, handler)
+        except ValueError as error:
+            raise Fatal(f"listen tcp {address}:{port}: bind: address already in use ({error})") from error
+
+    async def _join_as_server(self, settings: Settings) -> JoinReply:
+        token = parse_token(self._token_text(settings, "token"))
+        joined = await join_server(self.guest, settings.text("server"), token)
+        self._compare_critical(settings, joined)
+        write_authorities(self.guest, self._tls_directory(settings), joined.files)
+        return joined
+
+    def _compare_critical(self, settings: Settings, joined: JoinReply) -> None:
+        """Values that must be equal on all servers."""
+        own = settings.critical()
+        differing = [
+            f"{flag} ({own.get(flag)} here, {value} there)"
+            for flag, value in joined.critical.items()
+            if own.get(flag) != value
+        ]
+        server = self._password_of(settings, "token")
+        agent = self._password_of(settings, "agent-token") or server
+        if agent != self.clusters[joined.cluster].agent_password:
+            differing.append("agent-token")
+        if differing:
+            raise Fatal(
+                "starting kubernetes: preparing server: failed to validate server configuration: critical "
+                f"configuration value mismatch between servers: {', '.join(differing)}"
+            )
+
+    # -- etcd
+
+    async def _start_etcd(self, cluster: GuestCluster, settings: Settings, server: ServerInstance) -> None:
+        """Become, or come back as, a voting member."""
+        await self.guest.sleep(self.guest.delays.etcd)
+        name = self.disk_state.get("member")
+        if name is not None:
+            member = cluster.etcd.rejoin(name, server.address)
+            self.log("Starting etcd for existing cluster member")
+        else:
+            member = EtcdMember(f"{server.node}-{self.guest.host.rng.uid()[:8]}", server.node, server.address)
+            if not settings.text("server"):
+                cluster.etcd.add_first(member)
+                self.log(f"Starting etcd for new cluster, member {member.name}")
+            else:
+                await self._add_learner(cluster, member)
+            self.disk_state.update(cluster=cluster.uid, member=member.name)
+        if member.learner:
+            await self.guest.sleep(self.guest.delays.learner_catch_up)
+        while member.learner:
+            await self.guest.sleep(self.guest.delays.learner_check)
+            if member.name not in cluster.etcd.by_name:
+                raise NotMember("the member has been permanently removed from the cluster")
+            if cluster.etcd.promote(member.name):
+                self.log(f"etcd member {member.name} was promoted and votes now")
+
+    async def _add_learner(self, cluster: GuestCluster, member: EtcdMember) -> None:
+        while True:
+            try:
+                cluster.etcd.add_learner(member)
+            except JoinRefused as error:
+                self.log(f"Waiting for other members to finish joining etcd cluster: {error}")
+                await self.guest.sleep(self.guest.delays.etcd_join_retry)
+                continue
+            except NotMember as error:
+                raise Fatal(f"etcd cluster join failed: {error}") from error
+            self.log(f"Adding member {member.peer} to etcd cluster")
+            return
+
+    async def _watch_membership(self, cluster: GuestCluster) -> None:
+        """Fails when somebody removes this member."""
+        name = self.disk_state["member"]
+        await cluster.changed.wait_for(lambda: name in cluster.etcd.removed)
+        raise NotMember(
+            "etcd: the member has been permanently removed from the cluster; this server's data is of no more use"
+        )
+
+    def _shut_down(self, cluster: GuestCluster, server: ServerInstance) -> None:
+        """Let go of doors and membership at once; may be called in any state."""
+        network = self.guest.host.network
+        for port in (API_PORT, SUPERVISOR_PORT):
+            handler = network.find(server.address, port)
+            if isinstance(handler, ApiHandler | SupervisorHandler) and handler.server is server:
+                network.close(server.address, port)
+        server.api_up = False
+        server.stopped.set()
+        if cluster.servers.get(server.node) is server:
+            del cluster.servers[server.node]
+        if "member" in self.disk_state:
+            cluster.etcd.mark_down(self.disk_state["member"])
+        cluster.changed.notify()
+
+    # -- API
+
+    async def _serve_api(self, cluster: GuestCluster, settings: Settings, server: ServerInstance) -> None:
+        if not cluster.etcd.has_quorum():
+            self.log("Waiting for etcd: the cluster has no majority of its members")
+        await cluster.changed.wait_for(cluster.etcd.has_quorum)
+        await self.guest.sleep(self.guest.delays.api)
+        await cluster.changed.wait_for(cluster.etcd.has_quorum)
+        timeout = timedelta(seconds=self.guest.delays.etcd_timeout / self.guest.host.time_scale)
+        self._listen(server.address, API_PORT, ApiHandler(cluster, server, timeout))
+        server.api_up = True
+        cluster.changed.notify()
+        self.log(f"Kube API server is now running on https://{server.address}:{API_PORT}")
+        self.ready()
+        manifests = f"{settings.data_directory}/server/manifests"
+        work = [deploy_manifests(self.guest, cluster, manifests)]
+        if not settings.is_true("disable-controller-manager"):
+            work.append(ControlPlane(self.guest, cluster, settings, self.programs).run())
+        await run_together(*work)
+
+    # -- node
+
+    async def _run_kubelet(self, cluster: GuestCluster, settings: Settings) -> None:
+        if settings.role == "server":
+            await cluster.wait_usable()
+            if not await check_node_password(
+                cluster, node_name(self.guest, settings), node_password(self.guest)
+            ):
+                # A server verifies its password against its own file; the Secret only makes an event.
+                self.log(
+                    "level=warning: Deferred node password secret validation failed: the name was used before"
+                )
+        await Kubelet(self.guest, cluster, settings, self.version, self.programs).run()
+
+    async def _run_agent(self) -> None:
+        settings = read_settings(self.guest, "agent", self.arguments[1:])
+        self._check_settings(settings)
+        self._address(settings)
+        token = parse_token(self._token_text(settings, "token"))
+        joined = await self._join_as_agent(settings, token)
+        cluster = self.clusters[joined.cluster]
+        if self.version.line > cluster.oldest_api_version.line:
+            raise Fatal(
+                f"kubelet {self.version} is newer than the cluster's kube-apiserver {cluster.oldest_api_version}; "
+                "that skew is not supported: install the servers' version or an older one"
+            )
+        self.disk_state["cluster"] = joined.cluster
+        await self.guest.sleep(self.guest.delays.agent_start)
+        self.ready()
+        await run_together(self._run_kubelet(cluster, settings), KubeVip(self.guest, cluster, settings).run())
+
+    async def _join_as_agent(self, settings: Settings, token: Token) -> JoinReply:
+        node = node_name(self.guest, settings)
+        while True:
+            for url in self._server_urls(settings):
+                try:
+                    return await join_agent(self.guest, url, token, node)
+                except JoinFailed as error:
+                    self.log(str(error))
+            await self.guest.sleep(self.guest.delays.join_retry)
+
+    def _server_urls(self, settings: Settings) -> list[str]:
+        """The configured server, then those that the agent's load balancer remembers."""
+        urls = [settings.text("server")]
+        known = self.clusters.get(self.disk_state.get("cluster", ""))
+        if known is not None:
+            urls += [f"https://{server.address}:{SUPERVISOR_PORT}" for server in known.servers.values()]
+        return list(dict.fromkeys(urls))
+
+
+async def run_together(*work: Coroutine[Any, Any, None]) -> None:
+    """Run all at once until one fails, then stop the others and raise that failure itself."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for one in work:
+                group.create_task(one)
+    except BaseExceptionGroup as failures:
+        raise _first_error(failures) from None
+
+
+def _first_error(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = failures.exceptions[0]
+    return _first_error(first) if isinstance(first, BaseExceptionGroup) else first

@@ -1,0 +1,212 @@
+"""The two doors of a server: Kubernetes' API on 6443 and RKE2's supervisor on 9345."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+
+from windrow.apiserver.doors import Identity, Peer
+from windrow.core.clock import parse_time, sleep
+from windrow.core.json import dumps, loads
+from windrow.emulator.guest_cluster.cluster import GuestCluster, ServerInstance
+from windrow.kubernetes.errors import NotFound, OutcomeUnknown
+from windrow.kubernetes.objects import nested
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.resources import SECRET
+
+_TEXT = "text/plain; charset=utf-8"
+_HEALTH = ("/readyz", "/livez", "/healthz")
+
+
+class ApiHandler:
+    """The API of one server. Without a majority of etcd members it is there, and of no use."""
+
+    def __init__(self, cluster: GuestCluster, server: ServerInstance, etcd_timeout: timedelta) -> None:
+        self.cluster = cluster
+        self.server = server
+        self.etcd_timeout = etcd_timeout
+
+    def identity(self) -> Identity | None:
+        return self.server.identity
+
+    async def send(self, request: Request, peer: Peer) -> Reply:
+        if not self.cluster.etcd.has_quorum():
+            return await self._reply_without_quorum(request)
+        reply = await self.cluster.api.send(request, peer)
+        if request.path.rstrip("/") == "/version" and reply.status == 200:
+            return replace(reply, body=dumps({**loads(reply.body), **_render_version(self.server)}))
+        return reply
+
+    async def _reply_without_quorum(self, request: Request) -> Reply:
+        if request.path.startswith(_HEALTH):
+            return Reply(500, b"[+]ping ok\n[-]etcd failed: reason withheld\nreadyz check failed\n", _TEXT)
+        await sleep(self.cluster.clock, self.etcd_timeout)
+        status = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": "etcdserver: request timed out",
+            "reason": "InternalError",
+            "code": 500,
+        }
+        return Reply(500, dumps(status))
+
+    @asynccontextmanager
+    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        if not self.cluster.etcd.has_quorum():
+            raise OutcomeUnknown("etcdserver: no leader")
+        async with self.cluster.api.stream(request, peer) as events:
+            yield self._until_stopped(events)
+
+    async def _until_stopped(self, events: AsyncIterator[WatchEvent]) -> AsyncIterator[WatchEvent]:
+        gone = asyncio.ensure_future(self.server.stopped.wait())
+        following: asyncio.Future[WatchEvent] | None = None
+        try:
+            while True:
+                following = asyncio.ensure_future(_next(events))
+                await asyncio.wait({gone, following}, return_when=asyncio.FIRST_COMPLETED)
+                if not following.done():
+                    raise OutcomeUnknown(f"the connection to the API server at {self.server.address} broke")
+                try:
+                    event = following.result()
+                except StopAsyncIteration:
+                    return
+                following = None
+                yield event
+        finally:
+            gone.cancel()
+            if following is not None:
+                following.cancel()
+                await asyncio.wait({following})
+
+
+def _render_version(server: ServerInstance) -> dict[str, str]:
+    """During an upgrade each server answers with its own release."""
+    version = server.version
+    return {"major": str(version.major), "minor": str(version.minor), "gitVersion": str(version)}
+
+
+async def _next(events: AsyncIterator[WatchEvent]) -> WatchEvent:
+    return await events.__anext__()
+
+
+Handler = Callable[[Request, str], Awaitable[Reply]]
+
+
+class SupervisorHandler:
+    """What joiners talk to: the CA bundle for anybody, the rest for holders of a token."""
+
+    def __init__(self, cluster: GuestCluster, server: ServerInstance) -> None:
+        self.cluster = cluster
+        self.server = server
+        self._routes: dict[str, Handler] = {
+            "/v1-rke2/server-bootstrap": self._server_bootstrap,
+            "/v1-rke2/config": self._config,
+            "/v1-rke2/serving-kubelet.crt": self._serving_kubelet,
+        }
+
+    def identity(self) -> Identity | None:
+        return self.server.identity
+
+    async def send(self, request: Request, peer: Peer) -> Reply:
+        if request.path == "/cacerts":
+            return Reply(200, self.cluster.authorities.server_ca.encode(), _TEXT)
+        if request.path == "/ping":
+            return Reply(200, b"pong", _TEXT)
+        handler = self._routes.get(request.path)
+        if handler is None:
+            return Reply(404, b"404 page not found\n", _TEXT)
+        user = await self._authenticate(request)
+        if not user:
+            return Reply(401, b"Unauthorized\n", _TEXT)
+        return await handler(request, user)
+
+    @asynccontextmanager
+    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        raise NotFound("the supervisor has nothing to watch", status=404)
+        yield _nothing()  # never reached: it makes this the generator that a context manager needs
+
+    async def _authenticate(self, request: Request) -> str:
+        """ "server" or "node" for a good credential, "" for a bad one."""
+        scheme, _, credential = _header(request, "Authorization").partition(" ")
+        if scheme.lower() == "bearer":
+            return "node" if await self._is_bootstrap_token(credential) else ""
+        try:
+            user, _, password = base64.b64decode(credential).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return ""
+        server, agent = self.cluster.server_password, self.cluster.agent_password
+        allowed = {"server": {server}, "node": {agent, server}}
+        return user if password in allowed.get(user, set()) else ""
+
+    async def _is_bootstrap_token(self, token: str) -> bool:
+        identity, _, secret = token.partition(".")
+        if not self.cluster.is_usable():
+            return False
+        raw = await self.cluster.client().find(SECRET.ref(f"bootstrap-token-{identity}", "kube-system"))
+        if raw is None or _secret_text(raw, "token-secret") != secret:
+            return False
+        expires = _secret_text(raw, "expiration")
+        return not expires or parse_time(expires) > self.cluster.clock.now()
+
+    async def _server_bootstrap(self, request: Request, user: str) -> Reply:
+        if user != "server":
+            return Reply(403, b"Forbidden\n", _TEXT)
+        return Reply(200, dumps({"cluster": self.cluster.uid, "files": dict(self.cluster.authorities.files)}))
+
+    async def _config(self, request: Request, user: str) -> Reply:
+        return Reply(
+            200,
+            dumps(
+                {
+                    "cluster": self.cluster.uid,
+                    "version": str(self.cluster.version),
+                    "critical": self.cluster.critical,
+                }
+            ),
+        )
+
+    async def _serving_kubelet(self, request: Request, user: str) -> Reply:
+        """The check of the node password, which comes with the kubelet's certificate."""
+        if not self.cluster.is_usable():
+            return Reply(503, b"runtime core not ready\n", _TEXT)
+        node, password = _header(request, "Rke2-Node-Name"), _header(request, "Rke2-Node-Password")
+        if not node or not password:
+            return Reply(400, b"node name not set\n", _TEXT)
+        if not await check_node_password(self.cluster, node, password):
+            return Reply(403, b"Forbidden\n", _TEXT)
+        return Reply(200, b"", _TEXT)
+
+
+async def check_node_password(cluster: GuestCluster, node: str, password: str) -> bool:
+    """Whether `node` may use its name: the first password under a name is kept, another one is refused."""
+    name = f"{node.lower()}.node-password.rke2"
+    local = cluster.client()
+    raw = await local.find(SECRET.ref(name, "kube-system"))
+    if raw is not None:
+        return _secret_text(raw, "hash") == password
+    data = {"hash": base64.b64encode(password.encode()).decode()}
+    await local.create(
+        SECRET, {"metadata": {"name": name}, "type": "Opaque", "immutable": True, "data": data}, "kube-system"
+    )
+    return True
+
+
+def _secret_text(raw: dict[str, object], key: str) -> str:
+    value = nested(raw, "data", key, default="")
+    return base64.b64decode(str(value)).decode("utf-8", "replace")
+
+
+def _header(request: Request, name: str) -> str:
+    return next((value for key, value in request.headers if key.lower() == name.lower()), "")
+
+
+async def _nothing() -> AsyncIterator[WatchEvent]:
+    return
+    yield

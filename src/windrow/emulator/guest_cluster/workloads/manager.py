@@ -1,0 +1,99 @@
+"""The controllers of workloads in a guest cluster, on the server that leads: Deployments, ReplicaSets, the scheduler,
+what kubelets do with pods, eviction, EndpointSlices (just enough of each: design §10).
+
+One object after the other is looked at, planned, carried out. Without workloads nothing is followed but four quiet
+kinds, so that a cluster of hundreds of nodes costs no more than before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from windrow.emulator.guest_cluster.cluster import GuestCluster
+from windrow.emulator.guest_cluster.workloads.context import ControllerContext
+from windrow.emulator.guest_cluster.workloads.deployments import DeploymentController
+from windrow.emulator.guest_cluster.workloads.endpoint_slices import EndpointSliceController
+from windrow.emulator.guest_cluster.workloads.pods import PodController
+from windrow.emulator.guest_cluster.workloads.replica_sets import ReplicaSetController
+from windrow.emulator.guest_cluster.workloads.slice_contents import has_selector
+from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
+from windrow.emulator.world import Key, key_of
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import Raw
+from windrow.kubernetes.resources import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE, ApiResource
+
+_ALWAYS_WATCHED = (
+    DEPLOYMENT,
+    REPLICA_SET,
+    POD,
+    SERVICE,
+)  # served, and followed even where there is nothing to do
+_WATCHED_ON_DEMAND = (NODE, ENDPOINT_SLICE)
+
+
+class ControllerManager:
+    """Controllers of one leadership. `run` ends by cancellation only."""
+
+    def __init__(self, guest: GuestOS, cluster: GuestCluster) -> None:
+        self.guest = guest
+        self.cluster = cluster
+
+    async def run(self) -> None:
+        while True:
+            await self.cluster.wait_usable()
+            try:
+                await WorkloadControllers(self.guest, self.cluster).run()
+            except* KubeError as errors:
+                self.guest.log("kube-controller-manager", f"panic: {errors.exceptions[0]}")
+                await self.guest.sleep(self.guest.delays.crash_backoff)
+
+
+class WorkloadControllers:
+    """What is followed, and who looks at what."""
+
+    def __init__(self, guest: GuestOS, cluster: GuestCluster) -> None:
+        self._cluster = cluster
+        self._context = ControllerContext(guest, cluster, (*_ALWAYS_WATCHED, *_WATCHED_ON_DEMAND))
+        self._has_work = asyncio.Event()  # there is something that nodes and slices matter to
+        # An object stands in the line before those that it makes others look at.
+        for kind in _ALWAYS_WATCHED:
+            self._context.informers[kind].listen(partial(self._on_change, kind))
+        self._pods = PodController(self._context)
+        self._reconcilers: dict[ApiResource, Callable[[Key], Awaitable[None]]] = {
+            DEPLOYMENT: DeploymentController(self._context).reconcile,
+            REPLICA_SET: ReplicaSetController(self._context).reconcile,
+            POD: self._pods.reconcile,
+            SERVICE: EndpointSliceController(self._context).reconcile,
+        }
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            await self._start_informers(group, _ALWAYS_WATCHED)
+            await self._has_work.wait()
+            await self._start_informers(group, _WATCHED_ON_DEMAND)
+            group.create_task(self._pods.watch_heartbeats())
+            while True:
+                kind, key = await self._context.queue.get()
+                await self._cluster.wait_usable()
+                await self._reconcilers[kind](key)
+
+    async def _start_informers(self, group: asyncio.TaskGroup, kinds: tuple[ApiResource, ...]) -> None:
+        """Follow them, and know them all."""
+        informers = [self._context.informers[kind] for kind in kinds]
+        for informer in informers:
+            group.create_task(informer.run())
+        for informer in informers:
+            await informer.synced.wait()
+
+    def _on_change(self, kind: ApiResource, raw: Raw) -> None:
+        key = key_of(raw)
+        self._context.queue.add(kind, key)
+        if kind != SERVICE or self._needs_slices(key):
+            self._has_work.set()
+
+    def _needs_slices(self, key: Key) -> bool:
+        service = self._context.informers[SERVICE].get(key)
+        return service is not None and has_selector(service)

@@ -1,0 +1,58 @@
+"""What the controllers see of their kinds: followed by watch, with their own writes known at once.
+
+A controller that creates a pod and looks again before the watch has brought it would create another one. The real ones
+count what they expect; here the view takes our own writes in, and does not go back when the watch brings older news.
+"""
+
+from __future__ import annotations
+
+from windrow.emulator.guest_cluster.workloads.pod_readings import controller_uid
+from windrow.emulator.hand import Hand
+from windrow.emulator.mirror import Mirror
+from windrow.emulator.world import Key, key_of
+from windrow.kubernetes.objects import Raw, resource_version_of, uid_of
+from windrow.kubernetes.resources import ApiResource
+
+WATCH_TIMEOUT_S = 3600
+
+
+class MutationCache(Mirror):
+    """The objects of one kind."""
+
+    def __init__(self, client: Hand, kind: ApiResource) -> None:
+        super().__init__(client, kind, WATCH_TIMEOUT_S)
+        self._removed: set[str] = set()  # uids that we removed and the watch still shows
+
+    def mutated(self, raw: Raw) -> None:
+        """`raw` is what the server answered to a write of ours."""
+        self._keep(key_of(raw), raw)
+
+    def deleted(self, raw: Raw) -> None:
+        """`raw` is gone by our own doing."""
+        self._removed.add(uid_of(raw))
+        held = self.get(key_of(raw))
+        if held is not None and uid_of(held) == uid_of(raw):
+            super()._drop(key_of(raw))
+
+    def _keep(self, key: Key, raw: Raw) -> None:
+        held = self.get(key)
+        is_older = held is not None and int(resource_version_of(raw)) < int(resource_version_of(held))
+        if uid_of(raw) not in self._removed and not is_older:
+            super()._keep(key, raw)
+
+    def _drop(self, key: Key, last: Raw | None = None) -> None:
+        if last is not None and uid_of(last) in self._removed:
+            self._removed.discard(uid_of(last))
+            return
+        super()._drop(key, last)
+
+
+class OwnerIndex:
+    """The objects of one kind by who controls them. Ask for it before the sight runs."""
+
+    def __init__(self, informer: MutationCache) -> None:
+        self._informer = informer
+        self._keys = informer.index(lambda raw: [("", controller_uid(raw))])
+
+    def owned_by(self, owner: Raw) -> list[Raw]:
+        return [self._informer[key] for key in sorted(self._keys.get(("", uid_of(owner)), ()))]

@@ -1,0 +1,234 @@
+"""One pod's life: placed, started, Ready, not Ready with its node, evicted, ended. What is due now, and when to look
+again.
+
+A kubelet that is silent does nothing: its pods stay as they are, until the control plane says of them what it may say
+(not Ready, to be ended), and until their node is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from zlib import crc32
+
+from windrow.core.clock import format_time
+from windrow.emulator.guest_cluster.chart_pods import tolerates
+from windrow.emulator.guest_cluster.workloads.pod_readings import is_ready
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.objects import Raw, is_deleting, name_of, nested, uid_of
+
+
+@dataclass(frozen=True, slots=True)
+class PodTimings:
+    """How long things take, in time that passes."""
+
+    start: timedelta
+    ready: timedelta
+    stop: timedelta
+    time_scale: float = 1.0
+
+    def scale(self, seconds: float) -> timedelta:
+        """A span that an object states."""
+        return timedelta(seconds=seconds / self.time_scale)
+
+
+@dataclass(frozen=True, slots=True)
+class PodState:
+    """What is known about a pod beside itself. `since` is when it came into its present stage."""
+
+    now: datetime
+    since: datetime
+    node: Raw | None
+    kubelet_alive: bool  # the kubelet of its node
+    tainted_since: Mapping[str, datetime]  # since when, by taint key
+    timings: PodTimings
+
+
+@dataclass(frozen=True, slots=True)
+class BindPod:
+    because: str = "it has no node"
+
+
+@dataclass(frozen=True, slots=True)
+class StartPod:
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetPodReady:
+    """Let the status say whether it is Ready."""
+
+    ready: bool
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete it: with the time it has to end in, or at once where nobody runs it any more."""
+
+    at_once: bool
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitUntil:
+    until: datetime
+    because: str
+
+
+Step = BindPod | StartPod | SetPodReady | DeletePod | WaitUntil
+
+
+def stage_of(pod: Raw, *, alive: bool) -> str:
+    """The stage that its delays are counted in."""
+    if is_deleting(pod):
+        return f"leaving {alive}"
+    if nested(pod, "status", "phase") == "Running":
+        return "ready" if is_ready(pod) else f"running {alive}"
+    return f"starting {alive}" if nested(pod, "spec", "nodeName") else "unplaced"
+
+
+def plan_pod(pod: Raw, state: PodState) -> list[Step]:
+    """What is due for the pod, at most one thing to do and one to wait for."""
+    node = nested(pod, "spec", "nodeName", default="")
+    if nested(pod, "status", "phase") in ("Succeeded", "Failed") and not is_deleting(pod):
+        return []
+    if is_deleting(pod):
+        return _plan_termination(state, node)
+    if not node:
+        return [BindPod()]
+    if state.node is None:
+        return [DeletePod(at_once=True, because=f"node {node} is gone")]
+    evicted = _plan_eviction(pod, state)
+    if isinstance(evicted, DeletePod):
+        return [evicted]
+    steps = _plan_running(pod, state)
+    return [*steps, evicted] if evicted is not None else steps
+
+
+def _plan_termination(state: PodState, node: str) -> list[Step]:
+    if not node or state.node is None:
+        return [DeletePod(at_once=True, because="nobody runs it")]
+    if not state.kubelet_alive:
+        return []
+    due = state.since + state.timings.stop
+    ended = "its containers have ended"
+    return [DeletePod(at_once=True, because=ended) if state.now >= due else WaitUntil(due, ended)]
+
+
+def _plan_running(pod: Raw, state: PodState) -> list[Step]:
+    healthy = is_true(nested(state.node, "status", "conditions"), "Ready")
+    ready = is_ready(pod)
+    if nested(pod, "status", "phase") != "Running":
+        if not state.kubelet_alive:
+            return []
+        due = state.since + state.timings.start
+        return [StartPod("its containers run") if state.now >= due else WaitUntil(due, "containers start")]
+    if ready and not healthy:
+        return [SetPodReady(False, f"node {name_of(state.node or {})} is not Ready")]
+    if not ready and healthy and state.kubelet_alive:
+        due = state.since + state.timings.ready
+        return [SetPodReady(True, "its probe succeeds") if state.now >= due else WaitUntil(due, "its probe")]
+    return []
+
+
+def _plan_eviction(pod: Raw, state: PodState) -> DeletePod | WaitUntil | None:
+    """What the NoExecute taints of its node mean for the pod."""
+    tolerations = nested(pod, "spec", "tolerations", default=[])
+    soonest: datetime | None = None
+    for taint in nested(state.node, "spec", "taints", default=[]):
+        if taint.get("effect") != "NoExecute":
+            continue
+        seconds = toleration_seconds(taint, tolerations)
+        if seconds is None:
+            continue
+        due = state.tainted_since.get(taint["key"], state.now) + state.timings.scale(seconds)
+        if state.now >= due:
+            return DeletePod(at_once=False, because=f"it does not bear taint {taint['key']} any longer")
+        soonest = due if soonest is None else min(soonest, due)
+    return WaitUntil(soonest, "its patience with the node") if soonest is not None else None
+
+
+def toleration_seconds(taint: Raw, tolerations: Sequence[Raw]) -> float | None:
+    """For how many seconds a taint is borne; None is for ever."""
+    tolerating = [one for one in tolerations if tolerates([one], [taint])]
+    if not tolerating:
+        return 0
+    limits = [one["tolerationSeconds"] for one in tolerating if one.get("tolerationSeconds") is not None]
+    return max(min(limits), 0) if limits else None
+
+
+# --- statuses -------------------------------------------------------------------------------------------------------
+
+
+def render_running(pod: Raw, node: Raw, address: str, now: datetime) -> Raw:
+    """The status of a pod whose containers have just started."""
+    at = format_time(now)
+    host = _address_of(node)
+    words = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
+    known = [one for one in nested(pod, "status", "conditions", default=[]) if one["type"] not in words]
+    made = [_condition(word, word not in ("Ready", "ContainersReady"), at) for word in words]
+    return {
+        **(pod.get("status") or {}),
+        "phase": "Running",
+        "hostIP": host,
+        "hostIPs": [{"ip": host}],
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "startTime": at,
+        "conditions": [*made, *known],
+        "containerStatuses": [
+            _render_container(pod, one, at) for one in nested(pod, "spec", "containers", default=[])
+        ],
+    }
+
+
+def render_readiness(status: Raw, ready: bool, now: datetime, *, probed: bool) -> Raw:
+    """The status with another readiness. Without a probe it is the control plane that speaks: of Ready alone."""
+    at = format_time(now)
+    changing = ("Ready", "ContainersReady") if probed else ("Ready",)
+    conditions = [
+        _condition(one["type"], ready, at)
+        if one["type"] in changing and is_true([one], one["type"]) != ready
+        else one
+        for one in status.get("conditions") or ()
+    ]
+    made = {**status, "conditions": conditions}
+    if probed:
+        made["containerStatuses"] = [{**one, "ready": ready} for one in status.get("containerStatuses") or ()]
+    return made
+
+
+def _condition(type: str, holds: bool, at: str) -> Raw:
+    made: Raw = {"type": type, "status": str(holds), "lastProbeTime": None, "lastTransitionTime": at}
+    if type in ("Ready", "ContainersReady") and not holds:
+        made["reason"] = "ContainersNotReady"
+    return made
+
+
+def _render_container(pod: Raw, container: Raw, at: str) -> Raw:
+    number = crc32(f"{uid_of(pod)} {container['name']}".encode())
+    return {
+        "name": container["name"],
+        "image": container.get("image", ""),
+        "imageID": "",
+        "containerID": f"containerd://{number:08x}",
+        "ready": False,
+        "started": True,
+        "restartCount": 0,
+        "state": {"running": {"startedAt": at}},
+        "lastState": {},
+    }
+
+
+def _address_of(node: Raw) -> str:
+    """Where the node is reached, as its pods see it."""
+    addresses: list[Any] = nested(node, "status", "addresses", default=[])
+    inner = [one["address"] for one in addresses if one.get("type") == "InternalIP"]
+    return inner[0] if inner else ""
+
+
+def host_address(node: Raw) -> str:
+    return _address_of(node)

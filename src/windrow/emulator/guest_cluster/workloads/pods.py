@@ -1,0 +1,116 @@
+"""What becomes of pods: what kubelets do with them while they live, and the control plane when they do not."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from windrow.emulator.guest_cluster.workloads.context import ControllerContext
+from windrow.emulator.guest_cluster.workloads.pod_addresses import PodAddressAllocator
+from windrow.emulator.guest_cluster.workloads.pod_lifecycle import (
+    BindPod,
+    DeletePod,
+    PodState,
+    PodTimings,
+    SetPodReady,
+    StartPod,
+    WaitUntil,
+    plan_pod,
+    render_readiness,
+    render_running,
+    stage_of,
+)
+from windrow.emulator.guest_cluster.workloads.scheduler import Scheduler
+from windrow.emulator.world import Key
+from windrow.kubernetes.objects import Raw, name_of, nested, uid_of
+from windrow.kubernetes.resources import NODE, POD
+
+
+class PodController:
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        delays, time_scale = context.guest.delays, context.guest.host.time_scale
+        self._timings = PodTimings(
+            timedelta(seconds=delays.pod_start / time_scale),
+            timedelta(seconds=delays.pod_ready / time_scale),
+            timedelta(seconds=delays.pod_stop / time_scale),
+            time_scale,
+        )
+        self._scheduler = Scheduler(context)
+        self._addresses = PodAddressAllocator()
+        self._by_node = context.informers[POD].index(lambda raw: [("", _node_of(raw))])
+        self._stages: dict[Key, tuple[str, str, datetime]] = {}
+        self._tainted_since: dict[str, dict[str, datetime]] = {}
+        self._alive: frozenset[str] = frozenset()
+        context.informers[NODE].listen(self._on_node)
+
+    async def reconcile(self, key: Key) -> None:
+        context = self._context
+        pod = context.informers[POD].get(key)
+        if pod is None:
+            self._stages.pop(key, None)
+            context.queue.forget(POD, key)
+            return
+        node = context.informers[NODE].get(("", _node_of(pod)))
+        for step in plan_pod(pod, self._observe(key, pod, node)):
+            match step:
+                case BindPod():
+                    await self._scheduler.schedule(pod)
+                case StartPod() if node is not None:
+                    address = self._addresses.allocate(pod, node, self._addresses_on(name_of(node)))
+                    await context.update_status(POD, pod, render_running(pod, node, address, context.now()))
+                case SetPodReady(ready, _):
+                    probed = self._is_alive(pod)
+                    await context.update_status(
+                        POD, pod, render_readiness(pod["status"], ready, context.now(), probed=probed)
+                    )
+                case DeletePod(at_once, _):
+                    await context.delete(POD, pod, 0 if at_once else None)
+                case WaitUntil(until, _):
+                    context.queue.add_at(until, POD, key)
+
+    async def watch_heartbeats(self) -> None:
+        """Kubelets come and go."""
+        cluster = self._context.cluster
+        while True:
+            alive = frozenset(name for name, heartbeat in cluster.heartbeats.items() if heartbeat.alive)
+            for name in sorted(alive ^ self._alive):
+                self._enqueue_pods_on(name)
+            self._alive = alive
+            await cluster.changed.wait()
+
+    def _on_node(self, node: Raw) -> None:
+        name = name_of(node)
+        before = self._tainted_since.get(name, {})
+        keys = {
+            one["key"]
+            for one in nested(node, "spec", "taints", default=[])
+            if one.get("effect") == "NoExecute"
+        }
+        self._tainted_since[name] = {key: before.get(key, self._context.now()) for key in keys}
+        self._enqueue_pods_on(name)
+        self._enqueue_pods_on("")
+
+    def _enqueue_pods_on(self, node: str) -> None:
+        for key in self._by_node.get(("", node), ()):
+            self._context.queue.add(POD, key)
+
+    def _addresses_on(self, node: str) -> set[str]:
+        pods = self._context.informers[POD]
+        return {nested(pods[key], "status", "podIP") for key in self._by_node.get(("", node), ())}
+
+    def _is_alive(self, pod: Raw) -> bool:
+        heartbeat = self._context.cluster.heartbeats.get(_node_of(pod))
+        return heartbeat is not None and heartbeat.alive
+
+    def _observe(self, key: Key, pod: Raw, node: Raw | None) -> PodState:
+        now, alive = self._context.now(), self._is_alive(pod)
+        stage = stage_of(pod, alive=alive)
+        before = self._stages.get(key)
+        if before is None or before[:2] != (uid_of(pod), stage):
+            before = self._stages[key] = (uid_of(pod), stage, now)
+        tainted = self._tainted_since.get(name_of(node), {}) if node is not None else {}
+        return PodState(now, before[2], node, alive, tainted, self._timings)
+
+
+def _node_of(pod: Raw) -> str:
+    return str(nested(pod, "spec", "nodeName", default=""))

@@ -1,0 +1,114 @@
+"""From a Deployment to its ReplicaSet, from a ReplicaSet to its pods: what the next one down looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from zlib import crc32
+
+from windrow.core.fastjson import dumps, loads
+from windrow.emulator.guest_cluster.workloads.names import NOT_READY, TEMPLATE_HASH, UNREACHABLE
+from windrow.kubernetes.objects import (
+    Raw,
+    labels_of,
+    name_of,
+    namespace_of,
+    nested,
+    new_object,
+    owner_reference,
+)
+from windrow.kubernetes.resources import DEPLOYMENT, POD, REPLICA_SET
+from windrow.kubernetes.selectors import read_label_selector
+
+_HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+
+
+def hash_template(template: Raw) -> str:
+    """A word for the content of a pod template, the same for the same content: clients written in Go send empty fields
+    along."""
+    number, text = crc32(dumps(_sorted(template))), ""
+    while number:
+        number, place = divmod(number, len(_HASH_LETTERS))
+        text += _HASH_LETTERS[place]
+    return text or _HASH_LETTERS[0]
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        found = {key: _sorted(value[key]) for key in sorted(value)}
+        return {key: one for key, one in found.items() if one not in (None, {}, [], "")}
+    return [_sorted(one) for one in value] if isinstance(value, list) else value
+
+
+def template_of(owner: Raw) -> Raw:
+    found: Raw = nested(owner, "spec", "template", default={})
+    return found
+
+
+def selector_matches_template(owner: Raw) -> bool:
+    """Whether the pods of the template are those of the selector; a real server refuses anything else."""
+    selector = nested(owner, "spec", "selector")
+    labels = nested(template_of(owner), "metadata", "labels", default={})
+    return bool(selector) and read_label_selector(selector).matches(labels)
+
+
+def render_replica_set(deployment: Raw, replicas: int, annotations: Mapping[str, str]) -> Raw:
+    template = loads(dumps(template_of(deployment)))
+    hash = hash_template(template)
+    labels = {**nested(template, "metadata", "labels", default={}), TEMPLATE_HASH: hash}
+    template.setdefault("metadata", {})["labels"] = labels
+    selector = loads(dumps(nested(deployment, "spec", "selector", default={})))
+    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), TEMPLATE_HASH: hash}
+    return new_object(
+        REPLICA_SET,
+        f"{name_of(deployment)}-{hash}",
+        namespace_of(deployment),
+        labels=labels,
+        annotations=annotations,
+        owners=[owner_reference(DEPLOYMENT, deployment, controller=True, block=True)],
+        spec={"replicas": replicas, "selector": selector, "template": template},
+    )
+
+
+def is_of_template(replica_set: Raw, deployment: Raw) -> bool:
+    return labels_of(replica_set).get(TEMPLATE_HASH) == hash_template(template_of(deployment))
+
+
+def render_pod(replica_set: Raw, toleration_s: int) -> Raw:
+    """A new pod. Like every pod it bears a node that is not Ready for `patience_s`, if it says nothing itself."""
+    template = loads(dumps(template_of(replica_set)))
+    spec = template.get("spec") or {}
+    head = template.get("metadata") or {}
+    spec.setdefault("serviceAccountName", "default")
+    spec["tolerations"] = with_default_tolerations(spec.get("tolerations") or [], toleration_s)
+    raw = new_object(
+        POD,
+        "",
+        namespace_of(replica_set),
+        labels=head.get("labels"),
+        annotations=head.get("annotations"),
+        owners=[owner_reference(REPLICA_SET, replica_set, controller=True, block=True)],
+        spec=spec,
+    )
+    del raw["metadata"]["name"]
+    raw["metadata"]["generateName"] = f"{name_of(replica_set)}-"
+    return raw
+
+
+def with_default_tolerations(tolerations: list[Raw], toleration_s: int) -> list[Raw]:
+    made = list(tolerations)
+    for key in (NOT_READY, UNREACHABLE):
+        is_set = any(
+            one.get("key") in (key, None, "") and one.get("effect") in ("NoExecute", None, "")
+            for one in tolerations
+        )
+        if not is_set:
+            made.append(
+                {
+                    "key": key,
+                    "operator": "Exists",
+                    "effect": "NoExecute",
+                    "tolerationSeconds": toleration_s,
+                }
+            )
+    return made

@@ -1,0 +1,138 @@
+"""The seam between simulated hypervisor and simulated machine.
+
+The Harvester side (`emulator.vms`) powers a machine on with `Hardware` and `HostInterface`; the machine side
+(`emulator.guests.machine`) acts on its cloud-init and reports through the wires. Neither knows the other's insides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
+from windrow.emulator.rack import Rack
+
+
+@dataclass(slots=True)
+class File:
+    content: bytes
+    mode: int = 0o644
+    owner: str = "root:root"
+
+
+@dataclass(slots=True)
+class Disk:
+    """A root disk: outlives reboots and VMIs, dies with its PVC. `state` is for what is not a file (etcd data)."""
+
+    files: dict[str, File] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    name: str
+    mac: str
+    network: str  # "namespace/name" of the NetworkAttachmentDefinition, "" for the pod network
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    namespace: str
+    name: str
+    vm_uid: str
+    vmi_uid: str
+    user_data: str = field(repr=False)
+    network_data: str = field(repr=False)
+    nics: tuple[Nic, ...]
+    root: Disk
+    image: str = ""  # "namespace/name" of the image the root disk was made from
+    image_has_agent: bool = False
+    missing_modules: tuple[str, ...] = ()  # kernel modules that other images have
+    cores: int = 2
+    memory_bytes: int = 4 << 30
+    system_uuid: str = ""  # what the firmware says it is: the VMI's `domain.firmware.uuid`
+
+
+@dataclass(frozen=True, slots=True)
+class DhcpLease:
+    """What DHCP gave a NIC."""
+
+    address: str
+    prefix: int
+    gateway: str
+    nameservers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReport:
+    """What the guest agent tells the hypervisor: hostname, OS and, per NIC name, its addresses."""
+
+    hostname: str
+    addresses: Mapping[str, tuple[str, ...]]
+    os: Mapping[str, str] = field(default_factory=dict)
+
+
+class HostInterface(Protocol):
+    """What the hypervisor offers to one running machine."""
+
+    clock: Clock
+    rng: Rng
+    network: Rack
+    time_scale: float  # divide every simulated delay by it
+
+    async def lease(self, nic: Nic, hostname: str) -> DhcpLease | None:
+        """DHCP on the NIC's network; None when nobody answers. The same MAC gets the same address again.
+
+        The NIC may be one that the guest made itself on top of a card, with a MAC of its own.
+        """
+        ...
+
+    async def release(self, nic: Nic) -> None:
+        """Give the NIC's address back to DHCP. May be repeated."""
+        ...
+
+    def console(self, line: str) -> None:
+        """One line on the serial console."""
+        ...
+
+    def report_agent(self, report: AgentReport | None) -> None:
+        """The guest agent has something to say; None: it is gone."""
+        ...
+
+
+class Machine(Protocol):
+    """One power-on of a machine."""
+
+    async def run(self) -> str:
+        """Boot and live until the guest powers itself off ("poweroff") or asks to be reset ("reboot").
+
+        Cancelled when the plug is pulled; then it must let go of every address at once.
+        """
+        ...
+
+    async def shutdown(self) -> None:
+        """ACPI power button: `run` returns soon after, unless the guest hangs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramContext:
+    """What a guest program sees: its arguments and environment, its node's files, the network, time and chance.
+
+    `dial(url_host, port)` finds who answers at a rack address, as the node would reach it.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    root: Disk
+    clock: Clock
+    rng: Rng
+    network: Rack
+    out: Callable[[str], None]
+    guest_kubeconfig: str = field(default="", repr=False)  # how this program reaches its own cluster's API
+
+
+# A program that a guest runs (cloud provider, CSI driver); returns its exit code. Cancelled when its node dies.
+GuestProgram = Callable[[ProgramContext], Awaitable[int]]

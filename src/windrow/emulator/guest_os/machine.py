@@ -1,0 +1,150 @@
+"""A simulated machine: power on, boot, cloud-init, services, power off. What the hypervisor gets from this package."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from windrow.emulator.guest_cluster.rke2_process import Clusters, Rke2Process
+from windrow.emulator.guest_os.cloudinit.stages import CloudInitRun
+from windrow.emulator.guest_os.delays import GuestDelays
+from windrow.emulator.guest_os.hardware import AgentReport, GuestProgram, Hardware, HostInterface, Machine
+from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.guest_os.packages import QEMU_GUEST_AGENT, add_package, installation_commands
+from windrow.emulator.guest_os.shell.commands import FILE_AND_TEXT_COMMANDS
+from windrow.emulator.guest_os.shell.run import Command, Invocation
+from windrow.emulator.guest_os.system import SYSTEM_COMMANDS, apply_sysctl_files
+from windrow.emulator.guest_os.systemd import CLOUD_FINAL, NotifyReady, Systemd
+
+_OS_INFO = {
+    "id": "ubuntu",
+    "name": "Ubuntu",
+    "prettyName": "Ubuntu 24.04.3 LTS",
+    "version": "24.04",
+    "versionId": "24.04",
+    "kernelRelease": "6.8.0-60-generic",
+    "kernelVersion": "#63-Ubuntu SMP",
+    "machine": "x86_64",
+}
+
+
+def machine_factory(
+    programs: Mapping[str, GuestProgram] | None = None, delays: GuestDelays | None = None
+) -> Callable[[Hardware, HostInterface], Machine]:
+    """What powers machines on. Machines of one factory may form clusters with each other.
+
+    `programs` are what bundled charts run, by name: "harvester-cloud-provider", "harvester-csi-driver".
+    """
+    clusters: Clusters = {}
+
+    def power_on(hardware: Hardware, host: HostInterface) -> Machine:
+        return GuestMachine(hardware, host, programs or {}, delays or GuestDelays(), clusters)
+
+    return power_on
+
+
+class GuestMachine:
+    """One power-on."""
+
+    def __init__(
+        self,
+        hardware: Hardware,
+        host: HostInterface,
+        programs: Mapping[str, GuestProgram],
+        delays: GuestDelays,
+        clusters: Clusters,
+    ) -> None:
+        self.hardware = hardware
+        self.host = host
+        self.programs = programs
+        self.delays = delays
+        self.clusters = clusters
+        self._guest: GuestOS | None = None
+        self._power_button = asyncio.Event()
+
+    async def run(self) -> str:
+        tasks: set[asyncio.Task[Any]] = set()
+        async with asyncio.TaskGroup() as group:
+
+            def spawn(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+                task = group.create_task(work, name=f"{self.hardware.name}: {name}")
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+                return task
+
+            guest = self._guest = GuestOS(self.hardware, self.host, self.delays, spawn)
+            spawn(self._boot(guest), "boot")
+            spawn(self._watch_power_button(guest), "power button")
+            try:
+                kind = await guest.ended
+                guest.console("Stopping all services." if kind == "poweroff" else "Rebooting.")
+                await guest.sleep(self.delays.poweroff)
+            finally:
+                for task in tuple(tasks):
+                    task.cancel()
+        guest.console("Power down." if kind == "poweroff" else "reboot: Restarting system")
+        return kind
+
+    async def shutdown(self) -> None:
+        self._power_button.set()
+
+    async def _watch_power_button(self, guest: GuestOS) -> None:
+        await self._power_button.wait()
+        guest.request_shutdown("poweroff")
+
+    # -- life
+
+    async def _boot(self, guest: GuestOS) -> None:
+        guest.console(
+            f"Linux version 6.8.0-60-generic ({_OS_INFO['prettyName']}) booting on {self.hardware.name}"
+        )
+        install_commands = installation_commands(self.delays.service_restart)
+        commands: dict[str, Command] = {**FILE_AND_TEXT_COMMANDS, **SYSTEM_COMMANDS, **install_commands}
+        systemd = Systemd(guest, commands, {"rke2": self._rke2, "qemu-ga": self._guest_agent})
+        for verb in ("poweroff", "reboot", "shutdown"):
+            commands[verb] = _shutdown_command
+        self._prepare_image(guest)
+        await guest.sleep(self.delays.kernel)
+        apply_sysctl_files(guest)
+        cloud_init = CloudInitRun(guest, systemd)
+        await cloud_init.local()
+        await cloud_init.network()
+        guest.spawn(systemd.boot(), "enabled services")
+        if self._starts_agent(guest):
+            await systemd.start(QEMU_GUEST_AGENT)
+        await cloud_init.config()
+        await cloud_init.final()
+        systemd.mark_reached(CLOUD_FINAL)
+        guest.console(f"{guest.hostname} login: ")
+
+    def _prepare_image(self, guest: GuestOS) -> None:
+        """What the image brought, on the first boot of its disk."""
+        if not guest.exists("/etc/machine-id"):
+            # On a KVM guest, systemd makes it of the VM's own uuid.
+            guest.write("/etc/machine-id", self.hardware.vm_uid.replace("-", "").encode() + b"\n")
+        if self.hardware.image_has_agent and not guest.exists("/usr/sbin/qemu-ga"):
+            add_package(guest, QEMU_GUEST_AGENT)
+
+    def _starts_agent(self, guest: GuestOS) -> bool:
+        """At boot, udev starts the agent when its package is there; one installed later has to be started."""
+        return guest.exists("/usr/sbin/qemu-ga")
+
+    async def _rke2(self, call: Invocation, ready: NotifyReady) -> int:
+        return await Rke2Process(call, ready, self.clusters, self.programs).run()
+
+    async def _guest_agent(self, call: Invocation, ready: NotifyReady) -> int:
+        guest = call.guest
+        await guest.sleep(self.delays.agent)
+        try:
+            while True:
+                addresses = {name: found for name, found in guest.addresses.items() if found}
+                self.host.report_agent(AgentReport(guest.hostname, addresses, _OS_INFO))
+                await guest.addresses_changed.wait()
+        finally:
+            self.host.report_agent(None)
+
+
+async def _shutdown_command(call: Invocation) -> int:
+    call.guest.request_shutdown("reboot" if call.argv[0] == "reboot" or "-r" in call.argv else "poweroff")
+    return 0

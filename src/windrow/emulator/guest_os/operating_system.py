@@ -1,0 +1,185 @@
+"""The operating system of a simulated machine while it is powered on: its files, console, network and clock.
+
+It lives for one power-on. What must outlive that stands in the root disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+from collections.abc import Coroutine
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from windrow.core.clock import sleep
+from windrow.emulator.guest_os.delays import GuestDelays
+from windrow.emulator.guest_os.hardware import File, Hardware, HostInterface
+from windrow.emulator.guest_os.notifier import Notifier
+
+
+class Spawn(Protocol):
+    """Starts a task that lives no longer than the machine's power."""
+
+    def __call__(self, work: Coroutine[Any, Any, None], name: str) -> Any: ...
+
+
+class GuestOS:
+    """One running operating system."""
+
+    def __init__(self, hardware: Hardware, host: HostInterface, delays: GuestDelays, spawn: Spawn) -> None:
+        self.hardware = hardware
+        self.host = host
+        self.delays = delays
+        self.spawn = spawn
+        self.addresses: dict[str, tuple[str, ...]] = {}
+        self.subnets: dict[str, str] = {}  # the network that an interface's first address is in
+        self.addresses_changed = Notifier()  # told when an address comes or goes
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.kernel_parameters: dict[str, str] = {}  # parameters that were set since power-on
+        self._booted = self.now()
+        self._repeats: dict[str, dict[str, int]] = {}
+
+    # -- time and console
+
+    def now(self) -> datetime:
+        return self.host.clock.now()
+
+    async def sleep(self, seconds: float) -> None:
+        """Let `seconds` of simulated time pass, faster or slower by the wires' speed."""
+        if seconds > 0:
+            await sleep(self.host.clock, timedelta(seconds=seconds / self.host.time_scale))
+
+    def console(self, line: str) -> None:
+        """Lines on the serial console, each with the machine's uptime, as kernels stamp them."""
+        uptime = (self.now() - self._booted).total_seconds() * self.host.time_scale
+        for part in line.splitlines() or [""]:
+            self.host.console(f"[{uptime:8.1f}] {part}")
+
+    def log(self, service: str, line: str) -> None:
+        """A log line of service `who`. While it has nothing new to say, a line that it repeats is shown the 1st, 2nd
+        and then every 60th time."""
+        counts = self._repeats.setdefault(service, {})
+        if line not in counts:
+            counts.clear()
+        counts[line] = count = counts.get(line, 0) + 1
+        if count <= 2 or count % 60 == 0:
+            self.console(f"{service}: {line}" + (f" (repeated {count} times)" if count >= 60 else ""))
+
+    def request_shutdown(self, kind: str) -> None:
+        """The guest asks for its own end: "poweroff" or "reboot"."""
+        if not self.ended.done():
+            self.ended.set_result("reboot" if kind == "reboot" else "poweroff")
+
+    # -- network
+
+    @property
+    def address(self) -> str:
+        """The address of the first interface that has one, "" without network."""
+        for nic in self.hardware.nics:
+            if found := self.addresses.get(nic.name):
+                return found[0]
+        return ""
+
+    def add_address(self, interface: str, address: str) -> None:
+        """One more address on an interface, which is made when it is not there. May be repeated."""
+        before = self.addresses.get(interface, ())
+        if address not in before:
+            self.addresses[interface] = (*before, address)
+            self.addresses_changed.notify()
+
+    def remove_address(self, interface: str, address: str) -> None:
+        """The interface has the address no more. May be repeated."""
+        before = self.addresses.get(interface, ())
+        if address in before:
+            self.addresses[interface] = tuple(one for one in before if one != address)
+            self.addresses_changed.notify()
+
+    @property
+    def hostname(self) -> str:
+        return (self.read("/etc/hostname") or b"localhost").decode().strip()
+
+    # -- files
+
+    def find(self, path: str) -> File | None:
+        return self.hardware.root.files.get(posixpath.normpath(path))
+
+    def read(self, path: str) -> bytes | None:
+        found = self.find(path)
+        return None if found is None else found.content
+
+    def write(self, path: str, content: bytes, mode: int = 0o644, owner: str = "root:root") -> None:
+        self.hardware.root.files[posixpath.normpath(path)] = File(content, mode, owner)
+
+    def append(self, path: str, content: bytes) -> None:
+        old = self.find(path)
+        if old is None:
+            self.write(path, content)
+        else:
+            old.content += content
+
+    def exists(self, path: str) -> bool:
+        return self.is_file(path) or self.is_directory(path)
+
+    def is_file(self, path: str) -> bool:
+        return posixpath.normpath(path) in self.hardware.root.files
+
+    def is_directory(self, path: str) -> bool:
+        path = posixpath.normpath(path)
+        if path == "/" or path in self._directories or path in _IMAGE_DIRECTORIES:
+            return True
+        return any(name.startswith(path + "/") for name in (*self.hardware.root.files, *self._directories))
+
+    def make_directory(self, path: str) -> None:
+        self._directories.add(posixpath.normpath(path))
+
+    def list_under(self, path: str) -> list[str]:
+        """Paths of all files below a directory, sorted."""
+        prefix = posixpath.normpath(path).rstrip("/") + "/"
+        return sorted(name for name in self.hardware.root.files if name.startswith(prefix))
+
+    def remove(self, path: str) -> bool:
+        """Remove a file or a whole directory; False when there was nothing."""
+        path = posixpath.normpath(path)
+        paths = [path] if self.is_file(path) else self.list_under(path)
+        for name in paths:
+            self.hardware.root.files.pop(name, None)
+        directories = {name for name in self._directories if name == path or name.startswith(path + "/")}
+        self._directories.difference_update(directories)
+        return bool(paths or directories)
+
+    @property
+    def _directories(self) -> set[str]:
+        found: set[str] = self.hardware.root.state.setdefault("directories", set())
+        return found
+
+
+_IMAGE_DIRECTORIES = frozenset(
+    [
+        "/bin",
+        "/boot",
+        "/dev",
+        "/etc",
+        "/etc/systemd",
+        "/etc/systemd/system",
+        "/home",
+        "/lib",
+        "/opt",
+        "/proc",
+        "/root",
+        "/run",
+        "/run/systemd/system",
+        "/sbin",
+        "/srv",
+        "/sys",
+        "/tmp",
+        "/usr",
+        "/usr/bin",
+        "/usr/local",
+        "/usr/local/bin",
+        "/usr/local/lib",
+        "/var",
+        "/var/lib",
+        "/var/log",
+        "/var/tmp",
+    ]
+)

@@ -1,0 +1,278 @@
+"""What a machine can fetch and install: RKE2's install script, packages, and what answers in the rack.
+
+The install script is a stand-in with the real one's interface (reference/04 §7.8): it reads INSTALL_RKE2_* and leaves
+a binary and unit files, and starts nothing.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from windrow.apiserver.doors import Peer
+from windrow.core.version import NotVersion, Version
+from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.guest_os.shell.run import Command, Invocation
+from windrow.emulator.guest_os.systemd import render_binary
+from windrow.kubernetes.requests import Request
+
+_INSTALL_COMMAND = "install-rke2-simulated"
+INSTALL_SCRIPT = (
+    f"#!/bin/sh\n# Simulated: stands for the script at https://get.rke2.io\nset -e\n{_INSTALL_COMMAND}\n"
+)
+_STABLE_VERSION = "v1.34.3+rke2r1"  # what the stable channel gives where no version is asked for
+_SCRIPT_HOSTS = ("get.rke2.io", "rancher-mirror.rancher.cn")
+
+_UNIT = """\
+[Unit]
+Description=Rancher Kubernetes Engine v2 ({role})
+Wants=network-online.target
+After=network-online.target
+
+[Install]
+WantedBy=multi-user.target
+
+[Service]
+Type=notify
+EnvironmentFile=-/etc/default/%N
+EnvironmentFile=-/etc/sysconfig/%N
+EnvironmentFile=-/usr/local/lib/systemd/system/%N.env
+KillMode=process
+Restart=always
+RestartSec={restart}s
+ExecStart=/usr/local/bin/rke2 {role}
+"""
+
+
+def installation_commands(restart_s: float) -> dict[str, Command]:
+    """curl, wget, the install step, package managers."""
+
+    async def install(call: Invocation) -> int:
+        return await _install(call, restart_s)
+
+    return {
+        _INSTALL_COMMAND: install,
+        "curl": _curl,
+        "wget": _wget,
+        "apt-get": _package_manager,
+        "apt": _package_manager,
+        "zypper": _package_manager,
+        "dnf": _package_manager,
+        "yum": _package_manager,
+        "transactional-update": _package_manager,
+        "cloud-init-per": _run_per,
+        "systemd-machine-id-setup": _machine_id,
+    }
+
+
+async def _install(call: Invocation, restart_s: float) -> int:
+    guest, env = call.guest, call.env
+    text = env.get("INSTALL_RKE2_VERSION") or _STABLE_VERSION
+    try:
+        version = Version.parse(text)
+    except NotVersion:
+        version = Version(0, 0, 0)
+    if version.distribution != "rke2":
+        call.print_error(
+            f"[ERROR] download failed: no RKE2 release is called {text!r} (The requested URL returned error: 404)"
+        )
+        return 1
+    role = env.get("INSTALL_RKE2_TYPE") or "server"
+    if role not in ("server", "agent"):
+        call.print_error(f"[ERROR] INSTALL_RKE2_TYPE is {role!r}, not server or agent")
+        return 1
+    artifacts = env.get("INSTALL_RKE2_ARTIFACT_PATH", "")
+    if artifacts and not guest.is_directory(artifacts):
+        call.print_error(f"[ERROR] artifact path {artifacts} does not exist")
+        return 1
+    if not artifacts and not guest.address:
+        call.print_error("[ERROR] download failed: no network")
+        return 1
+    call.print(f"[INFO]  {'staging' if artifacts else 'downloading'} rke2 {version}")
+    await guest.sleep(guest.delays.install)
+    guest.write("/usr/local/bin/rke2", render_binary("rke2", str(version)), 0o755)
+    for one in ("server", "agent"):
+        unit = f"/usr/local/lib/systemd/system/rke2-{one}.service"
+        guest.write(unit, _UNIT.format(role=one, restart=restart_s).encode())
+    call.print(f"[INFO]  installed rke2 {version} as {role}")
+    return 0
+
+
+# -- downloads
+
+
+async def _curl(call: Invocation) -> int:
+    words = iter(call.argv[1:])
+    url, target, quiet, remote_name = "", "", False, False
+    for word in words:
+        if word in ("-o", "--output"):
+            target = next(words, "")
+        elif word.startswith("--output="):
+            target = word.partition("=")[2]
+        elif word in _CURL_VALUED:
+            next(words, "")
+        elif word.startswith("-") and not word.startswith("--"):
+            quiet |= "s" in word
+            remote_name |= "O" in word
+            if word.endswith("o"):
+                target = next(words, "")
+        elif not word.startswith("-"):
+            url = word
+    if remote_name and not target:
+        target = posixpath.basename(urlsplit(url).path)
+    return await _fetch(call, url, target)
+
+
+_CURL_VALUED = frozenset(
+    {
+        *(
+            "--retry",
+            "--retry-delay",
+            "--retry-max-time",
+            "--connect-timeout",
+            "--max-time",
+            "-m",
+            "-H",
+            "--header",
+        ),
+        *(
+            "-u",
+            "--user",
+            "--cacert",
+            "--cert",
+            "--key",
+            "-x",
+            "--proxy",
+            "-w",
+            "--write-out",
+            "-X",
+            "--request",
+        ),
+        *("-d", "--data", "-A", "--proto", "--noproxy"),
+    }
+)
+
+
+async def _wget(call: Invocation) -> int:
+    words = iter(call.argv[1:])
+    url, target = "", ""
+    for word in words:
+        if word.startswith("-") and not word.startswith("--") and word.endswith("O"):
+            target = next(words, "")
+        elif word.startswith("--output-document="):
+            target = word.partition("=")[2]
+        elif not word.startswith("-"):
+            url = word
+    return await _fetch(call, url, "" if target == "-" else target or posixpath.basename(urlsplit(url).path))
+
+
+async def _fetch(call: Invocation, url: str, target: str) -> int:
+    guest = call.guest
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    host = parts.hostname or ""
+    if not guest.address:
+        call.print_error(f"(6) Could not resolve host: {host} (the machine has no network)")
+        return 6
+    if host in _SCRIPT_HOSTS:
+        content: bytes | None = INSTALL_SCRIPT.encode()
+    else:
+        content = await _fetch_from_network(
+            call, host, parts.port or (443 if parts.scheme == "https" else 80), parts.path
+        )
+    if content is None:
+        return 7
+    if target and not target.startswith("/dev/"):
+        guest.write(target, content)
+    elif not target:
+        call.out += content
+    return 0
+
+
+async def _fetch_from_network(call: Invocation, host: str, port: int, path: str) -> bytes | None:
+    handler = call.guest.host.network.find(host, port)
+    if handler is None:
+        if host.replace(".", "").isdigit():
+            call.print_error(f"(7) Failed to connect to {host} port {port}: No route to host")
+            return None
+        call.guest.console(f"not simulated: download from {host}{path}; nothing was fetched")
+        return None
+    reply = await handler.send(Request("GET", path or "/"), Peer(address=call.guest.address))
+    if reply.status >= 400:
+        call.print_error(f"(22) The requested URL returned error: {reply.status}")
+        return None
+    return reply.body
+
+
+# -- packages
+
+QEMU_GUEST_AGENT = "qemu-guest-agent"
+AGENT_UNIT = "/usr/lib/systemd/system/qemu-guest-agent.service"
+_AGENT_UNIT_TEXT = b"""\
+[Unit]
+Description=QEMU Guest Agent
+
+[Service]
+ExecStart=/usr/sbin/qemu-ga
+Restart=always
+RestartSec=1s
+"""
+
+
+def add_package(guest: GuestOS, name: str) -> None:
+    """Put a package on the disk. Only those that matter leave files."""
+    installed: set[str] = guest.hardware.root.state.setdefault("packages", set())
+    installed.add(name)
+    if name == QEMU_GUEST_AGENT:
+        guest.write("/usr/sbin/qemu-ga", render_binary("qemu-ga"), 0o755)
+        guest.write(AGENT_UNIT, _AGENT_UNIT_TEXT)
+
+
+async def install_packages(guest: GuestOS, names: list[str], log: Callable[[str], None]) -> bool:
+    """Download and install; False without network."""
+    if not guest.address:
+        log(f"failed to install {', '.join(names)}: the machine has no network")
+        return False
+    for name in names:
+        await guest.sleep(guest.delays.package)
+        add_package(guest, name)
+    return True
+
+
+async def _package_manager(call: Invocation) -> int:
+    words = [word for word in call.argv[1:] if not word.startswith("-")]
+    if not words:
+        return 0
+    if words[0] in ("update", "refresh", "makecache", "upgrade", "dist-upgrade"):
+        await call.guest.sleep(call.guest.delays.package_update)
+        return 0 if call.guest.address else 100
+    if words[0] == "pkg":
+        words = words[1:]
+    if words[:1] in (["install"], ["in"]):
+        return 0 if await install_packages(call.guest, words[1:], call.print_error) else 100
+    return 0
+
+
+# -- small programs of the image
+
+
+async def _run_per(call: Invocation) -> int:
+    """`cloud-init-per <how often> <name> command…`."""
+    words = call.argv[1:]
+    if len(words) < 3:
+        return 1
+    often, name, *command = words
+    guest = call.guest
+    key = {"once": "once", "instance": guest.hardware.vm_uid}.get(often)
+    if key is not None:
+        stamp = f"/var/lib/cloud/{key}/sem/bootper.{name}"
+        if guest.exists(stamp):
+            return 0
+        guest.write(stamp, b"")
+    return await call.shell.child(call.shell.arguments).execute(command, call.stdin, call.out, call.err)
+
+
+async def _machine_id(call: Invocation) -> int:
+    if not call.guest.exists("/etc/machine-id"):
+        call.guest.write("/etc/machine-id", (call.guest.hardware.vm_uid.replace("-", "") + "\n").encode())
+    return 0

@@ -1,0 +1,148 @@
+"""Users and kernel parameters of a simulated machine: the two things of the system that RKE2 looks at.
+
+Users live on the disk. Parameters are the kernel's: gone at power-off, set at boot from sysctl.d and by `sysctl`.
+"""
+
+from __future__ import annotations
+
+from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.guest_os.shell.run import Command, Invocation
+
+_IMAGE_USERS = frozenset(
+    {"root", "daemon", "nobody", "www-data", "syslog", "messagebus", "ubuntu", "systemd-network"}
+)
+# What a kernel starts with, for the parameters that are judged (reference/04 §7.12, number 9).
+_KERNEL_DEFAULTS = {
+    "vm.overcommit_memory": "0",
+    "vm.panic_on_oom": "0",
+    "kernel.panic": "0",
+    "kernel.panic_on_oops": "0",
+    "kernel.keys.root_maxbytes": "25000000",
+}
+HARDENED_PARAMETERS = {
+    "vm.overcommit_memory": "1",
+    "vm.panic_on_oom": "0",
+    "kernel.panic": "10",
+    "kernel.panic_on_oops": "1",
+}
+_DIRECTORIES = ("/usr/lib/sysctl.d", "/run/sysctl.d", "/etc/sysctl.d")
+
+
+def has_user(guest: GuestOS, name: str) -> bool:
+    return name in _IMAGE_USERS or name in _users(guest)
+
+
+def add_user(guest: GuestOS, name: str) -> None:
+    _users(guest).add(name)
+
+
+def _users(guest: GuestOS) -> set[str]:
+    found: set[str] = guest.hardware.root.state.setdefault("users", set())
+    return found
+
+
+def get_kernel_parameter(guest: GuestOS, name: str) -> str:
+    return guest.kernel_parameters.get(name, _KERNEL_DEFAULTS.get(name, ""))
+
+
+def has_module(guest: GuestOS, name: str) -> bool:
+    """Whether the kernel can load a module: the image has it, and nothing in modprobe.d forbids it."""
+    if name in guest.hardware.missing_modules:
+        return False
+    forbidding = (f"blacklist {name}", f"install {name} ")
+    lines = [
+        " ".join(line.split())
+        for path in guest.list_under("/etc/modprobe.d")
+        if path.endswith(".conf")
+        for line in (guest.read(path) or b"").decode("utf-8", "replace").splitlines()
+    ]
+    return not any(line == forbidding[0] or line.startswith(forbidding[1]) for line in lines)
+
+
+def list_wrong_parameters(guest: GuestOS) -> list[str]:
+    """The parameters that are not as a hardened node needs them, as `name=value - expected value`."""
+    return [
+        f"{name}={get_kernel_parameter(guest, name)} - expected {wanted}"
+        for name, wanted in HARDENED_PARAMETERS.items()
+        if get_kernel_parameter(guest, name) != wanted
+    ]
+
+
+def apply_sysctl_files(guest: GuestOS) -> None:
+    """What systemd-sysctl does at boot."""
+    paths = [
+        path for directory in _DIRECTORIES for path in guest.list_under(directory) if path.endswith(".conf")
+    ]
+    for path in [*sorted(paths, key=lambda one: one.rsplit("/", 1)[-1]), "/etc/sysctl.conf"]:
+        _apply(guest, path)
+
+
+def _apply(guest: GuestOS, path: str) -> bool:
+    content = guest.read(path)
+    for line in (content or b"").decode("utf-8", "replace").splitlines():
+        _set(guest, line.split("#", 1)[0].split(";", 1)[0])
+    return content is not None
+
+
+def _set(guest: GuestOS, line: str) -> None:
+    name, sign, value = line.partition("=")
+    if sign:
+        guest.kernel_parameters[name.strip().lstrip("-").replace("/", ".")] = value.strip()
+
+
+async def _sysctl(call: Invocation) -> int:
+    words = call.argv[1:]
+    if "--system" in words:
+        apply_sysctl_files(call.guest)
+        return 0
+    for place, word in enumerate(words):
+        if word in ("-p", "--load"):
+            path = words[place + 1] if place + 1 < len(words) else "/etc/sysctl.conf"
+            return 0 if _apply(call.guest, path) else 1
+        if word.startswith("--load="):
+            return 0 if _apply(call.guest, word.partition("=")[2]) else 1
+        if "=" in word:
+            _set(call.guest, word)
+        elif not word.startswith("-"):
+            value = get_kernel_parameter(call.guest, word)
+            call.print(value if "-n" in words else f"{word} = {value}")
+    return 0
+
+
+async def _useradd(call: Invocation) -> int:
+    words = iter(call.argv[1:])
+    name = ""
+    for word in words:
+        if word in _OPTIONS_WITH_VALUE:
+            next(words, "")
+        elif not word.startswith("-"):
+            name = word
+    if not name:
+        return 2
+    if has_user(call.guest, name):
+        call.print_error(f"user '{name}' already exists")
+        return 9
+    add_user(call.guest, name)
+    return 0
+
+
+_OPTIONS_WITH_VALUE = frozenset(
+    {"-c", "--comment", "-d", "--home-dir", "-g", "--gid", "-G", "--groups", "-s", "--shell", "-u", "--uid"}
+)
+
+
+async def _id(call: Invocation) -> int:
+    name = next((word for word in call.argv[1:] if not word.startswith("-")), "root")
+    if not has_user(call.guest, name):
+        call.print_error(f"'{name}': no such user")
+        return 1
+    call.print("0" if "-u" in call.argv and name == "root" else "1000" if "-u" in call.argv else name)
+    return 0
+
+
+SYSTEM_COMMANDS: dict[str, Command] = {
+    "sysctl": _sysctl,
+    "useradd": _useradd,
+    "adduser": _useradd,
+    "id": _id,
+}

@@ -1,0 +1,492 @@
+"""A model of systemd: unit files with drop-ins, enablement, ordering, restarts.
+
+Only services act. `systemctl start` waits as the real one does: for the end of a oneshot's commands, for the readiness
+of a `notify` service. A service that fails is started again after RestartSec when its unit says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import shlex
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.guest_os.shell.run import Command, Invocation, Shell
+from windrow.emulator.guest_os.system import apply_sysctl_files
+
+_DIRECTORIES = (
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+)
+# Targets and services of the image that other units wait for; they have long been reached when a unit asks.
+_ALWAYS_REACHED = (".target", ".socket", ".slice", ".mount", ".timer", ".path")
+CLOUD_FINAL = "cloud-final.service"
+# Services that every cloud image has; that they run has no effect here.
+_IMAGE_SERVICES = frozenset(
+    f"{name}.service"
+    for name in (
+        *(
+            "systemd-networkd",
+            "systemd-resolved",
+            "systemd-timesyncd",
+            "systemd-sysctl",
+            "systemd-modules-load",
+        ),
+        *(
+            "systemd-journald",
+            "NetworkManager",
+            "networking",
+            "ssh",
+            "sshd",
+            "cron",
+            "rsyslog",
+            "chronyd",
+            "iscsid",
+        ),
+        *("multipathd", "multipath-tools", "ufw", "firewalld", "apparmor", "snapd", "unattended-upgrades"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One unit file with its drop-ins: for each section the keys with all their values in order."""
+
+    name: str
+    sections: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+
+    def values(self, section: str, key: str) -> tuple[str, ...]:
+        return self.sections.get(section, {}).get(key, ())
+
+    def value(self, section: str, key: str, default: str = "") -> str:
+        values = self.values(section, key)
+        return values[-1] if values else default
+
+    def names(self, section: str, key: str) -> list[str]:
+        """The space-separated names under a key."""
+        return [word for value in self.values(section, key) for word in value.split()]
+
+
+def parse_unit(name: str, *texts: str) -> Unit:
+    """The unit that `texts` (the file, then its drop-ins) describe. An empty value clears what stood before."""
+    sections: dict[str, dict[str, tuple[str, ...]]] = {}
+    for text in texts:
+        section = ""
+        for line in text.replace("\\\n", " ").splitlines():
+            line = line.strip()
+            if not line or line[0] in "#;":
+                continue
+            if line.startswith("[") and line.endswith("]"):
+                section = line[1:-1]
+                continue
+            key, sign, value = line.partition("=")
+            if not sign:
+                continue
+            keys = sections.setdefault(section, {})
+            key, value = key.strip(), value.strip()
+            keys[key] = (*keys.get(key, ()), value) if value else ()
+    return Unit(name, sections)
+
+
+@dataclass(slots=True)
+class _Service:
+    unit: Unit
+    task: asyncio.Task[None]
+    started: asyncio.Future[int]
+    ready: bool = False
+    state: str = "activating"
+
+
+NotifyReady = Callable[[], None]
+ServiceProgram = Callable[[Invocation, NotifyReady], Awaitable[int]]
+
+
+class Systemd:
+    """The services of one running machine."""
+
+    def __init__(
+        self, guest: GuestOS, commands: dict[str, Command], programs: Mapping[str, ServiceProgram]
+    ) -> None:
+        self.guest = guest
+        self.commands = commands
+        self.programs = programs  # by the name that stands in their binary's first line
+        self._services: dict[str, _Service] = {}
+        self._reached: dict[str, asyncio.Event] = {}
+        commands["systemctl"] = self._systemctl
+        commands["service"] = self._service_command
+
+    def shell(self, name: str, variables: Mapping[str, str] | None = None) -> Shell:
+        """A shell whose output goes to the console under `name`."""
+        return Shell(
+            self.guest, self.commands, variables, name=name, log=lambda line: self.guest.log(name, line)
+        )
+
+    # -- units
+
+    def find_unit(self, name: str) -> Unit | None:
+        """The unit of that name as its files stand now."""
+        name = _full(name)
+        paths = [f"{directory}/{name}" for directory in _DIRECTORIES]
+        path = next((path for path in paths if self.guest.is_file(path)), "")
+        if not path:
+            return None
+        dropins = sorted(
+            {
+                posixpath.basename(dropin): dropin
+                for directory in reversed(_DIRECTORIES)
+                for dropin in self.guest.list_under(f"{directory}/{name}.d")
+                if dropin.endswith(".conf")
+            }.items()
+        )
+        texts = [self._text(path), *(self._text(dropin) for _, dropin in dropins)]
+        return parse_unit(name, *texts)
+
+    def _text(self, path: str) -> str:
+        return (self.guest.read(path) or b"").decode("utf-8", "replace")
+
+    @property
+    def enabled(self) -> set[str]:
+        """Names of the units that start at boot; kept on the disk, as symlinks are."""
+        found: set[str] = self.guest.hardware.root.state.setdefault("enabled units", set())
+        return found
+
+    def is_active(self, name: str) -> bool:
+        service = self._services.get(_full(name))
+        return service is not None and service.state == "active"
+
+    # -- life
+
+    def mark_reached(self, name: str) -> None:
+        """A unit of the image (such as cloud-final.service) has come up."""
+        self._event(name).set()
+
+    def _event(self, name: str) -> asyncio.Event:
+        return self._reached.setdefault(name, asyncio.Event())
+
+    async def boot(self) -> None:
+        """Start what is enabled, all at once, each behind the units it names in After=."""
+        for name in sorted(self.enabled):
+            if self.find_unit(name) is not None:
+                self.guest.spawn(self._start_quietly(name), f"start {name}")
+
+    async def _start_quietly(self, name: str) -> None:
+        await self.start(name)
+
+    async def start(self, name: str, *, wait: bool = True) -> int:
+        """Start a unit; 0 once it is up, else systemctl's exit code. With `wait` false, do not wait for it."""
+        name = _full(name)
+        unit = self.find_unit(name)
+        if unit is None:
+            if name.endswith(_ALWAYS_REACHED) or name in _IMAGE_SERVICES:
+                return 0
+            self.guest.console(f"Failed to start {name}: Unit {name} not found.")
+            return 5
+        service = self._services.get(name)
+        if service is None or service.task.done():
+            if service is not None and service.state == "active":
+                return 0  # a oneshot that remains after its end
+            service = self._launch(unit)
+        return await asyncio.shield(service.started) if wait else 0
+
+    def _launch(self, unit: Unit) -> _Service:
+        started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        holder: list[_Service] = []
+
+        async def life() -> None:
+            await self._run_service(holder[0])
+
+        service = _Service(unit, self.guest.spawn(life(), unit.name), started)
+        holder.append(service)
+        self._services[unit.name] = service
+        return service
+
+    async def stop(self, name: str) -> int:
+        service = self._services.get(_full(name))
+        if service is not None and not service.task.done():
+            service.task.cancel()
+            await asyncio.wait([service.task])
+        if service is not None:
+            service.state = "inactive"
+        return 0
+
+    async def _run_service(self, service: _Service) -> None:
+        unit = service.unit
+        try:
+            await self._wait_for_dependencies(unit)
+            while True:
+                code = await self._run_once(service)
+                again = unit.value("Service", "Restart", "no")
+                oneshot = unit.value("Service", "Type") == "oneshot"
+                if code == 0 and oneshot:
+                    self._finish_start(
+                        service, 0, "active" if _is_true(unit, "RemainAfterExit") else "inactive"
+                    )
+                    self.mark_reached(unit.name)
+                    return
+                self._finish_start(service, code and 1, "failed" if code else "inactive")
+                if again != "always" and not (again in ("on-failure", "on-abnormal") and code):
+                    return
+                await self.guest.sleep(_seconds(unit.value("Service", "RestartSec", "100ms")))
+                unit = service.unit = self.find_unit(unit.name) or unit
+        finally:
+            if not service.started.done():
+                service.started.set_result(1)
+
+    def _finish_start(self, service: _Service, code: int, state: str) -> None:
+        service.state = state
+        if code and not service.started.done():
+            self.guest.console(
+                f"Job for {service.unit.name} failed because the control process exited with error code."
+            )
+        if not service.started.done():
+            service.started.set_result(code)
+
+    async def _wait_for_dependencies(self, unit: Unit) -> None:
+        for name in [*unit.names("Unit", "Requires"), *unit.names("Unit", "Wants")]:
+            if not name.endswith(_ALWAYS_REACHED) and self.find_unit(name) is not None:
+                self.guest.spawn(self._start_quietly(name), f"start {name}")
+        for name in unit.names("Unit", "After"):
+            if name == CLOUD_FINAL:
+                if not self._event(name).is_set():
+                    self.guest.console(f"{unit.name} waits for {name}")
+                await self._event(name).wait()
+                continue
+            other = self._services.get(name)
+            if other is None and name in self.enabled and self.find_unit(name) is not None:
+                other = self._launch(self.find_unit(name) or unit)
+            if other is not None:
+                await asyncio.shield(other.started)
+
+    async def _run_once(self, service: _Service) -> int:
+        unit = service.unit
+        if (failed := self._failed_condition(unit)) is not None:
+            self.guest.console(f"{unit.name} was skipped because of an unmet condition check ({failed}).")
+            return 0
+        environment = self._environment(unit)
+        if isinstance(environment, int):
+            return environment
+        for line in unit.values("Service", "ExecStartPre"):
+            if (code := await self._exec(unit, line, environment, service)) != 0:
+                return code
+        kind = unit.value("Service", "Type", "simple")
+        if kind not in ("notify", "oneshot"):
+            self._mark_ready(service)
+        code = 0
+        for line in unit.values("Service", "ExecStart"):
+            code = await self._exec(unit, line, environment, service)
+            if code:
+                break
+        if code == 0:
+            for line in unit.values("Service", "ExecStartPost"):
+                code = code or await self._exec(unit, line, environment, service)
+        return code
+
+    def _mark_ready(self, service: _Service) -> None:
+        service.state = "active"
+        if not service.started.done():
+            service.started.set_result(0)
+        if service.unit.value("Service", "Type") == "notify":
+            self.guest.console(f"Started {service.unit.value('Unit', 'Description', service.unit.name)}.")
+
+    def _failed_condition(self, unit: Unit) -> str | None:
+        for key in ("ConditionPathExists", "ConditionFileNotEmpty", "AssertPathExists"):
+            for value in unit.values("Unit", key):
+                negated, path = value.startswith("!"), value.lstrip("!|")
+                if self.guest.exists(path) == negated:
+                    return f"{key}={value}"
+        return None
+
+    def _environment(self, unit: Unit) -> dict[str, str] | int:
+        found: dict[str, str] = {}
+        for value in unit.values("Service", "EnvironmentFile"):
+            optional, path = value.startswith("-"), value.lstrip("-")
+            text = self.guest.read(path)
+            if text is None and not optional:
+                self.guest.console(
+                    f"{unit.name}: Failed to load environment files: {path}: No such file or directory"
+                )
+                return 1
+            found.update(_assignments((text or b"").decode("utf-8", "replace")))
+        inline: dict[str, str] = {}
+        for value in unit.values("Service", "Environment"):
+            for word in _split(value):
+                key, _, text_value = word.partition("=")
+                inline[key] = text_value
+        return {**inline, **found}
+
+    async def _exec(self, unit: Unit, line: str, environment: Mapping[str, str], service: _Service) -> int:
+        ignore = line.startswith("-")
+        words = [_substituted(word, environment, unit.name) for word in _split(line.lstrip("-@+!:"))]
+        words = [word for word in words if word]
+        if not words:
+            return 0
+        shell = self.shell(unit.name.removesuffix(".service"), environment)
+        program = self._program(words[0])
+        if program is None and "/" in words[0] and not self._is_executable(words[0]):
+            self.guest.log(unit.name, f"Failed to locate executable {words[0]}: No such file or directory")
+            return 0 if ignore else 203
+        if program is not None:
+            code = await program(Invocation(words, shell), lambda: self._mark_ready(service))
+        else:
+            code = await shell.execute(words)
+        if code and not ignore:
+            self.guest.log(
+                unit.name, f"Main process exited, code=exited, status={code}/FAILURE ({' '.join(words[:2])})"
+            )
+        return 0 if ignore else code
+
+    def _is_executable(self, path: str) -> bool:
+        return self.guest.is_file(path) or posixpath.basename(path) in self.commands
+
+    def _program(self, path: str) -> ServiceProgram | None:
+        """The simulated program whose binary lies at `path`."""
+        content = self.guest.read(path) or b""
+        if not content.startswith(BINARY_PREFIX):
+            return None
+        return self.programs.get(content[len(BINARY_PREFIX) :].split()[0].decode())
+
+    # -- systemctl
+
+    async def _systemctl(self, call: Invocation) -> int:
+        options = [word for word in call.argv[1:] if word.startswith("-") and word != "-"]
+        words = [word for word in call.argv[1:] if word not in options]
+        if not words:
+            return 0
+        verb, names = words[0], [_full(name) for name in words[1:]]
+        code = 0
+        for name in names or [""]:
+            code = code or await self._run_verb(verb, name, options)
+        return code
+
+    async def _service_command(self, call: Invocation) -> int:
+        if len(call.argv) < 3:
+            return 1
+        return await self._run_verb(call.argv[2], _full(call.argv[1]), [])
+
+    async def _run_verb(self, verb: str, name: str, options: list[str]) -> int:
+        match verb:
+            case "daemon-reload" | "daemon-reexec" | "reset-failed" | "preset":
+                return 0
+            case "start":
+                return await self.start(name, wait="--no-block" not in options)
+            case "restart" if name == "systemd-sysctl.service":
+                apply_sysctl_files(self.guest)
+                return 0
+            case "try-restart" if not self.is_active(name):
+                return 0
+            case "restart" | "reload-or-restart" | "try-restart":
+                await self.stop(name)
+                self._services.pop(name, None)
+                return await self.start(name, wait="--no-block" not in options)
+            case "stop":
+                return await self.stop(name)
+            case "enable" | "reenable":
+                if name in _IMAGE_SERVICES:
+                    return 0
+                if self.find_unit(name) is None:
+                    self.guest.console(f"Failed to enable unit: Unit file {name} does not exist.")
+                    return 1
+                self.enabled.add(name)
+                return await self.start(name, wait="--no-block" not in options) if "--now" in options else 0
+            case "disable" | "mask":
+                self.enabled.discard(name)
+                return await self.stop(name) if "--now" in options else 0
+            case "unmask":
+                return 0
+            case "is-active":
+                return 0 if self.is_active(name) else 3
+            case "is-enabled":
+                return 0 if name in self.enabled else 1
+            case "status" | "show" | "cat" | "list-units":
+                return 0 if not name or self.find_unit(name) is not None else 4
+            case "poweroff" | "halt" | "reboot":
+                self.guest.request_shutdown(verb)
+                return 0
+        if verb not in _UNSIMULATED_VERBS:
+            self.guest.console(f"Unknown command verb {verb}.")
+            return 1
+        self.guest.console(f"not simulated: systemctl {verb} {name}")
+        return 0
+
+
+_UNSIMULATED_VERBS = frozenset(
+    [
+        "list-unit-files",
+        "list-dependencies",
+        "list-timers",
+        "get-default",
+        "set-default",
+        "isolate",
+        "kill",
+        "edit",
+        "link",
+        "reload",
+        "revert",
+        "set-property",
+        "add-wants",
+        "add-requires",
+        "help",
+        "show-environment",
+        "set-environment",
+        "clean",
+        "freeze",
+        "thaw",
+    ]
+)
+BINARY_PREFIX = b"\x7fELF simulated "
+
+
+def render_binary(program: str, version: str = "") -> bytes:
+    """The content of the file that stands for a program's binary."""
+    return BINARY_PREFIX + f"{program} {version}".strip().encode() + b"\n"
+
+
+def _full(name: str) -> str:
+    return name if not name or "." in posixpath.basename(name) else f"{name}.service"
+
+
+def _is_true(unit: Unit, key: str) -> bool:
+    return unit.value("Service", key).lower() in ("yes", "true", "1", "on")
+
+
+def _split(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return line.split()
+
+
+def _substituted(word: str, environment: Mapping[str, str], name: str) -> str:
+    stem = name.rsplit(".", 1)[0]
+    word = word.replace("%n", name).replace("%N", stem).replace("%%", "%")
+    if word.startswith("${") and word.endswith("}"):
+        return environment.get(word[2:-1], "")
+    if word.startswith("$") and word[1:].isidentifier():
+        return environment.get(word[1:], "")
+    return word
+
+
+def _assignments(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        line = line.strip()
+        if not line or line[0] in "#;" or "=" not in line:
+            continue
+        key, _, value = line.partition("=")
+        value = value.strip()
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+            value = value[1:-1]
+        found[key.strip().removeprefix("export ")] = value
+    return found
+
+
+def _seconds(text: str) -> float:
+    for suffix, factor in (("ms", 0.001), ("min", 60.0), ("s", 1.0)):
+        if text.endswith(suffix):
+            number = text.removesuffix(suffix).strip()
+            return float(number) * factor if number.replace(".", "", 1).isdigit() else 0.1
+    return float(text) if text.replace(".", "", 1).isdigit() else 0.1

@@ -1,0 +1,215 @@
+"""The load balancer controller: an address for each, a service for those of machines, release at the end.
+
+One round looks once and carries every step out that it can; the Ready condition then says how far it came (reference
+02 §4.3). Status is written by ordinary updates, for the kind has no status subresource, and only when it differs.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Protocol
+
+from windrow.emulator import kinds
+from windrow.emulator.delays import Delays, Pace
+from windrow.emulator.hand import Hand
+from windrow.emulator.load_balancers import names
+from windrow.emulator.load_balancers.conditions import set_ready
+from windrow.emulator.load_balancers.ip_pools.allocation import DUPLICATE
+from windrow.emulator.load_balancers.ip_pools.controller import IPPoolController
+from windrow.emulator.load_balancers.ip_pools.selection import requirement_of, select_pool
+from windrow.emulator.load_balancers.release import Release
+from windrow.emulator.load_balancers.retries import AwaitChange, Backoff, Failed, NotReady, RetrySoon
+from windrow.emulator.load_balancers.step_timers import StepTimers
+from windrow.emulator.load_balancers.validation import is_for_cluster
+from windrow.emulator.world import Key, key_of
+from windrow.kubernetes.objects import Raw, finalizers_of, is_deleting, nested, uid_of
+from windrow.kubernetes.resources import ObjectRef, ref_of
+
+SEEN, ADDRESS, REMOVAL = "seen", "address", "removal"
+
+
+class Frontends(Protocol):
+    """What carries the traffic of load balancers of machines."""
+
+    async def ensure(self, balancer: Raw, status: Raw) -> None:
+        """Make it so and write what is known into `status`. Raises NotReady. May be repeated."""
+        ...
+
+    async def remove(self, balancer: Raw) -> None: ...
+
+
+class LoadBalancerController:
+    """One reconcile per LoadBalancer."""
+
+    def __init__(
+        self,
+        client: Hand,
+        pools: IPPoolController,
+        frontends: Frontends,
+        pace: Pace,
+        delays: Delays,
+        release: Release,
+    ) -> None:
+        self._client = client
+        self._pools = pools
+        self._frontends = frontends
+        self._pace = pace
+        self._delays = delays
+        self._release = release
+        self._timers = StepTimers(pace)
+        self._backoff = Backoff(pace)
+
+    async def reconcile(self, key: Key) -> datetime | None:
+        balancer = await self._client.find(kinds.LOAD_BALANCER.ref(key[1], key[0]))
+        if balancer is None:
+            self._backoff.forget(key)
+            return None
+        if is_deleting(balancer):
+            return await self._remove(balancer)
+        # A controller adds its finalizer first, by a write of its own: a quick client's next write meets a conflict.
+        if due := self._timers.due(uid_of(balancer), SEEN, self._delays.balancer_controller):
+            return due
+        if names.BALANCER_FINALIZER not in finalizers_of(balancer):
+            await self._client.change(_ref(balancer), _add_finalizer)
+        if self._wants_address(balancer) and (
+            due := self._timers.due(uid_of(balancer), ADDRESS, self._delays.balancer_address)
+        ):
+            return due
+        return await self._ensure(balancer)
+
+    async def _ensure(self, balancer: Raw) -> datetime | None:
+        """As far as it goes, and the status to tell of it."""
+        status: Raw = {**(balancer.get("status") or {})}
+        try:
+            await self._ensure_address(balancer, status)
+            if not is_for_cluster(balancer):
+                await self._frontends.ensure({**balancer, "status": status}, status)
+        except NotReady as error:
+            await self._update_status(balancer, status, "False", str(error))
+            return self._retry_at(balancer, error)
+        self._backoff.forget(key_of(balancer))
+        await self._update_status(balancer, status, "True", "")
+        return None
+
+    def _retry_at(self, balancer: Raw, error: NotReady) -> datetime | None:
+        """When to look again, by what stands in the way."""
+        match error:
+            case RetrySoon():
+                return self._pace.after(self._delays.balancer_retry)
+            case AwaitChange():
+                return None
+            case _:
+                return self._backoff.next(key_of(balancer))
+
+    async def _update_status(self, balancer: Raw, status: Raw, truth: str, message: str) -> None:
+        """Write the fields that are ours. The address of a guest's service is the cloud provider's to write."""
+        now = self._pace.now()
+        fields = ["allocatedAddress"]
+        if not is_for_cluster(balancer):
+            fields += ["address", "backendServers"]
+
+        def edit(raw: Raw) -> None:
+            if uid_of(raw) != uid_of(balancer):
+                return
+            kept = raw.setdefault("status", {})
+            for field in fields:
+                if status.get(field):
+                    kept[field] = status[field]
+                else:
+                    kept.pop(field, None)
+            set_ready(raw, truth, message, now)
+
+        await self._client.change(_ref(balancer), edit)
+
+    # --- address ----------------------------------------------------------------------------------------------------
+
+    def _wants_address(self, balancer: Raw) -> bool:
+        if nested(balancer, "spec", "ipam") == "dhcp":
+            return bool(nested(balancer, "status", "allocatedAddress", "ip") != names.REQUEST_DHCP)
+        return not nested(balancer, "status", "allocatedAddress", "ipPool")
+
+    async def _ensure_address(self, balancer: Raw, status: Raw) -> None:
+        if nested(balancer, "spec", "ipam") == "dhcp":
+            if self._wants_address(balancer):
+                status["allocatedAddress"] = {"ip": names.REQUEST_DHCP}
+            return
+        held = nested(balancer, "status", "allocatedAddress", "ipPool", default="")
+        asked = nested(balancer, "spec", "ipPool", default="")
+        if held and asked and held != asked:
+            await self._change_pool(balancer, held)
+            status.pop("allocatedAddress", None)
+            self._timers.restart(uid_of(balancer), ADDRESS)
+        elif not held:
+            status["allocatedAddress"] = await self._allocate(balancer)
+
+    async def _change_pool(self, balancer: Raw, held: str) -> None:
+        """Let the old address go; the write of that is what brings the new one."""
+        address = nested(balancer, "status", "allocatedAddress", "ip")
+        try:
+            await self._pools.release(held, _holder(balancer))
+        except Failed as error:
+            asked = nested(balancer, "spec", "ipPool")
+            raise Failed(f"fail to release ip {address} to pool {asked}, error: {error}") from error
+
+    async def _allocate(self, balancer: Raw) -> Raw:
+        pool = nested(balancer, "spec", "ipPool", default="") or await self._select(balancer)
+        try:
+            allocation = await self._pools.allocate(pool, _holder(balancer))
+        except Failed as error:
+            if DUPLICATE in str(error) and self._release.releases_duplicates:
+                await self._pools.release(pool, _holder(balancer))
+            raise
+        return {
+            "ipPool": pool,
+            "ip": allocation.address,
+            "mask": allocation.mask,
+            "gateway": allocation.gateway,
+        }
+
+    async def _select(self, balancer: Raw) -> str:
+        wanted = requirement_of(balancer)
+        pools, _ = await self._client.page(kinds.IP_POOL)
+        found = select_pool(pools, wanted)
+        if found is None and is_for_cluster(balancer) and self._release.matches_loosely:
+            found = select_pool(pools, wanted, loosely=True)
+        if found is None:
+            raise RetrySoon(f"no matched IPPool with requirement {wanted}")
+        return str(found["metadata"]["name"])
+
+    # --- removal ----------------------------------------------------------------------------------------------------
+
+    async def _remove(self, balancer: Raw) -> datetime | None:
+        if names.BALANCER_FINALIZER not in finalizers_of(balancer):
+            return None
+        if due := self._timers.due(uid_of(balancer), REMOVAL, self._delays.balancer_removal):
+            return due
+        pool = nested(balancer, "status", "allocatedAddress", "ipPool", default="")
+        # As shipped: without a word about IPAM an address is taken from a pool, and never brought back.
+        if nested(balancer, "spec", "ipam") == "pool" and pool:
+            try:
+                await self._pools.release(pool, _holder(balancer))
+            except Failed:
+                return self._backoff.next(key_of(balancer))
+        if not is_for_cluster(balancer):
+            await self._frontends.remove(balancer)
+        await self._client.change(_ref(balancer), _remove_finalizer)
+        self._timers.forget(uid_of(balancer))
+        self._backoff.forget(key_of(balancer))
+        return None
+
+
+def _ref(balancer: Raw) -> ObjectRef:
+    return ref_of(kinds.LOAD_BALANCER, balancer)
+
+
+def _holder(balancer: Raw) -> str:
+    return "/".join(key_of(balancer))
+
+
+def _add_finalizer(raw: Raw) -> None:
+    if names.BALANCER_FINALIZER not in finalizers_of(raw):
+        raw["metadata"]["finalizers"] = [*finalizers_of(raw), names.BALANCER_FINALIZER]
+
+
+def _remove_finalizer(raw: Raw) -> None:
+    raw["metadata"]["finalizers"] = [one for one in finalizers_of(raw) if one != names.BALANCER_FINALIZER]

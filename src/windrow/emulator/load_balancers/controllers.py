@@ -1,0 +1,117 @@
+"""Everything about load balancers in one Harvester: its kinds' controllers, webhooks, and who tells whom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from windrow.apiserver.admission import Hook
+from windrow.emulator import kinds
+from windrow.emulator.controller import Controller, Reconcile
+from windrow.emulator.delays import Delays, Pace
+from windrow.emulator.hand import Hand
+from windrow.emulator.load_balancers.cleanup import GuestClusterCleanup
+from windrow.emulator.load_balancers.controller import LoadBalancerController
+from windrow.emulator.load_balancers.host_vip import HostVip
+from windrow.emulator.load_balancers.ip_pools.controller import IPPoolController
+from windrow.emulator.load_balancers.ip_pools.legacy import convert
+from windrow.emulator.load_balancers.nad_mapping import render_nad_mapping
+from windrow.emulator.load_balancers.probes import Probes
+from windrow.emulator.load_balancers.release import Release
+from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, service_of
+from windrow.emulator.load_balancers.validation import is_for_cluster
+from windrow.emulator.load_balancers.vm_frontends import VmFrontends, selects
+from windrow.emulator.load_balancers.webhooks import LoadBalancerWebhooks
+from windrow.emulator.mirror import Mirror
+from windrow.emulator.networks import Segments
+from windrow.emulator.rack import Rack
+from windrow.emulator.world import World, key_of
+from windrow.kubernetes.objects import Raw, labels_of, namespace_of, nested
+from windrow.kubernetes.resources import SERVICE
+
+WATCH_TIMEOUT_S = 3600
+
+
+class LoadBalancerControllers:
+    """Made before the cluster runs; `run` is the cluster's task. Its webhook works from the start."""
+
+    def __init__(
+        self,
+        client: Hand,
+        listers: World,
+        instances: Mirror,
+        network: Rack,
+        segments: Segments,
+        pace: Pace,
+        delays: Delays,
+        version: str,
+        log: Callable[[str], None],
+    ) -> None:
+        release = Release.of(version)
+        self._client = client
+        self._instances = instances
+        self.admit: Hook = LoadBalancerWebhooks(client, listers, release).admit
+        self.deletes_with_guest_cluster = release.deletes_with_guest_cluster
+        self.on_vm_removed = GuestClusterCleanup(client, release).on_vm_removed
+        self._informers = {
+            "balancers": Mirror(client, kinds.LOAD_BALANCER, WATCH_TIMEOUT_S),
+            "pools": Mirror(client, kinds.IP_POOL, WATCH_TIMEOUT_S),
+            "services": Mirror(client, SERVICE, WATCH_TIMEOUT_S),
+            "slices": Mirror(client, ENDPOINT_SLICE, WATCH_TIMEOUT_S),
+        }
+        pools = IPPoolController(client, pace, delays, release)
+        self.is_in_pool = pools.has_address
+        probes = Probes(client, pace, lambda address, port: network.find(address, port) is not None)
+        frontends = VmFrontends(client, listers, probes)
+        balancers = LoadBalancerController(client, pools, frontends, pace, delays, release)
+        self.host_vip = HostVip(
+            client, self._informers["slices"], network, segments.servers, pace, delays, log
+        )
+        reconciles: dict[str, Reconcile] = {
+            "balancers": balancers.reconcile,
+            "pools": pools.reconcile,
+            "services": self.host_vip.reconcile,
+            "probes": probes.reconcile,
+        }
+        self._controllers = {
+            name: Controller(name, reconcile, pace.clock, log) for name, reconcile in reconciles.items()
+        }
+        self._register_handlers(instances, probes)
+
+    async def run(self) -> None:
+        """Everything it does, until cancelled."""
+        await convert(self._client)
+        async with asyncio.TaskGroup() as tasks:
+            for informer in self._informers.values():
+                tasks.create_task(informer.run())
+            for informer in self._informers.values():
+                await informer.synced.wait()
+            for controller in self._controllers.values():
+                tasks.create_task(controller.run(), name=f"controller {controller.name}")
+
+    def nad_mapping(self, namespace: str, cluster: str) -> str:
+        """What the guest cluster's ConfigMap of networks and interfaces should hold, for checks."""
+        return render_nad_mapping(self._instances.values(), namespace, cluster)
+
+    def _register_handlers(self, instances: Mirror, probes: Probes) -> None:
+        """Which change of one kind is news for another. A pool's change is none: who waits for one looks again."""
+        made = self._controllers
+        for name, informer in self._informers.items():
+            if name in made:
+                informer.listen(lambda raw, add=made[name].add: add(key_of(raw)))  # type: ignore[misc]
+        self.host_vip.on_change = made["services"].add
+        probes.on_targets_changed = made["probes"].add
+        probes.on_readiness_changed = made["balancers"].add
+
+        def instance_changed(instance: Raw) -> None:
+            for key, balancer in self._informers["balancers"].items():
+                selector = nested(balancer, "spec", "backendServerSelector", default={})
+                same = namespace_of(balancer) == namespace_of(instance) and not is_for_cluster(balancer)
+                if same and selector and selects(selector, labels_of(instance)):
+                    made["balancers"].add(key)
+
+        def slice_changed(slice_: Raw) -> None:
+            made["services"].add(service_of(slice_))
+
+        instances.listen(instance_changed)
+        self._informers["slices"].listen(slice_changed)

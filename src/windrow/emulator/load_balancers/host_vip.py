@@ -1,0 +1,157 @@
+"""The hosts' own kube-vip: it takes the addresses of the host cluster's load balancer services and answers there.
+
+Addresses by DHCP come from the management network, which the hosts are in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from windrow.emulator.delays import Delays, Pace
+from windrow.emulator.dhcp import DhcpServer, Lan
+from windrow.emulator.hand import Hand
+from windrow.emulator.load_balancers.dummy_endpoint import ADDRESS as DUMMY
+from windrow.emulator.load_balancers.services import (
+    REQUEST_DHCP,
+    Backend,
+    ready_backends,
+    render_ingress,
+    requested_addresses,
+    tcp_ports_of,
+)
+from windrow.emulator.load_balancers.step_timers import StepTimers
+from windrow.emulator.load_balancers.virtual_listeners import ProxyHandler, SocketAddress, VirtualListeners
+from windrow.emulator.networks import Segment
+from windrow.emulator.rack import Rack
+from windrow.emulator.world import Key, Objects
+from windrow.kubernetes.objects import Raw, nested, uid_of
+from windrow.kubernetes.resources import SERVICE
+
+MANAGEMENT: Segment = ("mgmt", 0)
+MANAGEMENT_LAN = Lan("192.168.100.0/24")
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """One announced address."""
+
+    uid: str
+    requested: str
+    address: str
+
+
+def hardware_address(uid: str) -> str:
+    """A locally administered MAC for an interface of its own, the same for the same service."""
+    return ":".join(["02", *(f"{byte:02x}" for byte in hashlib.sha256(uid.encode()).digest()[:5])])
+
+
+class HostVip:
+    """One reconcile per Service of the host cluster."""
+
+    def __init__(
+        self,
+        client: Hand,
+        slices: Objects,
+        network: Rack,
+        servers: Callable[[], Mapping[Segment, DhcpServer]],
+        pace: Pace,
+        delays: Delays,
+        log: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._slices = slices
+        self._network = network
+        self._servers = servers
+        self._pace = pace
+        self._delays = delays
+        self._listeners = VirtualListeners(network, log)
+        self._timers = StepTimers(pace)
+        self._announced: dict[Key, Announcement] = {}
+        self._services_by_backend: dict[SocketAddress, set[Key]] = defaultdict(
+            set
+        )  # who has this machine's port behind its address
+        self.on_change: Callable[[Key], None] = lambda key: None
+        network.listen(self._on_listener)
+        self._management = DhcpServer(MANAGEMENT_LAN)
+
+    async def reconcile(self, key: Key) -> datetime | None:
+        service = await self._client.find(SERVICE.ref(key[1], key[0]))
+        asked = next(iter(requested_addresses(service)), "") if service is not None else ""
+        held = self._announced.get(key)
+        if held is not None and (service is None or (held.uid, held.requested) != (uid_of(service), asked)):
+            self._withdraw(key, held)
+            held = None
+        if service is None or not asked:
+            return None
+        if held is None:
+            step, takes = (
+                ("dhcp", self._delays.vip_dhcp) if asked == REQUEST_DHCP else (asked, self._delays.vip)
+            )
+            if due := self._timers.due(uid_of(service), step, takes):
+                return due
+            self._timers.restart(uid_of(service), step)
+            held = self._announce(service, asked)
+            if held is None:
+                return self._pace.after(takes)
+            self._announced[key] = held
+        await self._write_status(service, held)
+        self._listen(key, service, held)
+        return None
+
+    def announced(self) -> dict[Key, str]:
+        """The address of each service that has one, for people and checks."""
+        return {key: one.address for key, one in self._announced.items()}
+
+    def _announce(self, service: Raw, asked: str) -> Announcement | None:
+        uid = uid_of(service)
+        if asked != REQUEST_DHCP:
+            return Announcement(uid, asked, asked)
+        lease = self._dhcp().lease(hardware_address(uid))
+        return Announcement(uid, asked, lease.address) if lease is not None else None
+
+    def _dhcp(self) -> DhcpServer:
+        return self._servers().get(MANAGEMENT) or self._management
+
+    def _withdraw(self, key: Key, held: Announcement) -> None:
+        self._listeners.sync(key, {})
+        del self._announced[key]
+        if held.requested == REQUEST_DHCP:
+            self._dhcp().forget(hardware_address(held.uid))
+
+    async def _write_status(self, service: Raw, held: Announcement) -> None:
+        ingress = render_ingress(service, [held.address])
+        if nested(service, "status", "loadBalancer", "ingress") == ingress:
+            return
+
+        def edit(raw: Raw) -> None:
+            if uid_of(raw) == held.uid:
+                raw.setdefault("status", {})["loadBalancer"] = {"ingress": ingress}
+
+        metadata = service["metadata"]
+        await self._client.change(SERVICE.ref(metadata["name"], metadata["namespace"]), edit, "status")
+
+    def _listen(self, key: Key, service: Raw, held: Announcement) -> None:
+        """A door where some machine listens: an address with nobody behind it refuses connections."""
+        wanted = {}
+        for port in tcp_ports_of(service):
+            backends = self._backends(service, port)
+            for one in backends:
+                self._services_by_backend[one.address, one.port].add(key)
+            if any(self._network.find(one.address, one.port) for one in backends):
+                wanted[held.address, int(port["port"])] = self._handler(service, port)
+        self._listeners.sync(key, wanted)
+
+    def _on_listener(self, address: str, port: int) -> None:
+        for key in self._services_by_backend.get((address, port), ()):
+            self.on_change(key)
+
+    def _handler(self, service: Raw, port: Raw) -> Callable[[], ProxyHandler]:
+        return lambda: ProxyHandler(self._network, lambda: self._backends(service, port))
+
+    def _backends(self, service: Raw, port: Raw) -> list[Backend]:
+        found = ready_backends(service, port, self._slices.values(), None)
+        return [one for one in found if one.address != DUMMY]

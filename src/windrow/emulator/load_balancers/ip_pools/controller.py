@@ -1,0 +1,160 @@
+"""The pool controller, and the allocators that it keeps: one per pool it has seen (reference 02 §4.4)."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from windrow.core.json import dumps
+from windrow.emulator import kinds
+from windrow.emulator.delays import Delays, Pace
+from windrow.emulator.hand import Hand
+from windrow.emulator.load_balancers import names
+from windrow.emulator.load_balancers.conditions import set_ready
+from windrow.emulator.load_balancers.ip_pools import allocation
+from windrow.emulator.load_balancers.ip_pools.allocation import Allocation, NoAddress
+from windrow.emulator.load_balancers.ip_pools.ranges import AddressRange, BadRange, read_ranges
+from windrow.emulator.load_balancers.release import Release
+from windrow.emulator.load_balancers.retries import Failed
+from windrow.emulator.load_balancers.step_timers import StepTimers
+from windrow.emulator.world import Key
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import Raw, annotations_of, finalizers_of, is_deleting, nested, uid_of
+
+_RECORD = re.compile(r"\s*(?P<address>[^:]+):\s*(?P<namespace>[^:/]+)/(?P<name>[^:/]+?)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Allocator:
+    """What the controller knows of a pool: its ranges as they were when it last looked."""
+
+    checksum: bytes
+    ranges: tuple[AddressRange, ...]
+
+
+class IPPoolController:
+    """`reconcile` keeps allocators and totals; `take` and `give_back` are for the load balancers' controller."""
+
+    def __init__(self, client: Hand, pace: Pace, delays: Delays, release: Release) -> None:
+        self._client = client
+        self._pace = pace
+        self._release = release
+        self._timers = StepTimers(pace)
+        self._delays = delays
+        self._allocators: dict[str, Allocator] = {}
+
+    async def reconcile(self, key: Key) -> datetime | None:
+        ref = kinds.IP_POOL.ref(key[1])
+        pool = await self._client.find(ref)
+        if pool is None:
+            self._allocators.pop(key[1], None)
+            return None
+        due = self._timers.due(uid_of(pool), "seen", self._delays.pool_controller)
+        if due is not None:
+            return due
+        if is_deleting(pool):
+            self._allocators.pop(key[1], None)
+            await self._client.change(ref, _remove_finalizer)
+            return None
+        await self._ensure_allocator(key[1], pool)
+        if self._release.releases_manually and annotations_of(pool).get(names.RELEASE_MANUALLY):
+            await self._release_manually(key[1], annotations_of(pool)[names.RELEASE_MANUALLY])
+        return None
+
+    async def _ensure_allocator(self, name: str, pool: Raw) -> None:
+        """An allocator of the pool's present ranges, and totals that fit them."""
+        ranges = nested(pool, "spec", "ranges", default=[])
+        checksum = dumps(ranges)
+        known = self._allocators.get(name)
+        if known is not None and known.checksum == checksum and names.POOL_FINALIZER in finalizers_of(pool):
+            return
+        try:
+            ranges = read_ranges(ranges)
+        except BadRange:
+            return  # the webhook lets none of these in; who got past it has no allocator
+        changed = known is None or known.checksum != checksum
+        now = self._pace.now()
+
+        def edit(raw: Raw) -> None:
+            if names.POOL_FINALIZER not in finalizers_of(raw):
+                raw["metadata"]["finalizers"] = [*finalizers_of(raw), names.POOL_FINALIZER]
+            if changed:
+                allocation.recount(raw, ranges)
+                set_ready(raw, "True", "", now)
+
+        self._allocators[name] = Allocator(checksum, ranges)
+        await self._client.change(kinds.IP_POOL.ref(name), edit)
+
+    async def _release_manually(self, name: str, text: str) -> None:
+        """An operator's request about an address whose load balancer is gone. Whatever it says, it is answered once."""
+        record = _RECORD.fullmatch(text)
+        held = ""
+        if record is not None:
+            balancer = kinds.LOAD_BALANCER.ref(record["name"], record["namespace"])
+            if await self._client.find(balancer) is None:
+                held = f"{record['namespace']}/{record['name']}"
+
+        def edit(raw: Raw) -> None:
+            annotations_of(raw).pop(names.RELEASE_MANUALLY, None)
+            if record is not None and held:
+                allocated = nested(raw, "status", "allocated", default={})
+                if allocated.get(record["address"].strip()) == held:
+                    allocation.release(raw, held)
+
+        await self._client.change(kinds.IP_POOL.ref(name), edit)
+
+    # --- for load balancers -----------------------------------------------------------------------------------------
+
+    def ranges(self, pool: str) -> Sequence[AddressRange]:
+        """The ranges that addresses of the pool come from. Raises Failed when the controller has not seen it."""
+        found = self._allocators.get(pool)
+        if found is None:
+            raise Failed(f"fail to get allocator {pool}")
+        return found.ranges
+
+    def has_address(self, address: str) -> bool:
+        """Whether the address is in the range of any pool."""
+        found = ipaddress.ip_address(address)
+        return any(range_.contains(found) for one in self._allocators.values() for range_ in one.ranges)
+
+    async def allocate(self, pool: str, holder: str) -> Allocation:
+        """Give `holder` an address and write it into the pool. Raises Failed."""
+        ranges = self.ranges(pool)
+        allocations: list[Allocation] = []
+
+        def edit(raw: Raw) -> None:
+            chosen = allocation.choose_address(raw, ranges, holder)
+            allocation.reserve(raw, chosen.address, holder)
+            allocations[:] = [chosen]
+
+        try:
+            found = await self._client.change(kinds.IP_POOL.ref(pool), edit)
+        except NoAddress as error:
+            raise Failed(f"fail to get ip from pool {pool}, error: {error}") from error
+        except KubeError as error:
+            wanted = allocations[0].address if allocations else "an address"
+            text = f"fail to get ip from pool {pool}, error: fail to reserve {wanted} into {pool}"
+            raise Failed(text) from error
+        if found is None:
+            text = f'{kinds.IP_POOL.group_resource} "{pool}" not found'
+            raise Failed(f"fail to get ip from pool {pool}, error: {text}")
+        return allocations[0]
+
+    async def release(self, pool: str, holder: str) -> None:
+        """Take the address of `holder` back into the pool. Raises Failed. May be repeated."""
+        self.ranges(pool)
+        try:
+            await self._client.change(kinds.IP_POOL.ref(pool), lambda raw: _release_address(raw, holder))
+        except KubeError as error:
+            raise Failed(str(error)) from error
+
+
+def _release_address(raw: Raw, holder: str) -> None:
+    allocation.release(raw, holder)
+
+
+def _remove_finalizer(raw: Raw) -> None:
+    raw["metadata"]["finalizers"] = [one for one in finalizers_of(raw) if one != names.POOL_FINALIZER]

@@ -1,0 +1,27 @@
+"""How long a controller takes for each of its steps, counted from when it first saw that the step is due."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from windrow.emulator.delays import Pace
+
+
+class StepTimers:
+    """The instants at which steps are done, by object uid and step."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._done_at: dict[tuple[str, str], datetime] = {}
+
+    def due(self, uid: str, step: str, seconds: float) -> datetime | None:
+        """None when the step has taken its `seconds` of hardware time; else when it will have."""
+        at = self._done_at.setdefault((uid, step), self._pace.after(seconds))
+        return None if self._pace.now() >= at else at
+
+    def restart(self, uid: str, step: str) -> None:
+        """The next time, the step takes its time anew."""
+        self._done_at.pop((uid, step), None)
+
+    def forget(self, uid: str) -> None:
+        self._done_at = {key: at for key, at in self._done_at.items() if key[0] != uid}

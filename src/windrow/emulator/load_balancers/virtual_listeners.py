@@ -1,0 +1,92 @@
+"""Doors at virtual addresses: open while somebody is ready behind them, closed by who opened them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from windrow.apiserver.doors import Door, Identity, Peer
+from windrow.emulator.load_balancers.services import Backend
+from windrow.emulator.rack import Rack
+from windrow.kubernetes.errors import Unreachable
+from windrow.kubernetes.requests import Reply, Request, WatchEvent
+
+SocketAddress = tuple[str, int]
+Backends = Callable[[], Sequence[Backend]]
+
+
+class VirtualListeners:
+    """The doors of one announcer, by who they are for."""
+
+    def __init__(self, network: Rack, log: Callable[[str], None]) -> None:
+        self._network = network
+        self._log = log
+        self._open: dict[SocketAddress, tuple[object, Door]] = {}
+
+    def sync(self, owner: object, wanted: Mapping[SocketAddress, Callable[[], Door]]) -> None:
+        """Let exactly these be open for `owner`; those that are stay as they are. May be repeated."""
+        for place, (held_by, _) in list(self._open.items()):
+            if held_by == owner and place not in wanted:
+                self._close(place)
+        for place, make in wanted.items():
+            if place not in self._open:
+                self._listen(owner, place, make())
+
+    def close_all(self) -> None:
+        for place in list(self._open):
+            self._close(place)
+
+    def addresses(self) -> dict[SocketAddress, object]:
+        """Every open door's address and port, and whom it is for."""
+        return {place: owner for place, (owner, _) in self._open.items()}
+
+    def _listen(self, owner: object, place: SocketAddress, handler: Door) -> None:
+        try:
+            self._network.open(*place, handler)
+        except ValueError as error:
+            self._log(f"two answer at {place[0]}:{place[1]}, and the first one is heard: {error}")
+        else:
+            self._open[place] = owner, handler
+
+    def _close(self, place: SocketAddress) -> None:
+        _, handler = self._open.pop(place)
+        if self._network.find(*place) is handler:
+            self._network.close(*place)
+
+
+class ProxyHandler:
+    """Leads to the machines behind a load balancer, one after the other; TLS ends at the machine."""
+
+    def __init__(self, network: Rack, backends: Backends) -> None:
+        self._network = network
+        self._backends = backends
+        self._turn = 0
+
+    def identity(self) -> Identity | None:
+        """That of the first machine that answers: all of them show certificates for the address they share."""
+        found = (self._network.find(one.address, one.port) for one in self._backends())
+        handler = next(filter(None, found), None)
+        return handler.identity() if handler is not None else None
+
+    async def send(self, request: Request, peer: Peer) -> Reply:
+        return await self._next().send(request, peer)
+
+    @asynccontextmanager
+    async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        async with self._next().stream(request, peer) as events:
+            yield events
+
+    def _next(self) -> Door:
+        self._turn += 1
+        handler = self._find(self._turn)
+        if handler is None:
+            raise Unreachable("connection refused: none of the machines behind the load balancer answers")
+        return handler
+
+    def _find(self, turn: int) -> Door | None:
+        """The door of the machine whose turn it is; None when that one does not answer."""
+        backends = self._backends()
+        if not backends:
+            return None
+        chosen = backends[turn % len(backends)]
+        return self._network.find(chosen.address, chosen.port)

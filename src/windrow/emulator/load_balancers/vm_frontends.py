@@ -1,0 +1,205 @@
+"""Load balancers of machines: a Service with the address, an EndpointSlice of the machines behind it (reference 02 §4.7).
+
+The machines are those whose labels match; one without an address is waited for. With a health check, an endpoint is
+Ready once probes say so; without one, at once.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.emulator import kinds
+from windrow.emulator.hand import Hand
+from windrow.emulator.load_balancers import names
+from windrow.emulator.load_balancers.dummy_endpoint import is_dummy, with_dummy
+from windrow.emulator.load_balancers.probes import Probes
+from windrow.emulator.load_balancers.retries import AwaitChange, RetrySoon
+from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, ingress_of
+from windrow.emulator.world import World, key_of
+from windrow.kubernetes.objects import (
+    Raw,
+    is_deleting,
+    labels_of,
+    name_of,
+    namespace_of,
+    nested,
+    new_object,
+    uid_of,
+)
+from windrow.kubernetes.resources import SERVICE
+
+WAITING_FOR_ADDRESS = "service is waiting for external IP"
+
+
+@dataclass(frozen=True, slots=True)
+class BackendServer:
+    """One machine behind a load balancer."""
+
+    uid: str
+    namespace: str
+    name: str
+    address: str  # "" while it has none
+
+
+def find_servers(balancer: Raw, instances: Iterable[Raw]) -> list[BackendServer]:
+    """The machines that the selector is for, in the load balancer's namespace. No selector is for none."""
+    selector: Mapping[str, Sequence[str]] = nested(balancer, "spec", "backendServerSelector", default={})
+    if not selector:
+        return []
+    return [
+        BackendServer(uid_of(one), namespace_of(one), name_of(one), _address_of(one))
+        for one in instances
+        if namespace_of(one) == namespace_of(balancer)
+        and not is_deleting(one)
+        and selects(selector, labels_of(one))
+    ]
+
+
+def selects(selector: Mapping[str, Sequence[str]], labels: Mapping[str, str]) -> bool:
+    """Every key has one of its values."""
+    return all(labels.get(key) in values for key, values in selector.items())
+
+
+def _address_of(instance: Raw) -> str:
+    """The first IPv4 of any interface."""
+    for interface in nested(instance, "status", "interfaces", default=[]):
+        text = interface.get("ipAddress") or ""
+        try:
+            ipaddress.IPv4Address(text)
+        except ValueError:
+            continue
+        return str(text)
+    return ""
+
+
+def health_port(balancer: Mapping[str, Any]) -> int:
+    """The port that is probed, 0 where none is."""
+    return int(nested(balancer, "spec", "healthCheck", "port", default=0))
+
+
+def _owner(balancer: Raw) -> list[Raw]:
+    return [
+        {
+            "apiVersion": kinds.LOAD_BALANCER.api_version,
+            "kind": kinds.LOAD_BALANCER.kind,
+            "name": name_of(balancer),
+            "uid": uid_of(balancer),
+        }
+    ]
+
+
+def service_spec(balancer: Raw) -> Raw:
+    """The fields of the Service that follow the load balancer."""
+    asks_dhcp = nested(balancer, "spec", "ipam") == "dhcp"
+    return {
+        "type": "LoadBalancer",
+        "loadBalancerIP": names.REQUEST_DHCP
+        if asks_dhcp
+        else nested(balancer, "status", "allocatedAddress", "ip", default=""),
+        "ports": [
+            {
+                **({"name": one["name"]} if one.get("name") else {}),
+                "protocol": one["protocol"],
+                "port": one["port"],
+                "targetPort": one["backendPort"],
+            }
+            for one in nested(balancer, "spec", "listeners", default=[])
+        ],
+    }
+
+
+def render_endpoints(balancer: Raw, servers: Iterable[BackendServer], before: Iterable[Raw]) -> list[Raw]:
+    """The endpoints of the slice; one that stays keeps its readiness where probes decide it."""
+    known = {
+        (nested(one, "targetRef", "uid"), one["addresses"][0]): nested(one, "conditions", "ready")
+        for one in before
+    }
+    probed = bool(health_port(balancer))
+    made = [
+        {
+            "addresses": [one.address],
+            "conditions": {"ready": bool(known.get((one.uid, one.address))) if probed else True},
+            "targetRef": {"namespace": one.namespace, "name": one.name, "uid": one.uid},
+        }
+        for one in servers
+        if one.address
+    ]
+    return with_dummy(made, key_of(balancer))
+
+
+class VmFrontends:
+    """The Services and slices of all load balancers of machines, and who is probed for them."""
+
+    def __init__(self, client: Hand, listers: World, probes: Probes) -> None:
+        self._client = client
+        self._listers = listers
+        self._probes = probes
+
+    async def ensure(self, balancer: Raw, status: Raw) -> None:
+        """The address is told as soon as it is announced; Ready only when somebody answers. May be repeated."""
+        service = await self._service(balancer)
+        addresses = ingress_of(service)
+        if not addresses:
+            status.pop("address", None)
+            raise RetrySoon(WAITING_FOR_ADDRESS)
+        status["address"] = addresses[0]
+        servers = find_servers(balancer, self._listers.instances.values())
+        endpoints = await self._slice(balancer, servers)
+        self._probes.set_targets(balancer, [one.address for one in servers if one.address])
+        status["backendServers"] = [one.address for one in servers if one.address]
+        if not servers:
+            raise AwaitChange("no running backend servers")
+        if not status["backendServers"]:
+            raise AwaitChange("running backend servers have no IP")
+        if health_port(balancer) and not _count_ready(endpoints):
+            count = len(status["backendServers"])
+            raise AwaitChange(f"running backend servers are not probed as healthy total:{count}, healthy:0")
+
+    async def remove(self, balancer: Raw) -> None:
+        """The Service and the slice go with their owner."""
+        self._probes.forget((namespace_of(balancer), name_of(balancer)))
+
+    async def _service(self, balancer: Raw) -> Raw:
+        spec = service_spec(balancer)
+        name, namespace = name_of(balancer), namespace_of(balancer)
+        raw = new_object(SERVICE, name, namespace, labels={names.SERVICE_OF_BALANCER: "true"}, spec=spec)
+        raw["metadata"]["ownerReferences"] = _owner(balancer)
+        await self._client.ensure(SERVICE, raw)
+        changed = await self._client.change(
+            SERVICE.ref(name, namespace), lambda found: found["spec"].update(spec)
+        )
+        return changed or raw
+
+    async def _slice(self, balancer: Raw, servers: Sequence[BackendServer]) -> list[Raw]:
+        name, namespace = name_of(balancer), namespace_of(balancer)
+        ports = [
+            {"name": one.get("name", ""), "protocol": one["protocol"], "port": one["backendPort"]}
+            for one in nested(balancer, "spec", "listeners", default=[])
+        ]
+        labels = {names.SERVICE_OF_BALANCER: "true", names.SERVICE_NAME: name}
+        endpoints = render_endpoints(balancer, servers, ())
+        fresh = new_object(
+            ENDPOINT_SLICE,
+            name,
+            namespace,
+            labels=labels,
+            addressType="IPv4",
+            ports=ports,
+            endpoints=endpoints,
+        )
+        fresh["metadata"]["ownerReferences"] = _owner(balancer)
+        await self._client.ensure(ENDPOINT_SLICE, fresh)
+
+        def edit(found: Raw) -> None:
+            found["ports"] = ports
+            found["endpoints"] = render_endpoints(balancer, servers, found.get("endpoints") or ())
+
+        changed = await self._client.change(ENDPOINT_SLICE.ref(name, namespace), edit)
+        return list((changed or fresh)["endpoints"])
+
+
+def _count_ready(endpoints: Iterable[Raw]) -> int:
+    return sum(1 for one in endpoints if not is_dummy(one) and nested(one, "conditions", "ready"))

@@ -1,0 +1,71 @@
+"""Where a machine's cloud-init comes from: the volume of its spec, inline or in Secrets."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from windrow.emulator.world import Key
+from windrow.kubernetes.objects import Raw, nested
+
+SOURCE_FIELDS = ("cloudInitNoCloud", "cloudInitConfigDrive")
+
+
+@dataclass(frozen=True, slots=True)
+class CloudInitData:
+    user_data: str = field(default="", repr=False)
+    network_data: str = field(default="", repr=False)
+
+
+def _source(spec: Mapping[str, Any]) -> Raw:
+    for volume in spec.get("volumes") or ():
+        for name in SOURCE_FIELDS:
+            if name in volume:
+                return volume[name] or {}
+    return {}
+
+
+def list_secrets(vmi: Mapping[str, Any]) -> list[str]:
+    """The Secrets without which the pod's containers cannot be created."""
+    source = _source(vmi["spec"])
+    named = [nested(source, "secretRef", "name"), nested(source, "networkDataSecretRef", "name")]
+    named += [nested(volume, "secret", "secretName") for volume in vmi["spec"].get("volumes") or ()]
+    return list(dict.fromkeys(name for name in named if name))
+
+
+def read_cloud_init(vmi: Mapping[str, Any], secrets: Mapping[Key, Raw], namespace: str) -> CloudInitData:
+    """What the guest finds on its cloud-init disk. Missing Secrets read as empty: look at `secrets_of` first."""
+    source = _source(vmi["spec"])
+    user = _from_secret(secrets, namespace, nested(source, "secretRef", "name"), "userdata")
+    network = _from_secret(secrets, namespace, nested(source, "networkDataSecretRef", "name"), "networkdata")
+    return CloudInitData(
+        user if user is not None else _inline(source, "userData"),
+        network if network is not None else _inline(source, "networkData"),
+    )
+
+
+def _inline(source: Mapping[str, Any], key: str) -> str:
+    if source.get(f"{key}Base64"):
+        return _decoded(source[f"{key}Base64"])
+    return str(source.get(key) or "")
+
+
+def _from_secret(secrets: Mapping[Key, Raw], namespace: str, name: str | None, key: str) -> str | None:
+    if not name:
+        return None
+    data = nested(secrets.get((namespace, name)), "data", default={})
+    # KubeVirt reads both spellings.
+    for spelling in (key, {"userdata": "userData", "networkdata": "networkData"}[key]):
+        if data.get(spelling):
+            return _decoded(data[spelling])
+    return ""
+
+
+def _decoded(text: str) -> str:
+    try:
+        return b64decode(text).decode("utf-8", "replace")
+    except binascii.Error:
+        return ""

@@ -1,0 +1,87 @@
+"""What controllers write into an instance: phases, conditions, topology. Pure edits of the raw object."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from windrow.emulator import names
+from windrow.emulator.guest_os.hardware import AgentReport
+from windrow.emulator.vms.instances import interfaces
+from windrow.emulator.vms.status import enter_phase
+from windrow.kubernetes.conditions import Condition, set_condition
+from windrow.kubernetes.objects import Raw, labels_of, nested
+
+NOT_SCHEDULED = Condition("Ready", "False", "PodNotExists", "virt-launcher pod has not yet been scheduled")
+NOT_RUNNING = Condition("Ready", "False", "GuestNotRunning", "Guest VM is not reported as running")
+POD_NOT_READY = Condition(
+    "Ready", "False", "PodConditionMissing", "virt-launcher pod is not ready: its node is not"
+)
+READY = Condition("Ready", "True")
+MIGRATABLE = (Condition("LiveMigratable", "True"), Condition("StorageLiveMigratable", "True"))
+
+
+def set_phase(raw: Raw, phase: str, now: datetime) -> None:
+    """The instance is in `phase` from `now` on."""
+    raw["status"] = enter_phase(raw.get("status") or {}, phase, now)
+
+
+def set_conditions(raw: Raw, now: datetime, *new: Condition) -> None:
+    """Put the conditions in place; the date of one moves only with its status."""
+    conditions = nested(raw, "status", "conditions", default=[])
+    for one in new:
+        conditions = set_condition(conditions, one, now)
+    for condition in conditions:
+        condition.setdefault("lastProbeTime", None)
+        for key in ("reason", "message"):
+            if not condition.get(key):
+                condition.pop(key, None)
+    raw.setdefault("status", {})["conditions"] = conditions
+
+
+def remove_conditions(raw: Raw, *types: str) -> None:
+    """Conditions of these types are there no more."""
+    conditions = nested(raw, "status", "conditions", default=[])
+    raw["status"]["conditions"] = [one for one in conditions if one["type"] not in types]
+
+
+def unschedulable(why: str) -> Condition:
+    return Condition("PodScheduled", "False", "Unschedulable", why)
+
+
+def set_agent(raw: Raw, report: AgentReport | None, now: datetime) -> None:
+    """AgentConnected is there while the agent is, and never False (reference 05 §2.4)."""
+    if report is None:
+        remove_conditions(raw, "AgentConnected")
+        return
+    set_conditions(raw, now, Condition("AgentConnected", "True"))
+    raw["status"]["guestOSInfo"] = interfaces.render_guest_os(report)
+
+
+def set_topology(raw: Raw, node: Raw | None) -> None:
+    """Region, zone and hostname of the host, for machines of the node driver alone (reference 05 §5.2)."""
+    if node is None or labels_of(raw).get(names.CREATOR) != names.NODE_DRIVER:
+        return
+    annotations = raw["metadata"].setdefault("annotations", {})
+    for key in names.TOPOLOGY:
+        value = labels_of(node).get(key)
+        if value:
+            annotations[key] = value
+        else:
+            annotations.pop(key, None)
+
+
+def set_domain(raw: Raw) -> None:
+    """What virt-handler reports once QEMU runs."""
+    cpu = nested(raw, "spec", "domain", "cpu", default={})
+    guest = nested(raw, "spec", "domain", "memory", "guest", default="")
+    raw["status"].update(
+        migrationMethod="BlockMigration",
+        migrationTransport="Unix",
+        currentCPUTopology={key: cpu.get(key, 1) for key in ("sockets", "cores", "threads")},
+        memory=dict.fromkeys(("guestAtBoot", "guestCurrent", "guestRequested"), guest),
+        machine={"type": "pc-q35-9.2"},
+        volumeStatus=[
+            {"name": volume["name"], "target": f"vd{letter}"}
+            for volume, letter in zip(raw["spec"].get("volumes") or (), "abcdefghijklmnop", strict=False)
+        ],
+    )

@@ -1,0 +1,109 @@
+"""The instance controllers as one: each phase is a stage of its own, in `launching`, `running` and `ending`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+from windrow.emulator import kinds, names
+from windrow.emulator.vms.instances import conditions, ending, launching, running
+from windrow.emulator.vms.instances.context import InstanceContext, InstanceRecord
+from windrow.emulator.vms.readings import FINAL, phase_of
+from windrow.emulator.vms.scheduler import Scheduled, Unschedulable, find_host
+from windrow.emulator.world import Key
+from windrow.kubernetes.objects import Raw, is_deleting, labels_of, name_of, nested, uid_of
+
+PhaseHandler = Callable[[InstanceContext, Raw, InstanceRecord], Awaitable[datetime | None]]
+
+PHASE_HANDLERS: dict[str, PhaseHandler] = {
+    "": launching.accept,
+    "Pending": launching.create_pod,
+    "Scheduling": launching.schedule,
+    "Scheduled": running.define,
+    "Running": running.sync,
+}
+
+
+def find_phase_handler(vmi: Raw) -> PhaseHandler | None:
+    """What is to be done about an instance in its present state; None for phases that this emulator never enters."""
+    if phase_of(vmi) in FINAL:
+        return ending.clean_up
+    if is_deleting(vmi):
+        return ending.shut_down
+    return PHASE_HANDLERS.get(phase_of(vmi))
+
+
+class InstanceController:
+    """The controller. Keys are those of the VirtualMachineInstances."""
+
+    def __init__(self, context: InstanceContext) -> None:
+        self.waiting: set[Key] = set()  # those that want a claim, a Secret, a network or room
+        self._control = context
+        self._uids: dict[Key, str] = {}
+
+    async def reconcile(self, key: Key) -> datetime | None:
+        vmi = await self._control.client.find(kinds.VMI.ref(key[1], key[0]))
+        self._forget_previous(key, uid_of(vmi) if vmi is not None else "")
+        self.waiting.discard(key)
+        if vmi is None:
+            return None
+        if phase_of(vmi) in ("Pending", "Scheduling"):
+            self.waiting.add(key)
+        vmi = await self._sync_labels(vmi, key) or vmi
+        stage = find_phase_handler(vmi)
+        return await stage(self._control, vmi, self._control.record(vmi)) if stage else None
+
+    def _forget_previous(self, key: Key, uid: str) -> None:
+        """What is known of an earlier instance of this name ends with it, also when its finalizer was cut by hand."""
+        before = self._uids.pop(key, "")
+        if before and before != uid:
+            self._control.forget(before)
+        if uid:
+            self._uids[key] = uid
+
+    async def _sync_labels(self, vmi: Raw, key: Key) -> Raw | None:
+        """Harvester keeps the instance's labels equal to the template's; KubeVirt's own are left alone."""
+        vm = self._control.listers.vms.get(key)
+        if vm is None or is_deleting(vmi):
+            return None
+        wanted = nested(vm, "spec", "template", "metadata", "labels", default={})
+        kept = {name: value for name, value in labels_of(vmi).items() if name.startswith("kubevirt.io/")}
+        labels = {**wanted, **kept}
+        if labels == labels_of(vmi):
+            return None
+        ref = kinds.VMI.ref(key[1], key[0])
+        return await self._control.client.change(ref, lambda raw: raw["metadata"].update(labels=labels))
+
+    # --- migration ----------------------------------------------------------------------------------------------
+
+    def find_target(self, vmi: Raw) -> Scheduled | Unschedulable:
+        """Another host for a running instance."""
+        here = nested(vmi, "status", "nodeName")
+        nodes = [node for node in self._control.listers.nodes.values() if name_of(node) != here]
+        return find_host(vmi, [self._control.allocations.read_host(node) for node in nodes])
+
+    def can_move(self, vmi: Raw, target: str) -> bool:
+        """Whether the instance still runs and both hosts have power."""
+        here = nested(vmi, "status", "nodeName", default="")
+        has_power = self._control.hosts.has_power
+        return self._control.power.find(uid_of(vmi)) is not None and has_power(here) and has_power(target)
+
+    async def move(self, vmi: Raw, target: str, edit_status: Callable[[Raw], None]) -> None:
+        """The domain runs on `target` from now on; `mark` adds what the migration wants said."""
+        context, record = self._control, self._control.record(vmi)
+        record.host = target
+        context.allocations.assign(vmi, target)
+        await context.launcher_pods.remove(vmi, record.pod)
+        record.pod = f"virt-launcher-{name_of(vmi)}-{context.rng.name_suffix()}"
+        record.pod_uid = await context.launcher_pods.create(vmi, record.pod)
+        await context.launcher_pods.bind(vmi, record.pod, target)
+        await context.launcher_pods.run(vmi, record.pod, record.pod_address, context.pace.now())
+
+        def edit(raw: Raw) -> None:
+            raw["status"]["nodeName"] = target
+            raw["status"]["activePods"] = {record.pod_uid: target}
+            raw["metadata"].setdefault("labels", {})[names.NODE_NAME] = target
+            edit_status(raw)
+            conditions.set_topology(raw, context.node_of(raw))
+
+        await context.update(vmi, edit)

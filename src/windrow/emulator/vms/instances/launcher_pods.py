@@ -1,0 +1,106 @@
+"""The virt-launcher pod of an instance: the object that people and cloud providers see in the namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from windrow.core.clock import format_time
+from windrow.emulator import kinds
+from windrow.emulator.hand import Hand
+from windrow.emulator.vms.readings import claims_of
+from windrow.kubernetes.conditions import Condition, set_condition
+from windrow.kubernetes.objects import (
+    Raw,
+    labels_of,
+    name_of,
+    namespace_of,
+    nested,
+    new_object,
+    owner_reference,
+    uid_of,
+)
+from windrow.kubernetes.resources import POD
+
+LAUNCHER_IMAGE = "registry.suse.com/suse/sles/15.7/virt-launcher:1.7.0-150700.3.16.2"
+
+
+def render_pod(vmi: Raw, name: str) -> Raw:
+    """The pod as virt-controller posts it, as far as anybody reads it."""
+    requests = nested(vmi, "spec", "domain", "resources", "requests", default={})
+    labels = {**labels_of(vmi), "kubevirt.io": "virt-launcher", "kubevirt.io/created-by": uid_of(vmi)}
+    annotations = {"kubevirt.io/domain": name_of(vmi)}
+    return new_object(
+        POD,
+        name,
+        namespace_of(vmi),
+        labels={**labels, "vm.kubevirt.io/name": name_of(vmi)},
+        annotations=annotations,
+        owners=[owner_reference(kinds.VMI, vmi, controller=True, block=True)],
+        spec={
+            "restartPolicy": "Never",
+            "hostname": name_of(vmi),
+            "containers": [
+                {"name": "compute", "image": LAUNCHER_IMAGE, "resources": {"requests": dict(requests)}}
+            ],
+            "volumes": [
+                {"name": f"volume-{place}", "persistentVolumeClaim": {"claimName": claim}}
+                for place, claim in enumerate(claims_of(vmi["spec"]))
+            ],
+        },
+    )
+
+
+def set_node(host: str) -> Callable[[Raw], None]:
+    return lambda raw: raw["spec"].update(nodeName=host)
+
+
+def set_running(address: str, now: datetime) -> Callable[[Raw], None]:
+    def edit(raw: Raw) -> None:
+        conditions: list[Raw] = []
+        for type in ("PodScheduled", "Initialized", "ContainersReady", "Ready"):
+            conditions = set_condition(conditions, Condition(type, "True"), now)
+        raw["status"] = {
+            "phase": "Running",
+            "podIP": address,
+            "podIPs": [{"ip": address}],
+            "startTime": format_time(now),
+            "conditions": conditions,
+            "containerStatuses": [
+                {
+                    "name": "compute",
+                    "image": LAUNCHER_IMAGE,
+                    "imageID": LAUNCHER_IMAGE,
+                    "ready": True,
+                    "restartCount": 0,
+                    "state": {"running": {"startedAt": format_time(now)}},
+                }
+            ],
+        }
+
+    return edit
+
+
+class LauncherPods:
+    """Creates, moves on and removes launcher pods. Everything may be repeated."""
+
+    def __init__(self, client: Hand) -> None:
+        self._client = client
+
+    async def create(self, vmi: Raw, name: str) -> str:
+        """The pod's uid."""
+        return uid_of(await self._client.ensure(POD, render_pod(vmi, name)))
+
+    async def bind(self, vmi: Raw, name: str, host: str) -> None:
+        await self._client.change(POD.ref(name, namespace_of(vmi)), set_node(host))
+
+    async def run(self, vmi: Raw, name: str, address: str, now: datetime) -> None:
+        await self._client.change(POD.ref(name, namespace_of(vmi)), set_running(address, now), "status")
+
+    async def find(self, vmi: Raw, name: str) -> Raw | None:
+        return await self._client.find(POD.ref(name, namespace_of(vmi)))
+
+    async def remove(self, vmi: Raw, name: str) -> None:
+        found = await self.find(vmi, name) if name else None
+        if found is not None:
+            await self._client.delete(POD, found)

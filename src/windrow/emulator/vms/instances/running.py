@@ -1,0 +1,111 @@
+"""From the start of the domain on: phases Scheduled and Running."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from windrow.emulator import names
+from windrow.emulator.guest_os.hardware import Hardware
+from windrow.emulator.images import has_agent, modules_missing
+from windrow.emulator.power import Plug
+from windrow.emulator.quantities import quantity_or_zero
+from windrow.emulator.vms.instances import conditions, interfaces
+from windrow.emulator.vms.instances.cloud_init import read_cloud_init
+from windrow.emulator.vms.instances.context import InstanceContext, InstanceRecord
+from windrow.emulator.vms.instances.ending import finish, handle_host_down
+from windrow.emulator.vms.readings import root_claim_of
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of, nested, uid_of
+
+DEFAULT_MEMORY = 4 << 30
+
+
+async def define(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
+    """virt-handler defines and starts the domain: the machine has power."""
+    if not context.hosts.has_power(record.host):
+        return await handle_host_down(context, vmi, record)
+    if due := context.due(record, "domain", context.delays.domain_define + context.delays.domain_start):
+        return due
+    hardware = read_hardware(context, vmi)
+    context.power.on((namespace_of(vmi), name_of(vmi)), hardware)
+
+    def edit(raw: Raw) -> None:
+        conditions.set_phase(raw, "Running", context.pace.now())
+        conditions.set_domain(raw)
+        conditions.set_conditions(raw, context.pace.now(), conditions.READY, *conditions.MIGRATABLE)
+        raw["status"]["interfaces"] = interfaces.render_running(hardware.nics, record.pod_address, None)
+
+    await context.update(vmi, edit)
+    tell = context.recorder.tell
+    await tell(vmi, "Created", "VirtualMachineInstance defined.", names.VIRT_HANDLER)
+    await tell(vmi, "Started", "VirtualMachineInstance started.", names.VIRT_HANDLER)
+    return None
+
+
+async def sync(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
+    """As long as the domain runs, say what it and its agent report."""
+    if not context.hosts.has_power(record.host):
+        context.power.off(uid_of(vmi))
+        return await handle_host_down(context, vmi, record)
+    plug = context.power.find(uid_of(vmi))
+    # Without a plug the host lost power and has it again, or this emulator was restarted: the domain is no more.
+    match plug.ending if plug is not None else "crash":
+        case "crash":
+            await finish(context, vmi, "Failed", "The VirtualMachineInstance crashed.", "Warning")
+            return None
+        case "poweroff":
+            await finish(context, vmi, "Succeeded", "The VirtualMachineInstance was shut down.")
+            return None
+    assert plug is not None
+    return await _sync_agent(context, vmi, record, plug)
+
+
+async def _sync_agent(
+    context: InstanceContext, vmi: Raw, record: InstanceRecord, plug: Plug
+) -> datetime | None:
+    report = plug.report
+    if report is not None and report != record.written_report:
+        # A new agent is polled fast; what it says later waits for the next ordinary poll.
+        poll = context.delays.agent_connect if record.written_report is None else context.delays.agent_poll
+        if due := context.due(record, "agent", poll):
+            return due
+    record.began.pop("agent", None)
+    record.written_report = report
+
+    def edit(raw: Raw) -> None:
+        raw["status"]["interfaces"] = interfaces.render_running(
+            plug.hardware.nics, record.pod_address, report
+        )
+        conditions.set_conditions(raw, context.pace.now(), conditions.READY)
+        conditions.set_agent(raw, report, context.pace.now())
+        conditions.set_topology(raw, context.node_of(raw))
+
+    await context.update(vmi, edit)
+    return None
+
+
+def read_hardware(context: InstanceContext, vmi: Raw) -> Hardware:
+    """What the machine finds when it is switched on. Its disk is the root claim's, the same at every start."""
+    namespace = namespace_of(vmi)
+    claim = context.listers.claims.get((namespace, root_claim_of(vmi["spec"])))
+    image_id = annotations_of(claim).get(names.IMAGE_ID, "") if claim else ""
+    image_namespace, _, image_name = image_id.partition("/")
+    cloud_init = read_cloud_init(vmi, context.listers.secrets, namespace)
+    image = context.listers.images.get((image_namespace, image_name))
+    owner: Raw = next(iter(vmi["metadata"].get("ownerReferences") or ()), {})
+    return Hardware(
+        namespace=namespace,
+        name=name_of(vmi),
+        vm_uid=owner.get("uid", ""),
+        vmi_uid=uid_of(vmi),
+        user_data=cloud_init.user_data,
+        network_data=cloud_init.network_data,
+        nics=interfaces.nics_of(vmi, namespace),
+        root=context.power.disk(uid_of(claim) if claim else uid_of(vmi)),
+        image=image_id,
+        image_has_agent=has_agent(image),
+        missing_modules=modules_missing(image),
+        cores=int(nested(vmi, "spec", "domain", "cpu", "cores", default=1)),
+        memory_bytes=int(quantity_or_zero(nested(vmi, "spec", "domain", "memory", "guest")))
+        or DEFAULT_MEMORY,
+        system_uuid=nested(vmi, "spec", "domain", "firmware", "uuid", default=""),
+    )

@@ -1,0 +1,149 @@
+"""Run strategies: whether a virtual machine should have an instance now, and why.
+
+The table of reference 05 §2.5 E as KubeVirt's VM controller reads it. One request of `stateChangeRequests` counts at
+a time: the first that is not done yet. `acted_on` (status.runStrategy) tells a strategy that is new from one that has
+already had its first start; that is why a RerunOnFailure machine stays down after its guest powered off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from windrow.emulator.vms.readings import Instance, Request, Vm
+
+Because = str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateInstance:
+    """Make a new instance."""
+
+    because: Because
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteInstance:
+    """Delete the present instance. `then_start` also leaves a Start request behind."""
+
+    because: Because
+    then_start: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WaitUntil:
+    """Create, but not before `until`."""
+
+    until: datetime
+    because: Because
+
+
+@dataclass(frozen=True, slots=True)
+class NoChange:
+    """Nothing to do."""
+
+    because: Because = "as it should be"
+
+
+Step = CreateInstance | DeleteInstance | WaitUntil | NoChange
+
+
+def open_requests(vm: Vm, instance: Instance | None) -> tuple[Request, ...]:
+    """The requests that are not carried out yet."""
+    left = list(vm.requests)
+    while left and _is_done(left[0], instance):
+        left.pop(0)
+    return tuple(left)
+
+
+def _is_done(request: Request, instance: Instance | None) -> bool:
+    match request.action:
+        case "Stop":
+            return instance is None or instance.uid != request.uid
+        case "Start":
+            return instance is not None and not instance.deleting and not instance.is_final
+        case _:
+            return True
+
+
+def plan_instance(vm: Vm, instance: Instance | None, now: datetime) -> Step:
+    """What the VM's strategy and requests ask for."""
+    if vm.deleting:
+        return NoChange("the VM is being deleted; its instance goes by garbage collection")
+    if instance is not None and instance.deleting:
+        return NoChange("the instance is on its way out")
+    requests = open_requests(vm, instance)
+    first: Literal["", "Start", "Stop"] = requests[0].action if requests else ""  # type: ignore[assignment]
+    rule = _STRATEGIES.get(vm.strategy)
+    if rule is None:
+        return NoChange(f"unknown run strategy {vm.strategy!r}")
+    return rule(vm, instance, first, now)
+
+
+Strategy = Callable[[Vm, Instance | None, str, datetime], Step]
+
+
+def _always(vm: Vm, instance: Instance | None, first: str, now: datetime) -> Step:
+    if instance is None:
+        return _create(vm, now, "run strategy Always")
+    if first == "Stop":
+        return DeleteInstance("a restart is asked for")
+    if instance.is_final:
+        return DeleteInstance(f"the instance has {instance.phase.lower()} and run strategy is Always")
+    return NoChange()
+
+
+def _rerun_on_failure(vm: Vm, instance: Instance | None, first: str, now: datetime) -> Step:
+    if instance is None:
+        if first == "Start":
+            return _create(vm, now, "a start is asked for")
+        if vm.acted_on != vm.strategy:
+            return _create(vm, now, "first start under RerunOnFailure")
+        return NoChange("stopped, and nobody asked for a start")
+    if first == "Stop":
+        return DeleteInstance("a stop is asked for")
+    if instance.phase == "Failed":
+        return DeleteInstance("the instance has failed", then_start=first != "Start")
+    if instance.phase == "Succeeded":
+        return DeleteInstance("the guest powered itself off")
+    return NoChange()
+
+
+def _manual(vm: Vm, instance: Instance | None, first: str, now: datetime) -> Step:
+    if instance is None and first == "Start":
+        return _create(vm, now, "a start is asked for")
+    if instance is not None and first == "Stop":
+        return DeleteInstance("a stop is asked for")
+    return NoChange()
+
+
+def _once(vm: Vm, instance: Instance | None, first: str, now: datetime) -> Step:
+    if instance is None and vm.acted_on != vm.strategy:
+        return _create(vm, now, "first start under Once")
+    return NoChange()
+
+
+def _halted(vm: Vm, instance: Instance | None, first: str, now: datetime) -> Step:
+    return DeleteInstance("run strategy Halted") if instance is not None else NoChange()
+
+
+def _create(vm: Vm, now: datetime, because: str) -> Step:
+    if vm.retry_at is not None and now < vm.retry_at:
+        return WaitUntil(vm.retry_at, f"{vm.failures} early failures in a row")
+    return CreateInstance(because)
+
+
+_STRATEGIES: dict[str, Strategy] = {
+    "Always": _always,
+    "RerunOnFailure": _rerun_on_failure,
+    "Manual": _manual,
+    "Once": _once,
+    "Halted": _halted,
+}
+
+
+def backoff(failures: int, step_s: float, cap_s: float, spread: float) -> timedelta:
+    """The wait after `failures` early failures in a row; `spread` (0 to 0.5) is its random part."""
+    return timedelta(seconds=min(step_s * failures * failures * (1 + spread), cap_s))

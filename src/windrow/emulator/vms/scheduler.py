@@ -1,0 +1,225 @@
+"""The scheduler of the simulated rack: which host an instance's pod runs on, or why on none.
+
+A small, honest part of kube-scheduler: readiness, taints, node selector, required node affinity, CPU and memory
+requests; then preferred pod anti-affinity by topology, then the emptier host. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from windrow.emulator.quantities import MI, quantity_or_zero
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.objects import Raw, labels_of, name_of, nested, uid_of
+from windrow.kubernetes.selectors import read_label_selector
+
+# What KubeVirt adds to the guest's memory for launcher, QEMU and page tables; about this for a small machine.
+LAUNCHER_OVERHEAD = 260 * MI
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRequest:
+    cpu: Fraction
+    memory: Fraction
+
+    def plus(self, other: ResourceRequest) -> ResourceRequest:
+        return ResourceRequest(self.cpu + other.cpu, self.memory + other.memory)
+
+    def minus(self, other: ResourceRequest) -> ResourceRequest:
+        return ResourceRequest(self.cpu - other.cpu, self.memory - other.memory)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One node with what its pods have asked for already, and the labels of the pods on it."""
+
+    name: str
+    labels: Mapping[str, str]
+    ready: bool
+    taints: tuple[Mapping[str, Any], ...]
+    cpu: Fraction
+    memory: Fraction
+    used_cpu: Fraction = Fraction(0)
+    used_memory: Fraction = Fraction(0)
+    pod_labels: tuple[Mapping[str, str], ...] = field(default=())
+    cordoned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unschedulable:
+    """No host; `message` is what the scheduler writes."""
+
+    message: str
+
+
+def read_request(vmi: Mapping[str, Any]) -> ResourceRequest:
+    requests = nested(vmi, "spec", "domain", "resources", "requests", default={})
+    return ResourceRequest(
+        quantity_or_zero(requests.get("cpu")), quantity_or_zero(requests.get("memory")) + LAUNCHER_OVERHEAD
+    )
+
+
+class HostAllocations:
+    """Who stands on which host. Sums are kept, so that asking costs what the hosts cost, not what the rack holds."""
+
+    def __init__(self) -> None:
+        self._host_of: dict[str, str] = {}
+        self._pods_on: dict[str, dict[str, tuple[ResourceRequest, Mapping[str, str]]]] = defaultdict(dict)
+        self._used: dict[str, ResourceRequest] = defaultdict(
+            lambda: ResourceRequest(Fraction(0), Fraction(0))
+        )
+
+    def assign(self, vmi: Raw, host: str) -> None:
+        """The instance's pod stands on `host` from now on, and nowhere else."""
+        uid, demand = uid_of(vmi), read_request(vmi)
+        self.release(uid)
+        self._host_of[uid] = host
+        self._pods_on[host][uid] = (demand, labels_of(vmi))
+        self._used[host] = self._used[host].plus(demand)
+
+    def release(self, uid: str) -> None:
+        """The instance's pod is gone. May be repeated."""
+        host = self._host_of.pop(uid, None)
+        if host is not None:
+            demand, _ = self._pods_on[host].pop(uid)
+            self._used[host] = self._used[host].minus(demand)
+
+    def read_host(self, node: Raw) -> Host:
+        """A node object with those who stand on it."""
+        name = name_of(node)
+        allocatable = nested(node, "status", "allocatable", default={})
+        return Host(
+            name=name,
+            labels=labels_of(node),
+            ready=is_true(nested(node, "status", "conditions"), "Ready"),
+            taints=tuple(nested(node, "spec", "taints", default=[])),
+            cpu=quantity_or_zero(allocatable.get("cpu")),
+            memory=quantity_or_zero(allocatable.get("memory")),
+            used_cpu=self._used[name].cpu,
+            used_memory=self._used[name].memory,
+            cordoned=bool(nested(node, "spec", "unschedulable")),
+            pod_labels=tuple(labels for _, labels in self._pods_on[name].values()),
+        )
+
+
+def find_host(vmi: Mapping[str, Any], hosts: Sequence[Host]) -> Scheduled | Unschedulable:
+    """The best host for `vmi`."""
+    spec = vmi["spec"]
+    demand = read_request(vmi)
+    obstacles: Counter[str] = Counter()
+    fitting = []
+    for host in hosts:
+        why = _find_obstacles(spec, demand, host)
+        if why:
+            obstacles.update(why)
+        else:
+            fitting.append(host)
+    if not fitting:
+        return Unschedulable(_render_message(len(hosts), obstacles))
+    best = min(fitting, key=lambda host: (_anti_affinity_penalty(spec, host), _load(host), host.name))
+    return Scheduled(best.name)
+
+
+def _find_obstacles(spec: Mapping[str, Any], demand: ResourceRequest, host: Host) -> list[str]:
+    if host.cordoned:
+        return ["node(s) were unschedulable"]
+    if taint := _untolerated(spec, host):
+        return [f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"]
+    if not host.ready or host.labels.get("kubevirt.io/schedulable") != "true":
+        return ["node(s) didn't match Pod's node affinity/selector"]
+    if not _matches_affinity(spec, host.labels):
+        return ["node(s) didn't match Pod's node affinity/selector"]
+    short = []
+    if host.used_cpu + demand.cpu > host.cpu:
+        short.append("Insufficient cpu")
+    if host.used_memory + demand.memory > host.memory:
+        short.append("Insufficient memory")
+    return short
+
+
+def _untolerated(spec: Mapping[str, Any], host: Host) -> Mapping[str, Any] | None:
+    tolerations = spec.get("tolerations") or ()
+    for taint in host.taints:
+        if taint.get("effect") == "PreferNoSchedule":
+            continue
+        if not any(_tolerates(toleration, taint) for toleration in tolerations):
+            return taint
+    return None
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    if toleration.get("effect") not in (None, "", taint.get("effect")):
+        return False
+    if not toleration.get("key"):
+        return toleration.get("operator") == "Exists"
+    if toleration["key"] != taint["key"]:
+        return False
+    return toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
+
+
+def _matches_affinity(spec: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    for key, value in (spec.get("nodeSelector") or {}).items():
+        if labels.get(key) != value:
+            return False
+    path = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+    terms = nested(spec, *path)
+    if terms is None:
+        return True
+    return any(_matches_term(term, labels) for term in terms)
+
+
+def _matches_term(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    expressions = term.get("matchExpressions") or []
+    return bool(expressions) and all(_matches_expression(one, labels) for one in expressions)
+
+
+def _matches_expression(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(expression["key"]), expression.get("values") or []
+    match expression.get("operator"):
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            return value is not None and value.isdigit() and int(value) > int(values[0])
+        case "Lt":
+            return value is not None and value.isdigit() and int(value) < int(values[0])
+        case _:
+            return False
+
+
+def _anti_affinity_penalty(spec: Mapping[str, Any], host: Host) -> int:
+    """The weight of preferred anti-affinity terms that the host's tenants would offend."""
+    terms = nested(
+        spec, "affinity", "podAntiAffinity", "preferredDuringSchedulingIgnoredDuringExecution", default=[]
+    )
+    total = 0
+    for term in terms:
+        selector = read_label_selector(nested(term, "podAffinityTerm", "labelSelector"))
+        total += int(term.get("weight", 1)) * sum(selector.matches(labels) for labels in host.pod_labels)
+    return total
+
+
+def _load(host: Host) -> Fraction:
+    return host.used_memory / host.memory if host.memory else Fraction(1)
+
+
+def _render_message(hosts: int, refusals: Counter[str]) -> str:
+    parts = ", ".join(f"{count} {reason}" for reason, count in sorted(refusals.items()))
+    return (
+        f"0/{hosts} nodes are available: {parts}. preemption: 0/{hosts} nodes are available: "
+        f"{hosts} No preemption victims found for incoming pod."
+    )

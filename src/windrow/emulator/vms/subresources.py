@@ -1,0 +1,224 @@
+"""`subresources.kubevirt.io`: start, stop, restart and friends, with the answers of reference 05 §2.7."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from windrow.apiserver.calls import Caller
+from windrow.core.json import NotJson, dumps, loads
+from windrow.emulator import kinds
+from windrow.emulator.hand import Hand
+from windrow.emulator.power import Power
+from windrow.emulator.vms.instances import interfaces
+from windrow.emulator.vms.readings import FINAL, is_connected, phase_of, read_strategy
+from windrow.kubernetes.errors import BadRequest, Conflict, KubeError, NotFound, ServerError
+from windrow.kubernetes.objects import Raw, is_deleting, nested, uid_of
+from windrow.kubernetes.requests import Reply, Request
+from windrow.kubernetes.resources import ObjectRef
+
+Handler = Callable[[Request, ObjectRef, Caller], Awaitable[Reply]]
+
+ACCEPTED = Reply(202, b"")
+
+
+def _conflict(name: str, text: str) -> KubeError:
+    message = f'Operation cannot be fulfilled on virtualmachine.kubevirt.io "{name}": {text}'
+    details = {"name": name, "group": "kubevirt.io", "kind": "virtualmachine"}
+    return Conflict(message, status=409, reason="Conflict", details=details)
+
+
+def _options(request: Request) -> Raw:
+    if not request.body:
+        return {}
+    try:
+        found = loads(request.body)
+    except NotJson as error:
+        text = f"Can not unmarshal Request body to struct, error: {error}"
+        raise BadRequest(text, status=400, reason="BadRequest") from error
+    return found if isinstance(found, dict) else {}
+
+
+class VmSubresources:
+    """The handlers, by resource and verb."""
+
+    def __init__(self, client: Hand, power: Power) -> None:
+        self._client = client
+        self._power = power
+
+    def handlers(self) -> dict[tuple[str, str], Handler]:
+        vm, vmi = kinds.VM_ORDERS.group_resource, kinds.VMI_ORDERS.group_resource
+        return {
+            (vm, "start"): self.start,
+            (vm, "stop"): self.stop,
+            (vm, "restart"): self.restart,
+            (vm, "migrate"): self.migrate,
+            (vmi, "guestosinfo"): self.guest_os_info,
+            (vmi, "userlist"): self.user_list,
+            (vmi, "filesystemlist"): self.file_systems,
+            (vmi, "softreboot"): self.soft_reboot,
+        }
+
+    # --- virtual machines ---------------------------------------------------------------------------------------
+
+    async def start(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
+        vm, vmi = await self._read_vm_and_instance(ref)
+        strategy, dry = read_strategy(vm), _is_dry(request)
+        if vmi is not None and phase_of(vmi) not in FINAL and phase_of(vmi) not in ("", "Unknown"):
+            raise _conflict(ref.name, "VM is already running")
+        if strategy in ("Always", "Once"):
+            raise _conflict(ref.name, f"{strategy} does not support manual start requests")
+        if strategy == "RerunOnFailure" and vmi is not None and phase_of(vmi) == "Failed":
+            raise _conflict(ref.name, "RerunOnFailure does not support starting VM from failed state")
+        if strategy == "Halted":
+            return await self._set_strategy(ref, "Always", dry)
+        wanted: list[Raw] = [{"action": "Start"}]
+        if vmi is not None:
+            wanted = [{"action": "Stop", "uid": uid_of(vmi)}, *wanted]
+        return await self._request(ref, vm, wanted, dry)
+
+    async def stop(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
+        vm, vmi = await self._read_vm_and_instance(ref)
+        strategy, dry = read_strategy(vm), _is_dry(request)
+        grace = _options(request).get("gracePeriod")
+        alive = vmi is not None and phase_of(vmi) not in FINAL
+        if not alive and strategy not in ("Always", "Once"):
+            raise _conflict(ref.name, "VM is not running")
+        if strategy == "Halted":
+            before = nested(vmi, "spec", "terminationGracePeriodSeconds", default=30)
+            if grace is None or grace >= before:
+                raise _conflict(
+                    ref.name, "Halted only supports manual stop requests with a shorter graceperiod"
+                )
+        if vmi is not None and alive and grace is not None and not dry:
+            await self._shorten_grace(vmi, int(grace))
+        if strategy == "Halted":
+            return ACCEPTED
+        if strategy in ("Always", "Once"):
+            return await self._set_strategy(ref, "Halted", dry)
+        assert vmi is not None
+        return await self._request(ref, vm, [{"action": "Stop", "uid": uid_of(vmi)}], dry)
+
+    async def restart(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
+        vm, vmi = await self._read_vm_and_instance(ref)
+        grace = _options(request).get("gracePeriodSeconds")
+        if grace:
+            text = f"For force restart, only gracePeriod=0 is supported for now, found {grace}"
+            raise BadRequest(text, status=400, reason="BadRequest")
+        if read_strategy(vm) == "Halted":
+            # The misspelling is as shipped.
+            raise _conflict(ref.name, "RunStategy Halted does not support manual restart requests")
+        if vmi is None or phase_of(vmi) in FINAL:
+            raise _conflict(ref.name, "VM is not running: Halted")
+        if grace == 0 and not _is_dry(request):
+            await self._shorten_grace(vmi, 0)
+        wanted: list[Raw] = [{"action": "Stop", "uid": uid_of(vmi)}, {"action": "Start"}]
+        return await self._request(ref, vm, wanted, _is_dry(request))
+
+    async def migrate(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
+        _, vmi = await self._read_vm_and_instance(ref)
+        if vmi is None or phase_of(vmi) != "Running":
+            raise _conflict(ref.name, "VM is not running")
+        if not _is_dry(request):
+            raw = {
+                "apiVersion": kinds.MIGRATION.api_version,
+                "kind": kinds.MIGRATION.kind,
+                "metadata": {"generateName": "kubevirt-migrate-vm-", "namespace": ref.namespace},
+                "spec": {"vmiName": ref.name},
+            }
+            await self._client.create(kinds.MIGRATION, raw)
+        return ACCEPTED
+
+    async def _read_vm_and_instance(self, ref: ObjectRef) -> tuple[Raw, Raw | None]:
+        vm = await self._client.find(kinds.VM.ref(ref.name, ref.namespace))
+        if vm is None:
+            message = f'virtualmachine.kubevirt.io "{ref.name}" not found'
+            details = {"name": ref.name, "group": "kubevirt.io", "kind": "virtualmachine"}
+            raise NotFound(message, status=404, reason="NotFound", details=details)
+        return vm, await self._client.find(kinds.VMI.ref(ref.name, ref.namespace))
+
+    async def _set_strategy(self, ref: ObjectRef, strategy: str, dry: bool) -> Reply:
+        def edit(raw: Raw) -> None:
+            raw["spec"].pop("running", None)
+            raw["spec"]["runStrategy"] = strategy
+
+        if not dry:
+            await self._client.change(kinds.VM.ref(ref.name, ref.namespace), edit)
+        return ACCEPTED
+
+    async def _request(self, ref: ObjectRef, vm: Raw, wanted: list[Raw], dry: bool) -> Reply:
+        if nested(vm, "status", "stateChangeRequests", default=[]):
+            text = "Internal error occurred: unable to complete request: stop/start already underway"
+            raise ServerError(text, status=500, reason="InternalError")
+
+        def edit(raw: Raw) -> None:
+            raw.setdefault("status", {})["stateChangeRequests"] = wanted
+
+        if not dry:
+            await self._client.change(kinds.VM.ref(ref.name, ref.namespace), edit, "status")
+        return ACCEPTED
+
+    async def _shorten_grace(self, vmi: Raw, seconds: int) -> None:
+        ref = kinds.VMI.ref(vmi["metadata"]["name"], vmi["metadata"]["namespace"])
+        await self._client.change(ref, lambda raw: raw["spec"].update(terminationGracePeriodSeconds=seconds))
+
+    # --- instances ----------------------------------------------------------------------------------------------
+
+    async def guest_os_info(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
+        vmi = await self._instance(ref)
+        if isinstance(vmi, Reply):
+            return vmi
+        plug = self._power.find(uid_of(vmi))
+        report = plug.report if plug else None
+        body: Raw = {
+            "guestAgentVersion": "8.2.2",
+            "supportedCommands": [{"name": "guest-ping", "enabled": True, "success-response": True}],
+            "hostname": report.hostname if report else ref.name,
+            "os": interfaces.render_guest_os(report)
+            if report
+            else nested(vmi, "status", "guestOSInfo", default={}),
+            "timezone": "UTC, 0",
+            "userList": [],
+            "fsInfo": {"disks": []},
+        }
+        return _json(body)
+
+    async def user_list(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
+        return await self._listing("VirtualMachineInstanceGuestOSUserList", ref)
+
+    async def file_systems(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
+        return await self._listing("VirtualMachineInstanceFileSystemList", ref)
+
+    async def _listing(self, kind: str, ref: ObjectRef) -> Reply:
+        vmi = await self._instance(ref)
+        if isinstance(vmi, Reply):
+            return vmi
+        return _json({"kind": kind, "apiVersion": "subresources.kubevirt.io/v1", "metadata": {}, "items": []})
+
+    async def soft_reboot(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
+        vmi = await self._client.get(kinds.VMI.ref(ref.name, ref.namespace))
+        if phase_of(vmi) != "Running" or is_deleting(vmi):
+            raise _conflict(ref.name, "VMI is not running")
+        self._power.reset(uid_of(vmi))
+        return Reply(200, b"")
+
+    async def _instance(self, ref: ObjectRef) -> Raw | Reply:
+        """The instance; or the refusal, which is plain text and not a Status, as shipped."""
+        vmi = await self._client.get(kinds.VMI.ref(ref.name, ref.namespace))
+        if phase_of(vmi) != "Running":
+            return _plain("VMI is not running")
+        if not is_connected(vmi):
+            return _plain("VMI does not have guest agent connected")
+        return vmi
+
+
+def _is_dry(request: Request) -> bool:
+    return bool(_options(request).get("dryRun"))
+
+
+def _json(body: Mapping[str, Any]) -> Reply:
+    return Reply(200, dumps(dict(body)))
+
+
+def _plain(text: str) -> Reply:
+    return Reply(500, text.encode(), "text/plain")

@@ -1,0 +1,294 @@
+"""The virtual machine controllers: Harvester's own, and KubeVirt's virt-controller.
+
+One round looks once, carries out at most one decision of `strategies`, and derives the status at the end, also when
+nothing was decided. Everything may be repeated.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+from windrow.core.clock import format_time
+from windrow.core.json import dumps
+from windrow.core.rng import Rng
+from windrow.emulator import kinds, names
+from windrow.emulator.delays import Delays, Pace
+from windrow.emulator.hand import Hand
+from windrow.emulator.recorder import Recorder
+from windrow.emulator.vms import quotas
+from windrow.emulator.vms.claims import VolumeClaims
+from windrow.emulator.vms.readings import read_instance, read_strategy, read_vm
+from windrow.emulator.vms.run_strategies import (
+    CreateInstance,
+    DeleteInstance,
+    WaitUntil,
+    backoff,
+    plan_instance,
+)
+from windrow.emulator.vms.status import derive_status
+from windrow.emulator.world import Key, World
+from windrow.kubernetes.conditions import Condition
+from windrow.kubernetes.errors import AlreadyExists, KubeError
+from windrow.kubernetes.objects import (
+    Raw,
+    annotations_of,
+    finalizers_of,
+    is_deleting,
+    name_of,
+    nested,
+    owner_reference,
+    uid_of,
+)
+from windrow.kubernetes.resources import ObjectRef
+
+VM_FINALIZERS = (names.CLEANUP_FINALIZER, names.BACKEND_FINALIZER, names.LB_FINALIZER, names.VM_FINALIZER)
+
+
+class VmController:
+    """The VM controller."""
+
+    def __init__(
+        self,
+        client: Hand,
+        listers: World,
+        pace: Pace,
+        delays: Delays,
+        rng: Rng,
+        recorder: Recorder,
+        on_removed: Callable[[Raw], Awaitable[None]] | None = None,
+        finalizers: tuple[str, ...] = VM_FINALIZERS,
+    ) -> None:
+        self._client = client
+        self._listers = listers
+        self._pace = pace
+        self._delays = delays
+        self._rng = rng
+        self._recorder = recorder
+        self._on_removed = on_removed
+        self._finalizers = finalizers
+        self._claims = VolumeClaims(client, listers)
+
+    async def reconcile(self, key: Key) -> datetime | None:
+        vm = await self._client.find(kinds.VM.ref(key[1], key[0]))
+        if vm is None:
+            return None
+        vmi = await self._client.find(kinds.VMI.ref(key[1], key[0]))
+        if vmi is not None and not _owns(vm, vmi):
+            vmi = None
+        if is_deleting(vm):
+            due = await self._remove(vm, vmi)
+            await self._update_status(vm, vmi)
+            return due
+        vm = await self._ensure_finalizers(vm)
+        if vm is None:
+            return None
+        refused = await self._ensure_claims(vm)
+        if await self._halt_over_quota(vm, vmi):
+            return self._pace.after(self._delays.controller)
+        due, failure = await self._apply_strategy(vm, vmi)
+        await self._update_status(vm, vmi, failure)
+        return due or refused
+
+    # --- Harvester ----------------------------------------------------------------------------------------------
+
+    async def _ensure_finalizers(self, vm: Raw) -> Raw | None:
+        """Finalizers, and the strategy to remember."""
+
+        def edit(raw: Raw) -> None:
+            missing = [one for one in self._finalizers if one not in finalizers_of(raw)]
+            if missing:
+                raw["metadata"]["finalizers"] = [*finalizers_of(raw), *missing]
+            strategy = read_strategy(raw)
+            if strategy != "Halted" and annotations_of(raw).get(names.RUN_STRATEGY) != strategy:
+                raw["metadata"].setdefault("annotations", {})[names.RUN_STRATEGY] = strategy
+            if strategy != "Halted":
+                annotations_of(raw).pop(names.QUOTA_HALT, None)
+            if macs := render_mac_annotation(raw):
+                raw["metadata"].setdefault("annotations", {})[names.MAC_ADDRESSES] = macs
+
+        return await self._client.change(_ref(vm), edit)
+
+    async def _ensure_claims(self, vm: Raw) -> datetime | None:
+        """A claim that is refused is tried again later; KubeVirt goes on meanwhile, and misses it."""
+        try:
+            await self._claims.ensure(vm)
+        except KubeError:
+            return self._pace.after(self._delays.claim_retry)
+        return None
+
+    async def _halt_over_quota(self, vm: Raw, vmi: Raw | None) -> bool:
+        """Harvester halts a machine that its namespace cannot pay for (reference 05 §2.5 K)."""
+        if read_strategy(vm) == "Halted":
+            return False
+        why = quotas.find_exceeded_quota(vm, vmi, self._listers)
+        if not why:
+            return False
+
+        def edit(raw: Raw) -> None:
+            raw["spec"].pop("running", None)
+            raw["spec"]["runStrategy"] = "Halted"
+            raw["metadata"].setdefault("annotations", {})[names.QUOTA_HALT] = why
+
+        await self._client.change(_ref(vm), edit)
+        text = f"Set runStrategy to Halted: {why}"
+        await self._recorder.tell(
+            vm, "InsufficientResourceQuota", text, names.HARVESTER_CONTROLLER, "Warning"
+        )
+        return True
+
+    # --- KubeVirt -----------------------------------------------------------------------------------------------
+
+    async def _apply_strategy(self, vm: Raw, vmi: Raw | None) -> tuple[datetime | None, Condition | None]:
+        now = self._pace.now()
+        await self._count_failure(vm, vmi)
+        step = plan_instance(read_vm(vm), read_instance(vmi), now)
+        failure = None
+        match step:
+            case WaitUntil(until):
+                return until, None
+            case CreateInstance():
+                failure = await self._start(vm)
+            case DeleteInstance(then_start=then_start):
+                assert vmi is not None
+                if then_start:
+                    await self._client.change(_ref(vm), _request_start, "status")
+                await self._stop(vm, vmi)
+        if failure is None:
+            await self._client.change(_ref(vm), _record_strategy(read_strategy(vm)), "status")
+        if failure is not None:
+            return self._pace.after(1.0), failure
+        # The back-off shows in the status until it is over, also while nothing is to be started.
+        holding = read_vm(vm).retry_at
+        return (holding if holding is not None and now < holding else None), None
+
+    async def _start(self, vm: Raw) -> Condition | None:
+        name = name_of(vm)
+        try:
+            await self._client.create(kinds.VMI, render_instance(vm))
+        except AlreadyExists:
+            return None
+        except KubeError as error:
+            text = f"Error creating virtual machine instance: {error.message}"
+            await self._recorder.tell(vm, "FailedCreate", text, names.VIRT_CONTROLLER, "Warning")
+            return Condition("Failure", "True", "FailedCreate", error.message)
+        text = f"Started the virtual machine by creating the new virtual machine instance {name}"
+        await self._recorder.tell(vm, "SuccessfulCreate", text, names.VIRT_CONTROLLER)
+        return None
+
+    async def _stop(self, vm: Raw, vmi: Raw) -> None:
+        if is_deleting(vmi):
+            return
+        await self._client.delete(kinds.VMI, vmi)
+        # The UID, not the name: as shipped.
+        text = f"Stopped the virtual machine by deleting the virtual machine instance {uid_of(vmi)}"
+        await self._recorder.tell(vm, "SuccessfulDelete", text, names.VIRT_CONTROLLER)
+
+    async def _count_failure(self, vm: Raw, vmi: Raw | None) -> None:
+        """Early failures in a row, for the back-off; a running instance clears them."""
+        reading, instance = read_vm(vm), read_instance(vmi)
+        if instance is None:
+            return
+        if instance.phase == "Running" and reading.failures:
+            await self._client.change(_ref(vm), lambda raw: raw["status"].pop("startFailure", None), "status")
+            vm.get("status", {}).pop("startFailure", None)
+        if instance.phase != "Failed" or instance.has_run or reading.counted_failure == instance.uid:
+            return
+        wait = backoff(
+            reading.failures + 1,
+            self._delays.start_backoff,
+            self._delays.start_backoff_cap,
+            self._rng.uniform(0, 0.5),
+        )
+        failure = {
+            "consecutiveFailCount": reading.failures + 1,
+            "lastFailedVMIUID": instance.uid,
+            "retryAfterTimestamp": format_time(self._pace.after(wait.total_seconds())),
+        }
+        vm.setdefault("status", {})["startFailure"] = failure
+        await self._client.change(
+            _ref(vm), lambda raw: raw.setdefault("status", {}).update(startFailure=failure), "status"
+        )
+
+    async def _update_status(self, vm: Raw, vmi: Raw | None, failure: Condition | None = None) -> None:
+        now = self._pace.now()
+
+        def edit(raw: Raw) -> None:
+            raw["status"] = derive_status(raw, vmi, now, failure)
+
+        await self._client.change(_ref(vm), edit, "status")
+
+    # --- deletion -----------------------------------------------------------------------------------------------
+
+    async def _remove(self, vm: Raw, vmi: Raw | None) -> datetime | None:
+        """The end, in the order of reference 05 §2.5 H. Foreground dependents are the garbage collector's."""
+        if vmi is not None:
+            await self._stop(vm, vmi)
+            return None
+        if names.VM_FINALIZER in finalizers_of(vm):
+            await self._remove_finalizer(vm, names.VM_FINALIZER)
+            return self._pace.after(self._delays.controller)
+        if names.CLEANUP_FINALIZER in finalizers_of(vm):
+            await self._claims.remove(vm)
+            await self._remove_finalizer(vm, names.CLEANUP_FINALIZER)
+        if self._on_removed is not None and names.LB_FINALIZER in finalizers_of(vm):
+            await self._on_removed(vm)
+        for finalizer in (names.BACKEND_FINALIZER, names.LB_FINALIZER):
+            if finalizer in finalizers_of(vm):
+                await self._remove_finalizer(vm, finalizer)
+        return None
+
+    async def _remove_finalizer(self, vm: Raw, finalizer: str) -> None:
+        def edit(raw: Raw) -> None:
+            raw["metadata"]["finalizers"] = [one for one in finalizers_of(raw) if one != finalizer]
+
+        await self._client.change(_ref(vm), edit)
+
+
+def _ref(vm: Raw) -> ObjectRef:
+    return kinds.VM.ref(name_of(vm), vm["metadata"]["namespace"])
+
+
+def _owns(vm: Raw, vmi: Raw) -> bool:
+    return any(one.get("uid") == uid_of(vm) for one in vmi["metadata"].get("ownerReferences") or ())
+
+
+def _record_strategy(strategy: str) -> Callable[[Raw], None]:
+    return lambda raw: raw.setdefault("status", {}).update(runStrategy=strategy)
+
+
+def _request_start(raw: Raw) -> None:
+    raw.setdefault("status", {}).setdefault("stateChangeRequests", []).append({"action": "Start"})
+
+
+def render_instance(vm: Raw) -> Raw:
+    """The instance of a VM: its template, under the VM's own name, owned by it."""
+    template = copy.deepcopy(vm["spec"]["template"])
+    metadata = template.get("metadata") or {}
+    annotations = {
+        **(metadata.get("annotations") or {}),
+        "kubevirt.io/latest-observed-api-version": "v1",
+        "kubevirt.io/storage-observed-api-version": "v1",
+        "kubevirt.io/vm-generation": str(nested(vm, "metadata", "generation", default=1)),
+    }
+    return {
+        "apiVersion": kinds.VMI.api_version,
+        "kind": kinds.VMI.kind,
+        "metadata": {
+            "name": name_of(vm),
+            "namespace": vm["metadata"]["namespace"],
+            "labels": metadata.get("labels") or {},
+            "annotations": annotations,
+            "finalizers": [names.VMI_FINALIZER],
+            "ownerReferences": [owner_reference(kinds.VM, vm, controller=True, block=True)],
+        },
+        "spec": template.get("spec") or {},
+    }
+
+
+def render_mac_annotation(vm: Raw) -> str:
+    """The annotation's text: each interface of the template with its MAC; "" without interfaces."""
+    interfaces = nested(vm, "spec", "template", "spec", "domain", "devices", "interfaces", default=[])
+    macs = {one["name"]: one["macAddress"] for one in interfaces if one.get("macAddress")}
+    return dumps(macs).decode() if macs else ""
