@@ -13,7 +13,7 @@ from windrow.core.clock import Clock
 from windrow.core.rng import Rng
 from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
-from windrow.emulator.stock import Image, Network
+from windrow.emulator.preload import Image, VmNetwork
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.machines.port import MachineSpec
 
@@ -66,14 +66,14 @@ async def a_harvester(clock: Clock, speed: float = 1.0) -> AsyncIterator[Harvest
     harvester = Harvester(
         clock,
         Rng(7),
-        speed=speed,
+        time_scale=speed,
         machine_factory=lambda hardware, wires: BlankMachine(hardware, wires, agent=True),
     )
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(harvester.run())
-        await harvester.stock(
+        await harvester.preload(
             images=[Image("default/jammy")],
-            networks=[Network("default/vlan50", vlan=50, cidr="10.50.0.0/16")],
+            networks=[VmNetwork("default/vlan50", vlan=50, cidr="10.50.0.0/16")],
         )
         yield harvester
         running.cancel()

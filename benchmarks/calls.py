@@ -47,7 +47,7 @@ async def _story() -> Result:
             return kubeconfig
 
         def dial(access: ClientConfig) -> CountingTransport:
-            return CountingTransport(InProcessTransport(access, harvester.rack.find, clock), count)
+            return CountingTransport(InProcessTransport(access, harvester.network.find, clock), count)
 
         machines = HarvesterMachines(credential, dial, clock, Rng(3))
         async with asyncio.TaskGroup() as tasks:

@@ -41,7 +41,7 @@ from tests.conformance.node_driver_rig import RecordedRequest
 from benchmarks import Figure
 from windrow.emulator.delays import Delays
 from windrow.emulator.guest_os.hardware import AgentReport
-from windrow.emulator.hosts import default_hosts
+from windrow.emulator.host.nodes import default_hosts
 from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.resources import NODE, SERVICE
 

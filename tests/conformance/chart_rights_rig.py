@@ -28,10 +28,15 @@ from tests.stories.service_rig import (
     a_cloud_config,
 )
 
-from windrow.apiserver.calls import named, options_of, parse_target, verb_of
-from windrow.apiserver.doors import Door, Identity, Peer
+from windrow.apiserver.handler import Handler, Peer, TlsIdentity
+from windrow.apiserver.request.info import (
+    name_from_field_selector,
+    parse_request_info,
+    query_options,
+    request_verb,
+)
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.client.in_process import InProcessTransport
 from windrow.cloudprovider.cmd.flags import Options
 from windrow.cloudprovider.cmd.main import run as cloud_provider
@@ -138,12 +143,12 @@ def _resource(resource: str, group: str) -> str:
 class RightsRecorder:
     """A door that notes which right each request needs, and which requests are refused."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Handler) -> None:
         self._door = door
         self.asked: set[Permission] = set()
         self.refused: list[str] = []
 
-    def identity(self) -> Identity | None:
+    def identity(self) -> TlsIdentity | None:
         return self._door.identity()
 
     async def send(self, request: Request, peer: Peer) -> Reply:
@@ -170,14 +175,14 @@ class RightsRecorder:
 
     @staticmethod
     def _right(request: Request) -> Permission | None:
-        target, options = parse_target(request.path), options_of(request)
+        target, options = parse_request_info(request.path), query_options(request)
         if not target.is_resource:
             return None
-        verb = verb_of(request.method, target, options)
+        verb = request_verb(request.method, target, options)
         resource = _resource(
             f"{target.plural}/{target.subresource}" if target.subresource else target.plural, target.group
         )
-        return Permission(verb, resource, target.namespace, target.name or named(options))
+        return Permission(verb, resource, target.namespace, target.name or name_from_field_selector(options))
 
 
 # --- the stage ------------------------------------------------------------------------------------------------------
@@ -201,7 +206,7 @@ class RestrictedRig(Room):
             if raw["kind"] in KINDS:
                 await self.guest.create(KINDS[raw["kind"]], raw)
         account = await self.guest.get(SERVICE_ACCOUNT.ref(NAME, NAMESPACE))
-        self.files[f"{ACCOUNT}/token"] = await self.api.tokens_of_accounts.mint(account)
+        self.files[f"{ACCOUNT}/token"] = await self.api.service_account_tokens.issue(account)
         self.files[f"{ACCOUNT}/ca.crt"] = CA[0]
 
     async def provide(self, argv: Sequence[str], name: str) -> int:
@@ -399,7 +404,7 @@ async def _metrics(room: RestrictedRig, did: dict[str, bool]) -> None:
     await room.guest.create(
         CLUSTER_ROLE_BINDING, new_object(CLUSTER_ROLE_BINDING, "reader", roleRef=role, subjects=[subject])
     )
-    token = await room.api.tokens_of_accounts.mint(account)
+    token = await room.api.service_account_tokens.issue(account)
     for pages in room.pages:
         shown = await pages.respond(ProbeRequest("GET", "/metrics", {}, token))
         did["shows metrics"] = shown.status == 200

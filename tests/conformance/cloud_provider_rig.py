@@ -26,10 +26,10 @@ from zlib import crc32
 import pytest
 from tests.conformance.node_driver_rig import RecordedRequest, RecordingHandler, count_requests, real_program
 
-from windrow.apiserver.doors import Identity
+from windrow.apiserver.handler import TlsIdentity
 from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.client.informer import Informer
 from windrow.client.transport import Transport
@@ -47,8 +47,8 @@ from windrow.emulator.load_balancers.services import (
     render_ingress,
     requested_addresses,
 )
+from windrow.emulator.preload import Image, VmNetwork
 from windrow.emulator.serving import serve
-from windrow.emulator.stock import Image, Network
 from windrow.kubernetes.errors import AlreadyExists, Conflict, Invalid, NotFound
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of, nested, new_object
@@ -241,17 +241,17 @@ async def a_host(
         SystemClock(),
         Rng(seed),
         machine_factory=lambda hardware, wires: PassiveMachine(hardware, wires, reports),
-        speed=speed,
+        time_scale=speed,
         **rest,
     )
-    harvester.door = door = RecordingHandler(harvester.door)  # type: ignore[assignment]
+    harvester.handler = door = RecordingHandler(harvester.handler)  # type: ignore[assignment]
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(harvester.run())
         try:
             async with serve(harvester) as served:
-                more = [Network(name, 70 + place) for place, name in enumerate(networks)]
-                known = [Network(NETWORK, 50, lan), Network(OTHER_NETWORK, 60, "192.168.60.0/24")]
-                await harvester.stock(images=[Image(IMAGE)], networks=[*known, *more])
+                more = [VmNetwork(name, 70 + place) for place, name in enumerate(networks)]
+                known = [VmNetwork(NETWORK, 50, lan), VmNetwork(OTHER_NETWORK, 60, "192.168.60.0/24")]
+                await harvester.preload(images=[Image(IMAGE)], networks=[*known, *more])
                 yield Host(harvester, door, harvester.admin_kubeconfig(served.url), reports)
         finally:
             running.cancel()
@@ -394,7 +394,7 @@ async def our_guest(seed: int = 2) -> AsyncIterator[Guest]:
         ca, ca_key, common_name="api", ips=["127.0.0.1"], server=True, now=clock.now(),
         lifetime=timedelta(days=1),
     )  # fmt: skip
-    server = ApiServer(MemoryStore(), clock, Rng(seed), tls=Identity(chain, key, ca), root_ca=ca)
+    server = ApiServer(MemoryStore(), clock, Rng(seed), tls=TlsIdentity(chain, key, ca), root_ca=ca)
     server.tokens["t"] = ("program", ("system:masters",), None)
     door = RecordingHandler(server)
     async with asyncio.TaskGroup() as tasks:

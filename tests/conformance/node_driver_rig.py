@@ -23,15 +23,15 @@ from typing import Any
 
 import pytest
 
-from windrow.apiserver.calls import parse_target
-from windrow.apiserver.doors import Door, Identity, Peer
+from windrow.apiserver.handler import Handler, Peer, TlsIdentity
+from windrow.apiserver.request.info import parse_request_info
 from windrow.app.clock import SystemClock
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
+from windrow.emulator.preload import Image, KeyPair, VmNetwork
 from windrow.emulator.serving import serve
-from windrow.emulator.stock import Image, KeyPair, Network
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import PVC, SECRET
 
@@ -89,7 +89,7 @@ class RecordedRequest:
     @property
     def what(self) -> str:
         """The kind asked for, with its subresource: `virtualmachines/stop`, `secrets`, `virtualmachines (watch)`."""
-        parts = parse_target(self.request.path)
+        parts = parse_request_info(self.request.path)
         named = "/".join(filter(None, (parts.plural, parts.subresource)))
         return named + (" (watch)" if self.request.query_parameter("watch") in ("true", "1") else "")
 
@@ -97,11 +97,11 @@ class RecordedRequest:
 class RecordingHandler:
     """A door that passes everything on and remembers it."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Handler) -> None:
         self._door = door
         self.notes: list[RecordedRequest] = []
 
-    def identity(self) -> Identity | None:
+    def identity(self) -> TlsIdentity | None:
         return self._door.identity()
 
     async def send(self, request: Request, peer: Peer) -> Reply:
@@ -207,16 +207,16 @@ async def a_site(*, speed: float = SPEED, key: str = "", seed: int = 1) -> Async
         SystemClock(),
         Rng(seed),
         machine_factory=lambda hardware, wires: BlankMachine(hardware, wires, agent=True),
-        speed=speed,
+        time_scale=speed,
     )
-    harvester.door = door = RecordingHandler(harvester.door)  # type: ignore[assignment]
+    harvester.handler = door = RecordingHandler(harvester.handler)  # type: ignore[assignment]
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(harvester.run())
         try:
             async with serve(harvester) as served:
-                await harvester.stock(
+                await harvester.preload(
                     images=[Image(IMAGE)],
-                    networks=[Network(NETWORK, vlan=50), Network(OTHER_NETWORK, vlan=60)],
+                    networks=[VmNetwork(NETWORK, vlan=50), VmNetwork(OTHER_NETWORK, vlan=60)],
                     storage_classes=[STORAGE],
                     key_pairs=[KeyPair(KEY_PAIR, key)] if key else [KEY_PAIR],
                 )
@@ -353,9 +353,9 @@ class Docker:
     def __init__(self, folder: Path, authority: Path) -> None:
         self._folder, self._authority = folder, authority
 
-    def identity(self) -> Identity:
+    def identity(self) -> TlsIdentity:
         files = (self._folder / "server.pem", self._folder / "server-key.pem", self._authority / "ca.pem")
-        return Identity(*(path.read_text() for path in files))
+        return TlsIdentity(*(path.read_text() for path in files))
 
     async def send(self, request: Request, peer: Peer) -> Reply:
         body = b'{"Version":"27.0.0","ApiVersion":"1.46","MinAPIVersion":"1.24"}'
@@ -369,9 +369,9 @@ class Docker:
 def a_docker(desk: MachineHost, name: str, address: str) -> Iterator[None]:
     """Docker answers at the machine's address."""
     store = desk.folder / "machines"
-    desk.site.harvester.rack.open(address, 2376, Docker(store / "machines" / name, store / "certs"))
+    desk.site.harvester.network.listen(address, 2376, Docker(store / "machines" / name, store / "certs"))
     yield
-    desk.site.harvester.rack.close(address, 2376)
+    desk.site.harvester.network.close(address, 2376)
 
 
 PLAIN: Sequence[str] = (

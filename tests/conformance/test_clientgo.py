@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from windrow.apiserver.doors import Identity
+from windrow.apiserver.handler import TlsIdentity
 from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.core import pki, yaml
 from windrow.core.rng import Rng
@@ -75,7 +75,7 @@ async def test_a_client_go_program_finds_nothing_amiss(
         now=clock.now(),
         lifetime=timedelta(days=1),
     )
-    server = ApiServer(MemoryStore(), clock, Rng(1), authorize="rbac", tls=Identity(chain, key, ca))
+    server = ApiServer(MemoryStore(), clock, Rng(1), authorize="rbac", tls=TlsIdentity(chain, key, ca))
     server.tokens["t"] = ("admin", ("system:masters",), None)
     server.install_crd(WIDGETS)
     async with asyncio.TaskGroup() as tasks:

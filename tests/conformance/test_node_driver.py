@@ -38,7 +38,7 @@ from tests.conformance.node_driver_rig import (
 )
 
 from windrow.emulator import kinds
-from windrow.emulator.faults import CONFLICT, Fault, LoseAnswer, Refuse
+from windrow.emulator.faults import CONFLICT, DropReply, Fault, Refuse
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import PVC, SECRET
 
@@ -348,12 +348,12 @@ async def test_one_job_creates_and_another_removes_with_the_state_in_a_secret(
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault(LoseAnswer(), frozenset({"create"}), frozenset({"virtualmachines"}), times=1),
+        Fault(DropReply(), frozenset({"create"}), frozenset({"virtualmachines"}), times=1),
         Fault(Refuse(500, "InternalError"), frozenset({"create"}), frozenset({"secrets"}), times=1),
         Fault(Refuse(403, "Forbidden", "exceeded quota"), frozenset({"create"}), frozenset({"secrets"}), times=1),
         Fault(Refuse(500, "InternalError"), frozenset({"get"}), frozenset({"virtualmachineinstances"}), times=1),
         Fault(CONFLICT, frozenset({"update", "patch"}), frozenset({"virtualmachines"}), times=1),
-        Fault(LoseAnswer(), frozenset({"delete"}), frozenset({"virtualmachines"}), times=1),
+        Fault(DropReply(), frozenset({"delete"}), frozenset({"virtualmachines"}), times=1),
     ],
     ids=lambda fault: f"{type(fault.effect).__name__}-{'-'.join([*fault.verbs, *fault.plurals])}",
 )  # fmt: skip
@@ -369,7 +369,7 @@ async def test_whatever_fails_on_the_way_rm_leaves_nothing(desk: MachineHost, fa
         removed = await desk.run("rm", "-y", NAME)
     assert_succeeded(removed)
     await desk.site.nothing_left()
-    assert desk.site.harvester.faults.struck(fault)
+    assert desk.site.harvester.faults.times_injected(fault)
 
 
 async def test_disks_of_the_guest_cluster_go_along_when_rancher_says_so(desk: MachineHost) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.unit.drivers.files import sha256
 
-from windrow.apiserver.stores.memory import MemoryStore
+from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.app.embedded import install_crds, management_api
 from windrow.app.machines import running

@@ -8,7 +8,7 @@ from tests.unit.apiserver.service_cases import CHANGED, CREATED, blurred
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.services.allocation import ServiceRanges
-from windrow.apiserver.stores.memory import MemoryStore
+from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.client.client import Client
 from windrow.client.http_transport import HttpTransport

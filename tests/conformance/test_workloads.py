@@ -19,7 +19,7 @@ from tests.conformance.test_cloud_provider_real import cluster
 from tests.unit.guests.test_workloads import Rig, a_deployment, a_rig, a_service
 
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.client.client import Client
 from windrow.client.http_transport import HttpTransport

@@ -47,7 +47,7 @@ class RackWorld:
         self.token = harvester.new_token()
         self.server = ""
         self.missing_credential = False
-        self.machines = HarvesterMachines(self.credential, self.dial, harvester.pace.clock, Rng(3))
+        self.machines = HarvesterMachines(self.credential, self.dial, harvester.clock.clock, Rng(3))
 
     async def credential(self, name: str) -> str:
         if self.missing_credential:
@@ -55,8 +55,8 @@ class RackWorld:
         return self.harvester.token_kubeconfig(self.token, self.server)
 
     def dial(self, access: ClientConfig) -> Transport:
-        clock = self.harvester.pace.clock
-        return Counting(InProcessTransport(access, self.harvester.rack.find, clock), self.requests)
+        clock = self.harvester.clock.clock
+        return Counting(InProcessTransport(access, self.harvester.network.find, clock), self.requests)
 
     def calls(self) -> list[str]:
         """The requests but for watches and the lists that they begin with, as `VERB last/parts`."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from windrow.apiserver.store import Change, Compacted, Overflow, Stale, Store
-from windrow.apiserver.stores import MemoryStore, SqliteStore
+from windrow.apiserver.storage import MemoryStore, SqliteStore
+from windrow.apiserver.storage.port import Change, Compacted, Overflow, RevisionMismatch, Store
 
 Open = Callable[..., Store]
 
@@ -70,11 +70,11 @@ async def test_a_create_of_what_is_there_is_stale(open_store: Open) -> None:
     store = open_store()
     await store.commit(key("a"), thing("a"), None)
 
-    with pytest.raises(Stale) as raised:
+    with pytest.raises(RevisionMismatch) as raised:
         await store.commit(key("a"), thing("a"), None)
 
-    assert raised.value.found is not None
-    assert raised.value.found.rev == store.rev == 1
+    assert raised.value.current is not None
+    assert raised.value.current.rev == store.rev == 1
 
 
 async def test_a_write_that_names_an_old_revision_changes_nothing(open_store: Open) -> None:
@@ -82,7 +82,7 @@ async def test_a_write_that_names_an_old_revision_changes_nothing(open_store: Op
     old = await store.commit(key("a"), thing("a", x="1"), None)
     await store.commit(key("a"), thing("a", x="2"), old.rev)
 
-    with pytest.raises(Stale):
+    with pytest.raises(RevisionMismatch):
         await store.commit(key("a"), thing("a", x="3"), old.rev)
 
     found = await store.find(key("a"))
@@ -91,7 +91,7 @@ async def test_a_write_that_names_an_old_revision_changes_nothing(open_store: Op
 
 
 async def test_removing_what_is_not_there_is_stale(open_store: Open) -> None:
-    with pytest.raises(Stale):
+    with pytest.raises(RevisionMismatch):
         await open_store().commit(key("a"), None, None)
 
 
@@ -199,7 +199,7 @@ async def test_a_reader_that_falls_behind_is_dropped(open_store: Open) -> None:
 
 async def test_a_nudge_wakes_a_reader_without_a_change(open_store: Open) -> None:
     feed = open_store().changes("group/things/", 0)
-    feed.nudge()
+    feed.wake()
 
     assert await feed.next() is None
     feed.close()

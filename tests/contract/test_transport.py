@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from windrow.apiserver.doors import Identity
+from windrow.apiserver.handler import TlsIdentity
 from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.client.client import Client
 from windrow.client.http_transport import HttpTransport
@@ -55,7 +55,7 @@ class World:
 
 
 async def only_reads_for_guests(caller, verb, target):
-    return caller.user != "guest" or verb in ("get", "list", "watch")
+    return caller.username != "guest" or verb in ("get", "list", "watch")
 
 
 def new_server():
@@ -65,7 +65,7 @@ def new_server():
         CLOCK,
         Rng(1),
         name="test",
-        tls=Identity(chain, key, CLIENT_CA[0]),
+        tls=TlsIdentity(chain, key, CLIENT_CA[0]),
         authorize=only_reads_for_guests,
     )
     server.tokens["admin-token"] = ("admin", ("system:masters",), None)

@@ -16,9 +16,9 @@ from windrow.emulator import kinds
 from windrow.emulator.faults import Effect, Fault, Slow
 from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
-from windrow.emulator.inventory import Item, inventory
+from windrow.emulator.kit.inventory import Item, inventory
+from windrow.emulator.preload import Image, VmNetwork
 from windrow.emulator.serving import serve
-from windrow.emulator.stock import Image, Network
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import SECRET
@@ -118,12 +118,12 @@ def a_site(speed: float = SPEED, machine: Callable[..., Any] | None = None) -> I
 
     async def live() -> None:
         factory = machine or (lambda hardware, wires: BlankMachine(hardware, wires, agent=True))
-        harvester = Harvester(SystemClock(), Rng(11), machine_factory=factory, speed=speed)
+        harvester = Harvester(SystemClock(), Rng(11), machine_factory=factory, time_scale=speed)
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(harvester.run())
             async with serve(harvester) as served:
-                await harvester.stock(
-                    images=[Image(IMAGE)], networks=[Network(NETWORK, vlan=50, cidr="192.168.50.0/24")]
+                await harvester.preload(
+                    images=[Image(IMAGE)], networks=[VmNetwork(NETWORK, vlan=50, cidr="192.168.50.0/24")]
                 )
                 site = Site(harvester, served.kubeconfig, served.proxy_url, loop)
 

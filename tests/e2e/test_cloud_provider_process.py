@@ -18,10 +18,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from windrow.apiserver.doors import Identity
+from windrow.apiserver.handler import TlsIdentity
 from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.core import pki
 from windrow.core.rng import Rng
@@ -203,7 +203,7 @@ async def a_place(folder: Path) -> AsyncIterator[Place]:
         clock,
         Rng(1),
         name="guest",
-        tls=Identity(chain, key),
+        tls=TlsIdentity(chain, key),
         authorize="rbac",
         anonymous=True,
     )
@@ -212,7 +212,7 @@ async def a_place(folder: Path) -> AsyncIterator[Place]:
         clock,
         Rng(2),
         machine_factory=lambda hardware, wires: BlankMachine(hardware, wires, agent=True),
-        speed=100.0,
+        time_scale=100.0,
     )
     async with AsyncExitStack() as stack:
         for work in (guest.run(), harvester.run()):

@@ -16,8 +16,8 @@ from windrow.core.json import dumps
 from windrow.core.rng import Rng
 from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
+from windrow.emulator.preload import Image, VmNetwork
 from windrow.emulator.serving import serve
-from windrow.emulator.stock import Image, Network
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -90,12 +90,12 @@ async def a_rack(home: Path) -> AsyncIterator[Kubectl]:
         SystemClock(),
         Rng(3),
         machine_factory=lambda hardware, wires: BlankMachine(hardware, wires, agent=True),
-        speed=100,
+        time_scale=100,
     )
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(harvester.run())
         async with serve(harvester) as served:
-            await harvester.stock(images=[Image("default/jammy")], networks=[Network("default/lan")])
+            await harvester.preload(images=[Image("default/jammy")], networks=[VmNetwork("default/lan")])
             yield Kubectl(home, served.kubeconfig)
         running.cancel()
 

@@ -13,10 +13,10 @@ from windrow.client.client import Client
 from windrow.client.http_transport import HttpTransport
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.faults import Fault, LoseAnswer
+from windrow.emulator.faults import DropReply, Fault
 from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.harvester import Harvester
-from windrow.emulator.serving import Served, serve
+from windrow.emulator.serving import ServedHarvester, serve
 from windrow.kubernetes.errors import CertificateError, OutcomeUnknown, Unauthorized, Unreachable
 from windrow.kubernetes.kubeconfig import parse_kubeconfig
 from windrow.kubernetes.objects import new_object
@@ -24,12 +24,12 @@ from windrow.kubernetes.resources import CONFIG_MAP, NODE
 
 
 @asynccontextmanager
-async def a_served_harvester() -> AsyncIterator[tuple[Harvester, Served]]:
+async def a_served_harvester() -> AsyncIterator[tuple[Harvester, ServedHarvester]]:
     harvester = Harvester(
         SystemClock(),
         Rng(1),
         machine_factory=lambda hardware, wires: BlankMachine(hardware, wires),
-        speed=100,
+        time_scale=100,
     )
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(harvester.run())
@@ -105,13 +105,13 @@ async def test_the_proxy_leads_to_no_other_port_of_this_machine():
 
 async def test_a_tunnel_breaks_when_its_door_closes():
     async with a_served_harvester() as (harvester, served):
-        harvester.rack.open("192.168.50.20", 9345, harvester.api)
+        harvester.network.listen("192.168.50.20", 9345, harvester.api)
         kubeconfig = harvester.admin_kubeconfig("https://192.168.50.20:9345", served.proxy_url)
         reader, writer = await asyncio.open_connection("127.0.0.1", served.proxy.port)
         writer.write(b"CONNECT 192.168.50.20:9345 HTTP/1.1\r\n\r\n")
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
 
-        harvester.rack.close("192.168.50.20", 9345)
+        harvester.network.close("192.168.50.20", 9345)
 
         async with asyncio.timeout(5):
             assert await _ends(reader)
@@ -133,13 +133,13 @@ async def test_another_authority_is_not_trusted():
 
 async def test_a_lost_answer_breaks_the_connection_after_the_write():
     async with a_served_harvester() as (harvester, served), a_client(served.kubeconfig) as client:
-        fault = harvester.faults.add(Fault(LoseAnswer(), frozenset({"create"}), times=1))
+        fault = harvester.faults.add(Fault(DropReply(), frozenset({"create"}), times=1))
         raw = new_object(CONFIG_MAP, "c", "default")
 
         with pytest.raises(OutcomeUnknown):
             await client.create(CONFIG_MAP, raw)
 
-        assert harvester.faults.struck(fault) == 1
+        assert harvester.faults.times_injected(fault) == 1
         assert await client.get(CONFIG_MAP.ref("c", "default"))
 
 

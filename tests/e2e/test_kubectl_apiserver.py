@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from windrow.apiserver.doors import Identity
+from windrow.apiserver.handler import TlsIdentity
 from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.core import pki, yaml
 from windrow.core.rng import Rng
@@ -131,9 +131,9 @@ async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
         clock,
         Rng(1),
         authorize="rbac",
-        tls=Identity(chain, key, ca),
+        tls=TlsIdentity(chain, key, ca),
         root_ca=ca,
-        release_claims=True,
+        protect_claims=True,
     )
     server.tokens["good"] = ("alice", ("team",), None)
     async with asyncio.TaskGroup() as tasks:

@@ -135,7 +135,7 @@ async def settled(world: PluginWorld, count: int) -> set[int]:
 
 async def test_a_key_pair_needs_no_private_key_where_nobody_logs_in() -> None:
     async with plugin_world() as world:
-        await world.harvester.stock(key_pairs=["default/keys"])
+        await world.harvester.preload(key_pairs=["default/keys"])
         assert await world.machines.check([a_spec(keyPairName="default/keys")]) == []
         (problem,) = await world.machines.check([a_spec(keyPairName="default/absent")])
         assert "absent" in problem.message

@@ -22,13 +22,13 @@ from tests.e2e.plugin_site import Site, a_site
 from windrow.core.json import dumps, loads
 from windrow.emulator import kinds
 from windrow.emulator.faults import (
-    BROKEN,
-    THROTTLED,
+    INTERNAL_ERROR,
+    TOO_MANY_REQUESTS,
     AgentFault,
     CutWatch,
+    DropReply,
     Effect,
-    ForgetHistory,
-    LoseAnswer,
+    ExpireWatch,
     Refuse,
     Reset,
     Slow,
@@ -296,12 +296,12 @@ def test_two_orders_do_not_race(desk: ReconcileContext, site: Site):
 
 @pytest.mark.parametrize(
     "fault",
-    [LoseAnswer(), BROKEN, Refuse(503, retry_after_s=0)],
+    [DropReply(), INTERNAL_ERROR, Refuse(503, retry_after_s=0)],
     ids=["answer lost", "500", "503"],
 )
 @pytest.mark.parametrize("plural", ["virtualmachines", "secrets"])
 def test_a_harvester_that_stumbles_once_at_a_write_leaves_one_machine(
-    desk: ReconcileContext, site: Site, plural: str, fault: LoseAnswer | Refuse
+    desk: ReconcileContext, site: Site, plural: str, fault: DropReply | Refuse
 ):
     before = site.inventory()
     with desk.plugin(desk.first_config(), new=True) as plugin:
@@ -333,9 +333,9 @@ def create_in_two(plugin: Plugin) -> None:
     [
         CutWatch(1),
         CutWatch(0, clean=False),
-        ForgetHistory(),
-        THROTTLED,
-        BROKEN,
+        ExpireWatch(),
+        TOO_MANY_REQUESTS,
+        INTERNAL_ERROR,
         Refuse(403, "Forbidden", "no watches"),
     ],
     ids=["ends", "breaks", "forgets", "throttled", "500", "forbidden"],
@@ -630,7 +630,7 @@ def test_what_a_dead_host_had_begun_is_finished_by_the_next(desk: ReconcileConte
         *(
             (write, effect, next_)
             for write in (3, 4)
-            for effect in (Reset(), LoseAnswer())
+            for effect in (Reset(), DropReply())
             for next_ in ("create", "remove")
         ),
     ],

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from windrow.apiserver.server import ApiServer
-from windrow.emulator.hand import Hand
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.informer import Informer
 from windrow.emulator.load_balancers import services as vip
-from windrow.emulator.mirror import Mirror
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of, uid_of
 from windrow.kubernetes.resources import SERVICE
@@ -24,8 +24,8 @@ class Announcer:
     TAKES_S, DHCP_TAKES_S = 0.2, 3.0
 
     def __init__(self, guest: ApiServer) -> None:
-        self._hand = Hand(guest.local("system:serviceaccount:kube-system:kube-vip"))
-        self.services = Mirror(self._hand, SERVICE, 3600)
+        self._hand = AdminClient(guest.local("system:serviceaccount:kube-system:kube-vip"))
+        self.services = Informer(self._hand, SERVICE, 3600)
         self.announced: dict[tuple[str, str], tuple[str, ...]] = {}
         self.works = True
         self.has_macvlan = True
@@ -37,7 +37,7 @@ class Announcer:
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        self.services.listen(self._add)
+        self.services.add_event_handler(self._add)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.services.run())
             while True:
@@ -96,6 +96,6 @@ class Announcer:
 
         ref = SERVICE.ref(key[1], key[0])
         with suppress(KubeError):
-            await self._hand.change(ref, annotate)
-            await self._hand.change(ref, show, "status")
+            await self._hand.mutate(ref, annotate)
+            await self._hand.mutate(ref, show, "status")
             self._told[key] = (f"{wish}", f"{ingress}")

@@ -10,20 +10,20 @@ from collections import deque
 from collections.abc import Mapping
 from functools import cache
 
-from windrow.apiserver.calls import Caller, Target
+from windrow.apiserver.request.info import RequestInfo, UserInfo
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.core.rng import Rng
 from windrow.emulator import definitions, kinds
-from windrow.emulator.delays import Delays, Pace
-from windrow.emulator.faults import Faults, FaultyDoor
-from windrow.emulator.hand import Hand
+from windrow.emulator.delays import Delays, ScaledClock
+from windrow.emulator.faults import FaultInjector, Faults
 from windrow.emulator.harvester import PORT, VIP
+from windrow.emulator.host.networks import Vlans
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.informer import Informer
+from windrow.emulator.kit.listers import Listers
+from windrow.emulator.kit.network import Network
 from windrow.emulator.load_balancers.controllers import LoadBalancerControllers
-from windrow.emulator.mirror import Mirror
-from windrow.emulator.networks import Segments
-from windrow.emulator.rack import Rack
-from windrow.emulator.world import World
 from windrow.kubernetes.objects import Raw
 from windrow.testing.clock import LoopClock
 
@@ -37,7 +37,7 @@ _ALLOWED: Mapping[tuple[str, str], frozenset[str]] = {
 }
 
 
-async def only_what_the_role_allows(caller: Caller, verb: str, target: Target) -> bool:
+async def only_what_the_role_allows(caller: UserInfo, verb: str, target: RequestInfo) -> bool:
     """ClusterRole `harvesterhci.io:cloudprovider`, bound in `default` alone (reference 02 §6.3)."""
     return target.namespace == "default" and verb in _ALLOWED.get((target.group, target.plural), ())
 
@@ -53,18 +53,18 @@ class Balancing:
         for raw in _definitions():
             if raw["metadata"]["name"] in served:
                 self.api.install_crd(raw)
-        pace, self.faults, self.rack = Pace(clock), Faults(), Rack()
-        self.door = FaultyDoor(self.api, self.faults, pace, rng)
-        self.rack.open(VIP, PORT, self.door)
+        pace, self.faults, self.rack = ScaledClock(clock), Faults(), Network()
+        self.door = FaultInjector(self.api, self.faults, pace, rng)
+        self.rack.listen(VIP, PORT, self.door)
         self.log: deque[str] = deque(maxlen=100)
-        hand = Hand(self.api.local("harvester", ("system:masters",)))
-        self._mirrors = {"vms": Mirror(hand, kinds.VM, 3600), "instances": Mirror(hand, kinds.VMI, 3600)}
+        hand = AdminClient(self.api.local("harvester", ("system:masters",)))
+        self._mirrors = {"vms": Informer(hand, kinds.VM, 3600), "instances": Informer(hand, kinds.VMI, 3600)}
         self.balancers = LoadBalancerControllers(
             hand,
-            World(**self._mirrors),
+            Listers(**self._mirrors),
             self._mirrors["instances"],
             self.rack,
-            Segments({}),
+            Vlans({}),
             pace,
             Delays(),
             version,

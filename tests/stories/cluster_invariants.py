@@ -10,13 +10,13 @@ from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterable
 
-from windrow.apiserver.local import Local
+from windrow.apiserver.loopback import LoopbackClient
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.demo.cluster import NODE_MACHINE, DemoCluster
 from windrow.emulator import kinds
 from windrow.emulator.guest_cluster.cluster import GuestCluster
 from windrow.emulator.guest_cluster.supervisor import ApiHandler
-from windrow.emulator.inventory import Item, inventory
+from windrow.emulator.kit.inventory import Item, inventory
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, namespace_of, nested, uid_of
 from windrow.kubernetes.resources import EVENT, NODE, SECRET
@@ -30,9 +30,9 @@ class Founded:
     """Every guest cluster that ever answered in the rack: a second one is a second, empty cluster."""
 
     def __init__(self, room: Simulation) -> None:
-        self._rack = room.harvester.rack
+        self._rack = room.harvester.network
         self._seen: dict[str, GuestCluster] = {}
-        self._rack.listen(self._note)
+        self._rack.on_change(self._note)
 
     def _note(self, address: str, port: int) -> None:
         door = self._rack.find(address, port)
@@ -68,7 +68,7 @@ async def find_remains(room: Simulation, before: Iterable[Item], kept: frozenset
     for kind in (CLUSTER, MACHINE, SECRET):
         left = [f"{namespace_of(raw)}/{name_of(raw)}" for raw in await room.management_client.list(kind)]
         faults += [f"left at the manager: {kind.kind} {name}" for name in left if name not in kept]
-    doors = [address for address in room.harvester.rack.doors() if address[0] != room.harvester.vip]
+    doors = [address for address in room.harvester.network.listeners() if address[0] != room.harvester.vip]
     return faults + [f"still answers in the rack: {door}" for door in doors]
 
 
@@ -172,7 +172,7 @@ async def _secrets_left(room: Simulation, machines: list[Raw]) -> list[str]:
 # -- the guest -----------------------------------------------------------------------------------------------------
 
 
-async def _guest_faults(line: Local, guest: GuestCluster, machines: list[Raw]) -> list[str]:
+async def _guest_faults(line: LoopbackClient, guest: GuestCluster, machines: list[Raw]) -> list[str]:
     nodes = await line.list(NODE)
     faults = []
     by_machine = Counter(labels_of(node).get(NODE_MACHINE, "") for node in nodes)

@@ -87,7 +87,7 @@ ALL = "etcd control-plane worker"
 async def stock(room: Simulation, documents: Sequence[Raw], *, kubeconfig: str = "") -> None:
     """Everything that `documents` need: images and networks at Harvester, credentials in the management API."""
     shelves = read_preload(documents)
-    await room.harvester.stock(
+    await room.harvester.preload(
         images=sorted(shelves.images),
         networks=sorted(shelves.networks),
         namespaces=sorted(shelves.namespaces),

@@ -14,7 +14,7 @@ from windrow.emulator import kinds
 from windrow.emulator.guest_os.blank import BlankMachine
 from windrow.emulator.guest_os.hardware import Hardware, HostInterface
 from windrow.emulator.harvester import Harvester
-from windrow.emulator.stock import Image, Network
+from windrow.emulator.preload import Image, VmNetwork
 from windrow.kubernetes.objects import Raw, nested
 from windrow.kubernetes.requests import put_subresource
 from windrow.kubernetes.resources import ObjectRef
@@ -37,8 +37,8 @@ async def a_harvester(
     harvester = Harvester(LoopClock(), Rng(seed), machine_factory=machine, **rest)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(harvester.run())
-        await harvester.stock(
-            images=[Image(IMAGE)], networks=[Network(NETWORK, vlan=50, cidr="192.168.50.0/24")]
+        await harvester.preload(
+            images=[Image(IMAGE)], networks=[VmNetwork(NETWORK, vlan=50, cidr="192.168.50.0/24")]
         )
         yield harvester
         running.cancel()
@@ -121,7 +121,7 @@ async def eventually(
     harvester: Harvester, ref: ObjectRef, holds: Callable[[Raw | None], Any], within_s: float = 600
 ) -> Raw | None:
     """The object once `holds` of it (None: it is gone). Fails when simulated time runs out."""
-    line, clock = harvester.api.local(), harvester.pace.clock
+    line, clock = harvester.api.local(), harvester.clock.clock
     end = clock.now() + timedelta(seconds=within_s)
     while True:
         found = await line.find(ref)

@@ -20,16 +20,16 @@ from typing import Any
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.faults import (
-    BROKEN,
     CONFLICT,
-    THROTTLED,
+    INTERNAL_ERROR,
+    TOO_MANY_REQUESTS,
     UNAUTHORIZED,
     UNAVAILABLE,
     WRITES,
     CutWatch,
+    DropReply,
+    ExpireWatch,
     Fault,
-    ForgetHistory,
-    LoseAnswer,
     Refuse,
     Reset,
     Slow,
@@ -243,7 +243,7 @@ async def break_watches(life: Life) -> str:
     side = life.pick("host", "guest")
     faults = life.room.host.faults if side == "host" else life.room.faults
     if life.rng.below(2):
-        faults.add(Fault(ForgetHistory(), frozenset({"watch"}), times=2))
+        faults.add(Fault(ExpireWatch(), frozenset({"watch"}), times=2))
     life.room.gates[side].cut()
     return f"the watches of the {side} break"
 
@@ -321,12 +321,12 @@ def _trouble(life: Life) -> list[tuple[str, Fault]]:
     if not odds:
         return []
     sorts = (
-        Fault(CONFLICT, frozenset({"update", "patch"}), odds=odds),
-        Fault(BROKEN, WRITES, odds=odds),
-        Fault(LoseAnswer(), WRITES, odds=odds),
-        Fault(Reset(), WRITES, odds=odds),
-        Fault(THROTTLED, odds=odds),
-        Fault(Slow(life.pick(0.3, 3.0)), odds=odds),
+        Fault(CONFLICT, frozenset({"update", "patch"}), probability=odds),
+        Fault(INTERNAL_ERROR, WRITES, probability=odds),
+        Fault(DropReply(), WRITES, probability=odds),
+        Fault(Reset(), WRITES, probability=odds),
+        Fault(TOO_MANY_REQUESTS, probability=odds),
+        Fault(Slow(life.pick(0.3, 3.0)), probability=odds),
         Fault(CutWatch(1 + life.rng.below(3), clean=bool(life.rng.below(2))), frozenset({"watch"})),
     )
     return [(life.pick("host", "guest"), life.pick(*sorts)) for _ in range(life.pick(1, 2, 3))]
@@ -362,7 +362,7 @@ async def _live(seed: int, only: Collection[int] | None, narrate: bool) -> Outco
         await room.pass_time(1)
         troubles = [(side, _faults_of(room, side).add(fault)) for side, fault in _trouble(life)]
         for side, fault in troubles:
-            life.tell(f"{side}: {fault.effect} with odds {fault.odds}")
+            life.tell(f"{side}: {fault.effect} with odds {fault.probability}")
         for _ in range(life.pick(0, 1, 2)):
             with suppress(KubeError):
                 life.tell(await create(life))

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from windrow.apiserver.admission import Operation
+from windrow.apiserver.admission import AdmissionRequest
 from windrow.emulator import kinds
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import (
@@ -89,17 +89,17 @@ class Witness:
     def _complain(self, sentence: str) -> None:
         self.faults.append(f"at {self.room.now_s:.3f} s: {sentence}")
 
-    async def _in_guest(self, operation: Operation) -> None:
-        old, new = operation.old, operation.object
+    async def _in_guest(self, operation: AdmissionRequest) -> None:
+        old, new = operation.old_object, operation.object
         if operation.kind != SERVICE or old is None:
             return
         if new is None:
-            if operation.caller.user == US:
+            if operation.user.username == US:
                 self._complain(f"it deletes service {operation.namespace}/{operation.name}")
             return
         if CLEANUP in finalizers_of(old) and CLEANUP not in finalizers_of(new):
-            await self._finalizer_goes(old, operation.caller.user)
-        if operation.caller.user == US:
+            await self._finalizer_goes(old, operation.user.username)
+        if operation.user.username == US:
             for what in _strange_changes(old, new):
                 self._complain(f"it changes {what} of service {operation.namespace}/{operation.name}")
 
@@ -111,17 +111,17 @@ class Witness:
         if await self.room.at_host.find(ref) is not None:
             self._complain(f"the finalizer of {name_of(service)} goes while {ref} is there")
 
-    async def _at_host(self, operation: Operation) -> None:
-        if operation.caller.user != AT_HOST:
+    async def _at_host(self, operation: AdmissionRequest) -> None:
+        if operation.user.username != AT_HOST:
             return
-        raw = operation.old or operation.object or {"metadata": {}}
+        raw = operation.old_object or operation.object or {"metadata": {}}
         what = f"{operation.kind.kind} {operation.namespace}/{operation.name}"
         if operation.kind != kinds.LOAD_BALANCER:
             self._complain(f"it writes {what}")
             return
         if labels_of(raw).get(f"{PROVIDER}/cluster") != CLUSTER:
             self._complain(f"it touches {what} of {labels_of(raw).get(f'{PROVIDER}/cluster')!r}")
-        if operation.verb == "update" and operation.old == operation.object:
+        if operation.verb == "update" and operation.old_object == operation.object:
             self._complain(f"it writes {what} without a difference")
 
 

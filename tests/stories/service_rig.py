@@ -23,9 +23,9 @@ from datetime import timedelta
 from functools import cache
 from typing import Any, Protocol
 
-from windrow.apiserver.doors import Door, Identity, Peer
+from windrow.apiserver.handler import Handler, Peer, TlsIdentity
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.app.network import CountingTransport
 from windrow.client.in_process import InProcessTransport
 from windrow.client.transport import Transport
@@ -33,14 +33,14 @@ from windrow.cloudprovider.cmd.main import run as cloud_provider
 from windrow.core import pki
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.delays import Pace
-from windrow.emulator.faults import Faults, FaultyDoor
+from windrow.emulator.delays import ScaledClock
+from windrow.emulator.faults import FaultInjector, Faults
 from windrow.emulator.guest_cluster.charts import CLOUD_CONFIG, render_arguments
 from windrow.emulator.harvester import PORT, VIP, Harvester
+from windrow.emulator.host.networks import Lan, render_network
+from windrow.emulator.kit.network import Network
 from windrow.emulator.load_balancers.controllers import LoadBalancerControllers
-from windrow.emulator.networks import Lan, render_network
-from windrow.emulator.rack import Rack
-from windrow.emulator.stock import Image, Network
+from windrow.emulator.preload import Image, VmNetwork
 from windrow.kubernetes.errors import NotFound, OutcomeUnknown
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.objects import Raw, nested, new_object, uid_of
@@ -74,7 +74,7 @@ AT_HOST = "system:serviceaccount:default:demo"
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 CA = pki.new_ca("guest", NOON, 3650)
-SERVER = Identity(
+SERVER = TlsIdentity(
     *pki.issue_certificate(
         *CA, common_name="guest", server=True, ips=[GUEST], now=NOON, lifetime=timedelta(days=3650)
     )
@@ -88,9 +88,9 @@ class Host(Protocol):
     """What a story needs of either Harvester."""
 
     api: ApiServer
-    door: FaultyDoor
+    door: FaultInjector
     faults: Faults
-    rack: Rack
+    rack: Network
     balancers: LoadBalancerControllers
 
 
@@ -103,7 +103,7 @@ class Gate:
     `delay_s` is what a request takes to get there, and its answer back; `lag_s` how far watches are behind.
     """
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Handler) -> None:
         self._door = door
         self._streams: dict[
             asyncio.Timeout, None
@@ -124,7 +124,7 @@ class Gate:
             scope.reschedule(asyncio.get_running_loop().time())
         self._streams.clear()
 
-    def identity(self) -> Identity | None:
+    def identity(self) -> TlsIdentity | None:
         return self._door.identity()
 
     async def send(self, request: Request, peer: Peer) -> Reply:
@@ -183,7 +183,7 @@ class Room:
         self.faults = Faults()
         self.gates = {
             "host": Gate(host.door),
-            "guest": Gate(FaultyDoor(self.api, self.faults, Pace(clock), rng)),
+            "guest": Gate(FaultInjector(self.api, self.faults, ScaledClock(clock), rng)),
         }
         self.guest, self.at_host = self.api.local("user"), host.api.local("administrator")
         self.announcer = Announcer(self.api)
@@ -267,7 +267,7 @@ class Room:
         lives = _Process(self, process)
         return Line(CountingTransport(plain, self.calls, label), label, process, lives)  # type: ignore[arg-type]
 
-    def find(self, address: str, port: int) -> Door | None:
+    def find(self, address: str, port: int) -> Handler | None:
         gate = self.gates["guest" if address == GUEST else "host"]
         return gate if gate.is_open else None
 
@@ -546,8 +546,8 @@ async def a_room(
             tasks.create_task(room.follow_deaths()),
         ]
         if whole:
-            networks = [Network(NETWORK, vlan=50, cidr="192.168.50.0/24")]
-            await host.stock(images=[Image(IMAGE)], networks=networks)
+            networks = [VmNetwork(NETWORK, vlan=50, cidr="192.168.50.0/24")]
+            await host.preload(images=[Image(IMAGE)], networks=networks)
             room.files[CLOUD_CONFIG] = await an_account(host)
         else:
             host.api.tokens["host-token"] = (AT_HOST, ("system:serviceaccounts",), None)
@@ -601,7 +601,7 @@ async def an_account(
     for kind, raw in ((SERVICE_ACCOUNT, account), (SECRET, token), (ROLE_BINDING, binding)):
         await line.create(kind, raw)
     while not nested(raw := await line.get(SECRET.ref(f"{name}-token", namespace)), "data", "token"):
-        await harvester.pace.pause(0.1)
+        await harvester.clock.sleep(0.1)
     from windrow.bootstrap.access import find_credential
 
     text = find_credential(raw, harvester.url, namespace)

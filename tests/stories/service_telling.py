@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.store import Change
+from windrow.apiserver.storage.port import Change
 from windrow.emulator import kinds
 from windrow.emulator.load_balancers import names as balancer_names
 from windrow.kubernetes.conditions import find_condition

@@ -12,7 +12,7 @@ from typing import Any
 from tests.unit.drivers.files import DRIVER, HERE, a_driver, sha256
 
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores.memory import MemoryStore
+from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.embedded import install_crds, management_api
 from windrow.app.machines import running
 from windrow.client.client import Client

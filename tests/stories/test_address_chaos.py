@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from windrow.apiserver.doors import Peer
+from windrow.apiserver.handler import Peer
 from windrow.core.json import loads
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.faults import seeded
+from windrow.emulator.faults import random_faults
 from windrow.emulator.harvester import Harvester
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import KubeError
@@ -37,7 +37,7 @@ class Client:
     """Whoever is outside: every request goes through the fault door, and no answer is taken for granted."""
 
     def __init__(self, harvester: Harvester) -> None:
-        self.door = harvester.door
+        self.door = harvester.handler
         self.headers = (("Authorization", f"Bearer {harvester.new_token()}"),)
         self.answers: dict[int, int] = {}
 
@@ -108,13 +108,15 @@ def test_no_address_is_held_twice_and_every_one_comes_back(seed: int):
     async def story() -> None:
         rng = Rng(f"addresses {seed}")
         # What a load balancer forgets is healed by releases since 1.5; a leak of older ones is no accident.
-        async with a_harvester(seed, version="v1.9.0", faults=seeded(Rng(seed), odds=0.03)) as harvester:
+        async with a_harvester(
+            seed, version="v1.9.0", faults=random_faults(Rng(seed), probability=0.03)
+        ) as harvester:
             client, wrong = Client(harvester), list[str]()
             books = asyncio.ensure_future(follow_books(harvester, wrong))
             for _ in range(STEPS):
                 await something(client, rng)
-                await harvester.pace.pause(rng.uniform(0, 3))
-                await harvester.pace.pause(0.5 if rng.below(4) == 0 else 0)
+                await harvester.clock.sleep(rng.uniform(0, 3))
+                await harvester.clock.sleep(0.5 if rng.below(4) == 0 else 0)
                 await holds(harvester)
             await end(harvester)
             books.cancel()
@@ -127,11 +129,11 @@ def test_no_address_is_held_twice_and_every_one_comes_back(seed: int):
 async def end(harvester: Harvester) -> None:
     """Everybody leaves; then every pool is as full as on its first day, and may go."""
     line = harvester.api.local()
-    await harvester.pace.pause(120)
+    await harvester.clock.sleep(120)
     await holds(harvester)
     for raw in await line.list(kinds.LOAD_BALANCER):
         await line.delete(lb_ref(name_of(raw)))
-    await harvester.pace.pause(120)
+    await harvester.clock.sleep(120)
     assert await line.list(kinds.LOAD_BALANCER) == []
     for raw in await line.list(kinds.IP_POOL):
         assert ready(raw)

@@ -19,7 +19,7 @@ from windrow.demo.cluster import NODE_MACHINE, DemoCluster
 from windrow.emulator.faults import CONFLICT, Fault, Refuse
 from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
-from windrow.emulator.inventory import inventory
+from windrow.emulator.kit.inventory import inventory
 from windrow.harvester.kinds import VM, VM_ACTIONS
 from windrow.harvester.names import CLUSTER_UID, MACHINE_UID
 from windrow.kubernetes.kubeconfig import ClientConfig
@@ -140,7 +140,7 @@ def test_a_start_that_harvester_did_not_take_is_no_start_in_vain() -> None:
             )
             await room.harvester_client.call(put_subresource(VM_ACTIONS.ref(worker, "default"), "stop"))
             await room.advance(minutes=15)
-            assert faults.struck(deaf) > 1
+            assert faults.times_injected(deaf) > 1
             faults.end(deaf)
             await stage.wait_for_settled()
             assert await names(stage) == before
@@ -159,7 +159,7 @@ def test_a_conflict_is_not_the_end_of_the_guests_account(plural: str) -> None:
             room.harvester.faults.add(conflict)
             await delete(stage)
             await room.advance(minutes=1)
-            assert room.harvester.faults.struck(conflict) == 1
+            assert room.harvester.faults.times_injected(conflict) == 1
             left = {item for item in await inventory(room.harvester.api) if item not in before}
             assert {item[0] for item in left} <= {"VirtualMachineImage", "NetworkAttachmentDefinition"}
 
@@ -204,7 +204,7 @@ def test_a_page_of_somebody_in_between_is_not_the_end_of_a_vm(monkeypatch: pytes
             await room.management_client.delete(MACHINE.ref(worker, "fleet-default"))
             room.start_manager()
             await room.advance(minutes=10)
-            assert room.harvester.faults.struck(fault)
+            assert room.harvester.faults.times_injected(fault)
             waiting = (await room.management_client.get(MACHINE.ref(worker, "fleet-default")))["status"][
                 "waiting"
             ]
@@ -224,7 +224,7 @@ def test_an_account_is_not_gone_because_another_harvester_has_none() -> None:
 
             def dial(access: ClientConfig) -> Transport:
                 return (
-                    in_process_connector(other.rack, room.clock)
+                    in_process_connector(other.network, room.clock)
                     if other.vip in access.server
                     else room.connect
                 )(access)

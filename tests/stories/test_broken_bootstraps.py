@@ -21,7 +21,7 @@ from windrow.core.clock import sleep
 from windrow.core.rng import Rng
 from windrow.emulator.guest_os.hardware import AgentReport, DhcpLease, Disk, Hardware, Nic
 from windrow.emulator.guest_os.machine import machine_factory
-from windrow.emulator.rack import Rack
+from windrow.emulator.kit.network import Network
 from windrow.testing.clock import LoopClock, run_driven
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -40,7 +40,7 @@ class Wiring:
 
     name: str
     clock: LoopClock
-    rack: Rack
+    rack: Network
     rng: Rng = field(default_factory=lambda: Rng(7))
     speed: float = 1.0
     lines: list[str] = field(default_factory=list)
@@ -77,7 +77,7 @@ def boot(damaged: str = "", damage: Damage = str) -> dict[str, str]:
     """Power all three machines on for a while; the console of each."""
 
     async def story() -> dict[str, str]:
-        clock, rack = LoopClock(START), Rack()
+        clock, rack = LoopClock(START), Network()
         power_on = machine_factory()
         wirings = {name: Wiring(name, clock, rack) for name in ADDRESSES}
         async with asyncio.TaskGroup() as rackside:

@@ -27,7 +27,7 @@ from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER
 from windrow.demo.cluster import DemoCluster
 from windrow.emulator.guest_cluster.cluster import Heartbeat
-from windrow.emulator.inventory import inventory
+from windrow.emulator.kit.inventory import inventory
 from windrow.harvester.kinds import VM, VM_ACTIONS
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, name_of, nested
@@ -156,7 +156,7 @@ def test_sixty_percent_not_ready_hold_the_breaker_until_they_are_back() -> None:
 
 async def set_heartbeats(room: Simulation, names: set[str], *, beating: bool) -> None:
     """Whether the kubelets of these nodes are heard by their API; their machines run on."""
-    machine: Any = next(iter(room.harvester.power._plugs.values())).machine
+    machine: Any = next(iter(room.harvester.hypervisor._sessions.values())).machine
     cluster = next(iter(machine.clusters.values()))
     for name in sorted(names):
         cluster.beats[name] = Heartbeat(beating, room.clock.now())

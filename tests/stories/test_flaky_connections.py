@@ -14,8 +14,8 @@ from windrow.client.transport import Transport
 from windrow.clusters.api.kinds import MACHINE
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
-from windrow.emulator.faults import seeded
-from windrow.emulator.inventory import inventory
+from windrow.emulator.faults import random_faults
+from windrow.emulator.kit.inventory import inventory
 from windrow.harvester.kinds import VM
 from windrow.kubernetes.errors import OutcomeUnknown, Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig
@@ -80,7 +80,7 @@ def _refusal(status: int, reason: str, message: str) -> Reply:
 def test_a_life_among_failing_servers_ends_as_asked(seed: int) -> None:
     async def story() -> None:
         rng = Rng(f"flaky {seed}")
-        faults = seeded(Rng(f"harvester {seed}"), 0.03)
+        faults = random_faults(Rng(f"harvester {seed}"), 0.03)
         async with simulation(seed=seed, with_manager=False, faults=faults) as room:
 
             def dial(access: ClientConfig) -> Transport:

@@ -13,7 +13,7 @@ from windrow.app.machines import running
 from windrow.clusters.api.cluster import ResolveDriver
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE, machine_config
 from windrow.clusters.controller import ClusterController
-from windrow.emulator.inventory import inventory
+from windrow.emulator.kit.inventory import inventory
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.objects import Raw, nested

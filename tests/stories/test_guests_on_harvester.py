@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from windrow.apiserver.doors import Peer
+from windrow.apiserver.handler import Peer
 from windrow.bootstrap import DISTRIBUTIONS
 from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.bootstrap.intent import ClusterSecrets, GuestCredential, NodeIntent, Role
@@ -55,7 +55,7 @@ async def stand_up(harvester: Harvester, intent: NodeIntent) -> str:
 
 
 async def ready_nodes(harvester: Harvester, secrets: ClusterSecrets, address: str) -> set[str]:
-    door = harvester.rack.find(address, 6443)
+    door = harvester.network.find(address, 6443)
     if door is None:
         return set()
     certificate, _ = pki.issue_certificate(
@@ -73,7 +73,7 @@ async def ready_nodes(harvester: Harvester, secrets: ClusterSecrets, address: st
 
 
 async def until_ready(harvester: Harvester, secrets: ClusterSecrets, address: str, names: set[str]) -> None:
-    clock = harvester.pace.clock
+    clock = harvester.clock.clock
     end = clock.now() + timedelta(minutes=10)
     while not await ready_nodes(harvester, secrets, address) >= names:
         assert clock.now() < end, "\n".join(harvester.console("default", next(iter(names))))
@@ -81,7 +81,7 @@ async def until_ready(harvester: Harvester, secrets: ClusterSecrets, address: st
 
 
 async def let_pass(harvester: Harvester, seconds: float) -> None:
-    clock = harvester.pace.clock
+    clock = harvester.clock.clock
     await clock.sleep_until(clock.now() + timedelta(seconds=seconds))
 
 
@@ -111,7 +111,7 @@ def test_a_rendered_server_and_worker_become_a_cluster_that_survives_a_restart()
 
             await order(harvester, "stop", "one")
             await eventually(harvester, vm_ref("one"), shows("Stopped"))
-            assert harvester.rack.find(address, 6443) is None
+            assert harvester.network.find(address, 6443) is None
             await let_pass(harvester, 5)
             assert await order(harvester, "start", "one") == 202
             await until_ready(harvester, secrets, address, {"one", "two"})

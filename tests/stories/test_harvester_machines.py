@@ -15,7 +15,7 @@ from tests.contract.test_machines import CREDENTIAL, DOCUMENT, a_spec, born, see
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.stock import Image, Network
+from windrow.emulator.preload import Image, VmNetwork
 from windrow.harvester import names
 from windrow.kubernetes.errors import OutcomeUnknown
 from windrow.kubernetes.requests import Reply, Request
@@ -97,7 +97,7 @@ def test_idle_machines_cost_nothing() -> None:
     async def story(world: RackWorld) -> None:
         await born(world, a_spec())
         world.requests.clear()
-        await world.harvester.pace.pause(3600)
+        await world.harvester.clock.sleep(3600)
         assert world.calls() == []
 
     play(story)
@@ -128,9 +128,9 @@ def test_bootstrap_secrets_stand_in_the_secret_only_and_marks_stand_everywhere()
 
 def test_all_problems_of_a_spec_are_told_at_once_with_their_fields() -> None:
     async def story(world: RackWorld) -> None:
-        await world.harvester.stock(
+        await world.harvester.preload(
             images=[Image("default/installer", url="https://x/installer.iso")],
-            networks=[Network("default/other", vlan=51, cidr="192.168.51.0/24")],
+            networks=[VmNetwork("default/other", vlan=51, cidr="192.168.51.0/24")],
         )
         bad = a_spec(
             "Bad_Name",
@@ -170,8 +170,8 @@ def test_all_problems_of_a_spec_are_told_at_once_with_their_fields() -> None:
 @pytest.mark.parametrize(("arrives", "words"), [("fails", "failed to import"), ("stuck", "is not ready")])
 def test_an_image_that_is_not_there_yet_or_never_will_be_is_refused(arrives: Any, words: str) -> None:
     async def story(world: RackWorld) -> None:
-        await world.harvester.stock(images=[Image("default/late", arrives=arrives)])
-        await world.harvester.pace.pause(600)
+        await world.harvester.preload(images=[Image("default/late", import_outcome=arrives)])
+        await world.harvester.clock.sleep(600)
         spec = a_spec(diskInfo='{"disks":[{"imageName":"default/late","size":40}]}')
         assert words in "; ".join(problem.message for problem in await world.machines.check([spec]))
         with pytest.raises(MachineRefused, match=words):
@@ -221,7 +221,7 @@ def test_a_crash_around_any_request_of_an_order_is_continued(at: int, after: boo
         fragile = HarvesterMachines(
             world.credential,
             lambda access: Fragile(world.dial(access), at, after),
-            world.harvester.pace.clock,
+            world.harvester.clock.clock,
             Rng(5),
         )
         with pytest.raises(Crash):
@@ -244,7 +244,7 @@ def test_a_crash_around_any_request_of_a_removal_is_continued(at: int, after: bo
         fragile = HarvesterMachines(
             world.credential,
             lambda access: Fragile(world.dial(access), at, after),
-            world.harvester.pace.clock,
+            world.harvester.clock.clock,
             Rng(5),
         )
         with pytest.raises(Crash):
@@ -282,7 +282,7 @@ def test_a_lost_answer_is_looked_up_before_anything_is_repeated(last: str) -> No
         deaf = HarvesterMachines(
             world.credential,
             lambda access: Deaf(world.dial(access), "POST", last),
-            world.harvester.pace.clock,
+            world.harvester.clock.clock,
             Rng(5),
         )
         await deaf.ensure(a_spec(), None)
@@ -304,7 +304,7 @@ def test_a_secret_of_somebody_else_is_left_alone_and_the_vm_taken_back() -> None
         await world.line.create(SECRET, foreign)
         with pytest.raises(MachineRefused, match=f"{NAME}-cloudinit exists and is not this machine's"):
             await world.machines.ensure(a_spec(), None)
-        await world.harvester.pace.pause(60)
+        await world.harvester.clock.sleep(60)
 
         assert await world.vms() == []
         assert await world.claims() == []
@@ -333,7 +333,7 @@ def test_volumes_that_others_plugged_in_survive_and_named_ones_go() -> None:
             )
         await world.machines.remove(memory, frozenset({"pvc-named"}))
         await seen(world, "m-1", lambda s: s.presence == "missing")
-        await world.harvester.pace.pause(60)
+        await world.harvester.clock.sleep(60)
 
         left = [claim["metadata"]["name"] for claim in await world.line.list(PVC, "default")]
         assert left == ["pvc-kept"]
@@ -374,7 +374,7 @@ def test_a_vm_that_lost_its_label_is_not_missing() -> None:
         await born(world, a_spec())
         change = {"metadata": {"labels": {names.CREATOR: None}}}
         await world.line.patch(kinds.VM.ref(NAME, "default"), change)
-        await world.harvester.pace.pause(120)
+        await world.harvester.clock.sleep(120)
 
         sighting = world.machines.statuses().get("m-1")
         assert sighting is not None
@@ -386,7 +386,7 @@ def test_a_vm_that_lost_its_label_is_not_missing() -> None:
 def test_another_rack_behind_the_same_credential_shows_nothing_as_missing() -> None:
     async def story(world: RackWorld) -> None:
         memory = await born(world, a_spec())
-        fresh = HarvesterMachines(world.credential, world.dial, world.harvester.pace.clock, Rng(9))
+        fresh = HarvesterMachines(world.credential, world.dial, world.harvester.clock.clock, Rng(9))
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(fresh.run())
             fresh.track(
@@ -397,7 +397,7 @@ def test_another_rack_behind_the_same_credential_shows_nothing_as_missing() -> N
                     "WindrowMachineUID": "m-9",
                 }
             )
-            await world.harvester.pace.pause(60)
+            await world.harvester.clock.sleep(60)
             sighting = fresh.statuses().get("m-9")
             running.cancel()
         assert sighting is not None
@@ -444,10 +444,10 @@ def test_a_new_kubeconfig_takes_effect_with_the_next_order() -> None:
         await world.revoke()
         await seen(world, "m-1", lambda s: s.presence == "unknown")
         await world.restore()
-        before = world.harvester.pace.clock.now()
+        before = world.harvester.clock.clock.now()
         await world.machines.ensure(a_spec("c1-pool1-abcde-later", "m-2"), None)
         await seen(world, "m-1", lambda s: s.presence == "present")
-        assert world.harvester.pace.clock.now() - before < timedelta(seconds=1)
+        assert world.harvester.clock.clock.now() - before < timedelta(seconds=1)
 
     play(story)
 
@@ -456,7 +456,7 @@ def test_a_lost_host_is_seen_on_its_machines() -> None:
     async def story(world: RackWorld) -> None:
         await born(world, a_spec())
         sighting = await seen(world, "m-1", lambda s: s.host_ready is True)
-        world.harvester.lose_host(sighting.host)
+        world.harvester.fail_host(sighting.host)
         await seen(world, "m-1", lambda s: s.host_ready is False)
         moved = await seen(world, "m-1", lambda s: s.state == "running" and s.host_ready is True)
         assert moved.host != sighting.host
@@ -471,7 +471,7 @@ def test_a_guest_that_powers_itself_off_is_stopped_and_can_be_started(order: Pow
         world.guests[-1].end("poweroff")
         stopped = await seen(world, "m-1", lambda s: s.state not in ("running", "stopping"))
         assert (stopped.state, stopped.addresses) == ("stopped", ())
-        await world.harvester.pace.pause(600)
+        await world.harvester.clock.sleep(600)
         await seen(world, "m-1", lambda s: s.state == "stopped")
 
         await world.machines.power(memory, order)
@@ -510,7 +510,7 @@ def test_powering_a_machine_that_is_gone_is_refused() -> None:
 def test_an_address_is_known_as_soon_as_harvester_knows_it() -> None:
     async def story(world: RackWorld) -> None:
         await world.machines.ensure(a_spec(), None)
-        clock = world.harvester.pace.clock
+        clock = world.harvester.clock.clock
         known: dict[str, Any] = {}
 
         async def watch_harvester() -> None:
@@ -553,7 +553,7 @@ class Narrow:
 def test_a_narrow_credential_works_without_hosts_and_is_known_by_its_ca() -> None:
     async def story(world: RackWorld) -> None:
         narrow = HarvesterMachines(
-            world.credential, lambda access: Narrow(world.dial(access)), world.harvester.pace.clock, Rng(5)
+            world.credential, lambda access: Narrow(world.dial(access)), world.harvester.clock.clock, Rng(5)
         )
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(narrow.run())
@@ -583,9 +583,9 @@ def test_machines_that_have_ended_are_not_asked_about_again() -> None:
         await seen(world, "m-1", lambda s: s.presence == "missing")
         world.requests.clear()
         await world.revoke()
-        await world.harvester.pace.pause(120)
+        await world.harvester.clock.sleep(120)
         await world.restore()
-        await world.harvester.pace.pause(120)
+        await world.harvester.clock.sleep(120)
         assert [call for call in world.calls() if NAME in call] == []
         sighting = world.machines.statuses().get("m-1")
         assert sighting is not None
@@ -596,7 +596,7 @@ def test_machines_that_have_ended_are_not_asked_about_again() -> None:
 
 def test_two_namespaces_and_two_clusters_of_one_name_are_kept_apart() -> None:
     async def story(world: RackWorld) -> None:
-        await world.harvester.stock(namespaces=["other"])
+        await world.harvester.preload(namespaces=["other"])
         memory = await born(world, a_spec())
         twin = replace(a_spec(uid="m-2", vmNamespace="other"), cluster_uid="cluster-2")
         twins = await world.machines.ensure(twin, None)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from windrow.apiserver.doors import Peer
-from windrow.apiserver.stores.memory import MemoryStore
+from windrow.apiserver.handler import Peer
+from windrow.apiserver.storage.memory import MemoryStore
 from windrow.bootstrap.authorities import new_cluster_secrets
 from windrow.bootstrap.intent import ClusterSecrets
 from windrow.core import pki
@@ -138,15 +138,15 @@ def test_an_address_is_there_within_a_tenth_of_a_second_and_not_at_once():
         async with a_harvester() as harvester:
             await make(harvester, a_pool())
             await eventually(harvester, pool_ref(), ready)
-            before = harvester.pace.now()
+            before = harvester.clock.now()
             await make(harvester, a_balancer())
             assert not ready(await harvester.api.local().find(lb_ref()))
             for _ in range(100):
                 if ready(await harvester.api.local().find(lb_ref())):
                     break
-                await harvester.pace.pause(0.01)
+                await harvester.clock.sleep(0.01)
 
-            assert 0.05 <= (harvester.pace.now() - before).total_seconds() <= 0.15
+            assert 0.05 <= (harvester.clock.now() - before).total_seconds() <= 0.15
 
     run_driven(story())
 
@@ -209,15 +209,15 @@ def test_a_full_pool_says_so_and_one_that_is_widened_is_noticed_by_the_next_try(
             await make(harvester, a_balancer("d"))
             text = "fail to get ip from pool pool, error: no IP addresses available in range set: 10.1.0.10-10.1.0.12"
             await eventually(harvester, lb_ref("d"), says(text))
-            await harvester.pace.pause(120)
+            await harvester.clock.sleep(120)
             wider = [{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.10", "rangeEnd": "10.1.0.20"}]
             await harvester.api.local().patch(pool_ref(), {"spec": {"ranges": wider}})
-            before = harvester.pace.now()
+            before = harvester.clock.now()
             found = await ready_balancer(harvester, "d")
 
             assert address(found) == "10.1.0.13"
             # A freed or new address is no news to who waits: only the next try finds it.
-            assert 1 < (harvester.pace.now() - before).total_seconds() <= 31
+            assert 1 < (harvester.clock.now() - before).total_seconds() <= 31
 
     run_driven(story())
 
@@ -228,12 +228,12 @@ def test_without_a_pool_the_requirement_is_named_and_a_new_pool_is_found_within_
             await make(harvester, a_balancer())
             text = "no matched IPPool with requirement &{Network: Project: Namespace:default Cluster:mine}"
             await eventually(harvester, lb_ref(), says(text))
-            await harvester.pace.pause(300)
+            await harvester.clock.sleep(300)
             await make(harvester, a_pool())
-            before = harvester.pace.now()
+            before = harvester.clock.now()
             await ready_balancer(harvester)
 
-            assert (harvester.pace.now() - before).total_seconds() <= 2
+            assert (harvester.clock.now() - before).total_seconds() <= 2
 
     run_driven(story())
 
@@ -269,7 +269,7 @@ def test_a_load_balancer_that_forgot_its_address_gets_it_again_and_before_1_5_ne
             await make(harvester, a_pool(), a_balancer())
             await ready_balancer(harvester)
             await harvester.api.local().patch(lb_ref(), {"status": {"allocatedAddress": None}})
-            await harvester.pace.pause(60)
+            await harvester.clock.sleep(60)
             found = await harvester.api.local().get(lb_ref())
             return address(found), says("10.1.0.10 has been allocated to default/web, duplicate")(found)
 
@@ -318,7 +318,7 @@ def test_the_address_that_the_cloud_provider_writes_stays():
             found = await ready_balancer(harvester)
             found["status"]["address"] = "10.1.0.10"
             await harvester.api.local().update(kinds.LOAD_BALANCER, found)
-            await harvester.pace.pause(60)
+            await harvester.clock.sleep(60)
 
             assert (await harvester.api.local().get(lb_ref()))["status"]["address"] == "10.1.0.10"
 
@@ -339,7 +339,7 @@ def test_the_config_map_of_old_releases_is_turned_into_pools_once():
             await harvester.api.local().delete(pool_ref("default"))
             await eventually(harvester, pool_ref("default"), is_gone)
         async with a_harvester(store=store) as harvester:
-            await harvester.pace.pause(10)
+            await harvester.clock.sleep(10)
             return await harvester.api.local().list(kinds.IP_POOL)
 
     assert run_driven(story()) == []
@@ -487,7 +487,7 @@ def test_load_balancers_go_with_the_machines_of_their_cluster_since_1_8():
             await remove_for_good(harvester, "mine-1")
             await harvester.api.local().delete(vm_ref("mine-1"), propagation="Foreground")
             await eventually(harvester, vm_ref("mine-1"), is_gone)
-            await harvester.pace.pause(10)
+            await harvester.clock.sleep(10)
             return sorted(map(name_of, await harvester.api.local().list(kinds.LOAD_BALANCER)))
 
     assert run_driven(story("v1.8.0")) == ["theirs"]
@@ -499,7 +499,7 @@ def test_a_cluster_that_is_being_removed_gets_no_new_load_balancer():
         async with a_harvester() as harvester:
             await boot(harvester, name="mine-1", labels=GUEST)
             await remove_for_good(harvester, "mine-1")
-            await harvester.pace.pause(1)
+            await harvester.clock.sleep(1)
             return await refusal(harvester, a_balancer())
 
     assert run_driven(story()) == HEAD + (
@@ -538,7 +538,7 @@ def everybody(**rest: Any) -> Raw:
 
 
 async def ask(harvester: Harvester, place: str, port: int = 6443) -> Any:
-    door = harvester.rack.find(place, port)
+    door = harvester.network.find(place, port)
     return await door.send(Request("GET", "/"), Peer()) if door is not None else None
 
 
@@ -549,21 +549,21 @@ def test_a_load_balancer_of_machines_has_its_address_before_it_has_machines():
             found = await eventually(harvester, lb_ref("front"), says("no running backend servers"))
             assert found is not None
             assert found["status"]["address"] == "10.1.0.10"
-            assert harvester.rack.find("10.1.0.10", 6443) is None
+            assert harvester.network.find("10.1.0.10", 6443) is None
 
             vmi = await boot(harvester, name="m-1", labels={"role": "server"})
             found = await ready_balancer(harvester, "front")
             machine = str(nested(vmi, "status", "interfaces", 0, "ipAddress"))
             assert found["status"]["backendServers"] == [machine]
-            assert harvester.rack.find("10.1.0.10", 6443) is None  # nobody listens there yet
-            harvester.rack.open(machine, 8443, Answering("m-1"))  # type: ignore[arg-type]
-            await harvester.pace.pause(0.1)
+            assert harvester.network.find("10.1.0.10", 6443) is None  # nobody listens there yet
+            harvester.network.listen(machine, 8443, Answering("m-1"))  # type: ignore[arg-type]
+            await harvester.clock.sleep(0.1)
             assert await ask(harvester, "10.1.0.10") == "m-1"
 
             await harvester.api.local().delete(lb_ref("front"))
             await eventually(harvester, SERVICE.ref("front", "default"), is_gone)
-            await harvester.pace.pause(1)
-            assert harvester.rack.find("10.1.0.10", 6443) is None
+            await harvester.clock.sleep(1)
+            assert harvester.network.find("10.1.0.10", 6443) is None
 
     run_driven(story())
 
@@ -577,17 +577,17 @@ def test_a_probed_machine_is_behind_the_address_only_while_it_answers():
             machine = str(nested(vmi, "status", "interfaces", 0, "ipAddress"))
             text = "running backend servers are not probed as healthy total:1, healthy:0"
             await eventually(harvester, lb_ref("front"), says(text))
-            assert harvester.rack.find("10.1.0.10", 6443) is None
+            assert harvester.network.find("10.1.0.10", 6443) is None
 
-            harvester.rack.open(machine, 8443, Answering("m-1"))  # type: ignore[arg-type]
+            harvester.network.listen(machine, 8443, Answering("m-1"))  # type: ignore[arg-type]
             await ready_balancer(harvester, "front")
-            await harvester.pace.pause(0.5)
+            await harvester.clock.sleep(0.5)
             assert await ask(harvester, "10.1.0.10") == "m-1"
 
-            harvester.rack.close(machine, 8443)
+            harvester.network.close(machine, 8443)
             await eventually(harvester, lb_ref("front"), says(text))
-            await harvester.pace.pause(0.5)
-            assert harvester.rack.find("10.1.0.10", 6443) is None
+            await harvester.clock.sleep(0.5)
+            assert harvester.network.find("10.1.0.10", 6443) is None
 
     run_driven(story())
 
@@ -599,13 +599,13 @@ def test_a_machine_that_stops_leaves_and_comes_back_as_another_instance():
             vmi = await boot(harvester, name="m-1", labels={"role": "server"})
             await ready_balancer(harvester, "front")
             machine = str(nested(vmi, "status", "interfaces", 0, "ipAddress"))
-            harvester.rack.open(machine, 8443, Answering("m-1"))  # type: ignore[arg-type]
-            await harvester.pace.pause(0.1)
+            harvester.network.listen(machine, 8443, Answering("m-1"))  # type: ignore[arg-type]
+            await harvester.clock.sleep(0.1)
             assert await ask(harvester, "10.1.0.10") == "m-1"
 
             await order(harvester, "stop", "m-1")
             await eventually(harvester, lb_ref("front"), says("no running backend servers"))
-            await harvester.pace.pause(0.1)
+            await harvester.clock.sleep(0.1)
             assert await ask(harvester, "10.1.0.10") is None
             found = await harvester.api.local().get(ENDPOINT_SLICE.ref("front", "default"))
             assert [one["addresses"] for one in found["endpoints"]] == [["10.52.0.255"]]
@@ -614,7 +614,7 @@ def test_a_machine_that_stops_leaves_and_comes_back_as_another_instance():
             await order(harvester, "start", "m-1")
             await eventually(harvester, lb_ref("front"), says("running backend servers have no IP"))
             await ready_balancer(harvester, "front")
-            await harvester.pace.pause(0.1)
+            await harvester.clock.sleep(0.1)
             assert await ask(harvester, "10.1.0.10") == "m-1"
 
     run_driven(story())
@@ -668,7 +668,7 @@ class Guest:
         self.peer = Peer(certificate)
 
     async def send(self, request: Request) -> Any:
-        door = self.harvester.rack.find(self.place, 6443)
+        door = self.harvester.network.find(self.place, 6443)
         assert door is not None
         reply = await door.send(request, self.peer)
         assert reply.status < 400, reply.body
@@ -699,11 +699,11 @@ class Guest:
             raw = await self.send(requests.get(SERVICE.ref(name, "default")))
             if found := nested(raw, "status", "loadBalancer", "ingress", 0, "ip", default=""):
                 return str(found)
-            await self.harvester.pace.pause(0.5)
+            await self.harvester.clock.sleep(0.5)
         return ""
 
     async def pod_behind(self, address: str) -> str:
-        door = self.harvester.rack.find(address, 80)
+        door = self.harvester.network.find(address, 80)
         if door is None:
             return ""
         return str(loads((await door.send(Request("GET", "/"), Peer())).body)["pod"])
@@ -733,7 +733,7 @@ def test_an_address_of_a_pool_is_announced_in_the_guest_and_reaches_its_pod():
             await guest.serve(asked)
 
             assert await guest.shown() == asked == "192.168.50.200"
-            await guest.harvester.pace.pause(1)
+            await guest.harvester.clock.sleep(1)
             assert await guest.pod_behind(asked) == "web-0"
             # The guest agent tells of it as of any other address (harvester#6751).
             await eventually(guest.harvester, vmi_ref("one"), has_second(asked))
@@ -753,10 +753,10 @@ def test_the_networks_that_all_machines_have_on_one_interface_are_told_for_the_m
         async with a_harvester() as harvester:
             for name in ("mine-1", "mine-2"):
                 await boot(harvester, name=name, labels=GUEST)
-            room = harvester.balancers
+            room = harvester.load_balancers
             before = [room.nad_mapping("default", cluster) for cluster in ("mine", "other")]
             harvester.silence_agent("default", "mine-1", 60)
-            await harvester.pace.pause(15)
+            await harvester.clock.sleep(15)
             return [*before, room.nad_mapping("default", "mine")]
 
     # Without an agent nobody knows what Linux calls the interface, and then the network is not everybody's.
@@ -770,7 +770,7 @@ def test_dhcp_addresses_come_from_the_machines_network_and_never_twice():
                 await guest.serve("0.0.0.0", name)
             given = [await guest.shown(name) for name in ("a", "b", "c")]
             await boot(guest.harvester, name="late", user_data=WITH_AGENT)
-            server = guest.harvester.segments.find("default/vlan50")
+            server = guest.harvester.vlans.find_dhcp_server("default/vlan50")
             assert server is not None
             held = list(server.leases().values())
 
@@ -799,7 +799,7 @@ def test_a_network_that_is_used_up_takes_no_address_from_a_service():
         async with a_guest() as guest:
             await guest.serve("0.0.0.0")
             given = await guest.shown()
-            server = guest.harvester.segments.find("default/vlan50")
+            server = guest.harvester.vlans.find_dhcp_server("default/vlan50")
             assert server is not None
             strangers = iter(range(1000))
             while server.lease(f"52:54:00:00:{next(strangers):04x}") is not None:
@@ -818,7 +818,7 @@ def test_a_minimal_image_has_no_dhcp_for_services():
             change = {"metadata": {"annotations": {"emulator.windrow.io/lacks-modules": "macvlan"}}}
             await guest.harvester.api.local().patch(kinds.IMAGE.ref("jammy", "default"), change)
             await order(guest.harvester, "restart", "one")
-            await guest.harvester.pace.pause(300)
+            await guest.harvester.clock.sleep(300)
             await guest.serve("0.0.0.0")
 
             assert await guest.shown() == ""

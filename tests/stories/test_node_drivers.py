@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.drivers.files import DRIVER, a_tar_gz, an_elf, sha256
 
-from windrow.apiserver.admission import Operation
+from windrow.apiserver.admission import AdmissionRequest
 from windrow.client.downloads import DownloadFailed
 from windrow.drivers.kinds import CLUSTER, MACHINE, NODE_DRIVER
 from windrow.drivers.lookup import find_driver, find_refusal
@@ -567,7 +567,7 @@ def test_a_kind_of_which_objects_exist_stays_when_its_driver_goes(tmp_path: Path
 
 def test_a_kind_goes_with_a_driver_that_never_came_to_say_that_it_gives_it(tmp_path: Path):
     async def story() -> None:
-        async def refuse(operation: Operation) -> None:
+        async def refuse(operation: AdmissionRequest) -> None:
             if operation.kind == NODE_DRIVER and nested(operation.object or {}, "status", "configKind"):
                 raise ServerError("the API server has a bad day", status=500)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.unit.drivers.files import a_driver, sha256
 
-from windrow.apiserver.admission import Operation
+from windrow.apiserver.admission import AdmissionRequest
 from windrow.client.downloads import DownloadFailed
 from windrow.core.rng import Rng
 from windrow.drivers.controller import NodeDriverController
@@ -76,7 +76,7 @@ class Weather:
             raise RuntimeError("it crashed")
         return FLAGS
 
-    async def refuse(self, operation: Operation) -> None:
+    async def refuse(self, operation: AdmissionRequest) -> None:
         if operation.verb != "delete" and self.is_foul(15):
             raise ServerError("the API server has a bad day", status=500)
 

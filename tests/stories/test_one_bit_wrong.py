@@ -105,7 +105,7 @@ def test_no_joiner_with_one_wrong_bit_joins():
 def test_no_first_server_with_one_wrong_bit_in_an_authority_serves():
     async def story() -> None:
         async with a_harvester(machine=machine_factory()) as harvester:
-            doors = set(harvester.rack.doors())
+            doors = set(harvester.network.listeners())
             names = {}
             for stem in AUTHORITIES:
                 for half in ("crt", "key"):
@@ -118,7 +118,7 @@ def test_no_first_server_with_one_wrong_bit_in_an_authority_serves():
 
             await let_pass(harvester, 400)
 
-            assert set(harvester.rack.doors()) == doors
+            assert set(harvester.network.listeners()) == doors
             for name, file in names.items():
                 console = "\n".join(harvester.console("default", name))
                 assert f"server/tls/{file}" in console or "token CA hash does not match" in console, console

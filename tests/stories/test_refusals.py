@@ -9,7 +9,7 @@ import pytest
 from tests.stories.cluster_rig import ALL, a_cluster, a_pool, post, stock
 
 from windrow.clusters.api.kinds import HARVESTER_CONFIG, MACHINE
-from windrow.emulator.inventory import inventory
+from windrow.emulator.kit.inventory import inventory
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import Raw, nested
 from windrow.kubernetes.resources import SECRET

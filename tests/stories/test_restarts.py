@@ -14,7 +14,7 @@ from windrow.app.waiting import wait_for
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.demo.cluster import DemoCluster
 from windrow.emulator.guest_cluster.cluster import Heartbeat
-from windrow.emulator.inventory import Item, inventory
+from windrow.emulator.kit.inventory import Item, inventory
 from windrow.harvester.kinds import VM, VM_ACTIONS
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
 from windrow.kubernetes.requests import put_subresource
@@ -105,15 +105,15 @@ def test_a_manager_that_cannot_reach_harvester_after_a_restart_says_so() -> None
     async def story() -> None:
         async with household(1, 1) as it:
             await it.send_away()
-            door = it.room.harvester.rack.find(it.room.harvester.vip, 6443)
+            door = it.room.harvester.network.find(it.room.harvester.vip, 6443)
             assert door is not None
-            it.room.harvester.rack.close(it.room.harvester.vip, 6443)
+            it.room.harvester.network.close(it.room.harvester.vip, 6443)
             it.call()
             await it.room.advance(minutes=1)
             said = [
                 nested(raw, "status", "waiting", "for", default="") for raw in await it.stage.list_machines()
             ]
-            it.room.harvester.rack.open(it.room.harvester.vip, 6443, door)
+            it.room.harvester.network.listen(it.room.harvester.vip, 6443, door)
             before = {name_of(raw) for raw in await it.stage.list_machines()}
             await it.room.advance(minutes=2)
             assert {name_of(raw) for raw in await it.settled()} == before

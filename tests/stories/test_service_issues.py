@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from windrow.emulator import kinds
-from windrow.emulator.faults import CONFLICT, Fault, LoseAnswer, denied
+from windrow.emulator.faults import CONFLICT, DropReply, Fault, denied
 from windrow.kubernetes.objects import Raw, annotations_of, finalizers_of, labels_of, name_of, nested
 from windrow.kubernetes.resources import EVENT, SERVICE
 from windrow.testing.clock import run_driven
@@ -154,7 +154,7 @@ def test_issue_5918_and_7542_an_answer_that_is_lost_makes_no_second_load_balance
 
     async def story(room: Room) -> tuple[str, int]:
         await room.make_pool("10.1.0.10-12")
-        room.host.faults.add(Fault(LoseAnswer(), verbs, BALANCERS, times=1))
+        room.host.faults.add(Fault(DropReply(), verbs, BALANCERS, times=1))
         await room.serve()
         address = await room.served()
         made = at_host(room, "POST")

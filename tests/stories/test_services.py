@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from windrow.apiserver.doors import Peer
+from windrow.apiserver.handler import Peer
 from windrow.cloudprovider.cmd.flags import LEASE_NAME, LEASE_NAMESPACE
 from windrow.core.json import loads
 from windrow.emulator import kinds
@@ -360,7 +360,7 @@ def test_a_request_to_a_service_of_a_whole_guest_reaches_its_pod_and_no_one_once
             assert re.fullmatch(r"192\.168\.50\.2\d\d", str(address))
             assert annotations_of(found)[ADDRESSES] == address
             assert annotations_of(found)[INTERFACE] == "enp1s0"
-            door = room.harvester.rack.find(address, 80)
+            door = room.harvester.network.find(address, 80)
             assert door is not None
             assert loads((await door.send(Request("GET", "/"), Peer())).body)["pod"] == "web-0"
             [balancer] = await room.harvester.api.local().list(kinds.LOAD_BALANCER)
@@ -369,7 +369,7 @@ def test_a_request_to_a_service_of_a_whole_guest_reaches_its_pod_and_no_one_once
             await guest.delete(SERVICE.ref("web", "default"))
             await room.advance(seconds=5)
             assert await guest.find(SERVICE.ref("web", "default")) is None
-            assert room.harvester.rack.find(address, 80) is None
+            assert room.harvester.network.find(address, 80) is None
             assert await room.harvester.api.local().list(kinds.LOAD_BALANCER) == []
 
     run_driven(story())

@@ -12,7 +12,7 @@ from windrow.clusters.api.kinds import CLUSTER
 from windrow.demo.cluster import DemoCluster
 from windrow.demo.report import CheckRecord
 from windrow.demo.scenarios import plan_scenarios, run_scenario
-from windrow.emulator.inventory import inventory
+from windrow.emulator.kit.inventory import inventory
 from windrow.testing.clock import run_driven
 from windrow.testing.simulation import Simulation, simulation
 
@@ -87,7 +87,7 @@ async def delete(room: Simulation, stage: DemoCluster) -> None:
 def test_a_cluster_of_this_shape_is_born_heals_and_leaves_nothing(shape: str) -> None:
     async def story() -> tuple[list[CheckRecord], frozenset[Any]]:
         async with simulation(seed=7) as room:
-            await room.harvester.stock(
+            await room.harvester.preload(
                 images=["default/leap"], networks=["default/lan"], namespaces=["default"]
             )
             before = await inventory(room.harvester.api)

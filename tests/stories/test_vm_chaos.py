@@ -35,7 +35,7 @@ def test_a_rack_in_trouble_stays_a_possible_world_and_recovers(seed):
                 await post(harvester, name=name)
             for _ in range(STEPS):
                 await _something(harvester, rng, machines)
-                await harvester.pace.pause(rng.uniform(0, 40))
+                await harvester.clock.sleep(rng.uniform(0, 40))
                 await _holds(harvester)
             await _recovers(harvester)
 
@@ -47,7 +47,7 @@ async def _something(harvester, rng, machines):
     name = NAMES[rng.below(len(NAMES))]
     host = f"host-{1 + rng.below(3)}"
     line = harvester.api.local()
-    vmi = harvester.world.instances.get((NAMESPACE, name))
+    vmi = harvester.listers.instances.get((NAMESPACE, name))
     deeds = [
         lambda: order(harvester, "start", name),
         lambda: order(harvester, "stop", name),
@@ -56,9 +56,9 @@ async def _something(harvester, rng, machines):
         lambda: _end(machines, vmi, "poweroff"),
         lambda: _end(machines, vmi, "reboot"),
         lambda: _end(machines, vmi, "crash"),
-        lambda: _now(harvester.lose_host, host),
-        lambda: _now(harvester.return_host, host),
-        lambda: _now(harvester.return_host, host),
+        lambda: _now(harvester.fail_host, host),
+        lambda: _now(harvester.recover_host, host),
+        lambda: _now(harvester.recover_host, host),
         lambda: _now(harvester.silence_agent, NAMESPACE, name, 30),
         lambda: line.delete(vmi_ref(name)),
         lambda: line.delete(vm_ref(name), propagation=("Foreground", "Background")[rng.below(2)]),
@@ -80,10 +80,10 @@ async def _end(machines, vmi, how):
 
 async def _holds(harvester):
     """What is true of every possible world, once the controllers have had their say."""
-    await harvester.pace.pause(0.001)
+    await harvester.clock.sleep(0.001)
     line = harvester.api.local()
     instances = {uid_of(vmi): vmi for vmi in await line.list(kinds.VMI)}
-    plugs = harvester.power.plugged()
+    plugs = harvester.hypervisor.running_machines()
     assert len({plug.key for plug in plugs}) == len(plugs), "one machine runs twice"
     disks = [id(plug.hardware.root) for plug in plugs]
     assert len(disks) == len(set(disks)), "two running machines share a disk"
@@ -92,7 +92,7 @@ async def _holds(harvester):
         assert vmi is not None, f"{plug.key} runs without an instance"
         assert harvester.hosts.has_power(vmi["status"]["nodeName"]), f"{plug.key} runs without power"
     leases = [
-        address for server in harvester.segments.servers().values() for address in server.leases().values()
+        address for server in harvester.vlans.servers().values() for address in server.leases().values()
     ]
     assert len(leases) == len(set(leases))
 
@@ -101,8 +101,8 @@ async def _recovers(harvester):
     """When trouble ends, every machine that should run does, and every deleted one is gone with its pods."""
     line = harvester.api.local()
     for host in ("host-1", "host-2", "host-3"):
-        harvester.return_host(host)
-    await harvester.pace.pause(900)
+        harvester.recover_host(host)
+    await harvester.clock.sleep(900)
     for name in NAMES:
         vm = await line.find(vm_ref(name))
         if vm is None:
@@ -117,9 +117,9 @@ async def _recovers(harvester):
         await line.patch(vm_ref(name), {"metadata": {"annotations": named}})
         await line.delete(vm_ref(name), propagation="Foreground")
         await eventually(harvester, vm_ref(name), is_gone)
-    await harvester.pace.pause(30)
+    await harvester.clock.sleep(30)
     assert await line.list(kinds.VMI) == []
     assert await line.list(POD) == []
-    assert harvester.power.plugged() == []
+    assert harvester.hypervisor.running_machines() == []
     left = [claim["metadata"]["name"] for claim in await line.list(PVC)]
     assert left == [], left

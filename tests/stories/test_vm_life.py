@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from windrow.apiserver.stores.memory import MemoryStore
+from windrow.apiserver.storage.memory import MemoryStore
 from windrow.core.json import loads
 from windrow.emulator import kinds
 from windrow.emulator.guest_os.blank import BlankMachine
-from windrow.emulator.inventory import inventory
+from windrow.emulator.kit.inventory import inventory
 from windrow.kubernetes.objects import nested, uid_of
 from windrow.kubernetes.requests import list_
 from windrow.kubernetes.resources import NAMESPACE as NAMESPACE_KIND
@@ -48,7 +48,7 @@ def test_a_stopped_machine_stays_down_until_it_is_started_and_keeps_address_and_
             assert await order(harvester, "stop") == 202
             await eventually(harvester, vm_ref(), shows("Stopping"))
             await eventually(harvester, vmi_ref(), is_gone)
-            await harvester.pace.pause(600)
+            await harvester.clock.sleep(600)
             down = await eventually(harvester, vm_ref(), shows("Stopped"))
             assert down["spec"]["runStrategy"] == "RerunOnFailure"
 
@@ -116,7 +116,7 @@ def test_a_guest_that_powers_itself_off_under_rerun_on_failure_stays_down():
             await boot(harvester)
             machines[-1].end("poweroff")
             await eventually(harvester, vmi_ref(), is_gone)
-            await harvester.pace.pause(600)
+            await harvester.clock.sleep(600)
             await eventually(harvester, vm_ref(), shows("Stopped"))
 
     run_driven(story())
@@ -156,10 +156,10 @@ def test_a_machine_that_hangs_is_destroyed_when_its_grace_is_over():
             machine=lambda hardware, wires: BlankMachine(hardware, wires, agent=True, hangs=True)
         ) as harvester:
             await boot(harvester)
-            began = harvester.pace.now()
+            began = harvester.clock.now()
             await order(harvester, "stop")
             await eventually(harvester, vmi_ref(), is_gone)
-            return (harvester.pace.now() - began).total_seconds()
+            return (harvester.clock.now() - began).total_seconds()
 
     assert 120 <= run_driven(story()) < 130
 
@@ -178,9 +178,9 @@ def test_a_rack_at_rest_writes_nothing():
     async def story():
         async with a_harvester() as harvester:
             await boot(harvester)
-            await harvester.pace.pause(60)
+            await harvester.clock.sleep(60)
             before = await _version(harvester)
-            await harvester.pace.pause(3000)
+            await harvester.clock.sleep(3000)
             return before, await _version(harvester)
 
     before, after = run_driven(story())
@@ -196,7 +196,7 @@ def test_one_seed_one_rack():
     async def story(seed):
         async with a_harvester(seed) as harvester:
             vmi = await boot(harvester)
-            return vmi["metadata"]["uid"], vmi["status"], harvester.pace.now()
+            return vmi["metadata"]["uid"], vmi["status"], harvester.clock.now()
 
     assert run_driven(story(5)) == run_driven(story(5))
     assert run_driven(story(5)) != run_driven(story(6))
@@ -205,9 +205,9 @@ def test_one_seed_one_rack():
 def test_speed_divides_the_time_a_boot_takes():
     async def story(speed):
         async with a_harvester(speed=speed) as harvester:
-            began = harvester.pace.now()
+            began = harvester.clock.now()
             await boot(harvester)
-            return (harvester.pace.now() - began).total_seconds()
+            return (harvester.clock.now() - began).total_seconds()
 
     slow, fast = run_driven(story(1)), run_driven(story(10))
     assert 20 < slow < 60
@@ -218,7 +218,7 @@ def test_a_namespace_goes_with_its_machines_and_volumes():
     async def story():
         async with a_harvester() as harvester:
             line = harvester.api.local()
-            await harvester.stock(namespaces=["tenant"])
+            await harvester.preload(namespaces=["tenant"])
             raw = await post(harvester)
             await line.delete(vm_ref(), propagation="Background")
             await eventually(harvester, vm_ref(), is_gone)
@@ -261,7 +261,7 @@ def test_a_harvester_over_a_kept_store_starts_its_machines_again():
             await eventually(harvester, vm_ref(), shows("Running"))
             await harvester.api.local().delete(vm_ref(), propagation="Foreground")
             await eventually(harvester, vm_ref(), is_gone)
-            await harvester.pace.pause(10)
+            await harvester.clock.sleep(10)
             return first, second, await harvester.api.local().list(POD)
 
     first, second, pods = run_driven(story())

@@ -7,8 +7,8 @@ import pytest
 from windrow.client.in_process import InProcessTransport
 from windrow.core.json import loads
 from windrow.emulator import kinds
-from windrow.emulator.faults import CONFLICT, Fault, ForgetHistory, Reset, Slow
-from windrow.emulator.inventory import inventory
+from windrow.emulator.faults import CONFLICT, ExpireWatch, Fault, Reset, Slow
+from windrow.emulator.kit.inventory import inventory
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import (
     Conflict,
@@ -72,7 +72,7 @@ def test_orders_that_make_no_sense_are_refused_in_kubevirts_words(strategy, runn
     async def story():
         async with a_harvester() as harvester:
             await (boot if running else post)(harvester, strategy=strategy)
-            await harvester.pace.pause(5)
+            await harvester.clock.sleep(5)
             return await refusal(harvester, verb)
 
     assert wanted == run_driven(story())
@@ -117,7 +117,7 @@ def test_a_manual_machine_starts_on_order_only():
     async def story():
         async with a_harvester() as harvester:
             await post(harvester, strategy="Manual")
-            await harvester.pace.pause(600)
+            await harvester.clock.sleep(600)
             await eventually(harvester, vm_ref(), shows("Stopped"))
             assert await order(harvester, "start") == 202
             await eventually(harvester, vmi_ref(), has_address)
@@ -162,7 +162,7 @@ def test_an_aborted_migration_leaves_the_machine_where_it_was():
             ref = kinds.MIGRATION.ref(running["metadata"]["name"], NAMESPACE)
             await line.delete(ref)
             await eventually(harvester, ref, is_gone)
-            await harvester.pace.pause(60)
+            await harvester.clock.sleep(60)
             after = await line.get(vmi_ref())
             assert after["status"]["nodeName"] == before["status"]["nodeName"]
             assert after["status"]["migrationState"]["failed"] is True
@@ -280,16 +280,16 @@ def test_someone_who_may_not_read_an_image_may_not_boot_from_it():
 
 def _through_door(harvester, token):
     access = parse_kubeconfig(harvester.token_kubeconfig(token))
-    return InProcessTransport(access, harvester.rack.find, harvester.pace.clock)
+    return InProcessTransport(access, harvester.network.find, harvester.clock.clock)
 
 
 def test_a_token_that_expires_is_refused_from_then_on():
     async def story():
         async with a_harvester() as harvester:
-            token = harvester.new_token(expires=harvester.pace.after(60))
+            token = harvester.new_token(expires=harvester.clock.after(60))
             line = _through_door(harvester, token)
             assert (await line.send(requests.list_(NODE))).status == 200
-            await harvester.pace.pause(61)
+            await harvester.clock.sleep(61)
             return error_for(await line.send(requests.list_(NODE)))
 
     assert isinstance(run_driven(story()), Unauthorized)
@@ -305,7 +305,7 @@ def test_faults_befall_clients_and_never_the_cluster_itself():
                 await line.send(requests.list_(NODE))
             harvester.faults.end(broken)
             assert (await line.send(requests.list_(NODE))).status == 200
-            return harvester.faults.struck(broken)
+            return harvester.faults.times_injected(broken)
 
     assert run_driven(story()) == 1
 
@@ -321,10 +321,10 @@ def test_every_third_update_conflicts_and_reads_are_slow():
                 CONFIG_MAP.ref("c", NAMESPACE), {"metadata": {"labels": {"a": "b"}}}
             )
             answers = [error_for(await line.send(change)) for _ in range(6)]
-            began = harvester.pace.now()
+            began = harvester.clock.now()
             await line.send(requests.get(CONFIG_MAP.ref("c", NAMESPACE)))
             return [isinstance(error, Conflict) for error in answers], (
-                harvester.pace.now() - began
+                harvester.clock.now() - began
             ).total_seconds()
 
     conflicts, waited = run_driven(story())
@@ -336,7 +336,7 @@ def test_a_watch_whose_history_is_forgotten_says_410_and_ends():
     async def story():
         async with a_harvester() as harvester:
             line = _through_door(harvester, harvester.new_token())
-            harvester.faults.add(Fault(ForgetHistory(), frozenset({"watch"}), times=1))
+            harvester.faults.add(Fault(ExpireWatch(), frozenset({"watch"}), times=1))
             async with line.stream(requests.watch(kinds.VM, version="1")) as events:
                 return [event async for event in events]
 

@@ -90,7 +90,7 @@ def test_the_whole_life_of_a_machine_costs_as_many_versions_as_a_real_one():
             seen = {"VirtualMachine": 0, "VirtualMachineInstance": 0}
             async with line.watch(kinds.VM) as vms, line.watch(kinds.VMI) as vmis:
                 await boot(harvester)
-                await harvester.pace.pause(60)
+                await harvester.clock.sleep(60)
                 for events in (vms, vmis):
                     await _count(events, seen)
             return seen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windrow.emulator import kinds
 from windrow.emulator.faults import AgentFault, Faults
-from windrow.emulator.stock import Image
+from windrow.emulator.preload import Image
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import annotations_of, labels_of, nested, new_object, uid_of
 from windrow.kubernetes.resources import EVENT, NODE, PVC, SECRET
@@ -29,7 +29,7 @@ def test_a_machine_whose_cloud_init_secret_is_missing_waits_for_it():
     async def story():
         async with a_harvester() as harvester:
             await post(harvester, secret="m-1-cloudinit")
-            await harvester.pace.pause(300)
+            await harvester.clock.sleep(300)
             waiting = await eventually(harvester, vmi_ref(), lambda vmi: vmi is not None)
             assert nested(waiting, "status", "phase") == "Scheduling"
             await eventually(harvester, vm_ref(), shows("Starting"))
@@ -49,7 +49,7 @@ def test_a_machine_of_an_unknown_image_waits_for_a_claim_that_never_comes():
         async with a_harvester() as harvester:
             await post(harvester, image="default/nowhere")
             await eventually(harvester, vm_ref(), shows("ErrorPvcNotFound"))
-            await harvester.pace.pause(600)
+            await harvester.clock.sleep(600)
             await eventually(harvester, vm_ref(), shows("ErrorPvcNotFound"))
             assert await harvester.api.local().list(PVC) == []
 
@@ -59,7 +59,7 @@ def test_a_machine_of_an_unknown_image_waits_for_a_claim_that_never_comes():
 def test_a_machine_waits_for_its_image_to_be_imported():
     async def story():
         async with a_harvester() as harvester:
-            await harvester.stock(images=[Image("default/late", arrives="")])
+            await harvester.preload(images=[Image("default/late", import_outcome="")])
             image = await eventually(
                 harvester,
                 kinds.IMAGE.ref("late", "default"),
@@ -81,7 +81,7 @@ def test_a_machine_waits_for_its_image_to_be_imported():
 def test_an_import_that_fails_is_tried_again_and_given_up():
     async def story():
         async with a_harvester() as harvester:
-            await harvester.stock(images=[Image("default/bad", arrives="fails")])
+            await harvester.preload(images=[Image("default/bad", import_outcome="fails")])
 
             def gave_up(raw):
                 found = find_condition(nested(raw, "status", "conditions"), "RetryLimitExceeded")
@@ -159,9 +159,9 @@ def test_a_lost_host_costs_four_minutes_and_the_machine_comes_back_elsewhere():
         async with a_harvester() as harvester:
             first = await boot(harvester)
             host = first["status"]["nodeName"]
-            began = harvester.pace.now()
+            began = harvester.clock.now()
 
-            harvester.lose_host(host)
+            harvester.fail_host(host)
             await eventually(harvester, vmi_ref(), lambda vmi: nested(vmi, "status", "phase") == "Running")
             await eventually(harvester, vm_ref(), lambda vm: not nested(vm, "status", "ready"))
             node = await harvester.api.local().get(NODE.ref(host))
@@ -169,7 +169,7 @@ def test_a_lost_host_costs_four_minutes_and_the_machine_comes_back_elsewhere():
             second = await eventually(
                 harvester, vmi_ref(), lambda vmi: vmi is not None and uid_of(vmi) != uid_of(first)
             )
-            lost = (harvester.pace.now() - began).total_seconds()
+            lost = (harvester.clock.now() - began).total_seconds()
             second = await eventually(harvester, vmi_ref(), has_address)
             assert 235 < lost < 260
             assert second["status"]["nodeName"] != host
@@ -182,7 +182,7 @@ def test_a_lost_host_costs_four_minutes_and_the_machine_comes_back_elsewhere():
             assert "node.kubernetes.io/out-of-service" in taints
             assert find_condition(node["status"]["conditions"], "Drained").reason == "HarvesterNodeIsDrained"
 
-            harvester.return_host(host)
+            harvester.recover_host(host)
             healthy = await eventually(
                 harvester, NODE.ref(host), lambda raw: not nested(raw, "spec", "taints", default=[])
             )
@@ -195,9 +195,9 @@ def test_a_host_that_returns_soon_starts_its_machines_again_itself():
     async def story():
         async with a_harvester() as harvester:
             first = await boot(harvester)
-            harvester.lose_host(first["status"]["nodeName"])
-            await harvester.pace.pause(30)
-            harvester.return_host(first["status"]["nodeName"])
+            harvester.fail_host(first["status"]["nodeName"])
+            await harvester.clock.sleep(30)
+            harvester.recover_host(first["status"]["nodeName"])
 
             await eventually(
                 harvester,
@@ -213,9 +213,9 @@ def test_a_machine_on_a_dead_host_hangs_in_deletion_until_the_host_is_cleared():
     async def story():
         async with a_harvester() as harvester:
             first = await boot(harvester)
-            harvester.lose_host(first["status"]["nodeName"])
+            harvester.fail_host(first["status"]["nodeName"])
             await harvester.api.local().delete(vm_ref(), propagation="Foreground")
-            await harvester.pace.pause(200)
+            await harvester.clock.sleep(200)
             await eventually(harvester, vm_ref(), shows("Terminating"))
 
             await eventually(harvester, vm_ref(), is_gone)
@@ -257,7 +257,7 @@ def test_without_an_agent_a_running_machine_shows_no_address():
         async with a_harvester(faults=Faults(agents=[AgentFault(kind="absent")])) as harvester:
             await post(harvester)
             await eventually(harvester, vm_ref(), shows("Running"))
-            await harvester.pace.pause(600)
+            await harvester.clock.sleep(600)
             vmi = await harvester.api.local().get(vmi_ref())
             assert vmi["status"]["interfaces"][0]["infoSource"] == "domain, multus-status"
             assert not has_address(vmi)
@@ -268,12 +268,12 @@ def test_without_an_agent_a_running_machine_shows_no_address():
 
 def test_a_deaf_machine_is_destroyed_after_its_grace():
     async def story():
-        async with a_harvester(faults=Faults(hanging=["default/*"])) as harvester:
+        async with a_harvester(faults=Faults(unresponsive=["default/*"])) as harvester:
             await boot(harvester)
-            began = harvester.pace.now()
+            began = harvester.clock.now()
             await harvester.api.local().delete(vm_ref(), propagation="Foreground")
             await eventually(harvester, vm_ref(), is_gone)
-            return (harvester.pace.now() - began).total_seconds()
+            return (harvester.clock.now() - began).total_seconds()
 
     assert 120 < run_driven(story()) < 130
 
@@ -282,7 +282,7 @@ def test_a_machine_may_come_back_with_another_address():
     async def story():
         async with a_harvester() as harvester:
             first = await boot(harvester)
-            harvester.change_lease("default", "m-1")
+            harvester.renew_lease("default", "m-1")
             await order(harvester, "restart")
             second = await eventually(
                 harvester, vmi_ref(), lambda vmi: has_address(vmi) and uid_of(vmi) != uid_of(first)
@@ -314,8 +314,8 @@ def test_a_finalizer_cut_by_hand_leaves_no_machine_running():
             await line.patch(vm_ref(), {"spec": {"runStrategy": "Halted"}})
             await line.patch(vmi_ref(), {"metadata": {"finalizers": None}})
             await eventually(harvester, vmi_ref(), is_gone)
-            await harvester.pace.pause(1)
-            return harvester.power.plugged()
+            await harvester.clock.sleep(1)
+            return harvester.hypervisor.running_machines()
 
     assert run_driven(story()) == []
 
@@ -326,11 +326,11 @@ def test_an_agent_may_be_late_or_lie():
             agents=[AgentFault("default/late", "late", late_s=300), AgentFault("default/liar", "lying")]
         )
         async with a_harvester(faults=faults) as harvester:
-            began = harvester.pace.now()
+            began = harvester.clock.now()
             liar = await boot(harvester, name="liar")
             assert liar["status"]["interfaces"][0]["ipAddress"] == "169.254.7.7"
             await boot(harvester, name="late")
-            assert (harvester.pace.now() - began).total_seconds() > 300
+            assert (harvester.clock.now() - began).total_seconds() > 300
 
     run_driven(story())
 
@@ -351,7 +351,7 @@ def test_a_vm_whose_update_fails_validation_hangs_in_terminating():
             harvester.api.admission[:] = hooks
 
             await line.delete(vm_ref(), propagation="Foreground")
-            await harvester.pace.pause(900)
+            await harvester.clock.sleep(900)
 
             hanging = await line.get(vm_ref())
             assert hanging["metadata"]["deletionTimestamp"]

@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from windrow.apiserver.calls import Caller
+from windrow.apiserver.request.info import UserInfo
 from windrow.kubernetes.resources import ApiResource
 
 Raw = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Operation:
+class AdmissionRequest:
     """A write about to happen. A hook may change or replace `object`; it raises a KubeError to refuse.
 
     `object` is None for a delete, `old` is None for a create and must not be changed.
@@ -25,15 +25,15 @@ class Operation:
     name: str
     subresource: str
     object: Raw | None
-    old: Raw | None
-    caller: Caller
+    old_object: Raw | None
+    user: UserInfo
     dry_run: bool = False
 
 
-Hook = Callable[[Operation], Awaitable[None]]
+AdmissionHook = Callable[[AdmissionRequest], Awaitable[None]]
 
 
-async def admit(hooks: list[Hook], operation: Operation) -> Raw | None:
+async def admit(hooks: list[AdmissionHook], operation: AdmissionRequest) -> Raw | None:
     """Ask every hook in order; the object as they leave it. Raises the KubeError of the one that refuses."""
     for hook in tuple(hooks):
         await hook(operation)

@@ -14,9 +14,9 @@ from typing import Any
 
 from aiohttp import web
 
-from windrow.apiserver.calls import options_of, parse_target, verb_of
-from windrow.apiserver.doors import Door, Identity, Peer
-from windrow.apiserver.statuses import fail, internal, reply_with
+from windrow.apiserver.apierrors import error_reply, internal, status_error
+from windrow.apiserver.handler import Handler, Peer, TlsIdentity
+from windrow.apiserver.request.info import parse_request_info, query_options, request_verb
 from windrow.apiserver.verbs.watch import EntryEvent
 from windrow.core.fastjson import dumps
 from windrow.kubernetes.errors import KubeError, OutcomeUnknown, Unreachable
@@ -24,18 +24,18 @@ from windrow.kubernetes.requests import JSON, Reply, Request, WatchEvent
 
 _log = logging.getLogger(__name__)
 
-MOST_BODY = 3 * 1024 * 1024
+MAX_BODY_BYTES = 3 * 1024 * 1024
 CLOSE_WITHIN_S = 2.0
 
 
-def line_of(event: WatchEvent) -> bytes:
+def encode_event(event: WatchEvent) -> bytes:
     """One line of a watch, with what is encoded already taken as it is."""
     if isinstance(event, EntryEvent):
         return b'{"type":"%s","object":%s}\n' % (event.type.encode(), event.entry.data)
     return dumps({"type": event.type, "object": event.object}) + b"\n"
 
 
-def tls_context(identity: Identity) -> ssl.SSLContext:
+def tls_context(identity: TlsIdentity) -> ssl.SSLContext:
     """A context that shows the identity and asks for, but does not demand, a client certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -55,10 +55,10 @@ def tls_context(identity: Identity) -> ssl.SSLContext:
 class Listener:
     """Serves `door` while entered; `port` is the one the system chose when 0 was asked for."""
 
-    def __init__(self, door: Door, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._door, self._host, self.port = door, host, port
+    def __init__(self, door: Handler, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._handler, self._host, self.port = door, host, port
         self._runner: web.ServerRunner | None = None
-        self._shown: Identity | None = None
+        self._identity: TlsIdentity | None = None
         self._context: ssl.SSLContext | None = None
         self._watches: set[asyncio.Task[Any]] = set()
         self._closing = False
@@ -84,15 +84,15 @@ class Listener:
 
     def _tls(self) -> ssl.SSLContext | None:
         """The context for the door's present identity; None for plain HTTP."""
-        identity = self._door.identity()
+        identity = self._handler.identity()
         if identity is None:
             return None
-        if identity != self._shown or self._context is None:
-            self._shown, self._context = identity, tls_context(identity)
-            self._context.sni_callback = self._renew
+        if identity != self._identity or self._context is None:
+            self._identity, self._context = identity, tls_context(identity)
+            self._context.sni_callback = self._on_sni
         return self._context
 
-    def _renew(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+    def _on_sni(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         """Show a renewed certificate to new connections, without a restart."""
         fresh = self._tls()
         if fresh is not None and fresh is not context:
@@ -102,43 +102,45 @@ class Listener:
         try:
             request = await _read(http)
         except KubeError as error:
-            return _response(reply_with(error))
+            return _response(error_reply(error))
         peer = _peer(http)
-        target = parse_target(request.path)
+        info = parse_request_info(request.path)
         try:
-            if target.is_resource and verb_of(request.method, target, options_of(request)) == "watch":
+            if info.is_resource and request_verb(request.method, info, query_options(request)) == "watch":
                 return await self._watch(http, request, peer)
-            return _response(await self._door.send(request, peer))
+            return _response(await self._handler.send(request, peer))
         except (OutcomeUnknown, Unreachable):
-            return _broken(http)
+            return _abort_connection(http)
         except OSError:
             raise
         except Exception as error:
             # A fault of ours: the caller learns that the server failed, and the operator why.
             _log.exception("%s %s failed", request.method, request.path)
-            return _response(reply_with(internal(str(error))))
+            return _response(error_reply(internal(str(error))))
 
     async def _watch(self, http: web.BaseRequest, request: Request, peer: Peer) -> web.StreamResponse:
         task = asyncio.current_task()
         assert task is not None
         self._watches.add(task)
         try:
-            async with self._door.stream(request, peer) as events:
-                return await self._pour(http, events)
+            async with self._handler.stream(request, peer) as events:
+                return await self._send_events(http, events)
         except (OutcomeUnknown, Unreachable):
-            return _broken(http)
+            return _abort_connection(http)
         except KubeError as error:
-            return _response(reply_with(error))
+            return _response(error_reply(error))
         finally:
             self._watches.discard(task)
 
-    async def _pour(self, http: web.BaseRequest, events: AsyncIterator[WatchEvent]) -> web.StreamResponse:
+    async def _send_events(
+        self, http: web.BaseRequest, events: AsyncIterator[WatchEvent]
+    ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
         response.enable_chunked_encoding()
         await response.prepare(http)
         try:
             async for event in events:
-                await response.write(line_of(event))
+                await response.write(encode_event(event))
         except ConnectionError:
             return response  # the client has gone; it resumes where it was
         except asyncio.CancelledError:
@@ -149,7 +151,7 @@ class Listener:
         return response
 
 
-def _broken(http: web.BaseRequest) -> web.StreamResponse:
+def _abort_connection(http: web.BaseRequest) -> web.StreamResponse:
     """The door wants the connection to break before an answer; the response goes nowhere."""
     if http.transport is not None:
         http.transport.abort()
@@ -162,8 +164,8 @@ async def _read(http: web.BaseRequest) -> Request:
         chunks, size = [], 0
         async for chunk in http.content.iter_any():
             size += len(chunk)
-            if size > MOST_BODY:
-                raise fail(413, f"Request entity too large: limit is {MOST_BODY}")
+            if size > MAX_BODY_BYTES:
+                raise status_error(413, f"Request entity too large: limit is {MAX_BODY_BYTES}")
             chunks.append(chunk)
         body = b"".join(chunks)
     skipped = ("accept", "content-type")

@@ -5,41 +5,41 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from windrow.apiserver import statuses
-from windrow.apiserver.calls import Call, Caller, Target
-from windrow.apiserver.core import Plain
-from windrow.apiserver.types import Type
+from windrow.apiserver import apierrors
+from windrow.apiserver.context import JsonResult
+from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
+from windrow.apiserver.types.registry import ResourceType
 from windrow.kubernetes.resources import SELF_SUBJECT_ACCESS_REVIEW, ApiResource
 
 Raw = dict[str, Any]
 AUTHN, AUTHZ = "authentication.k8s.io", "authorization.k8s.io"
 
 
-class Guard(Protocol):
+class Authorizer(Protocol):
     """What reviews ask of the server."""
 
-    async def allows(self, caller: Caller, verb: str, target: Target) -> bool: ...
+    async def allows(self, user: UserInfo, verb: str, info: RequestInfo) -> bool: ...
 
-    async def rules(self, caller: Caller, namespace: str) -> list[Raw]: ...
+    async def rules(self, user: UserInfo, namespace: str) -> list[Raw]: ...
 
-    async def by_token(self, token: str) -> Caller | None: ...
+    async def authenticate_token(self, token: str) -> UserInfo | None: ...
 
 
-def _user(caller: Caller) -> Raw:
-    made: Raw = {"username": caller.user, "groups": list(caller.groups)}
-    if caller.uid:
-        made["uid"] = caller.uid
-    if caller.extra:
-        made["extra"] = {key: list(values) for key, values in caller.extra.items()}
+def _user(user: UserInfo) -> Raw:
+    made: Raw = {"username": user.username, "groups": list(user.groups)}
+    if user.uid:
+        made["uid"] = user.uid
+    if user.extra:
+        made["extra"] = {key: list(values) for key, values in user.extra.items()}
     return made
 
 
-def _question(spec: Raw) -> tuple[str, Target]:
+def _access_attributes(spec: Raw) -> tuple[str, RequestInfo]:
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if path:
-        return path.get("verb", ""), Target(path.get("path", ""))
+        return path.get("verb", ""), RequestInfo(path.get("path", ""))
     asked = resource or {}
-    target = Target(
+    info = RequestInfo(
         "",
         asked.get("group", ""),
         asked.get("version", ""),
@@ -48,35 +48,35 @@ def _question(spec: Raw) -> tuple[str, Target]:
         asked.get("name", ""),
         asked.get("subresource", ""),
     )
-    return asked.get("verb", ""), target
+    return asked.get("verb", ""), info
 
 
-async def _judged(guard: Guard, caller: Caller, spec: Raw) -> Raw:
-    verb, target = _question(spec)
-    if await guard.allows(caller, verb, target):
+async def _evaluate(guard: Authorizer, user: UserInfo, spec: Raw) -> Raw:
+    verb, info = _access_attributes(spec)
+    if await guard.allows(user, verb, info):
         return {"allowed": True}
     return {"allowed": False}
 
 
-async def _self_access(guard: Guard, call: Call, spec: Raw) -> Raw:
+async def _self_access(guard: Authorizer, call: ApiCall, spec: Raw) -> Raw:
     if not spec.get("resourceAttributes") and not spec.get("nonResourceAttributes"):
         causes = [
-            statuses.invalid_value(
+            apierrors.invalid_value(
                 "spec.resourceAttributes",
                 None,
                 "exactly one of nonResourceAttributes or resourceAttributes must be specified",
             )
         ]
-        raise statuses.invalid(SELF_SUBJECT_ACCESS_REVIEW, "", causes)
-    return await _judged(guard, call.caller, spec)
+        raise apierrors.invalid(SELF_SUBJECT_ACCESS_REVIEW, "", causes)
+    return await _evaluate(guard, call.user, spec)
 
 
-async def _subject_access(guard: Guard, call: Call, spec: Raw) -> Raw:
-    return await _judged(guard, Caller(spec.get("user", ""), tuple(spec.get("groups") or ())), spec)
+async def _subject_access(guard: Authorizer, call: ApiCall, spec: Raw) -> Raw:
+    return await _evaluate(guard, UserInfo(spec.get("user", ""), tuple(spec.get("groups") or ())), spec)
 
 
-async def _self_rules(guard: Guard, call: Call, spec: Raw) -> Raw:
-    rules = await guard.rules(call.caller, spec.get("namespace", ""))
+async def _self_rules(guard: Authorizer, call: ApiCall, spec: Raw) -> Raw:
+    rules = await guard.rules(call.user, spec.get("namespace", ""))
     return {
         "incomplete": False,
         "nonResourceRules": [
@@ -96,18 +96,18 @@ async def _self_rules(guard: Guard, call: Call, spec: Raw) -> Raw:
     }
 
 
-async def _self(guard: Guard, call: Call, spec: Raw) -> Raw:
-    return {"userInfo": _user(call.caller)}
+async def _self(guard: Authorizer, call: ApiCall, spec: Raw) -> Raw:
+    return {"userInfo": _user(call.user)}
 
 
-async def _token(guard: Guard, call: Call, spec: Raw) -> Raw:
-    caller = await guard.by_token(spec.get("token", ""))
-    if caller is None:
+async def _token(guard: Authorizer, call: ApiCall, spec: Raw) -> Raw:
+    user = await guard.authenticate_token(spec.get("token", ""))
+    if user is None:
         return {"user": {}, "error": "invalid bearer token"}
-    return {"authenticated": True, "user": _user(caller)}
+    return {"authenticated": True, "user": _user(user)}
 
 
-Review = Callable[[Guard, Call, Raw], Awaitable[Raw]]
+Review = Callable[[Authorizer, ApiCall, Raw], Awaitable[Raw]]
 
 REVIEWS: dict[str, Review] = {
     f"selfsubjectaccessreviews.{AUTHZ}": _self_access,
@@ -118,8 +118,8 @@ REVIEWS: dict[str, Review] = {
     f"tokenreviews.{AUTHN}": _token,
 }
 
-TYPES: tuple[Type, ...] = tuple(
-    Type(kind, verbs=("create",))
+REVIEW_TYPES: tuple[ResourceType, ...] = tuple(
+    ResourceType(kind, verbs=("create",))
     for kind in (
         SELF_SUBJECT_ACCESS_REVIEW,
         ApiResource(AUTHZ, "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False),
@@ -131,7 +131,7 @@ TYPES: tuple[Type, ...] = tuple(
 )
 
 
-async def review(guard: Guard, type: Type, call: Call) -> Plain:
+async def review(guard: Authorizer, type: ResourceType, call: ApiCall) -> JsonResult:
     """The object as sent, with the answer in its status."""
     body = call.body if isinstance(call.body, dict) else {}
     status = await REVIEWS[type.kind.group_resource](guard, call, body.get("spec") or {})
@@ -139,4 +139,4 @@ async def review(guard: Guard, type: Type, call: Call) -> Plain:
     made = {"kind": type.kind.kind, "apiVersion": type.kind.api_version, "metadata": head}
     if "spec" in body:
         made["spec"] = body["spec"]
-    return Plain({**made, "status": status}, 201)
+    return JsonResult({**made, "status": status}, 201)

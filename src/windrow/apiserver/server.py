@@ -8,53 +8,55 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from windrow.apiserver import bodies, crds, statuses
-from windrow.apiserver.accepting import YAML, Form, choose
-from windrow.apiserver.admission import Hook, Operation
-from windrow.apiserver.authentication import (
+from windrow.apiserver import apierrors
+from windrow.apiserver.admission import AdmissionHook, AdmissionRequest
+from windrow.apiserver.context import Authorize, ListResult, ObjectResult, Result, ServerContext
+from windrow.apiserver.controllers.claims import PvcProtectionController
+from windrow.apiserver.controllers.definitions import CrdFinalizer
+from windrow.apiserver.controllers.gc import GarbageCollector
+from windrow.apiserver.controllers.namespaces import NamespaceController
+from windrow.apiserver.controllers.tokens import TokenSecretController
+from windrow.apiserver.discovery.nonresource import NonResourceHandler
+from windrow.apiserver.encoding import encode_result, to_yaml
+from windrow.apiserver.handler import Peer, TlsIdentity
+from windrow.apiserver.loopback import LoopbackClient
+from windrow.apiserver.request import decoding
+from windrow.apiserver.request.authn import (
     Authenticator,
-    Recognise,
     StaticToken,
-    impersonated,
+    TokenAuthenticator,
+    impersonation_checks,
     read_impersonation,
 )
-from windrow.apiserver.builtins import BUILTINS
-from windrow.apiserver.calls import (
-    Call,
-    Caller,
-    Target,
+from windrow.apiserver.request.info import (
+    ApiCall,
+    RequestInfo,
+    UserInfo,
     header,
     headers,
-    named,
-    options_of,
-    parse_target,
-    verb_of,
+    name_from_field_selector,
+    parse_request_info,
+    query_options,
+    request_verb,
 )
-from windrow.apiserver.controllers.claims import Claims
-from windrow.apiserver.controllers.definitions import Definitions
-from windrow.apiserver.controllers.gc import Collector
-from windrow.apiserver.controllers.namespaces import Namespaces
-from windrow.apiserver.controllers.tokens import TokenSecrets
-from windrow.apiserver.core import Allows, Core, Listing, Outcome, Single
-from windrow.apiserver.documents import Documents
-from windrow.apiserver.doors import Identity, Peer
-from windrow.apiserver.local import Local
-from windrow.apiserver.rbac import FIRST_ROLES, Rbac, first_objects, says_no
-from windrow.apiserver.rendering import as_yaml, render
+from windrow.apiserver.request.negotiation import YAML, NegotiatedType, negotiate
+from windrow.apiserver.request.rbac import BOOTSTRAP_ROLES, RbacAuthorizer, bootstrap_objects, forbidden_error
+from windrow.apiserver.request.tokens import ServiceAccountTokens
 from windrow.apiserver.reviews import REVIEWS, review
-from windrow.apiserver.services.allocation import Allocation, ServiceRanges
-from windrow.apiserver.services.own import render_own_service
-from windrow.apiserver.store import Store
-from windrow.apiserver.tables import metadata_only, partial, table, table_of
-from windrow.apiserver.tokens import Tokens
-from windrow.apiserver.types import Registry, Type
+from windrow.apiserver.services.allocation import ServiceAllocator, ServiceRanges
+from windrow.apiserver.services.kubernetes_service import render_kubernetes_service
+from windrow.apiserver.storage.port import Store
+from windrow.apiserver.tables import build_table, partial_metadata, render_partial_metadata, render_table
+from windrow.apiserver.types import crds
+from windrow.apiserver.types.builtins import BUILTINS
+from windrow.apiserver.types.registry import Registry, ResourceType
 from windrow.apiserver.verbs.create import create
 from windrow.apiserver.verbs.delete import delete, delete_collection
 from windrow.apiserver.verbs.get import get
 from windrow.apiserver.verbs.list import list_
 from windrow.apiserver.verbs.patch import patch
 from windrow.apiserver.verbs.scale import scale
-from windrow.apiserver.verbs.subresources import HANDLERS
+from windrow.apiserver.verbs.subresources import SUBRESOURCE_VERBS
 from windrow.apiserver.verbs.update import update
 from windrow.apiserver.verbs.watch import watch
 from windrow.core.clock import Clock
@@ -66,11 +68,11 @@ from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import CRD, NAMESPACE, SERVICE, ApiResource, ObjectRef
 
 Raw = dict[str, Any]
-Action = Callable[[Request, ObjectRef, Caller], Awaitable[Reply]]
-Route = Callable[[Request, Caller], Awaitable[Reply]]
+SubresourceHandler = Callable[[Request, ObjectRef, UserInfo], Awaitable[Reply]]
+RouteHandler = Callable[[Request, UserInfo], Awaitable[Reply]]
 
-SYSTEM = Caller("system:admin", ("system:masters", "system:authenticated"))
-VERB_TABLE: dict[str, Callable[[Core, Type, Call], Awaitable[Outcome]]] = {
+SYSTEM_ADMIN = UserInfo("system:admin", ("system:masters", "system:authenticated"))
+VERB_TABLE: dict[str, Callable[[ServerContext, ResourceType, ApiCall], Awaitable[Result]]] = {
     "get": get,
     "list": list_,
     "create": create,
@@ -80,7 +82,7 @@ VERB_TABLE: dict[str, Callable[[Core, Type, Call], Awaitable[Outcome]]] = {
     "deletecollection": delete_collection,
 }
 NAMED_VERBS = ("get", "update", "patch", "delete")
-FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
 class ApiServer:
@@ -107,44 +109,48 @@ class ApiServer:
         rng: Rng,
         *,
         name: str = "kubernetes",
-        types: Iterable[Type] = BUILTINS,
-        authenticate: Recognise | None = None,
-        authorize: Allows | str | None = None,
+        types: Iterable[ResourceType] = BUILTINS,
+        authenticate: TokenAuthenticator | None = None,
+        authorize: Authorize | str | None = None,
         anonymous: bool = False,
         version: str = "v1.34.3+rke2r1",
-        tls: Identity | None = None,
+        tls: TlsIdentity | None = None,
         root_ca: str = "",
-        release_claims: bool = False,
+        protect_claims: bool = False,
         services: ServiceRanges | None = None,
-        pods_end_slowly: bool = False,
+        graceful_pod_deletion: bool = False,
     ) -> None:
         self.name, self.version = name, version
         self.tls, self.root_ca = tls, root_ca
-        self._release_claims = release_claims
-        self.core = Core(store, clock, rng, Registry(types), pods_end_slowly=pods_end_slowly)
-        self.admission: list[Hook] = self.core.hooks
-        self.actions: dict[tuple[str, str], Action] = {}
-        self.action_versions: dict[str, tuple[str, ...]] = {}
-        self.routes: dict[str, Route] = {}
-        self._documents = Documents(self.registry, lambda: self.version, self.actions, self.action_versions)
+        self._protects_claims = protect_claims
+        self.context = ServerContext(
+            store, clock, rng, Registry(types), graceful_pod_deletion=graceful_pod_deletion
+        )
+        self.admission: list[AdmissionHook] = self.context.admission_hooks
+        self.subresource_handlers: dict[tuple[str, str], SubresourceHandler] = {}
+        self.subresource_versions: dict[str, tuple[str, ...]] = {}
+        self.routes: dict[str, RouteHandler] = {}
+        self._nonresource = NonResourceHandler(
+            self.registry, lambda: self.version, self.subresource_handlers, self.subresource_versions
+        )
         self.authenticator = Authenticator(clock, anonymous=anonymous)
         if authenticate is not None:
-            self.authenticator.recognisers.append(authenticate)
-        self.tokens_of_accounts = Tokens(self.core)
-        self.authenticator.recognisers.append(self.tokens_of_accounts.recognise)
-        self._rbac = Rbac(self.core)
+            self.authenticator.token_authenticators.append(authenticate)
+        self.service_account_tokens = ServiceAccountTokens(self.context)
+        self.authenticator.token_authenticators.append(self.service_account_tokens.authenticate)
+        self._rbac = RbacAuthorizer(self.context)
         self._is_rbac = authorize == "rbac"
-        self._allows: Allows | None = (
+        self._authorizer: Authorize | None = (
             authorize if callable(authorize) else self._rbac.allows if self._is_rbac else None
         )
         if self._is_rbac:
-            self.core.guards.append(self._check_grant)
+            self.context.validating_hooks.append(self._check_escalation)
         self._service_ranges = services
         if services is not None:
-            self.core.guards.append(Allocation(self.core, services).admit)
-        self._pending: list[Raw] = []
+            self.context.validating_hooks.append(ServiceAllocator(self.context, services).admit)
+        self._pending_crds: list[Raw] = []
         self._is_prepared = False
-        self._preparing = asyncio.Lock()
+        self._prepare_lock = asyncio.Lock()
 
     @property
     def tokens(self) -> dict[str, StaticToken]:
@@ -153,99 +159,107 @@ class ApiServer:
 
     @property
     def store(self) -> Store:
-        return self.core.store
+        return self.context.store
 
     @property
     def registry(self) -> Registry:
-        return self.core.registry
+        return self.context.registry
 
-    def identity(self) -> Identity | None:
+    def identity(self) -> TlsIdentity | None:
         return self.tls
 
-    def local(self, user: str = "system:admin", groups: tuple[str, ...] = ("system:masters",)) -> Local:
+    def local(
+        self, user: str = "system:admin", groups: tuple[str, ...] = ("system:masters",)
+    ) -> LoopbackClient:
         """This server as `user` sees it, without sockets."""
-        return Local(self, Caller(user, tuple(dict.fromkeys((*groups, "system:authenticated")))))
+        return LoopbackClient(self, UserInfo(user, tuple(dict.fromkeys((*groups, "system:authenticated")))))
 
     def install_crd(self, raw: Mapping[str, Any]) -> None:
         """Serve the resources that a CustomResourceDefinition defines, at once; the definition itself is stored
         before the next request is answered. May be repeated with a newer form."""
         definition: Raw = loads(dumps(raw))
-        self._serve(definition)
-        self._pending.append(definition)
+        self._register_crd(definition)
+        self._pending_crds.append(definition)
         self._is_prepared = False
 
     async def run(self) -> None:
         """The server's own controllers; until cancelled."""
         await self.prepare()
-        collector = Collector(self.core)
-        namespaces = Namespaces(self.core, lambda: self.root_ca)
-        secrets = TokenSecrets(self.core, self.tokens_of_accounts, lambda: self.root_ca)
+        collector = GarbageCollector(self.context)
+        namespaces = NamespaceController(self.context, lambda: self.root_ca)
+        secrets = TokenSecretController(self.context, self.service_account_tokens, lambda: self.root_ca)
         async with asyncio.TaskGroup() as group:
             group.create_task(collector.run())
             group.create_task(namespaces.run())
             group.create_task(secrets.run())
-            group.create_task(Definitions(self.core).run())
-            if self._release_claims:
-                group.create_task(Claims(self.core).run())
+            group.create_task(CrdFinalizer(self.context).run())
+            if self._protects_claims:
+                group.create_task(PvcProtectionController(self.context).run())
 
     async def prepare(self) -> None:
         """Make the first namespaces and read the definitions in the store. Every request does so on its own."""
         if self._is_prepared:
             return
-        async with self._preparing:
+        async with self._prepare_lock:
             if not self._is_prepared:
-                await self._first_namespaces()
-                await self._first_roles()
-                await self._own_service()
-                await self._load_definitions()
+                await self._create_namespaces()
+                await self._create_bootstrap_roles()
+                await self._create_kubernetes_service()
+                await self._load_crds()
                 self._is_prepared = True
 
-    async def _first_namespaces(self) -> None:
+    async def _create_namespaces(self) -> None:
         type = self.registry.find_kind(NAMESPACE)
         if type is None:
             return
-        for name in FIRST_NAMESPACES:
+        for name in SYSTEM_NAMESPACES:
             if await self.store.find(type.key("", name)) is None:
-                await self._make(type, {"metadata": {"name": name}})
+                await self._create_system_object(type, {"metadata": {"name": name}})
 
-    async def _first_roles(self) -> None:
-        for kind, raw in first_objects() if self._is_rbac else ():
+    async def _create_bootstrap_roles(self) -> None:
+        for kind, raw in bootstrap_objects() if self._is_rbac else ():
             type = self.registry.find_kind(kind)
             if type and await self.store.find(type.key("", raw["metadata"]["name"])) is None:
-                await self._make(type, loads(dumps(raw)))
+                await self._create_system_object(type, loads(dumps(raw)))
 
-    async def _own_service(self) -> None:
+    async def _create_kubernetes_service(self) -> None:
         type = self.registry.find_kind(SERVICE)
         if type is None or self._service_ranges is None:
             return
-        raw = render_own_service(self._service_ranges)
+        raw = render_kubernetes_service(self._service_ranges)
         if await self.store.find(type.key(raw["metadata"]["namespace"], raw["metadata"]["name"])) is None:
-            await self._make(type, raw)
+            await self._create_system_object(type, raw)
 
-    async def _make(self, type: Type, raw: Raw) -> None:
-        target = Target("", type.kind.group, type.kind.version, type.kind.plural, namespace=namespace_of(raw))
+    async def _create_system_object(self, type: ResourceType, raw: Raw) -> None:
+        info = RequestInfo(
+            "", type.kind.group, type.kind.version, type.kind.plural, namespace=namespace_of(raw)
+        )
         # What a server is born with is nobody's request: no hook sees it.
-        await create(replace(self.core, hooks=[], guards=[]), type, Call("create", target, SYSTEM, body=raw))
+        await create(
+            replace(self.context, admission_hooks=[], validating_hooks=[]),
+            type,
+            ApiCall("create", info, SYSTEM_ADMIN, body=raw),
+        )
 
-    async def _load_definitions(self) -> None:
+    async def _load_crds(self) -> None:
         home = self.registry.find_kind(CRD)
         if home is None:
-            self._pending.clear()
+            self._pending_crds.clear()
             return
-        while self._pending:
-            definition = self._pending.pop(0)
+        while self._pending_crds:
+            definition = self._pending_crds.pop(0)
             name = definition["metadata"]["name"]
             found = await self.store.find(home.key("", name))
             if found is None:
-                await self._make(home, definition)
+                await self._create_system_object(home, definition)
             elif found.raw["spec"] != definition["spec"]:
                 await self.store.commit(found.key, {**found.raw, "spec": definition["spec"]}, found.rev)
         for entry in (await self.store.range(home.prefix())).entries:
-            await self._adopt(entry.key)
+            await self._establish_crd(entry.key)
 
-    def _serve(self, definition: Raw) -> None:
+    def _register_crd(self, definition: Raw) -> None:
         """Offer exactly the versions that the definition serves."""
-        types = crds.types_of(definition)
+        types = crds.types_from_crd(definition)
         place = (definition["spec"]["group"], definition["spec"]["names"]["plural"])
         for old in self.registry:
             if old.custom and (old.kind.group, old.kind.plural) == place:
@@ -253,79 +267,89 @@ class ApiServer:
         for type in types:
             self.registry.add(type)
 
-    async def _adopt(self, key: str) -> None:
+    async def _establish_crd(self, key: str) -> None:
         """Serve what a stored definition defines, and say so in its status."""
         entry = await self.store.find(key)
         if entry is None:
             return
-        self._serve(entry.raw)
+        self._register_crd(entry.raw)
         if not (entry.raw.get("status") or {}).get("conditions"):
-            status = crds.established(entry.raw, self.core.stamp())
+            status = crds.established_status(entry.raw, self.context.timestamp())
             await self.store.commit(key, {**entry.raw, "status": status}, entry.rev)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def send(self, request: Request, peer: Peer) -> Reply:
         try:
-            caller = await self.authenticator.caller(request, peer)
+            user = await self.authenticator.authenticate(request, peer)
         except KubeError as error:
-            return statuses.reply_with(error)
-        return await self.handle(request, caller)
+            return apierrors.error_reply(error)
+        return await self.handle(request, user)
 
     @asynccontextmanager
     async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        caller = await self.authenticator.caller(request, peer)
-        async with self.listen(request, caller) as events:
+        user = await self.authenticator.authenticate(request, peer)
+        async with self.handle_watch(request, user) as events:
             yield events
 
-    async def handle(self, request: Request, caller: Caller) -> Reply:
+    async def handle(self, request: Request, user: UserInfo) -> Reply:
         """The whole answer to `request` from a known caller; refusals are Status replies."""
         try:
-            return await self._handle(request, caller)
+            return await self._handle(request, user)
         except KubeError as error:
-            return statuses.reply_with(error)
+            return apierrors.error_reply(error)
 
-    async def _handle(self, request: Request, caller: Caller) -> Reply:
+    async def _handle(self, request: Request, user: UserInfo) -> Reply:
         await self.prepare()
-        caller = await self._impersonated(request, caller)
-        options = options_of(request)
-        target = parse_target(request.path)
-        verb = verb_of(request.method, target, options)
-        asked = replace(target, name=named(options)) if target.is_resource and not target.name else target
-        await self._authorize(caller, verb if target.is_resource else request.method.lower(), asked)
+        user = await self._impersonated(request, user)
+        options = query_options(request)
+        info = parse_request_info(request.path)
+        verb = request_verb(request.method, info, options)
+        asked = (
+            replace(info, name=name_from_field_selector(options))
+            if info.is_resource and not info.name
+            else info
+        )
+        await self._authorize(user, verb if info.is_resource else request.method.lower(), asked)
         route = self._route(request.path)
         if route is not None:
-            return await route(request, caller)
-        if not target.is_resource:
-            return self._documents.answer(request)
-        action = self.actions.get((_qualified(target), target.subresource))
+            return await route(request, user)
+        if not info.is_resource:
+            return self._nonresource.handle(request)
+        action = self.subresource_handlers.get((_qualified(info), info.subresource))
         if action is not None:
-            return await action(request, self._ref(target), caller)
-        type = self._type(target)
-        form = choose(request.accept)
-        call = Call(verb, target, caller, options, agent=header(request, "User-Agent"))
+            return await action(request, self._ref(info), user)
+        type = self._type(info)
+        form = negotiate(request.accept)
+        call = ApiCall(verb, info, user, options, user_agent=header(request, "User-Agent"))
         self._read_body(request, type, call)
         outcome = await self._perform(type, call)
-        reply = self._rendered(outcome, form, options)
+        reply = self._encode(outcome, form, options)
         if call.warnings:
             reply = replace(reply, headers={**reply.headers, "Warning": _warning_header(call.warnings)})
         return reply
 
     @asynccontextmanager
-    async def listen(self, request: Request, caller: Caller) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+    async def handle_watch(
+        self, request: Request, user: UserInfo
+    ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         """A watch for a known caller. Raises the refusal on entry."""
         await self.prepare()
-        caller = await self._impersonated(request, caller)
-        target, options = parse_target(request.path), options_of(request)
-        await self._authorize(caller, "watch", replace(target, name=named(options)))
-        type = self._type(target)
-        form = choose(request.accept)
-        call = Call("watch", target, caller, options)
-        async with watch(self.core, type, call) as events:
-            yield self._formed(type, events, form, call.options) if form.as_ else events
+        user = await self._impersonated(request, user)
+        info, options = parse_request_info(request.path), query_options(request)
+        await self._authorize(user, "watch", replace(info, name=name_from_field_selector(options)))
+        type = self._type(info)
+        form = negotiate(request.accept)
+        call = ApiCall("watch", info, user, options)
+        async with watch(self.context, type, call) as events:
+            yield self._transform_events(type, events, form, call.options) if form.as_ else events
 
-    async def _formed(
-        self, type: Type, events: AsyncIterator[WatchEvent], form: Form, options: Mapping[str, str]
+    async def _transform_events(
+        self,
+        type: ResourceType,
+        events: AsyncIterator[WatchEvent],
+        form: NegotiatedType,
+        options: Mapping[str, str],
     ) -> AsyncIterator[WatchEvent]:
         """Each event's object as a table of one row, or as bare metadata."""
         first = True
@@ -335,147 +359,153 @@ class ApiServer:
             if event.type == "ERROR":
                 yield event
             elif form.as_ != "Table":
-                yield WatchEvent(event.type, metadata_only(raw))
+                yield WatchEvent(event.type, partial_metadata(raw))
             elif event.type == "BOOKMARK":
                 yield WatchEvent(
-                    event.type, table_of(type, [], raw["metadata"], self.core.clock.now(), include)
+                    event.type, build_table(type, [], raw["metadata"], self.context.clock.now(), include)
                 )
             else:
                 head = {"resourceVersion": raw["metadata"]["resourceVersion"]}
-                made = table_of(type, [raw], head, self.core.clock.now(), include, columns=first)
+                made = build_table(type, [raw], head, self.context.clock.now(), include, columns=first)
                 first = False
                 yield WatchEvent(event.type, made)
 
-    async def perform(self, call: Call) -> Outcome:
+    async def perform(self, call: ApiCall) -> Result:
         """One call whose body is decoded already and belongs to the server. Raises the refusal."""
         await self.prepare()
-        await self._authorize(call.caller, call.verb, call.target)
-        return await self._perform(self._type(call.target), call)
+        await self._authorize(call.user, call.verb, call.info)
+        return await self._perform(self._type(call.info), call)
 
-    async def _perform(self, type: Type, call: Call) -> Outcome:
-        if call.target.subresource not in ("", *type.subresources):
-            raise statuses.not_found(type.kind, call.target.name) if type.custom else statuses.no_such_path()
-        if call.verb not in type.verbs and not call.target.subresource:
-            raise statuses.not_allowed()
-        if bool(call.target.name) != (call.verb in NAMED_VERBS) and not call.target.subresource:
-            raise statuses.not_allowed()
+    async def _perform(self, type: ResourceType, call: ApiCall) -> Result:
+        if call.info.subresource not in ("", *type.subresources):
+            raise (
+                apierrors.not_found(type.kind, call.info.name) if type.custom else apierrors.path_not_found()
+            )
+        if call.verb not in type.verbs and not call.info.subresource:
+            raise apierrors.method_not_allowed()
+        if bool(call.info.name) != (call.verb in NAMED_VERBS) and not call.info.subresource:
+            raise apierrors.method_not_allowed()
         if type.kind.group_resource in REVIEWS:
             return await review(self, type, call)
-        if call.target.subresource == "scale":
-            return await scale(self.core, type, call)
-        if call.target.subresource not in ("", "status", "ephemeralcontainers"):
-            handler = HANDLERS.get((type.kind.group_resource, call.target.subresource, call.verb))
+        if call.info.subresource == "scale":
+            return await scale(self.context, type, call)
+        if call.info.subresource not in ("", "status", "ephemeralcontainers"):
+            handler = SUBRESOURCE_VERBS.get((type.kind.group_resource, call.info.subresource, call.verb))
             if handler is None:
-                raise statuses.not_allowed()
-            return await handler(self.core, type, call)
+                raise apierrors.method_not_allowed()
+            return await handler(self.context, type, call)
+        if call.verb in ("create", "delete", "deletecollection") and call.info.name and call.info.subresource:
+            raise apierrors.method_not_allowed()
+        outcome = await self._execute_verb(type, call)
         if (
-            call.verb in ("create", "delete", "deletecollection")
-            and call.target.name
-            and call.target.subresource
+            type.kind == CRD
+            and call.verb in ("create", "update", "patch")
+            and isinstance(outcome, ObjectResult)
         ):
-            raise statuses.not_allowed()
-        outcome = await self._carry_out(type, call)
-        if type.kind == CRD and call.verb in ("create", "update", "patch") and isinstance(outcome, Single):
-            await self._adopt(outcome.entry.key)
+            await self._establish_crd(outcome.entry.key)
         return outcome
 
-    async def _carry_out(self, type: Type, call: Call) -> Outcome:
+    async def _execute_verb(self, type: ResourceType, call: ApiCall) -> Result:
         """The verb itself; a PUT of what is not there creates it, for the few types that allow it."""
         try:
-            return await VERB_TABLE[call.verb](self.core, type, call)
+            return await VERB_TABLE[call.verb](self.context, type, call)
         except NotFound:
-            if call.verb != "update" or not type.upserts or call.target.subresource:
+            if call.verb != "update" or not type.allows_create_on_update or call.info.subresource:
                 raise
-            await self._authorize(call.caller, "create", call.target)
-            return await create(self.core, type, call)
+            await self._authorize(call.user, "create", call.info)
+            return await create(self.context, type, call)
 
-    async def _impersonated(self, request: Request, caller: Caller) -> Caller:
+    async def _impersonated(self, request: Request, user: UserInfo) -> UserInfo:
         wanted = read_impersonation(request)
         if wanted is None:
-            return caller
-        for target in impersonated(wanted, headers(request, "Impersonate-Group")):
-            await self._authorize(caller, "impersonate", target)
+            return user
+        for info in impersonation_checks(wanted, headers(request, "Impersonate-Group")):
+            await self._authorize(user, "impersonate", info)
         return wanted
 
-    async def _authorize(self, caller: Caller, verb: str, target: Target) -> None:
-        if not await self.allows(caller, verb, target):
-            raise says_no(caller, verb, target)
+    async def _authorize(self, user: UserInfo, verb: str, info: RequestInfo) -> None:
+        if not await self.allows(user, verb, info):
+            raise forbidden_error(user, verb, info)
 
-    async def allows(self, caller: Caller, verb: str, target: Target) -> bool:
+    async def allows(self, user: UserInfo, verb: str, info: RequestInfo) -> bool:
         """May the caller do this? Everybody known may do everything where no authorizer was given."""
-        return self._allows is None or caller.is_master or await self._allows(caller, verb, target)
+        return self._authorizer is None or user.is_superuser or await self._authorizer(user, verb, info)
 
-    async def rules(self, caller: Caller, namespace: str) -> list[Raw]:
+    async def rules(self, user: UserInfo, namespace: str) -> list[Raw]:
         """The RBAC rules that hold for the caller."""
-        if caller.is_master or not self._is_rbac:
-            return FIRST_ROLES["cluster-admin"]
-        return await self._rbac.rules(caller, namespace)
+        if user.is_superuser or not self._is_rbac:
+            return BOOTSTRAP_ROLES["cluster-admin"]
+        return await self._rbac.rules(user, namespace)
 
-    async def by_token(self, token: str) -> Caller | None:
-        return await self.authenticator.by_token(token)
+    async def authenticate_token(self, token: str) -> UserInfo | None:
+        return await self.authenticator.authenticate_token(token)
 
-    async def _check_grant(self, operation: Operation) -> None:
+    async def _check_escalation(self, operation: AdmissionRequest) -> None:
         if operation.object is not None and operation.verb != "delete":
-            if operation.old is not None and _grants(operation.old) == _grants(operation.object):
+            if operation.old_object is not None and _grants(operation.old_object) == _grants(
+                operation.object
+            ):
                 return
-            await self._rbac.check_grant(operation.caller, operation.kind, operation.object)
+            await self._rbac.check_escalation(operation.user, operation.kind, operation.object)
 
-    def _type(self, target: Target) -> Type:
-        type = self.registry.find(target.group, target.version, target.plural)
+    def _type(self, info: RequestInfo) -> ResourceType:
+        type = self.registry.find(info.group, info.version, info.plural)
         if type is None:
-            raise statuses.no_such_path()
+            raise apierrors.path_not_found()
         return type
 
-    def _ref(self, target: Target) -> ObjectRef:
-        type = self.registry.find(target.group, target.version, target.plural)
-        kind = type.kind if type else ApiResource(target.group, target.version, "", target.plural)
-        return kind.ref(target.name, target.namespace)
+    def _ref(self, info: RequestInfo) -> ObjectRef:
+        type = self.registry.find(info.group, info.version, info.plural)
+        kind = type.kind if type else ApiResource(info.group, info.version, "", info.plural)
+        return kind.ref(info.name, info.namespace)
 
-    def _route(self, path: str) -> Route | None:
+    def _route(self, path: str) -> RouteHandler | None:
         for prefix, route in self.routes.items():
             if path == prefix or path.startswith(prefix.rstrip("/") + "/"):
                 return route
         return None
 
-    def _read_body(self, request: Request, type: Type, call: Call) -> None:
+    def _read_body(self, request: Request, type: ResourceType, call: ApiCall) -> None:
         match call.verb:
             case "create" | "update":
-                call.body = bodies.decode(request.body, request.content_type, custom=type.custom)
+                call.body = decoding.decode(request.body, request.content_type, custom=type.custom)
                 if call.body is None:
-                    raise statuses.bad_request("the request has no body")
+                    raise apierrors.bad_request("the request has no body")
                 if type.custom and isinstance(call.body, dict) and not call.body.get("kind"):
                     text = dumps(call.body).decode()
-                    raise statuses.bad_request(
+                    raise apierrors.bad_request(
                         f"the object provided is unrecognized (must be of type {type.kind.kind}): "
                         f"Object 'Kind' is missing in '{text}' ({text})"
                     )
             case "patch":
-                accepted = bodies.CUSTOM_PATCHES if type.custom else bodies.PATCHES
-                if not type.custom and bodies.media_of(request.content_type) not in accepted:
-                    raise statuses.fail(415, "415: Unsupported Media Type")
-                call.media, call.body = bodies.decode_patch(request.body, request.content_type, accepted)
+                accepted = decoding.CUSTOM_PATCHES if type.custom else decoding.PATCHES
+                if not type.custom and decoding.media_type_of(request.content_type) not in accepted:
+                    raise apierrors.status_error(415, "415: Unsupported Media Type")
+                call.media_type, call.body = decoding.decode_patch(
+                    request.body, request.content_type, accepted
+                )
             case "delete" | "deletecollection":
-                call.body_options = bodies.decode(request.body, request.content_type) or {}
+                call.delete_options = decoding.decode(request.body, request.content_type) or {}
 
-    def _rendered(self, outcome: Outcome, form: Form, options: Mapping[str, str]) -> Reply:
-        if isinstance(outcome, (Single, Listing)) and form.as_:
+    def _encode(self, outcome: Result, form: NegotiatedType, options: Mapping[str, str]) -> Reply:
+        if isinstance(outcome, (ObjectResult, ListResult)) and form.as_:
             made = (
-                table(outcome, self.core.clock.now(), options.get("includeObject") or "Metadata")
+                render_table(outcome, self.context.clock.now(), options.get("includeObject") or "Metadata")
                 if form.as_ == "Table"
-                else partial(outcome)
+                else render_partial_metadata(outcome)
             )
-            status = outcome.status if isinstance(outcome, Single) else 200
+            status = outcome.status if isinstance(outcome, ObjectResult) else 200
             return Reply(status, dumps(made))
-        reply = render(outcome)
-        return as_yaml(reply) if form.media == YAML else reply
+        reply = encode_result(outcome)
+        return to_yaml(reply) if form.media_type == YAML else reply
 
 
 def _grants(raw: Raw) -> Any:
     return raw.get("rules"), raw.get("roleRef"), raw.get("aggregationRule")
 
 
-def _qualified(target: Target) -> str:
-    return f"{target.plural}.{target.group}" if target.group else target.plural
+def _qualified(info: RequestInfo) -> str:
+    return f"{info.plural}.{info.group}" if info.group else info.plural
 
 
 def _warning_header(warnings: list[str]) -> str:

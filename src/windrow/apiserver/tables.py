@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from windrow.apiserver.core import Listing, Single
-from windrow.apiserver.rendering import list_head
-from windrow.apiserver.types import Column, Type
+from windrow.apiserver.context import ListResult, ObjectResult
+from windrow.apiserver.encoding import list_meta
+from windrow.apiserver.types.registry import Column, ResourceType
 from windrow.core.clock import parse_time
 from windrow.core.json import dumps
 
@@ -16,7 +16,7 @@ Raw = dict[str, Any]
 META = "meta.k8s.io/v1"
 
 
-def age(span: timedelta) -> str:
+def format_age(span: timedelta) -> str:
     """A span as kubectl words it: two units while small, one later."""
     seconds = int(span.total_seconds())
     if seconds < -1:
@@ -66,7 +66,7 @@ def _age_cell(value: Any, now: datetime) -> str:
     if not value:
         return "<unknown>"
     try:
-        return age(now - parse_time(value))
+        return format_age(now - parse_time(value))
     except (ValueError, TypeError):
         return "<invalid>"
 
@@ -82,7 +82,7 @@ def _definition(column: Column, *, custom: bool) -> Raw:
     }
 
 
-def metadata_only(raw: Raw) -> Raw:
+def partial_metadata(raw: Raw) -> Raw:
     """The object as PartialObjectMetadata."""
     return {"kind": "PartialObjectMetadata", "apiVersion": META, "metadata": raw["metadata"]}
 
@@ -94,11 +94,11 @@ def _embedded(raw: Raw, include: str) -> Any:
         case "Object":
             return raw
         case _:
-            return metadata_only(raw)
+            return partial_metadata(raw)
 
 
-def table_of(
-    type: Type,
+def build_table(
+    type: ResourceType,
     objects: list[Raw],
     head: Raw,
     now: datetime,
@@ -117,19 +117,19 @@ def table_of(
     return {**made, "columnDefinitions": shown if columns else None, "rows": rows}
 
 
-def table(outcome: Single | Listing, now: datetime, include: str) -> Raw:
-    if isinstance(outcome, Listing):
+def render_table(outcome: ObjectResult | ListResult, now: datetime, include: str) -> Raw:
+    if isinstance(outcome, ListResult):
         objects = [entry.raw for entry in outcome.entries]
-        return table_of(outcome.type, objects, list_head(outcome), now, include)
+        return build_table(outcome.type, objects, list_meta(outcome), now, include)
     raw = outcome.entry.raw
     head = {"resourceVersion": raw["metadata"].get("resourceVersion", "")}
-    return table_of(outcome.type, [raw], head, now, include)
+    return build_table(outcome.type, [raw], head, now, include)
 
 
-def partial(outcome: Single | Listing) -> Raw:
+def render_partial_metadata(outcome: ObjectResult | ListResult) -> Raw:
     """Metadata only, of one object or of a list."""
-    if isinstance(outcome, Single):
-        return metadata_only(outcome.entry.raw)
-    items = [metadata_only(entry.raw) for entry in outcome.entries]
-    head = {"kind": "PartialObjectMetadataList", "apiVersion": META, "metadata": list_head(outcome)}
+    if isinstance(outcome, ObjectResult):
+        return partial_metadata(outcome.entry.raw)
+    items = [partial_metadata(entry.raw) for entry in outcome.entries]
+    head = {"kind": "PartialObjectMetadataList", "apiVersion": META, "metadata": list_meta(outcome)}
     return {**head, "items": items}

@@ -5,7 +5,7 @@ A real Harvester shows consoles through VNC only, so this path is ours and lies 
 
 from __future__ import annotations
 
-from windrow.apiserver.calls import Caller
+from windrow.apiserver.request.info import UserInfo
 from windrow.emulator.harvester import Harvester
 from windrow.kubernetes.requests import Reply, Request
 
@@ -16,7 +16,7 @@ TEXT = "text/plain; charset=utf-8"
 def serve_consoles(harvester: Harvester) -> None:
     """Let `harvester` answer for its machines' consoles."""
 
-    async def answer(request: Request, caller: Caller) -> Reply:
+    async def answer(request: Request, caller: UserInfo) -> Reply:
         namespace, _, name = request.path.removeprefix(PREFIX).partition("/")
         lines = harvester.console(namespace, name)
         if not lines:

@@ -15,8 +15,8 @@ from typing import Any
 
 from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.store import Store
-from windrow.apiserver.stores.memory import MemoryStore
+from windrow.apiserver.storage.memory import MemoryStore
+from windrow.apiserver.storage.port import Store
 from windrow.app.console import serve_consoles
 from windrow.app.guest_process import GuestProcess
 from windrow.app.guest_programs import guest_programs
@@ -67,7 +67,7 @@ class EmbeddedHarvester:
 
 async def preload_objects(harvester: Harvester, preload: Preload) -> None:
     """Put everything that `stock` names on the shelves; credentials are the manager's to hold. May be repeated."""
-    await harvester.stock(
+    await harvester.preload(
         images=sorted(preload.images),
         networks=sorted(preload.networks),
         namespaces=sorted(preload.namespaces),
@@ -107,7 +107,7 @@ async def _harvester(
     cloud_provider: GuestProcess | None,
 ) -> AsyncIterator[EmbeddedHarvester]:
     factory = machine_factory(guest_programs(cloud_provider))
-    harvester = Harvester(clock, rng, speed=time_scale, machine_factory=factory)
+    harvester = Harvester(clock, rng, time_scale=time_scale, machine_factory=factory)
     serve_consoles(harvester)
     async with running(harvester.run), serve(harvester, port=port) as served:
         if cloud_provider is not None:

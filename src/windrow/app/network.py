@@ -14,7 +14,7 @@ from windrow.client.http_transport import ConnectionPool, HttpTransport
 from windrow.client.in_process import InProcessTransport
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock
-from windrow.emulator.rack import Rack
+from windrow.emulator.kit.network import Network
 from windrow.kubernetes.kubeconfig import ClientConfig, ReadFile
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
@@ -69,7 +69,7 @@ class HttpConnector:
         await self._pool.aclose()
 
 
-def in_process_connector(network: Rack, clock: Clock, read_file: ReadFile | None = None) -> Connect:
+def in_process_connector(network: Network, clock: Clock, read_file: ReadFile | None = None) -> Connect:
     """A dialler that calls the rack's doors directly; certificates and credentials are still checked.
 
     `read_file` reads the files that kubeconfigs name, as the one who dials sees them.

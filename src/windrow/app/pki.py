@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from windrow.apiserver.doors import Identity
+from windrow.apiserver.handler import TlsIdentity
 from windrow.core import json, pki
 from windrow.core.clock import Clock
 from windrow.kubernetes.kubeconfig import ClientConfig
@@ -24,7 +24,7 @@ class ApiServerCa:
     certificate: str
     key: str = field(repr=False)
 
-    def server_identity(self, clock: Clock, dns: tuple[str, ...], ips: tuple[str, ...]) -> Identity:
+    def server_identity(self, clock: Clock, dns: tuple[str, ...], ips: tuple[str, ...]) -> TlsIdentity:
         """A serving certificate for these names; clients of the same CA are recognised."""
         chain, key = pki.issue_certificate(
             self.certificate,
@@ -37,7 +37,7 @@ class ApiServerCa:
             now=clock.now(),
             lifetime=CERTIFICATE_LIFETIME,
         )
-        return Identity(chain, key, self.certificate)
+        return TlsIdentity(chain, key, self.certificate)
 
     def admin_config(self, clock: Clock, server: str, proxy_url: str = "") -> ClientConfig:
         """Access as `system:masters`, valid for a year."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from windrow.apiserver.stores.sqlite import SqliteStore
+from windrow.apiserver.storage.sqlite import SqliteStore
 from windrow.app.clock import SystemClock
 from windrow.app.driver_file import require_harvester_driver
 from windrow.app.embedded import embedded_manager, install_crds, make_manager

@@ -66,7 +66,7 @@ _ADVICE = {
     "KubeError": Advice("Correct the input, then try again.", exit_codes.REFUSED),
 }
 
-# Two processes cannot have the same directory (windrow.apiserver.stores.sqlite, windrow.app.state_lock).
+# Two processes cannot have the same directory (windrow.apiserver.storage.sqlite, windrow.app.state_lock).
 _IN_USE = frozenset({"StoreInUse", "DirectoryInUse"})
 # What a flag names is not what it should be (windrow.app.driver_file).
 _MISNAMED = frozenset({"BadDriver"})

@@ -36,7 +36,7 @@ from windrow.demo.report import Report, TimelineEntry, wrap_text
 from windrow.demo.scenarios import plan_scenarios, run_scenario
 from windrow.demo.service_scenarios import address_of, find_service
 from windrow.demo.timeline import describe_event
-from windrow.emulator.inventory import inventory
+from windrow.emulator.kit.inventory import inventory
 from windrow.kubernetes.errors import AlreadyExists
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
 from windrow.kubernetes.resources import EVENT, NAMESPACE, SECRET, ApiResource

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from windrow.apiserver.authentication import StaticToken
-from windrow.apiserver.doors import Identity
+from windrow.apiserver.handler import TlsIdentity
+from windrow.apiserver.request.authn import StaticToken
 from windrow.core import pki
 from windrow.core.clock import Clock
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
@@ -40,7 +40,7 @@ class Credentials:
         self.client_ca = new_authority(f"rke2-client-ca@{stem}", clock.now())
         self.identity = self._new_identity(vip)
 
-    def _new_identity(self, vip: str) -> Identity:
+    def _new_identity(self, vip: str) -> TlsIdentity:
         chain, key = pki.issue_certificate(
             self.server_ca.certificate,
             self.server_ca.key,
@@ -51,7 +51,7 @@ class Credentials:
             now=self._clock.now(),
             lifetime=timedelta(days=LIFETIME_DAYS),
         )
-        return Identity(chain + self.server_ca.certificate, key, self.client_ca.certificate)
+        return TlsIdentity(chain + self.server_ca.certificate, key, self.client_ca.certificate)
 
     def new_certificate(
         self, user: str, groups: tuple[str, ...] = (), lifetime: timedelta = timedelta(days=365)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from windrow.core.clock import Clock
 
 
-def _stated(seconds: float, why: str) -> float:
+def _delay(seconds: float, why: str) -> float:
     made: float = field(default=seconds, metadata={"why": why})
     return made
 
@@ -20,47 +20,47 @@ def _stated(seconds: float, why: str) -> float:
 class Delays:
     """Seconds, before `speed` divides them."""
 
-    controller: float = _stated(0.1, "an informer and one reconcile; reference 05 §2.1 (+≈0.1 s per actor)")
-    image_import: float = _stated(30.0, "a 600 MB cloud image over 160 Mbit/s; our estimate")
-    image_retry: float = _stated(10.0, "failed imports are retried every 10 s; reference 05 §2.8")
-    claim_retry: float = _stated(10.0, "a claim that was refused is tried again; our estimate")
-    volume_bind: float = _stated(2.0, "Longhorn makes a volume from a backing image; our estimate")
-    pod_create: float = _stated(0.5, "virt-controller renders and posts the launcher pod; our estimate")
-    pod_start: float = _stated(
+    controller: float = _delay(0.1, "an informer and one reconcile; reference 05 §2.1 (+≈0.1 s per actor)")
+    image_import: float = _delay(30.0, "a 600 MB cloud image over 160 Mbit/s; our estimate")
+    image_retry: float = _delay(10.0, "failed imports are retried every 10 s; reference 05 §2.8")
+    claim_retry: float = _delay(10.0, "a claim that was refused is tried again; our estimate")
+    volume_bind: float = _delay(2.0, "Longhorn makes a volume from a backing image; our estimate")
+    pod_create: float = _delay(0.5, "virt-controller renders and posts the launcher pod; our estimate")
+    pod_start: float = _delay(
         12.0, "volume attach, image present, containers start; with the two below the 15–40 s of 05 §2.5 A"
     )
-    domain_define: float = _stated(
+    domain_define: float = _delay(
         1.0, "virt-handler takes the instance over and defines the domain; our estimate"
     )
-    domain_start: float = _stated(2.0, "QEMU starts the domain; our estimate")
-    agent_connect: float = _stated(1.0, "virt-handler polls fast right after the agent connects; 05 §2.6")
-    agent_poll: float = _stated(
+    domain_start: float = _delay(2.0, "QEMU starts the domain; our estimate")
+    agent_connect: float = _delay(1.0, "virt-handler polls fast right after the agent connects; 05 §2.6")
+    agent_poll: float = _delay(
         10.0, "virt-handler's user poll; address changes reach the API with it; 05 §2.6"
     )
-    pod_stop: float = _stated(2.0, "launcher exits, volumes are released; our estimate")
-    start_backoff: float = _stated(10.0, "KubeVirt: 10 s × n² after early failures; 05 §2.5 E")
-    start_backoff_cap: float = _stated(300.0, "KubeVirt's cap of the same; 05 §2.5 E")
-    node_unknown: float = _stated(45.0, "node monitor grace 40 s + kubelet interval; 05 §2.5 F")
-    node_draining: float = _stated(15.0, "vm-force-reset-policy period; 05 §2.5 F")
-    node_out_of_service: float = _stated(180.0, "vm-force-reset-policy vmMigrationTimeout; 05 §2.5 F")
-    pod_force_delete: float = _stated(
+    pod_stop: float = _delay(2.0, "launcher exits, volumes are released; our estimate")
+    start_backoff: float = _delay(10.0, "KubeVirt: 10 s × n² after early failures; 05 §2.5 E")
+    start_backoff_cap: float = _delay(300.0, "KubeVirt's cap of the same; 05 §2.5 E")
+    node_unknown: float = _delay(45.0, "node monitor grace 40 s + kubelet interval; 05 §2.5 F")
+    node_draining: float = _delay(15.0, "vm-force-reset-policy period; 05 §2.5 F")
+    node_out_of_service: float = _delay(180.0, "vm-force-reset-policy vmMigrationTimeout; 05 §2.5 F")
+    pod_force_delete: float = _delay(
         5.0, "pod garbage collection after the out-of-service taint; our estimate"
     )
-    migration: float = _stated(
+    migration: float = _delay(
         20.0, "4 GiB over 10 Gbit/s with dirty pages, plus the target pod; our estimate"
     )
 
-    balancer_controller: float = _stated(
+    balancer_controller: float = _delay(
         0.02, "from a new load balancer to the controller's finalizer on it; our estimate within 02 §9.3"
     )
-    balancer_address: float = _stated(
+    balancer_address: float = _delay(
         0.05, "choose a pool and write it and the load balancer, through webhooks; < 100 ms in all, 02 §9.3"
     )
-    balancer_retry: float = _stated(1.0, "no pool matches, or no external address yet; 02 §4.3")
-    balancer_removal: float = _stated(0.05, "release the address and drop the finalizer; our estimate")
-    pool_controller: float = _stated(0.05, "from a new pool to its allocator; our estimate")
-    vip: float = _stated(0.5, "the hosts' kube-vip takes an address and tells the network; our estimate")
-    vip_dhcp: float = _stated(3.0, "a macvlan, and DHCP's four messages on it; our estimate")
+    balancer_retry: float = _delay(1.0, "no pool matches, or no external address yet; 02 §4.3")
+    balancer_removal: float = _delay(0.05, "release the address and drop the finalizer; our estimate")
+    pool_controller: float = _delay(0.05, "from a new pool to its allocator; our estimate")
+    vip: float = _delay(0.5, "the hosts' kube-vip takes an address and tells the network; our estimate")
+    vip_dhcp: float = _delay(3.0, "a macvlan, and DHCP's four messages on it; our estimate")
 
     def reasons(self) -> dict[str, tuple[float, str]]:
         """Each delay by name: its seconds and why."""
@@ -68,19 +68,19 @@ class Delays:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ScaledClock:
     """Simulated time: `clock`, and how many times faster than hardware things happen."""
 
     clock: Clock
-    speed: float = 1.0
+    time_scale: float = 1.0
 
     def now(self) -> datetime:
         return self.clock.now()
 
     def after(self, seconds: float, since: datetime | None = None) -> datetime:
         """The instant at which something that takes `seconds` on hardware is over."""
-        return (since or self.clock.now()) + timedelta(seconds=seconds / self.speed)
+        return (since or self.clock.now()) + timedelta(seconds=seconds / self.time_scale)
 
-    async def pause(self, seconds: float) -> None:
+    async def sleep(self, seconds: float) -> None:
         """Take as long as `seconds` of hardware time."""
         await self.clock.sleep_until(self.after(seconds))

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from windrow.apiserver.doors import Door, Identity, Peer
+from windrow.apiserver.handler import Handler, Peer, TlsIdentity
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
-from windrow.emulator.delays import Pace
+from windrow.emulator.delays import ScaledClock
 from windrow.kubernetes.errors import OutcomeUnknown, error_for
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
@@ -51,7 +51,7 @@ class Reset:
 
 
 @dataclass(frozen=True, slots=True)
-class LoseAnswer:
+class DropReply:
     """The server carries the request out, and the connection breaks before its answer (time-out after commit)."""
 
 
@@ -64,7 +64,7 @@ class CutWatch:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetHistory:
+class ExpireWatch:
     """A watch answers 410: the version it asks from is too old."""
 
 
@@ -76,11 +76,11 @@ class SkipEvents:
 
 
 @dataclass(frozen=True, slots=True)
-class Stale:
+class StaleList:
     """A list answers what it answered last time, as a lagging cache does; the first one is fresh."""
 
 
-Effect = Slow | Refuse | Reset | LoseAnswer | CutWatch | ForgetHistory | SkipEvents | Stale
+Effect = Slow | Refuse | Reset | DropReply | CutWatch | ExpireWatch | SkipEvents | StaleList
 
 CONFLICT = Refuse(
     409,
@@ -88,8 +88,10 @@ CONFLICT = Refuse(
     "Operation cannot be fulfilled: the object has been modified; "
     "please apply your changes to the latest version and try again",
 )
-THROTTLED = Refuse(429, "TooManyRequests", "too many requests, please try again later", retry_after_s=1)
-BROKEN = Refuse(500, "InternalError", "Internal error occurred: etcdserver: leader changed")
+TOO_MANY_REQUESTS = Refuse(
+    429, "TooManyRequests", "too many requests, please try again later", retry_after_s=1
+)
+INTERNAL_ERROR = Refuse(500, "InternalError", "Internal error occurred: etcdserver: leader changed")
 UNAVAILABLE = Refuse(503, "ServiceUnavailable", "the server is currently unable to handle the request")
 UNAUTHORIZED = Refuse(401, "Unauthorized", "Unauthorized")
 
@@ -115,11 +117,11 @@ class Fault:
     namespace: str = "*"
     every: int = 1
     times: int | None = None
-    odds: float = 1.0
+    probability: float = 1.0
     where: Callable[[Request], bool] | None = None
 
     def matches(self, request: Request) -> bool:
-        verb, plural, namespace, name = read_target(request)
+        verb, plural, namespace, name = parse_request(request)
         return (
             (not self.verbs or verb in self.verbs)
             and (not self.plurals or plural in self.plurals)
@@ -129,7 +131,7 @@ class Fault:
         )
 
 
-def read_target(request: Request) -> tuple[Verb, str, str, str]:
+def parse_request(request: Request) -> tuple[Verb, str, str, str]:
     """Verb, plural, namespace and name of a request; plural "" where it names no resource."""
     parts = [part for part in request.path.split("/") if part]
     rest = parts[2:] if parts[:1] == ["api"] else parts[3:]
@@ -165,7 +167,9 @@ class AgentFault:
     machines: str = "*"
     kind: Literal["absent", "late", "lying"] = "absent"
     late_s: float = 0.0
-    lie: tuple[str, ...] = ("169.254.7.7",)  # the addresses that a lying agent reports for every card
+    false_addresses: tuple[str, ...] = (
+        "169.254.7.7",
+    )  # the addresses that a lying agent reports for every card
 
 
 @dataclass(slots=True)
@@ -174,10 +178,12 @@ class Faults:
 
     script: list[Fault] = field(default_factory=list)
     agents: list[AgentFault] = field(default_factory=list)
-    hanging: list[str] = field(default_factory=list)  # machines (`namespace/name`) deaf to their power button
-    over: list[Fault] = field(default_factory=list)  # ended; kept because the counts below go by identity
-    met: Counter[int] = field(default_factory=Counter)  # id(fault) -> matching requests
-    done: Counter[int] = field(default_factory=Counter)  # id(fault) -> times it struck
+    unresponsive: list[str] = field(
+        default_factory=list
+    )  # machines (`namespace/name`) deaf to their power button
+    ended: list[Fault] = field(default_factory=list)  # ended; kept because the counts below go by identity
+    matched: Counter[int] = field(default_factory=Counter)  # id(fault) -> matching requests
+    injected: Counter[int] = field(default_factory=Counter)  # id(fault) -> times it struck
 
     def add(self, fault: Fault) -> Fault:
         self.script.append(fault)
@@ -185,51 +191,53 @@ class Faults:
 
     def end(self, fault: Fault) -> None:
         """The fault is over. May be repeated."""
-        self.over += [one for one in self.script if one is fault]
+        self.ended += [one for one in self.script if one is fault]
         self.script = [one for one in self.script if one is not fault]
 
-    def struck(self, fault: Fault) -> int:
+    def times_injected(self, fault: Fault) -> int:
         """How often `fault` has befallen a request."""
-        return self.done[id(fault)]
+        return self.injected[id(fault)]
 
     def draw(self, request: Request, rng: Rng) -> list[Effect]:
         """The effects that befall this request, in script order."""
-        return [fault.effect for fault in tuple(self.script) if self._strikes(fault, request, rng)]
+        return [fault.effect for fault in tuple(self.script) if self._applies(fault, request, rng)]
 
-    def _strikes(self, fault: Fault, request: Request, rng: Rng) -> bool:
+    def _applies(self, fault: Fault, request: Request, rng: Rng) -> bool:
         if not fault.matches(request):
             return False
-        self.met[id(fault)] += 1
-        if fault.times is not None and self.done[id(fault)] >= fault.times:
+        self.matched[id(fault)] += 1
+        if fault.times is not None and self.injected[id(fault)] >= fault.times:
             return False
-        if self.met[id(fault)] % fault.every or (fault.odds < 1.0 and rng.uniform(0, 1) >= fault.odds):
+        if self.matched[id(fault)] % fault.every or (
+            fault.probability < 1.0 and rng.uniform(0, 1) >= fault.probability
+        ):
             return False
-        self.done[id(fault)] += 1
+        self.injected[id(fault)] += 1
         return True
 
-    def hangs(self, machine: str) -> bool:
+    def is_unresponsive(self, machine: str) -> bool:
         """Whether `namespace/name` ignores its power button."""
-        return any(fnmatchcase(machine, pattern) for pattern in self.hanging)
+        return any(fnmatchcase(machine, pattern) for pattern in self.unresponsive)
 
     def agent_of(self, machine: str) -> AgentFault | None:
         """The fault of the guest agent of `namespace/name`; the last one stated wins."""
         return next((one for one in reversed(self.agents) if fnmatchcase(machine, one.machines)), None)
 
 
-def seeded(rng: Rng, odds: float = 0.02) -> Faults:
+def random_faults(rng: Rng, probability: float = 0.02) -> Faults:
     """Faults of every sort that a client must survive, each with the same small odds."""
     latency = Slow(round(rng.uniform(0.2, 3.0), 3))
     return Faults(
         [
-            Fault(latency, odds=min(1.0, odds * 5)),
-            Fault(CONFLICT, frozenset({"update", "patch"}), odds=odds),
-            Fault(THROTTLED, odds=odds),
-            Fault(BROKEN, odds=odds),
-            Fault(UNAVAILABLE, odds=odds),
-            Fault(Reset(), odds=odds),
-            Fault(LoseAnswer(), WRITES, odds=odds),
-            Fault(CutWatch(1 + rng.below(5)), frozenset({"watch"}), odds=min(1.0, odds * 10)),
-            Fault(ForgetHistory(), frozenset({"watch"}), odds=min(1.0, odds * 5)),
+            Fault(latency, probability=min(1.0, probability * 5)),
+            Fault(CONFLICT, frozenset({"update", "patch"}), probability=probability),
+            Fault(TOO_MANY_REQUESTS, probability=probability),
+            Fault(INTERNAL_ERROR, probability=probability),
+            Fault(UNAVAILABLE, probability=probability),
+            Fault(Reset(), probability=probability),
+            Fault(DropReply(), WRITES, probability=probability),
+            Fault(CutWatch(1 + rng.below(5)), frozenset({"watch"}), probability=min(1.0, probability * 10)),
+            Fault(ExpireWatch(), frozenset({"watch"}), probability=min(1.0, probability * 5)),
         ]
     )
 
@@ -237,46 +245,46 @@ def seeded(rng: Rng, odds: float = 0.02) -> Faults:
 # --- the door ---------------------------------------------------------------------------------------------------
 
 
-class FaultyDoor:
+class FaultInjector:
     """`door`, but for the faults in force. TLS stays whole: a fault happens behind it."""
 
-    def __init__(self, door: Door, faults: Faults, pace: Pace, rng: Rng) -> None:
-        self._door = door
+    def __init__(self, door: Handler, faults: Faults, pace: ScaledClock, rng: Rng) -> None:
+        self._handler = door
         self._faults = faults
-        self._pace = pace
+        self._clock = pace
         self._rng = rng
         self._last_lists: dict[str, Reply] = {}
 
-    def identity(self) -> Identity | None:
-        return self._door.identity()
+    def identity(self) -> TlsIdentity | None:
+        return self._handler.identity()
 
     async def send(self, request: Request, peer: Peer) -> Reply:
         lose = False
         for effect in self._faults.draw(request, self._rng):
             match effect:
                 case Slow(seconds):
-                    await self._pace.pause(seconds)
+                    await self._clock.sleep(seconds)
                 case Refuse():
                     return render_refusal(effect)
                 case Reset():
                     raise OutcomeUnknown(
                         "connection reset by peer (a fault, before the server saw the request)"
                     )
-                case LoseAnswer():
+                case DropReply():
                     lose = True
-                case Stale():
-                    return await self._stale(request, peer)
-        reply = await self._door.send(request, peer)
+                case StaleList():
+                    return await self._stale_list(request, peer)
+        reply = await self._handler.send(request, peer)
         if lose:
             raise OutcomeUnknown(
                 "connection reset by peer (a fault, after the server carried the request out)"
             )
         return reply
 
-    async def _stale(self, request: Request, peer: Peer) -> Reply:
+    async def _stale_list(self, request: Request, peer: Peer) -> Reply:
         known = self._last_lists.get(request.target)
         if known is None:
-            known = self._last_lists[request.target] = await self._door.send(request, peer)
+            known = self._last_lists[request.target] = await self._handler.send(request, peer)
         return known
 
     @asynccontextmanager
@@ -286,22 +294,22 @@ class FaultyDoor:
         for effect in self._faults.draw(request, self._rng):
             match effect:
                 case Slow(seconds):
-                    await self._pace.pause(seconds)
+                    await self._clock.sleep(seconds)
                 case Refuse():
                     error = error_for(render_refusal(effect))
                     assert error is not None
                     raise error
-                case Reset() | LoseAnswer():
+                case Reset() | DropReply():
                     raise OutcomeUnknown("connection reset by peer (a fault)")
-                case ForgetHistory():
+                case ExpireWatch():
                     yield _one(WatchEvent("ERROR", GONE))
                     return
                 case CutWatch():
                     cut = effect
                 case SkipEvents(count):
                     skip += count
-        async with self._door.stream(request, peer) as events:
-            yield _maimed(events, cut, skip)
+        async with self._handler.stream(request, peer) as events:
+            yield _limit_events(events, cut, skip)
 
 
 GONE: Raw = {
@@ -337,7 +345,7 @@ async def _one(event: WatchEvent) -> AsyncIterator[WatchEvent]:
     yield event
 
 
-async def _maimed(
+async def _limit_events(
     events: AsyncIterator[WatchEvent], cut: CutWatch | None, skip: int
 ) -> AsyncIterator[WatchEvent]:
     given = 0

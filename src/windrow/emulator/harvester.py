@@ -17,29 +17,39 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from windrow.apiserver.calls import Caller, Target
+from windrow.apiserver.request.info import RequestInfo, UserInfo
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.store import Store
-from windrow.apiserver.stores.memory import MemoryStore
+from windrow.apiserver.storage.memory import MemoryStore
+from windrow.apiserver.storage.port import Store
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
 from windrow.emulator import definitions, kinds, names
 from windrow.emulator.admission.webhooks import Webhooks
-from windrow.emulator.controller import Controller, Reconcile
 from windrow.emulator.credentials import Credentials
-from windrow.emulator.delays import Delays, Pace
-from windrow.emulator.faults import Faults, FaultyDoor
-from windrow.emulator.hand import Hand
-from windrow.emulator.hosts import Hosts, HostSpec, default_hosts, render_node
-from windrow.emulator.images import Images
-from windrow.emulator.key_pairs import KeyPairs
+from windrow.emulator.delays import Delays, ScaledClock
+from windrow.emulator.faults import FaultInjector, Faults
+from windrow.emulator.host.hypervisor import Hypervisor, MachineFactory
+from windrow.emulator.host.images import ImageController
+from windrow.emulator.host.keypairs import KeyPairController
+from windrow.emulator.host.networks import Vlans
+from windrow.emulator.host.nodes import HostController, HostSpec, default_hosts, render_node
+from windrow.emulator.host.volumes import ClaimController
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.controller import Controller, Reconcile
+from windrow.emulator.kit.events import EventRecorder
+from windrow.emulator.kit.informer import Informer
+from windrow.emulator.kit.listers import (
+    WATCHED_KINDS,
+    Key,
+    Listers,
+    claims_of_vm,
+    claims_of_vmi,
+    key_of,
+    macs_of_vm,
+)
+from windrow.emulator.kit.network import Network
 from windrow.emulator.load_balancers.controllers import LoadBalancerControllers
-from windrow.emulator.mirror import Mirror
-from windrow.emulator.networks import Segments
-from windrow.emulator.power import MachineFactory, Power
-from windrow.emulator.rack import Rack
-from windrow.emulator.recorder import Recorder
-from windrow.emulator.stock import Image, KeyPair, Lans, Network, render_stock
+from windrow.emulator.preload import Image, KeyPair, LanAllocator, VmNetwork, render_preload
 from windrow.emulator.system import render_storage_class, system_objects
 from windrow.emulator.vms.instances.context import InstanceContext
 from windrow.emulator.vms.instances.controller import InstanceController
@@ -48,15 +58,13 @@ from windrow.emulator.vms.instances.migrations import MigrationController
 from windrow.emulator.vms.readings import claims_of, phase_of
 from windrow.emulator.vms.subresources import VmSubresources
 from windrow.emulator.vms.virtual_machines import VM_FINALIZERS, VmController
-from windrow.emulator.volumes import Volumes
-from windrow.emulator.world import FOLLOWED, Key, World, claims_held, claims_in, key_of, macs_in
 from windrow.kubernetes.objects import Raw, namespace_of, nested, new_object, uid_of
 from windrow.kubernetes.resources import NODE, STORAGE_CLASS, ApiResource
 
 VERSION = "v1.8.2"
 VIP = "192.168.100.10"
 PORT = 6443
-NOTES = 1000  # of what went wrong inside the control plane, the last are kept
+MAX_LOG_LINES = 1000  # of what went wrong inside the control plane, the last are kept
 AGENT = ("system:serviceaccount:harvester-system:harvester", ("system:masters",))
 
 
@@ -69,7 +77,7 @@ class Harvester:
         rng: Rng,
         *,
         machine_factory: MachineFactory,
-        speed: float = 1.0,
+        time_scale: float = 1.0,
         version: str = VERSION,
         delays: Delays | None = None,
         faults: Faults | None = None,
@@ -79,49 +87,49 @@ class Harvester:
     ) -> None:
         self.version, self.vip = version, vip
         self.faults = faults or Faults()
-        self.rack = Rack()
+        self.network = Network()
         self.ready = asyncio.Event()
-        self.log: deque[str] = deque(maxlen=NOTES)
+        self.log: deque[str] = deque(maxlen=MAX_LOG_LINES)
         self.delays = delays or Delays()
-        self.pace = Pace(clock, speed)
+        self.clock = ScaledClock(clock, time_scale)
         self._rng = rng
         self._host_specs = tuple(default_hosts() if hosts is None else hosts)
-        self._lans = Lans()
+        self._lans = LanAllocator()
         self.api = ApiServer(store or MemoryStore(), clock, rng, name="harvester", authorize="rbac")
         self.credentials = Credentials(clock, vip, lambda: self.api.tokens)
         self.api.tls = self.credentials.identity
         self.api.root_ca = self.credentials.server_ca.certificate
         for raw in definitions.crds():
             self.api.install_crd(raw)
-        self.door = FaultyDoor(self.api, self.faults, self.pace, rng)
-        self.rack.open(vip, PORT, self.door)
-        self._hand = Hand(self.api.local(*AGENT))
-        self._mirrors = {name: Mirror(self._hand, kind) for name, kind in FOLLOWED}
-        self.world = World(
-            **self._mirrors,
-            by_claim=self._mirrors["vms"].index(claims_in),
-            by_mac=self._mirrors["vms"].index(macs_in),
-            users=self._mirrors["instances"].index(claims_held),
+        self.handler = FaultInjector(self.api, self.faults, self.clock, rng)
+        self.network.listen(vip, PORT, self.handler)
+        self._client = AdminClient(self.api.local(*AGENT))
+        self._informers = {name: Informer(self._client, kind) for name, kind in WATCHED_KINDS}
+        self.listers = Listers(
+            **self._informers,
+            vms_by_claim=self._informers["vms"].add_index(claims_of_vm),
+            vms_by_mac=self._informers["vms"].add_index(macs_of_vm),
+            vmis_by_claim=self._informers["instances"].add_index(claims_of_vmi),
         )
-        self.segments = Segments(self._mirrors["networks"], self._is_wanted, self._is_reserved)
-        self.power = Power(machine_factory, self.pace, rng, self.rack, self.segments, self.faults)
-        self.hosts = Hosts(self._hand, self.pace, self.delays)
-        self.balancers = LoadBalancerControllers(
-            self._hand,
-            self.world,
-            self._mirrors["instances"],
-            self.rack,
-            self.segments,
-            self.pace,
+        self.vlans = Vlans(self._informers["networks"], self._is_mac_in_use, self._is_pool_address)
+        self.hypervisor = Hypervisor(machine_factory, self.clock, rng, self.network, self.vlans, self.faults)
+        self.hosts = HostController(self._client, self.clock, self.delays)
+        self.load_balancers = LoadBalancerControllers(
+            self._client,
+            self.listers,
+            self._informers["instances"],
+            self.network,
+            self.vlans,
+            self.clock,
             self.delays,
             version,
             self.log.append,
         )
         self._controllers = self._make_controllers()
-        self.api.admission.append(Webhooks(self.world, rng, self._may_read).admit)
-        self.api.admission.append(self.balancers.admit)
-        self.api.actions.update(VmSubresources(self._hand, self.power).handlers())
-        self.api.action_versions[kinds.VM_ORDERS.group] = ("v1", "v1alpha3")
+        self.api.admission.append(Webhooks(self.listers, rng, self._may_read).admit)
+        self.api.admission.append(self.load_balancers.admit)
+        self.api.subresource_handlers.update(VmSubresources(self._client, self.hypervisor).handlers())
+        self.api.subresource_versions[kinds.VM_ORDERS.group] = ("v1", "v1alpha3")
 
     # --- use ----------------------------------------------------------------------------------------------------
 
@@ -129,20 +137,24 @@ class Harvester:
         """Everything the cluster does, until cancelled."""
         await self._install()
         async with asyncio.TaskGroup() as tasks:
-            for work in (self.api.run, self.power.run, *(mirror.run for mirror in self._mirrors.values())):
+            for work in (
+                self.api.run,
+                self.hypervisor.run,
+                *(informer.run for informer in self._informers.values()),
+            ):
                 tasks.create_task(work())
-            for mirror in self._mirrors.values():
-                await mirror.synced.wait()
+            for informer in self._informers.values():
+                await informer.has_synced.wait()
             for controller in self._controllers.values():
                 tasks.create_task(controller.run(), name=f"controller {controller.name}")
             self.ready.set()
-            tasks.create_task(self.balancers.run(), name="load balancers")
+            tasks.create_task(self.load_balancers.run(), name="load balancers")
 
-    async def stock(
+    async def preload(
         self,
         *,
         images: Iterable[Image | str] = (),
-        networks: Iterable[Network | str] = (),
+        networks: Iterable[VmNetwork | str] = (),
         namespaces: Iterable[str] = (),
         storage_classes: Iterable[str] = (),
         key_pairs: Iterable[KeyPair | str] = (),
@@ -151,22 +163,22 @@ class Harvester:
         there already can be used."""
         await self.ready.wait()
         for name in storage_classes:
-            await self._hand.ensure(STORAGE_CLASS, render_storage_class(name))
-        wanted = render_stock(
+            await self._client.ensure(STORAGE_CLASS, render_storage_class(name))
+        wanted = render_preload(
             images=images, networks=networks, namespaces=namespaces, key_pairs=key_pairs, lans=self._lans
         )
         for kind, raw in wanted:
-            await self._hand.ensure(kind, raw)
+            await self._client.ensure(kind, raw)
         for kind, raw in wanted:
             if (
                 kind == kinds.IMAGE
                 and raw["metadata"]["annotations"].get("emulator.windrow.io/import") == "done"
             ):
-                await self._settled(
+                await self._wait_until(
                     "images", key_of(raw), lambda found: nested(found, "status", "progress") == 100
                 )
             if kind == kinds.KEY_PAIR:
-                await self._settled(
+                await self._wait_until(
                     "key_pairs", key_of(raw), lambda found: bool(nested(found, "status", "conditions"))
                 )
 
@@ -188,74 +200,74 @@ class Harvester:
 
     def console(self, namespace: str, name: str) -> list[str]:
         """What the machine printed on its serial console, the last lines of all its boots."""
-        return self.power.consoles.read(namespace, name)
+        return self.hypervisor.consoles.read(namespace, name)
 
     def silence_agent(self, namespace: str, name: str, seconds: float) -> None:
         """The machine's guest agent is not heard for a while; its addresses vanish meanwhile."""
-        vmi = self.world.instances.get((namespace, name))
+        vmi = self.listers.instances.get((namespace, name))
         if vmi is not None:
-            self.power.silence(uid_of(vmi), seconds)
+            self.hypervisor.silence_agent(uid_of(vmi), seconds)
 
-    def change_lease(self, namespace: str, name: str) -> None:
+    def renew_lease(self, namespace: str, name: str) -> None:
         """The machine's leases end: the next time it asks, DHCP gives it other addresses."""
-        vm = self.world.vms.get((namespace, name))
-        macs = [mac for _, mac in macs_in(vm)] if vm is not None else []
-        for mac in (*macs, *self.power.made_by((namespace, name))):
-            for server in self.segments.servers().values():
-                server.forget(mac)
+        vm = self.listers.vms.get((namespace, name))
+        macs = [mac for _, mac in macs_of_vm(vm)] if vm is not None else []
+        for mac in (*macs, *self.hypervisor.guest_macs_of((namespace, name))):
+            for server in self.vlans.servers().values():
+                server.release(mac)
 
     async def set_quota(self, namespace: str, **hard: str) -> None:
         """Give the namespace a Rancher quota, such as `limits_cpu="4"`; replaces the one there."""
         limits = {name.replace("_", ".", 1): text for name, text in hard.items()}
         raw = new_object(kinds.QUOTA, "default-quota", namespace, labels={names.DEFAULT_QUOTA: "true"})
-        await self._hand.ensure(kinds.QUOTA, raw)
+        await self._client.ensure(kinds.QUOTA, raw)
         ref = kinds.QUOTA.ref("default-quota", namespace)
-        await self._hand.change(ref, lambda found: found.update(spec={"hard": limits}))
+        await self._client.mutate(ref, lambda found: found.update(spec={"hard": limits}))
 
-    def lose_host(self, name: str) -> None:
+    def fail_host(self, name: str) -> None:
         """The host loses power, and every machine on it. May be repeated."""
-        self.hosts.lose(name)
+        self.hosts.fail(name)
 
-    def return_host(self, name: str) -> None:
+    def recover_host(self, name: str) -> None:
         """The host is back. May be repeated."""
-        self.hosts.restore(name)
+        self.hosts.recover(name)
 
     # --- composition --------------------------------------------------------------------------------------------
 
     async def _install(self) -> None:
         for kind, raw in system_objects(self.version, self.vip):
-            await self._hand.ensure(kind, raw)
+            await self._client.ensure(kind, raw)
         deployed = {"phase": "Deployed", "observedKubeVirtVersion": "1.7.0"}
         kubevirt = kinds.KUBEVIRT.ref("kubevirt", names.SYSTEM_NAMESPACE)
-        await self._hand.change(kubevirt, lambda raw: raw.update(status=deployed), "status")
+        await self._client.mutate(kubevirt, lambda raw: raw.update(status=deployed), "status")
         for host in self._host_specs:
-            await self._hand.ensure(NODE, render_node(host, self.pace.now()))
+            await self._client.ensure(NODE, render_node(host, self.clock.now()))
 
-    async def _settled(self, name: str, key: Key, holds: Callable[[Raw], bool]) -> None:
+    async def _wait_until(self, name: str, key: Key, holds: Callable[[Raw], bool]) -> None:
         kind = {"images": kinds.IMAGE, "key_pairs": kinds.KEY_PAIR}[name]
         ref = kind.ref(key[1], key[0])
-        while not holds(await self._hand.get(ref)):
-            await self.pace.pause(0.05)
+        while not holds(await self._client.get(ref)):
+            await self.clock.sleep(0.05)
 
-    def _is_wanted(self, mac: str) -> bool:
+    def _is_mac_in_use(self, mac: str) -> bool:
         """Whether some VM still has the address; leases of others may be taken back."""
-        return ("", mac) in self.world.by_mac or self.power.knows(mac)
+        return ("", mac) in self.listers.vms_by_mac or self.hypervisor.has_guest_mac(mac)
 
-    def _is_reserved(self, address: str) -> bool:
+    def _is_pool_address(self, address: str) -> bool:
         """Whether an IPPool has the address: who makes a pool takes its range out of his DHCP server's."""
-        return self.balancers.is_in_pool(address)
+        return self.load_balancers.is_in_pool(address)
 
-    async def _may_read(self, caller: Caller, kind: ApiResource, key: Key) -> bool:
-        target = Target(kind.path(*key), kind.group, kind.version, kind.plural, key[0], key[1])
+    async def _may_read(self, caller: UserInfo, kind: ApiResource, key: Key) -> bool:
+        target = RequestInfo(kind.path(*key), kind.group, kind.version, kind.plural, key[0], key[1])
         return await self.api.allows(caller, "get", target)
 
     def _make_controllers(self) -> dict[str, Controller]:
-        hand, pace, delays = self._hand, self.pace, self.delays
-        recorder = Recorder(hand, pace.clock, self._rng)
-        room = self.balancers
+        client, pace, delays = self._client, self.clock, self.delays
+        recorder = EventRecorder(client, pace.clock, self._rng)
+        room = self.load_balancers
         machines = VmController(
-            hand,
-            self.world,
+            client,
+            self.listers,
             pace,
             delays,
             self._rng,
@@ -266,46 +278,48 @@ class Harvester:
             ),
         )
         control = InstanceContext(
-            hand,
-            self.world,
+            client,
+            self.listers,
             pace,
             delays,
             self._rng,
             recorder,
             self.hosts,
-            self.power,
-            LauncherPods(hand),
+            self.hypervisor,
+            LauncherPods(client),
         )
         instances = self._instances = InstanceController(control)
         reconciles: dict[str, Reconcile] = {
             "vms": machines.reconcile,
             "instances": instances.reconcile,
-            "claims": Volumes(hand, self.world, pace, delays, self.power.shred).reconcile,
-            "images": Images(hand, pace, delays).reconcile,
+            "claims": ClaimController(
+                client, self.listers, pace, delays, self.hypervisor.delete_disk
+            ).reconcile,
+            "images": ImageController(client, pace, delays).reconcile,
             "nodes": self.hosts.reconcile,
-            "key_pairs": KeyPairs(hand, pace.clock).reconcile,
-            "migrations": MigrationController(hand, pace, delays, recorder, instances).reconcile,
+            "key_pairs": KeyPairController(client, pace.clock).reconcile,
+            "migrations": MigrationController(client, pace, delays, recorder, instances).reconcile,
         }
-        self._mirrors["key_pairs"] = Mirror(hand, kinds.KEY_PAIR)
-        self._mirrors["migrations"] = Mirror(hand, kinds.MIGRATION)
+        self._informers["key_pairs"] = Informer(client, kinds.KEY_PAIR)
+        self._informers["migrations"] = Informer(client, kinds.MIGRATION)
         made = {
             name: Controller(name, reconcile, pace.clock, self.log.append)
             for name, reconcile in reconciles.items()
         }
         for name, controller in made.items():
-            self._mirrors[name].listen(lambda raw, add=controller.add: add(key_of(raw)))  # type: ignore[misc]
-        self._connect(made)
+            self._informers[name].add_event_handler(lambda raw, add=controller.add: add(key_of(raw)))  # type: ignore[misc]
+        self._wire_controllers(made)
         return made
 
-    def _connect(self, made: dict[str, Controller]) -> None:
+    def _wire_controllers(self, made: dict[str, Controller]) -> None:
         """Which change of one kind is news for another."""
         instances, vms, claims = made["instances"], made["vms"], made["claims"]
         migrations = made["migrations"]
-        self.power.news = instances.add
+        self.hypervisor.on_change = instances.add
 
         def instance_changed(vmi: Raw) -> None:
             vms.add(key_of(vmi))
-            for key in self._mirrors["migrations"]:
+            for key in self._informers["migrations"]:
                 migrations.add(key)
             for claim in claims_of(vmi.get("spec") or {}):
                 claims.add((namespace_of(vmi), claim))
@@ -317,33 +331,33 @@ class Harvester:
                 instances.add(key)
 
         def claim_changed(claim: Raw) -> None:
-            for key in self.world.by_claim.get(key_of(claim), ()):
+            for key in self.listers.vms_by_claim.get(key_of(claim), ()):
                 instances.add(key)
                 vms.add(key)
 
         def image_changed(image: Raw) -> None:
-            for key, claim in self.world.claims.items():
+            for key, claim in self.listers.claims.items():
                 if nested(claim, "status", "phase") != "Bound":
                     claims.add(key)
-            for key, vm in self.world.vms.items():
+            for key, vm in self.listers.vms.items():
                 if not nested(vm, "status", "ready"):
                     vms.add(key)
 
         def host_changed(name: str) -> None:
             made["nodes"].add(("", name))
-            for key in self.world.instances:
+            for key in self.listers.instances:
                 instances.add(key)
 
-        self._mirrors["vms"].listen(lambda vm: instances.add(key_of(vm)))
-        self._mirrors["instances"].listen(instance_changed)
-        self._mirrors["claims"].listen(claim_changed)
-        self._mirrors["classes"].listen(image_changed)
-        self._mirrors["images"].listen(image_changed)
-        self._mirrors["secrets"].listen(waiting_instances)
-        self._mirrors["nodes"].listen(lambda node: host_changed(node["metadata"]["name"]))
-        self._mirrors["quotas"].listen(image_changed)
-        self._mirrors["networks"].listen(waiting_instances)
-        self.hosts.listen(host_changed)
+        self._informers["vms"].add_event_handler(lambda vm: instances.add(key_of(vm)))
+        self._informers["instances"].add_event_handler(instance_changed)
+        self._informers["claims"].add_event_handler(claim_changed)
+        self._informers["classes"].add_event_handler(image_changed)
+        self._informers["images"].add_event_handler(image_changed)
+        self._informers["secrets"].add_event_handler(waiting_instances)
+        self._informers["nodes"].add_event_handler(lambda node: host_changed(node["metadata"]["name"]))
+        self._informers["quotas"].add_event_handler(image_changed)
+        self._informers["networks"].add_event_handler(waiting_instances)
+        self.hosts.on_change(host_changed)
 
 
 __all__ = ["VERSION", "VIP", "Harvester"]

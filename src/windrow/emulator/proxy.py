@@ -12,16 +12,16 @@ import asyncio
 from contextlib import AsyncExitStack, suppress
 from types import TracebackType
 
-from windrow.apiserver.doors import Door
+from windrow.apiserver.handler import Handler
 from windrow.apiserver.http import Listener
-from windrow.emulator.rack import Rack
+from windrow.emulator.kit.network import Network
 
 LOOPBACK = "127.0.0.1"
 LOCAL_NAMES = frozenset({LOOPBACK, "localhost", "::1"})
 CHUNK = 64 * 1024
 HEAD_WITHIN_S = 30
 
-Place = tuple[str, int]
+Address = tuple[str, int]
 
 
 class BadConnect(ValueError):
@@ -32,7 +32,7 @@ class BadConnect(ValueError):
         self.status = status
 
 
-def read_head(head: bytes) -> tuple[Place, bytes]:
+def read_head(head: bytes) -> tuple[Address, bytes]:
     """Where a request is to go, and what of its head is passed on: nothing of a CONNECT. Raises BadConnect."""
     line, _, fields = head.partition(b"\r\n")
     parts = line.decode("latin-1").split()
@@ -40,7 +40,7 @@ def read_head(head: bytes) -> tuple[Place, bytes]:
         raise BadConnect(400, f"wanted an HTTP/1.1 request, found {line.decode('latin-1')[:80]!r}")
     method, target, version = parts
     if method == "CONNECT":
-        return _place(target), b""
+        return _parse_address(target), b""
     if not target.startswith("http://"):
         text = f"this proxy leads into the simulated rack, found {method} for itself"
         raise BadConnect(405, f"{text}; use it as a proxy, for example as proxy-url of a kubeconfig")
@@ -48,13 +48,15 @@ def read_head(head: bytes) -> tuple[Place, bytes]:
     kept = [one for one in fields.split(b"\r\n") if not one.lower().startswith(_HOP)]
     first = f"{method} /{path} {version}".encode("latin-1")
     has_port = ":" in host.rpartition("]")[2]
-    return _place(host if has_port else f"{host}:80"), b"\r\n".join([first, b"Connection: close", *kept])
+    return _parse_address(host if has_port else f"{host}:80"), b"\r\n".join(
+        [first, b"Connection: close", *kept]
+    )
 
 
 _HOP = (b"connection:", b"proxy-connection:", b"keep-alive:")
 
 
-def _place(target: str) -> Place:
+def _parse_address(target: str) -> Address:
     host, _, port = target.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise BadConnect(400, f"wanted host:port, found {target[:80]!r}")
@@ -64,12 +66,12 @@ def _place(target: str) -> Place:
 class Proxy:
     """The proxy while entered; `url` is what goes into `proxy-url`."""
 
-    def __init__(self, rack: Rack, *, port: int = 0) -> None:
+    def __init__(self, network: Network, *, port: int = 0) -> None:
         self.port = port
-        self._rack = rack
+        self._network = network
         self._local: set[int] = set()
-        self._listeners: dict[Place, tuple[Door, asyncio.Task[None], asyncio.Future[int]]] = {}
-        self._tunnels: dict[Place, set[asyncio.StreamWriter]] = {}
+        self._listeners: dict[Address, tuple[Handler, asyncio.Task[None], asyncio.Future[int]]] = {}
+        self._tunnels: dict[Address, set[asyncio.StreamWriter]] = {}
         self._connections: set[asyncio.Task[None]] = set()
         self._stack = AsyncExitStack()
         self._tasks = asyncio.TaskGroup()
@@ -86,7 +88,7 @@ class Proxy:
         await self._stack.enter_async_context(self._tasks)
         server = await asyncio.start_server(self._serve, LOOPBACK, self.port, limit=CHUNK)
         self.port = server.sockets[0].getsockname()[1]
-        self._stack.callback(self._rack.listen(self._changed))
+        self._stack.callback(self._network.on_change(self._changed))
         self._stack.callback(self._end_all)
         self._stack.callback(server.close)
         return self
@@ -147,7 +149,7 @@ class Proxy:
             self._tunnels.get(place, set()).difference_update(writers)
             inner_writer.close()
 
-    async def _open(self, place: Place) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _open(self, place: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection to who answers at `place`. Raises BadConnect."""
         host, port = place
         if host in LOCAL_NAMES and port in self._local:
@@ -159,10 +161,10 @@ class Proxy:
         except OSError as error:
             raise BadConnect(502, f"{host}:{port} does not answer: {error.strerror or error}") from error
 
-    async def _listener(self, place: Place) -> int:
+    async def _listener(self, place: Address) -> int:
         """The real port behind which the door at `place` is served."""
         host, port = place
-        door = self._rack.find(host, port)
+        door = self._network.find(host, port)
         if door is None:
             raise BadConnect(
                 502, f"nobody in the simulated rack answers at {host}:{port}; this proxy leads nowhere else"
@@ -174,7 +176,7 @@ class Proxy:
             known = self._listeners[place] = (door, task, ready)
         return await asyncio.shield(known[2])
 
-    async def _listen(self, door: Door, ready: asyncio.Future[int]) -> None:
+    async def _listen(self, door: Handler, ready: asyncio.Future[int]) -> None:
         async with Listener(door) as listener:
             ready.set_result(listener.port)
             await asyncio.Event().wait()
@@ -182,7 +184,7 @@ class Proxy:
     def _changed(self, address: str, port: int) -> None:
         place = (address, port)
         known = self._listeners.get(place)
-        if known is None or self._rack.find(address, port) is known[0]:
+        if known is None or self._network.find(address, port) is known[0]:
             return
         del self._listeners[place]
         known[1].cancel()

@@ -12,7 +12,7 @@ from windrow.emulator.proxy import Proxy
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedHarvester:
     """Where it answers. `kubeconfig` is the administrator's and names server and proxy."""
 
     url: str
@@ -22,13 +22,13 @@ class Served:
 
 
 @asynccontextmanager
-async def serve(harvester: Harvester, port: int = 0, proxy_port: int = 0) -> AsyncIterator[Served]:
+async def serve(harvester: Harvester, port: int = 0, proxy_port: int = 0) -> AsyncIterator[ServedHarvester]:
     """Serve `harvester`, which somebody else runs, until the block ends; port 0 lets the system choose."""
     await harvester.ready.wait()
     async with (
-        Listener(harvester.door, port=port) as listener,
-        Proxy(harvester.rack, port=proxy_port) as proxy,
+        Listener(harvester.handler, port=port) as listener,
+        Proxy(harvester.network, port=proxy_port) as proxy,
     ):
         proxy.allow(listener.port)
         url = f"https://127.0.0.1:{listener.port}"
-        yield Served(url, proxy.url, harvester.admin_kubeconfig(url, proxy.url), proxy)
+        yield ServedHarvester(url, proxy.url, harvester.admin_kubeconfig(url, proxy.url), proxy)

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores.memory import MemoryStore
+from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.embedded import install_crds, make_manager, management_api, preload_objects
 from windrow.app.guest_programs import guest_programs
 from windrow.app.machines import running
@@ -119,10 +119,10 @@ async def simulation(
     """A Harvester that runs and a management API; with `manage`, a manager too. Same seed, same story."""
     clock, rng = LoopClock(), Rng(seed)
     emulator = Harvester(
-        clock, rng, speed=time_scale, machine_factory=machine_factory(guest_programs()), **harvester
+        clock, rng, time_scale=time_scale, machine_factory=machine_factory(guest_programs()), **harvester
     )
     api = management_api(MemoryStore(), clock, rng)
-    sim = Simulation(clock, rng, emulator, api, in_process_connector(emulator.rack, clock))
+    sim = Simulation(clock, rng, emulator, api, in_process_connector(emulator.network, clock))
     async with running(emulator.run, api.run):
         await install_crds(sim.management_client)
         if with_manager:

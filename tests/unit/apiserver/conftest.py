@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.core.fastjson import dumps, loads
 from windrow.core.rng import Rng
 from windrow.kubernetes.requests import JSON, Reply, Request

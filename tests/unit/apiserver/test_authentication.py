@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from windrow.apiserver.doors import Peer
+from windrow.apiserver.handler import Peer
 from windrow.apiserver.server import ApiServer
 from windrow.core import pki
 from windrow.core.fastjson import loads

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from windrow.apiserver.local import Local
+from windrow.apiserver.loopback import LoopbackClient
 from windrow.apiserver.server import ApiServer
 from windrow.kubernetes.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from windrow.kubernetes.objects import owner_reference
@@ -22,14 +22,14 @@ def ref(name: str) -> Any:
 
 
 async def make(
-    api: Local, name: str, *owners: Any, finalizers: tuple[str, ...] = (), block: bool = False
+    api: LoopbackClient, name: str, *owners: Any, finalizers: tuple[str, ...] = (), block: bool = False
 ) -> Any:
     references = [owner_reference(CONFIG_MAP, owner, block=block) for owner in owners]
     raw = {"metadata": {"name": name, "ownerReferences": references, "finalizers": list(finalizers)}}
     return await api.create(CONFIG_MAP, raw, "default")
 
 
-def is_gone(api: Local, *names: str) -> Any:
+def is_gone(api: LoopbackClient, *names: str) -> Any:
     async def question() -> bool:
         return all([await api.find(ref(name)) is None for name in names])
 

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from windrow.apiserver.doors import Identity, Peer
+from windrow.apiserver.handler import Peer, TlsIdentity
 from windrow.apiserver.http import Listener
 from windrow.apiserver.server import ApiServer
 from windrow.core import pki
@@ -32,11 +32,11 @@ def authority() -> tuple[str, str]:
     return pki.new_ca("ca", NOW, 10)
 
 
-def identity_of(authority: tuple[str, str], name: str = "api") -> Identity:
+def identity_of(authority: tuple[str, str], name: str = "api") -> TlsIdentity:
     chain, key = pki.issue_certificate(
         *authority, common_name=name, ips=["127.0.0.1"], server=True, client=False, **DAY
     )  # type: ignore[arg-type]
-    return Identity(chain, key, authority[0])
+    return TlsIdentity(chain, key, authority[0])
 
 
 def client_context(authority: tuple[str, str], tmp_path: Any, *, common_name: str = "") -> ssl.SSLContext:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.core.fastjson import loads
 from windrow.kubernetes.requests import MERGE_PATCH, Request
 

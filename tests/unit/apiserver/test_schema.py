@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from windrow.apiserver.schema import default, prune, validate
+from windrow.apiserver.types.schema import apply_defaults, prune, validate
 
 SPEC = {
     "type": "object",
@@ -122,7 +122,7 @@ def test_defaults_fill_objects_that_are_there_and_make_none() -> None:
     }
     raw: dict[str, Any] = {"spec": {}}
 
-    default(schema, raw)
+    apply_defaults(schema, raw)
 
     assert raw == {"spec": {"color": "red"}}
 
@@ -131,9 +131,9 @@ def test_a_default_is_never_shared_between_objects() -> None:
     schema = {"type": "object", "properties": {"list": {"type": "array", "default": []}}}
     first: dict[str, Any] = {}
     second: dict[str, Any] = {}
-    default(schema, first)
+    apply_defaults(schema, first)
     first["list"].append(1)
 
-    default(schema, second)
+    apply_defaults(schema, second)
 
     assert second == {"list": []}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.core.rng import Rng
 from windrow.kubernetes import resources

@@ -8,7 +8,7 @@ import pytest
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.services.allocation import ServiceRanges
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import Invalid, KubeError
 from windrow.kubernetes.objects import new_object
@@ -155,7 +155,7 @@ async def test_two_families_give_two_addresses_where_the_service_wants_them() ->
 async def test_a_rehearsal_takes_nothing() -> None:
     rig = Rig(addresses=("10.43.0.0/29",))
     for _ in range(9):
-        await rig.server.handle(_rehearsal(), rig.local.caller)
+        await rig.server.handle(_rehearsal(), rig.local.user)
 
     assert [await rig.make(f"s-{number}") for number in range(5)]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from windrow.apiserver.store import Compacted
-from windrow.apiserver.stores import SqliteStore, StoreInUse
+from windrow.apiserver.storage import SqliteStore, StoreInUse
+from windrow.apiserver.storage.port import Compacted
 
 KEY = "group/things/ns/a"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import BadRequest, Invalid, NotFound
 from windrow.kubernetes.requests import Request, WatchEvent

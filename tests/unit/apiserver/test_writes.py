@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from windrow.apiserver.admission import Operation
+from windrow.apiserver.admission import AdmissionRequest
+from windrow.apiserver.apierrors import bad_request
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.statuses import bad_request
 from windrow.kubernetes.requests import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -265,9 +265,9 @@ async def test_a_body_over_three_mebibytes_is_refused(ask: Ask) -> None:
 
 
 async def test_an_admission_hook_may_change_or_refuse(server: ApiServer, ask: Ask) -> None:
-    seen: list[Operation] = []
+    seen: list[AdmissionRequest] = []
 
-    async def hook(operation: Operation) -> None:
+    async def hook(operation: AdmissionRequest) -> None:
         seen.append(operation)
         if operation.object is not None:
             operation.object.setdefault("data", {})["hooked"] = "yes"
@@ -281,13 +281,13 @@ async def test_an_admission_hook_may_change_or_refuse(server: ApiServer, ask: As
         ("create", "ConfigMap", "default", "m"),
         ("delete", "ConfigMap", "default", "m"),
     ]
-    assert seen[0].caller.user == "system:admin"
+    assert seen[0].user.username == "system:admin"
 
 
 async def test_a_hook_cannot_reach_the_stored_object(server: ApiServer, ask: Ask) -> None:
-    async def hook(operation: Operation) -> None:
-        if operation.old is not None and operation.object is not None:
-            operation.old["spec"]["size"] = 99
+    async def hook(operation: AdmissionRequest) -> None:
+        if operation.old_object is not None and operation.object is not None:
+            operation.old_object["spec"]["size"] = 99
             operation.object.setdefault("status", {})["phase"] = "touched"
             raise bad_request("no")
 

@@ -14,7 +14,7 @@ from windrow.app.guest_programs import guest_programs
 from windrow.core.rng import Rng
 from windrow.core.yaml import load
 from windrow.emulator.guest_os.hardware import Disk, File, ProgramContext
-from windrow.emulator.rack import Rack
+from windrow.emulator.kit.network import Network
 from windrow.kubernetes.kubeconfig import ClientConfig, ExecConfig, render_kubeconfig
 
 PROXY = "http://127.0.0.1:3128"
@@ -42,7 +42,7 @@ class Guest:
             self.root,
             SystemClock(),
             Rng(1),
-            Rack(),
+            Network(),
             self._hear,
             a_kubeconfig("guest"),
         )

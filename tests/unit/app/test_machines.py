@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow.apiserver.stores.memory import MemoryStore
+from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.app.embedded import install_crds, management_api
 from windrow.app.machines import MachineBackend, PluginSettings, full_backend, read_credential_fields, running

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.http import Listener
-from windrow.apiserver.local import Local
+from windrow.apiserver.loopback import LoopbackClient
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores.memory import MemoryStore
+from windrow.apiserver.storage.memory import MemoryStore
 from windrow.app.clock import SystemClock
 from windrow.app.pki import new_ca
 from windrow.cli import main
@@ -86,7 +86,7 @@ class Manager:
         self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join(10)
 
-    def do(self, work: Callable[[Local], Coroutine[Any, Any, Any]]) -> Any:
+    def do(self, work: Callable[[LoopbackClient], Coroutine[Any, Any, Any]]) -> Any:
         """Do something to the objects, as the manager would."""
         return asyncio.run_coroutine_threadsafe(work(self._api.local()), self._loop).result(10)
 

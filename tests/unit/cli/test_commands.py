@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.unit.cli.conftest import MANIFEST
 
-from windrow.apiserver.local import Local
+from windrow.apiserver.loopback import LoopbackClient
 from windrow.cli import exit_codes, main
 from windrow.cli.context import CliContext
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
@@ -34,13 +34,13 @@ def orchard(windrow: Windrow, manager: Manager) -> Manager:
     return manager
 
 
-def report(status: dict[str, Any]) -> Callable[[Local], Any]:
+def report(status: dict[str, Any]) -> Callable[[LoopbackClient], Any]:
     """Report this status of orchard, as the manager does."""
     return lambda api: api.patch(ORCHARD, {"status": status}, subresource="status")
 
 
-def enlist(name: str, pool: str, **status: Any) -> Callable[[Local], Any]:
-    async def work(api: Local) -> None:
+def enlist(name: str, pool: str, **status: Any) -> Callable[[LoopbackClient], Any]:
+    async def work(api: LoopbackClient) -> None:
         spec = {"clusterName": "orchard", "clusterUID": "u", "pool": pool, "roles": ["worker"], "options": {}}
         spec |= {"credential": "a:b", "version": "v1.34.7+rke2r1"}
         metadata = {"name": name, "namespace": "fleet-default"}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.unit.drivers.files import HERE, a_driver, sha256
 
-from windrow.apiserver.local import Local
+from windrow.apiserver.loopback import LoopbackClient
 from windrow.app.clock import SystemClock
 from windrow.cli import exit_codes
 from windrow.cli.context import CliContext
@@ -72,7 +72,7 @@ class Shop:
 def shop(manager: Manager, tmp_path: Path) -> Iterator[Shop]:
     made = Shop(manager)
 
-    async def start(api: Local) -> asyncio.Task[None]:
+    async def start(api: LoopbackClient) -> asyncio.Task[None]:
         for crd in crds():
             await api.create(CRD, crd)
         store = DriverStore(tmp_path / "state", HERE)
@@ -83,7 +83,7 @@ def shop(manager: Manager, tmp_path: Path) -> Iterator[Shop]:
         await catalogue.wait_started()
         return task
 
-    async def stop(api: Local) -> None:
+    async def stop(api: LoopbackClient) -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -326,7 +326,7 @@ def test_remove_stays_until_it_is_gone(windrow: Windrow, added: Shop):
 
 
 def test_a_driver_that_a_cluster_needs_is_not_removed(windrow: Windrow, added: Shop):
-    async def make_cluster(api: Local) -> None:
+    async def make_cluster(api: LoopbackClient) -> None:
         await api.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fleet"}})
         pools = [{"name": "a", "machineConfigRef": {"kind": "NoopConfig", "name": "x"}}]
         raw = {
@@ -347,7 +347,7 @@ def test_a_driver_that_a_cluster_needs_is_not_removed(windrow: Windrow, added: S
 
 
 def test_a_driver_whose_machines_are_still_there_is_not_removed(windrow: Windrow, added: Shop):
-    async def make_machine(api: Local) -> None:
+    async def make_machine(api: LoopbackClient) -> None:
         await api.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fleet"}})
         spec = {"clusterName": "orchard", "clusterUID": "c", "pool": "a", "roles": ["worker"], "options": {}}
         raw = {
@@ -375,7 +375,7 @@ def test_the_built_in_driver_is_not_removed(windrow: Windrow, shop: Shop):
 
 
 def test_waiting_ends_with_what_was_waited_for(windrow: Windrow, manager: Manager):
-    async def without_catalogue(api: Local) -> None:
+    async def without_catalogue(api: LoopbackClient) -> None:
         for crd in crds():
             await api.create(CRD, crd)
 

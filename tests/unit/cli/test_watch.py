@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores.memory import MemoryStore
+from windrow.apiserver.storage.memory import MemoryStore
 from windrow.cli.connect import Connection
 from windrow.cli.watch import watch_until
 from windrow.client.client import Client

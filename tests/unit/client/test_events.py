@@ -1,7 +1,7 @@
 import asyncio
 
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.client.client import Client
 from windrow.client.events import EventNote, EventRecorder
 from windrow.core.rng import Rng

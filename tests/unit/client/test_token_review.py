@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.client.client import Client
 from windrow.client.token_review import TokenReviewer
 from windrow.core.rng import Rng

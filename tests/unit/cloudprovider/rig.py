@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
-from windrow.apiserver.doors import Identity
+from windrow.apiserver.handler import TlsIdentity
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.client.in_process import InProcessTransport
 from windrow.cloudprovider.cmd.main import run
 from windrow.core import pki
@@ -75,7 +75,7 @@ class World:
         for kind in (VM, VMI, BALANCER):
             self.host.install_crd(definition(kind))
         actions = "virtualmachineinstances.subresources.kubevirt.io"
-        self.host.actions[(actions, "guestosinfo")] = self._guest_os_info
+        self.host.subresource_handlers[(actions, "guestosinfo")] = self._guest_os_info
         self.harvester, self.cluster = self.host.local(), self.guest.local()
         self.files = {
             "/cloud-config": render_kubeconfig(self.access("10.0.0.1", "harvester-token"), "harvester"),
@@ -86,7 +86,7 @@ class World:
         self.replaced = set()
 
     def _server(self, address, token, may=None):
-        tls = Identity(CHAIN, KEY)
+        tls = TlsIdentity(CHAIN, KEY)
         server = ApiServer(MemoryStore(), self.clock, Rng(address), name=address, tls=tls, authorize=may)
         server.tokens[token] = ("program", (), None)
         self.doors[address] = server
@@ -128,7 +128,7 @@ class World:
 
     def another_harvester(self):
         """One that nobody has used yet, with the same credential."""
-        other = ApiServer(MemoryStore(), self.clock, Rng("other"), name="other", tls=Identity(CHAIN, KEY))
+        other = ApiServer(MemoryStore(), self.clock, Rng("other"), name="other", tls=TlsIdentity(CHAIN, KEY))
         other.tokens.update(self.host.tokens)
         for kind in (VM, VMI, BALANCER):
             other.install_crd(definition(kind))

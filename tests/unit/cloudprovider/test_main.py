@@ -614,7 +614,7 @@ def test_a_node_is_announced_also_where_its_addresses_cannot_be_written_yet():
     refused = []
 
     async def may(caller, verb, target):
-        if target.subresource == "status" and caller.user == "program" and not refused:
+        if target.subresource == "status" and caller.username == "program" and not refused:
             refused.append(target)
             return False
         return True

@@ -88,7 +88,7 @@ class Life:
             await self.make(name)
 
     async def _watch_deletions(self, operation):
-        if operation.verb != "delete" or operation.kind != NODE or operation.caller.user != "program":
+        if operation.verb != "delete" or operation.kind != NODE or operation.caller.username != "program":
             return
         vm_uid = operation.old["spec"].get("providerID", "").removeprefix("harvester://")
         living = {uid_of(raw) for raw in await self.world.harvester.list(VM, "default")}

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.cloudprovider.cmd.flags import Options

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores.memory import MemoryStore
+from windrow.apiserver.storage.memory import MemoryStore
 from windrow.client.client import Client
 from windrow.clusters.conflicts import RancherPresent, refuse_if_rancher_present
 from windrow.core.rng import Rng

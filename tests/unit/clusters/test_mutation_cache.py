@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores.memory import MemoryStore
+from windrow.apiserver.storage.memory import MemoryStore
 from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.clusters.mutation_cache import MutationCache

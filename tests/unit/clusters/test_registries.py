@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores.memory import MemoryStore
+from windrow.apiserver.storage.memory import MemoryStore
 from windrow.client.client import Client
 from windrow.clusters.registries import RegistrySecretError, check_registries, resolve_registries
 from windrow.core.json import dumps

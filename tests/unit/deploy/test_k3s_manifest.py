@@ -10,7 +10,7 @@ import pytest
 from scripts import chart
 
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
 from windrow.core.yaml import load

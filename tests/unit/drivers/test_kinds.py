@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from windrow.apiserver.schema import prune, validate
+from windrow.apiserver.types.schema import prune, validate
 from windrow.core.yaml import load
 from windrow.drivers.builtin import HARVESTER, find_changes, fixed_fields, render_builtin
 from windrow.drivers.kinds import NODE_DRIVER, crds

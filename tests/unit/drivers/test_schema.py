@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from windrow.apiserver.crds import faults
+from windrow.apiserver.types.crds import validate_crd
 from windrow.drivers.api import FieldAnnotations, read_field_annotations
 from windrow.drivers.builtin import HARVESTER, render_builtin
 from windrow.drivers.faults import Fault
@@ -156,7 +156,7 @@ def test_each_type_has_its_schema(field: Field, schema: dict[str, Any]):
 def test_the_definition_is_one_that_an_api_server_takes_and_knows_what_it_was_made_from():
     crd = render_crd("noop", read_fields([a_flag("noop-a")]), "d" * 64)
 
-    assert faults(crd, None) == []
+    assert validate_crd(crd, None) == []
     assert crd["metadata"]["labels"] == {"io.cattle.node_driver.name": "noop"}
     assert is_generated(crd)
     assert is_current(crd, "noop", "d" * 64)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow.apiserver.crds import types_of
+from windrow.apiserver.types.crds import types_from_crd
 from windrow.core.yaml import load_all
 from windrow.emulator import kinds
 from windrow.emulator.definitions import crds
@@ -98,7 +98,7 @@ def _narrower(ours, real, path):
 
 
 def test_every_definition_can_be_served():
-    served = {one.kind for raw in crds() for one in types_of(raw)}
+    served = {one.kind for raw in crds() for one in types_from_crd(raw)}
 
     assert {kinds.VM, kinds.VMI, kinds.IMAGE, kinds.SETTING, kinds.NAD, kinds.LOAD_BALANCER} <= served
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from windrow.emulator.dhcp import DhcpServer, Lan
 from windrow.emulator.guest_os.hardware import Nic
-from windrow.emulator.networks import Segments, label_network, read_lan, render_network, segment_of
+from windrow.emulator.host.dhcp import DhcpServer, Lan
+from windrow.emulator.host.networks import Vlans, label_network, read_lan, render_network, vlan_of
 
 LAN = Lan("192.168.50.0/24")
 
@@ -31,7 +31,7 @@ def test_the_same_mac_gets_the_same_address_again():
 def test_a_forgotten_address_is_the_last_to_be_given_again():
     server = DhcpServer(LAN)
     first = server.lease(mac(1))
-    server.forget(mac(1))
+    server.release(mac(1))
 
     assert first.address != server.lease(mac(1)).address
 
@@ -58,7 +58,7 @@ def test_a_full_range_gives_nothing():
 
 
 def _segments(*nads, **rest):
-    return Segments({("ns", nad["metadata"]["name"]): nad for nad in nads}, **rest)
+    return Vlans({("ns", nad["metadata"]["name"]): nad for nad in nads}, **rest)
 
 
 def _card(network="ns/net", number=1):
@@ -89,10 +89,10 @@ def test_a_network_that_is_not_ready_or_states_no_subnet_answers_nobody(spoil):
 def test_a_silenced_server_answers_nobody_until_it_speaks_again():
     segments = _segments(render_network("ns", "net", 50, LAN))
     before = segments.lease(_card())
-    segments.silence(("mgmt", 50))
+    segments.stop_dhcp(("mgmt", 50))
     assert segments.lease(_card()) is None
 
-    segments.speak(("mgmt", 50))
+    segments.resume_dhcp(("mgmt", 50))
     assert before == segments.lease(_card())
 
 
@@ -100,12 +100,12 @@ def test_leases_of_machines_that_are_gone_are_taken_back_when_the_range_is_used_
     nad = render_network("ns", "net", 50, Lan("10.0.0.0/29"))
     alive = set()
     segments = _segments(nad, is_wanted=alive.__contains__)
-    while segments.find("ns/net").lease(mac(len(segments.find("ns/net").leases()))):
+    while segments.find_dhcp_server("ns/net").lease(mac(len(segments.find_dhcp_server("ns/net").leases()))):
         pass
     alive.add(mac(0))
 
     assert segments.lease(_card(number=99)) is not None
-    assert mac(0) in segments.find("ns/net").leases()
+    assert mac(0) in segments.find_dhcp_server("ns/net").leases()
 
 
 def test_the_pod_network_shows_the_inside_of_masquerade():
@@ -123,7 +123,7 @@ def test_labels_follow_the_config():
         "network.harvesterhci.io/vlan-id": "7",
         "network.harvesterhci.io/ready": "true",
     }
-    assert segment_of(nad) == ("storage", 7)
+    assert vlan_of(nad) == ("storage", 7)
 
 
 def test_a_route_that_makes_no_sense_is_no_subnet():

@@ -9,17 +9,17 @@ from hypothesis import strategies as some
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
 from windrow.emulator.faults import (
-    BROKEN,
     CONFLICT,
-    THROTTLED,
+    INTERNAL_ERROR,
+    TOO_MANY_REQUESTS,
     AgentFault,
     Fault,
     Faults,
     Slow,
     denied,
-    read_target,
+    parse_request,
+    random_faults,
     render_refusal,
-    seeded,
 )
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import AdmissionDenied, Conflict, ServerError, TooManyRequests, error_for
@@ -49,7 +49,7 @@ VM = kinds.VM.ref("m-1", "ns")
     ],
 )
 def test_requests_are_understood(request_, wanted):
-    assert wanted == read_target(request_)
+    assert wanted == parse_request(request_)
 
 
 def struck(faults, request_, times=1):
@@ -57,9 +57,9 @@ def struck(faults, request_, times=1):
 
 
 def test_a_fault_strikes_what_it_names_and_nothing_else():
-    faults = Faults([Fault(BROKEN, frozenset({"get"}), frozenset({"virtualmachines"}), name="m-*")])
+    faults = Faults([Fault(INTERNAL_ERROR, frozenset({"get"}), frozenset({"virtualmachines"}), name="m-*")])
 
-    assert struck(faults, requests.get(VM)) == [[BROKEN]]
+    assert struck(faults, requests.get(VM)) == [[INTERNAL_ERROR]]
     assert struck(faults, requests.get(kinds.VM.ref("other", "ns"))) == [[]]
     assert struck(faults, requests.delete(VM)) == [[]]
 
@@ -69,7 +69,7 @@ def test_every_third_and_at_most_twice():
     faults = Faults([fault])
 
     assert [len(effects) for effects in struck(faults, requests.get(VM), 9)] == [0, 0, 1, 0, 0, 1, 0, 0, 0]
-    assert faults.struck(fault) == 2
+    assert faults.times_injected(fault) == 2
 
 
 def test_equal_faults_are_counted_apart():
@@ -78,12 +78,12 @@ def test_equal_faults_are_counted_apart():
 
     struck(faults, requests.get(VM), 3)
 
-    assert (faults.struck(first), faults.struck(second)) == (3, 1)
+    assert (faults.times_injected(first), faults.times_injected(second)) == (3, 1)
 
 
 def test_an_ended_fault_strikes_no_more():
     faults = Faults()
-    fault = faults.add(Fault(BROKEN))
+    fault = faults.add(Fault(INTERNAL_ERROR))
     faults.end(fault)
 
     assert struck(faults, requests.get(VM)) == [[]]
@@ -91,7 +91,7 @@ def test_an_ended_fault_strikes_no_more():
 
 @given(some.floats(0.0, 1.0))
 def test_odds_are_kept(odds):
-    faults, rng = Faults([Fault(BROKEN, odds=odds)]), Rng(5)
+    faults, rng = Faults([Fault(INTERNAL_ERROR, probability=odds)]), Rng(5)
     hits = sum(bool(faults.draw(requests.get(VM), rng)) for _ in range(400))
 
     assert abs(hits / 400 - odds) < 0.12
@@ -99,7 +99,7 @@ def test_odds_are_kept(odds):
 
 def test_one_seed_one_script():
     def drawn(seed):
-        faults, rng = seeded(Rng(seed)), Rng(seed)
+        faults, rng = random_faults(Rng(seed)), Rng(seed)
         return [faults.draw(requests.get(VM), rng) for _ in range(200)]
 
     assert drawn(3) == drawn(3)
@@ -110,8 +110,8 @@ def test_one_seed_one_script():
     ("refusal", "wanted"),
     [
         (CONFLICT, Conflict),
-        (THROTTLED, TooManyRequests),
-        (BROKEN, ServerError),
+        (TOO_MANY_REQUESTS, TooManyRequests),
+        (INTERNAL_ERROR, ServerError),
         (denied("no"), AdmissionDenied),
     ],
 )
@@ -120,7 +120,7 @@ def test_refusals_read_as_what_they_are(refusal, wanted):
 
 
 def test_throttling_says_when_to_come_back():
-    assert error_for(render_refusal(THROTTLED)).retry_after_s == 1
+    assert error_for(render_refusal(TOO_MANY_REQUESTS)).retry_after_s == 1
 
 
 def test_the_last_agent_fault_that_matches_counts():

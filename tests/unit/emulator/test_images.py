@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from windrow.emulator.delays import Delays, Pace
-from windrow.emulator.images import is_iso, plan_image, render_class
+from windrow.emulator.delays import Delays, ScaledClock
+from windrow.emulator.host.images import is_iso, plan_image, render_class
 from windrow.kubernetes.conditions import find_condition
 
-from .made import an_image
+from .objects import an_image
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DELAYS = Delays()
@@ -24,7 +24,7 @@ class Still:
         raise AssertionError("a plan waits for nothing")
 
 
-PACE = Pace(Still())
+PACE = ScaledClock(Still())
 
 
 def an(arrives="", **spec):
@@ -36,7 +36,7 @@ def an(arrives="", **spec):
 
 def at(image, seconds):
     stage = plan_image(image, NOON, NOON + timedelta(seconds=seconds), PACE, DELAYS)
-    return {**image, "status": stage.status}, stage.look
+    return {**image, "status": stage.status}, stage.requeue_at
 
 
 def imported(image):

@@ -9,11 +9,11 @@ from itertools import pairwise
 
 import pytest
 
-from windrow.emulator.controller import Controller
-from windrow.emulator.delays import Delays, Pace
-from windrow.emulator.key_pairs import NotPublicKey, fingerprint
+from windrow.emulator.delays import Delays, ScaledClock
+from windrow.emulator.host.keypairs import InvalidPublicKey, fingerprint
+from windrow.emulator.kit.controller import Controller
+from windrow.emulator.preload import PLACEHOLDER_KEY, Image, LanAllocator, VmNetwork, render_preload
 from windrow.emulator.proxy import BadConnect, read_head
-from windrow.emulator.stock import NOBODYS_KEY, Image, Lans, Network, render_stock
 from windrow.emulator.vms.instances.cloud_init import list_secrets, read_cloud_init
 from windrow.emulator.vms.readings import claims_of, networks_of, root_claim_of
 from windrow.kubernetes.errors import KubeError
@@ -77,17 +77,18 @@ def test_a_network_without_namespace_is_in_the_machines_own():
 
 
 def test_the_fingerprint_is_md5_with_colons():
-    found = fingerprint(NOBODYS_KEY)
+    found = fingerprint(PLACEHOLDER_KEY)
 
     assert len(found.split(":")) == 16
-    assert found == fingerprint(NOBODYS_KEY.rsplit(" ", 1)[0])
+    assert found == fingerprint(PLACEHOLDER_KEY.rsplit(" ", 1)[0])
 
 
 @pytest.mark.parametrize(
-    "text", ["", "ssh-rsa", "ssh-rsa !!!", "ssh-rsa " + coded("short"), "ssh-rsa " + NOBODYS_KEY.split()[1]]
+    "text",
+    ["", "ssh-rsa", "ssh-rsa !!!", "ssh-rsa " + coded("short"), "ssh-rsa " + PLACEHOLDER_KEY.split()[1]],
 )
 def test_what_is_no_key_has_no_fingerprint(text):
-    with pytest.raises(NotPublicKey):
+    with pytest.raises(InvalidPublicKey):
         fingerprint(text)
 
 
@@ -95,8 +96,8 @@ def test_what_is_no_key_has_no_fingerprint(text):
 
 
 def test_names_alone_make_a_usable_stock():
-    made = render_stock(
-        images=["a/jammy"], networks=["b/lan"], key_pairs=["c/me"], namespaces=["d"], lans=Lans()
+    made = render_preload(
+        images=["a/jammy"], networks=["b/lan"], key_pairs=["c/me"], namespaces=["d"], lans=LanAllocator()
     )
 
     assert [raw["metadata"]["name"] for kind, raw in made if kind.kind == "Namespace"] == ["a", "b", "c", "d"]
@@ -112,11 +113,11 @@ def test_an_iso_is_labelled_as_one():
 
 
 def test_each_vlan_has_a_range_of_its_own_and_keeps_it():
-    lans = Lans()
-    ranges = [lans.cidr(Network(name, vlan)) for name, vlan in (("a", 0), ("b", 1), ("c", 0))]
+    lans = LanAllocator()
+    ranges = [lans.cidr(VmNetwork(name, vlan)) for name, vlan in (("a", 0), ("b", 1), ("c", 0))]
 
     assert ranges == ["192.168.50.0/24", "192.168.51.0/24", "192.168.50.0/24"]
-    assert lans.cidr(Network("d", 9, cidr="10.1.0.0/16")) == "10.1.0.0/16"
+    assert lans.cidr(VmNetwork("d", 9, cidr="10.1.0.0/16")) == "10.1.0.0/16"
 
 
 # --- proxy ------------------------------------------------------------------------------------------------------
@@ -183,7 +184,7 @@ def test_every_delay_states_its_reason():
 def test_speed_divides():
     async def story():
         clock = LoopClock()
-        return Pace(clock, 10).after(30) - clock.now()
+        return ScaledClock(clock, 10).after(30) - clock.now()
 
     assert run_driven(story()) == timedelta(seconds=3)
 

@@ -8,6 +8,7 @@ import pytest
 
 from windrow.core.json import dumps
 from windrow.emulator import kinds
+from windrow.emulator.host.networks import Lan, render_network
 from windrow.emulator.load_balancers.ip_pools.allocation import (
     NoAddress,
     choose_address,
@@ -20,7 +21,6 @@ from windrow.emulator.load_balancers.ip_pools.ranges import BadRange, iterate_ad
 from windrow.emulator.load_balancers.ip_pools.selection import Requirement, requirement_of, select_pool
 from windrow.emulator.load_balancers.ip_pools.validation import BadPool, check_pool, label_pool, split_network
 from windrow.emulator.load_balancers.release import Release
-from windrow.emulator.networks import Lan, render_network
 from windrow.kubernetes.objects import Raw, labels_of, new_object
 from windrow.kubernetes.resources import CONFIG_MAP
 

@@ -6,10 +6,10 @@ import asyncio
 
 from windrow.core.json import loads
 from windrow.emulator.guest_cluster.kube_vip.service_handler import ServiceHandler
+from windrow.emulator.kit.network import Network
 from windrow.emulator.load_balancers.services import Backend
 from windrow.emulator.load_balancers.virtual_listeners import ProxyHandler, VirtualListeners
 from windrow.emulator.proxy import Proxy
-from windrow.emulator.rack import Rack
 
 PLACE = ("192.168.50.200", 80)
 POD = Backend("10.42.0.7", 8080, "web-0", "default", "one")
@@ -32,7 +32,7 @@ async def ask(proxy: Proxy, place: tuple[str, int]) -> tuple[int, str]:
 
 
 async def test_curl_would_meet_a_ready_pod_and_nobody_once_it_is_gone():
-    rack, backends = Rack(), [POD]
+    rack, backends = Network(), [POD]
     doors = VirtualListeners(rack, lambda line: None)
     doors.sync("web", {PLACE: lambda: ServiceHandler({}, lambda: backends, lambda: False)})
     async with Proxy(rack) as proxy:
@@ -47,9 +47,9 @@ async def test_curl_would_meet_a_ready_pod_and_nobody_once_it_is_gone():
 
 
 async def test_a_balancer_of_machines_leads_to_the_machine():
-    rack = Rack()
-    rack.open("10.0.0.5", 8080, ServiceHandler({}, lambda: [POD], lambda: False))
-    rack.open(*PLACE, ProxyHandler(rack, lambda: [Backend("10.0.0.5", 8080)]))
+    rack = Network()
+    rack.listen("10.0.0.5", 8080, ServiceHandler({}, lambda: [POD], lambda: False))
+    rack.listen(*PLACE, ProxyHandler(rack, lambda: [Backend("10.0.0.5", 8080)]))
     async with Proxy(rack) as proxy:
         status, body = await ask(proxy, PLACE)
 

@@ -9,7 +9,7 @@ import pytest
 from windrow.emulator.vms.status import PRINTABLE, derive_status, enter_phase, printable_status
 from windrow.kubernetes.conditions import find_condition
 
-from .made import a_vm
+from .objects import a_vm
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -260,7 +260,7 @@ def test_a_first_server_with_wrong_authorities_serves_nothing(what: str):
             host = testbed.power_on("one", document(ClusterFixture()))
             await testbed.sleep(300)
 
-            assert testbed.network.doors() == {}
+            assert testbed.network.listeners() == {}
             assert host.logged(reason), testbed.console("one")
 
     run_driven(scenario())

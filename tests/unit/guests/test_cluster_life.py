@@ -6,7 +6,7 @@ import asyncio
 from itertools import pairwise
 from typing import Any
 
-from windrow.apiserver.doors import Peer
+from windrow.apiserver.handler import Peer
 from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CHART_CONFIG
 from windrow.emulator.guest_os.hardware import File, ProgramContext
 from windrow.kubernetes import requests
@@ -82,7 +82,7 @@ def test_the_power_button_ends_a_machine_and_closes_its_doors():
             why = await testbed.tasks["one"]
 
             assert why == "poweroff"
-            assert testbed.network.doors() == {}
+            assert testbed.network.listeners() == {}
             assert host.report is None
 
     run_driven(scenario())
@@ -98,7 +98,7 @@ def test_a_lone_server_comes_back_as_it_was():
             before = await kubectl.node("one")
 
             await testbed.cut_power("one")
-            assert testbed.network.doors() == {}
+            assert testbed.network.listeners() == {}
             testbed.power_on("one")
             await testbed.wait_for(lambda: are_ready(kubectl, {"one"}))
 
@@ -202,7 +202,7 @@ def test_all_servers_may_lose_power_and_return():
             kubectl = await three_servers(testbed, cluster)
             for name in ("one", "two", "three"):
                 await testbed.cut_power(name)
-            assert testbed.network.doors() == {}
+            assert testbed.network.listeners() == {}
 
             testbed.power_on("three")
             await testbed.sleep(120)

@@ -131,7 +131,7 @@ def test_network_data_for_another_card_leaves_the_machine_alone():
 
             assert host.logged("for an interface named 'ens33', which this machine does not have")
             assert host.logged("the machine has no network")
-            assert testbed.network.doors() == {}
+            assert testbed.network.listeners() == {}
 
     run_driven(scenario())
 
@@ -318,6 +318,6 @@ def test_a_registry_file_that_is_no_yaml_keeps_the_service_down():
             await testbed.sleep(60)
 
             assert host.logged("failed to read /etc/rancher/rke2/registries.yaml: yaml")
-            assert testbed.network.doors() == {}
+            assert testbed.network.listeners() == {}
 
     run_driven(scenario())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from windrow.apiserver.doors import Peer
+from windrow.apiserver.handler import Peer
 from windrow.core.json import loads
 from windrow.core.yaml import dump
 from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CHART_CONFIG

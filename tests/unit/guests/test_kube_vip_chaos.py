@@ -76,7 +76,7 @@ async def holds(rig: Rig, dark: set[str], *, one_leader: bool) -> None:
             assert annotations_of(raw)[REQUESTED_ADDRESS] == address
             assert address in leases
     # Two services may ask for one address: then the first is heard. Nobody else ever answers there.
-    for place, port in rig.testbed.network.doors():
+    for place, port in rig.testbed.network.listeners():
         if port == 80:
             pod = await rig.ask(place)()
             shown = {

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.core.rng import Rng
 from windrow.emulator.guest_cluster.workloads import pod_lifecycle, slice_contents
 from windrow.emulator.guest_cluster.workloads.mutation_cache import MutationCache
@@ -32,7 +32,7 @@ from windrow.emulator.guest_cluster.workloads.templates import (
     render_replica_set,
     selector_matches_template,
 )
-from windrow.emulator.hand import Hand
+from windrow.emulator.kit.client import AdminClient
 from windrow.kubernetes.objects import annotations_of, new_object
 from windrow.kubernetes.resources import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE
 from windrow.testing.clock import LoopClock, run_driven
@@ -382,12 +382,12 @@ def test_our_own_writes_are_seen_at_once_and_older_news_do_not_undo_them():
         clock = LoopClock()
         server = ApiServer(MemoryStore(), clock, Rng(1))
         line, heard = server.local(), list[Raw]()
-        sight = MutationCache(Hand(line), POD)
-        sight.listen(heard.append)
+        sight = MutationCache(AdminClient(line), POD)
+        sight.add_event_handler(heard.append)
         containers = [{"name": "c", "image": "i"}]
         async with asyncio.TaskGroup() as group:
             task = group.create_task(sight.run())
-            await sight.synced.wait()
+            await sight.has_synced.wait()
             kept, gone = [
                 await line.create(POD, new_object(POD, name, "default", spec={"containers": containers}))
                 for name in ("kept", "gone")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from windrow.apiserver.doors import Peer
+from windrow.apiserver.handler import Peer
 from windrow.core import pki
 from windrow.core.clock import sleep
 from windrow.core.json import loads
@@ -28,7 +28,7 @@ from windrow.emulator.guest_os.hardware import (
     Nic,
 )
 from windrow.emulator.guest_os.machine import machine_factory
-from windrow.emulator.rack import Rack
+from windrow.emulator.kit.network import Network
 from windrow.kubernetes import requests
 from windrow.kubernetes.objects import name_of, nested
 from windrow.kubernetes.resources import NODE, ApiResource, ObjectRef
@@ -56,7 +56,7 @@ class FakeHost:
         return self.testbed.rng
 
     @property
-    def network(self) -> Rack:
+    def network(self) -> Network:
         return self.testbed.network
 
     @property
@@ -94,7 +94,7 @@ class MachineTestbed:
     ) -> None:
         self.clock = LoopClock()
         self.rng = Rng(7)
-        self.network = Rack()
+        self.network = Network()
         self.time_scale = time_scale
         self.dhcp = True
         self.leases: dict[str, str] = {}

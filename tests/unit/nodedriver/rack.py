@@ -187,7 +187,7 @@ def a_rack(**guest: Any) -> Iterator[Rack]:
 
 
 async def _now(harvester: Harvester) -> datetime:
-    return harvester.pace.clock.now()
+    return harvester.clock.clock.now()
 
 
 async def _done(task: asyncio.Task[Any]) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from windrow.apiserver.context import ServerContext
 from windrow.apiserver.controllers.gc import split_key
 from windrow.apiserver.controllers.loop import Key, Worker
-from windrow.apiserver.core import Core
-from windrow.apiserver.store import Change, Raw, Stale
+from windrow.apiserver.storage.port import Change, Raw, RevisionMismatch
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.resources import POD, PVC
 
@@ -23,23 +23,25 @@ def claims_of(pod: Raw) -> set[str]:
     return {str(name) for name in names if name}
 
 
-class Claims:
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self.worker = Worker(core, first=self._all, keys=self._touched, work=self._work)
+class PvcProtectionController:
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+        self.worker = Worker(
+            context, list_keys=self._list_keys, keys_of_change=self._keys_of_change, reconcile=self._reconcile
+        )
 
     async def run(self) -> None:
         await self.worker.run()
 
-    async def _all(self) -> Iterable[Key]:
-        type = self._core.registry.find_kind(PVC)
+    async def _list_keys(self) -> Iterable[Key]:
+        type = self._context.registry.find_kind(PVC)
         if type is None:
             return []
-        return [(entry.key,) for entry in (await self._core.store.range(type.prefix())).entries]
+        return [(entry.key,) for entry in (await self._context.store.range(type.prefix())).entries]
 
-    def _touched(self, change: Change) -> Iterable[Key]:
+    def _keys_of_change(self, change: Change) -> Iterable[Key]:
         group, plural, namespace, _ = split_key(change.key)
-        type = self._core.registry.find_kind(PVC)
+        type = self._context.registry.find_kind(PVC)
         if type is None or group:
             return []
         if plural == PVC.plural and change.after is not None:
@@ -48,8 +50,8 @@ class Claims:
             return [(type.key(namespace, name),) for name in sorted(claims_of(change.last.raw))]
         return []
 
-    async def _work(self, key: Key) -> None:
-        entry = await self._core.store.find(key[0])
+    async def _reconcile(self, key: Key) -> None:
+        entry = await self._context.store.find(key[0])
         if entry is None:
             return
         head = entry.raw["metadata"]
@@ -59,15 +61,15 @@ class Claims:
         rest = [one for one in finalizers if one != PROTECTION]
         new = {**entry.raw, "metadata": {**head, "finalizers": rest}} if rest else None
         try:
-            await self._core.store.commit(entry.key, new, entry.rev)
-        except Stale:
-            self.worker.again(key)
+            await self._context.store.commit(entry.key, new, entry.rev)
+        except RevisionMismatch:
+            self.worker.requeue(key)
 
     async def _is_used(self, claim: Raw) -> bool:
-        pods = self._core.registry.find_kind(POD)
+        pods = self._context.registry.find_kind(POD)
         if pods is None:
             return False
-        for entry in (await self._core.store.range(pods.prefix(claim["namespace"]))).entries:
+        for entry in (await self._context.store.range(pods.prefix(claim["namespace"]))).entries:
             is_over = nested(entry.raw, "status", "phase") in ("Succeeded", "Failed")
             if claim["name"] in claims_of(entry.raw) and not is_over:
                 return True

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from windrow.apiserver.calls import Call, Caller, Target
+from windrow.apiserver.context import ServerContext
 from windrow.apiserver.controllers.loop import Key, Worker
-from windrow.apiserver.core import Core
-from windrow.apiserver.store import Change, Entry, Raw, Stale
-from windrow.apiserver.types import Type
+from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
+from windrow.apiserver.storage.port import Change, Entry, Raw, RevisionMismatch
+from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.delete import FOREGROUND, ORPHAN, delete
 from windrow.kubernetes.errors import NotFound
 
-CALLER = Caller(
+USER = UserInfo(
     "system:serviceaccount:kube-system:generic-garbage-collector",
     (
         "system:serviceaccounts",
@@ -30,22 +30,24 @@ def split_key(key: str) -> tuple[str, str, str, str]:
     return group, plural, "/".join(place[:-1]), place[-1]
 
 
-class Collector:
-    def __init__(self, core: Core) -> None:
-        self._core = core
+class GarbageCollector:
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
         self._dependents: dict[str, set[str]] = {}  # owner uid -> keys that name it
-        self.worker = Worker(core, first=self._everything, keys=self._touched, work=self._work)
+        self.worker = Worker(
+            context, list_keys=self._list_keys, keys_of_change=self._keys_of_change, reconcile=self._reconcile
+        )
 
     async def run(self) -> None:
         await self.worker.run()
 
-    async def _everything(self) -> Iterable[Key]:
+    async def _list_keys(self) -> Iterable[Key]:
         self._dependents.clear()
         found = []
-        for type in self._core.registry.kept():
-            for entry in (await self._core.store.range(type.prefix())).entries:
+        for type in self._context.registry.storage_types():
+            for entry in (await self._context.store.range(type.prefix())).entries:
                 self._index(entry)
-                if self._matters(entry.raw):
+                if self._is_relevant(entry.raw):
                     found.append((entry.key,))
         return found
 
@@ -53,14 +55,14 @@ class Collector:
         for owner in entry.raw["metadata"].get("ownerReferences") or ():
             self._dependents.setdefault(owner["uid"], set()).add(entry.key)
 
-    def _matters(self, raw: Raw) -> bool:
+    def _is_relevant(self, raw: Raw) -> bool:
         head = raw["metadata"]
         return bool(head.get("ownerReferences") or (head.get("deletionTimestamp") and head.get("finalizers")))
 
-    def _touched(self, change: Change) -> Iterable[Key]:
+    def _keys_of_change(self, change: Change) -> Iterable[Key]:
         if change.after is not None:
             self._index(change.after)
-            return [(change.key,)] if self._matters(change.after.raw) else []
+            return [(change.key,)] if self._is_relevant(change.after.raw) else []
         head = change.last.raw["metadata"]
         touched: list[Key] = [(key,) for key in sorted(self._dependents.pop(head["uid"], ()))]
         for owner in head.get("ownerReferences") or ():
@@ -70,19 +72,19 @@ class Collector:
                 touched.append((owner_key,))
         return touched
 
-    def _owner_type(self, owner: Raw) -> Type | None:
-        return self._core.registry.find_named(owner.get("apiVersion", ""), owner.get("kind", ""))
+    def _owner_type(self, owner: Raw) -> ResourceType | None:
+        return self._context.registry.find_by_gvk(owner.get("apiVersion", ""), owner.get("kind", ""))
 
     def _owner_key(self, owner: Raw, namespace: str) -> str | None:
         type = self._owner_type(owner)
         return type.key(namespace, owner.get("name", "")) if type else None
 
-    async def _work(self, key: Key) -> None:
-        entry = await self._core.store.find(key[0])
+    async def _reconcile(self, key: Key) -> None:
+        entry = await self._context.store.find(key[0])
         if entry is None:
             return
         group, plural, _, _ = split_key(entry.key)
-        type = self._core.registry.find_resource(group, plural)
+        type = self._context.registry.find_resource(group, plural)
         if type is None:
             return
         head = entry.raw["metadata"]
@@ -94,9 +96,9 @@ class Collector:
                 await self._foreground(entry)
             return
         if head.get("ownerReferences"):
-            await self._judge(type, entry)
+            await self._check_owners(type, entry)
 
-    async def _judge(self, type: Type, entry: Entry) -> None:
+    async def _check_owners(self, type: ResourceType, entry: Entry) -> None:
         """Delete what has only absent owners; drop the absent ones where others remain."""
         owners = entry.raw["metadata"]["ownerReferences"]
         absent = [owner for owner in owners if await self._is_absent(owner, entry)]
@@ -105,7 +107,7 @@ class Collector:
         if len(absent) == len(owners):
             await self._delete(type, entry, None)
             return
-        await self._keep_owners(entry, [owner for owner in owners if owner not in absent])
+        await self._set_owners(entry, [owner for owner in owners if owner not in absent])
 
     async def _is_absent(self, owner: Raw, entry: Entry) -> bool:
         type = self._owner_type(owner)
@@ -114,21 +116,21 @@ class Collector:
         namespace = entry.raw["metadata"].get("namespace", "")
         if type.kind.namespaced and not namespace:
             return True  # a namespaced owner of a cluster-wide object is no owner
-        found = await self._core.store.find(type.key(namespace, owner["name"]))
+        found = await self._context.store.find(type.key(namespace, owner["name"]))
         return found is None or found.raw["metadata"]["uid"] != owner["uid"]
 
-    async def _delete(self, type: Type, entry: Entry, policy: str | None) -> None:
+    async def _delete(self, type: ResourceType, entry: Entry, policy: str | None) -> None:
         _, _, namespace, name = split_key(entry.key)
-        target = Target("", type.kind.group, type.kind.version, type.kind.plural, namespace, name)
+        info = RequestInfo("", type.kind.group, type.kind.version, type.kind.plural, namespace, name)
         options: dict[str, Any] = {"preconditions": {"uid": entry.raw["metadata"]["uid"]}}
         if policy:
             options["propagationPolicy"] = policy
         try:
-            await delete(self._core, type, Call("delete", target, CALLER, body_options=options))
+            await delete(self._context, type, ApiCall("delete", info, USER, delete_options=options))
         except NotFound:
             return
 
-    async def _keep_owners(self, entry: Entry, owners: list[Raw]) -> None:
+    async def _set_owners(self, entry: Entry, owners: list[Raw]) -> None:
         head = {name: value for name, value in entry.raw["metadata"].items() if name != "ownerReferences"}
         if owners:
             head["ownerReferences"] = owners
@@ -136,15 +138,15 @@ class Collector:
 
     async def _write(self, entry: Entry, raw: Raw | None) -> None:
         try:
-            await self._core.store.commit(entry.key, raw, entry.rev)
-        except Stale:
-            self.worker.again((entry.key,))
+            await self._context.store.commit(entry.key, raw, entry.rev)
+        except RevisionMismatch:
+            self.worker.requeue((entry.key,))
 
     async def _dependents_of(self, entry: Entry) -> list[Entry]:
         uid = entry.raw["metadata"]["uid"]
         found = []
         for key in sorted(self._dependents.get(uid, ())):
-            dependent = await self._core.store.find(key)
+            dependent = await self._context.store.find(key)
             owners = dependent.raw["metadata"].get("ownerReferences") or () if dependent else ()
             if dependent is not None and any(owner["uid"] == uid for owner in owners):
                 found.append(dependent)
@@ -154,11 +156,11 @@ class Collector:
         uid = entry.raw["metadata"]["uid"]
         for dependent in await self._dependents_of(entry):
             owners = dependent.raw["metadata"]["ownerReferences"]
-            await self._keep_owners(dependent, [owner for owner in owners if owner["uid"] != uid])
+            await self._set_owners(dependent, [owner for owner in owners if owner["uid"] != uid])
         if await self._dependents_of(entry):
-            self.worker.again((entry.key,))
+            self.worker.requeue((entry.key,))
             return
-        await self._release(entry, ORPHAN)
+        await self._remove_finalizer(entry, ORPHAN)
 
     async def _foreground(self, entry: Entry) -> None:
         """Dependents first; the owner waits only for those that say they block it."""
@@ -167,18 +169,18 @@ class Collector:
             if dependent.raw["metadata"].get("deletionTimestamp"):
                 continue
             group, plural, _, _ = split_key(dependent.key)
-            type = self._core.registry.find_resource(group, plural)
+            type = self._context.registry.find_resource(group, plural)
             if type is not None:
                 await self._delete(type, dependent, "Foreground" if self._blocks(dependent, uid) else None)
         if not any(self._blocks(one, uid) for one in await self._dependents_of(entry)):
-            await self._release(entry, FOREGROUND)
+            await self._remove_finalizer(entry, FOREGROUND)
 
     @staticmethod
     def _blocks(dependent: Entry, uid: str) -> bool:
         owners = dependent.raw["metadata"].get("ownerReferences") or ()
         return any(owner["uid"] == uid and owner.get("blockOwnerDeletion") for owner in owners)
 
-    async def _release(self, entry: Entry, finalizer: str) -> None:
+    async def _remove_finalizer(self, entry: Entry, finalizer: str) -> None:
         head = entry.raw["metadata"]
         rest = [one for one in head.get("finalizers") or () if one != finalizer]
         if not rest:

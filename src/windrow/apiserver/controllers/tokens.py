@@ -6,20 +6,20 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from windrow.apiserver.calls import Call, Caller, Target
+from windrow.apiserver.context import ServerContext
 from windrow.apiserver.controllers.gc import split_key
 from windrow.apiserver.controllers.loop import Key, Worker
-from windrow.apiserver.core import Core
-from windrow.apiserver.store import Change, Entry, Stale
-from windrow.apiserver.tokens import Tokens
-from windrow.apiserver.types import Type
+from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
+from windrow.apiserver.request.tokens import ServiceAccountTokens
+from windrow.apiserver.storage.port import Change, Entry, RevisionMismatch
+from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.delete import delete
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.resources import SECRET, SERVICE_ACCOUNT
 
 Raw = dict[str, Any]
 
-CALLER = Caller("system:kube-controller-manager", ("system:masters", "system:authenticated"))
+USER = UserInfo("system:kube-controller-manager", ("system:masters", "system:authenticated"))
 TYPE = "kubernetes.io/service-account-token"
 NAME = "kubernetes.io/service-account.name"
 UID = "kubernetes.io/service-account.uid"
@@ -29,22 +29,26 @@ def _text(text: str) -> str:
     return b64encode(text.encode()).decode()
 
 
-class TokenSecrets:
-    def __init__(self, core: Core, tokens: Tokens, root_ca: Callable[[], str]) -> None:
-        self._core, self._tokens, self._root_ca = core, tokens, root_ca
-        self.worker = Worker(core, first=self._all, keys=self._touched, work=self._work)
+class TokenSecretController:
+    def __init__(
+        self, context: ServerContext, tokens: ServiceAccountTokens, root_ca: Callable[[], str]
+    ) -> None:
+        self._context, self._tokens, self._root_ca = context, tokens, root_ca
+        self.worker = Worker(
+            context, list_keys=self._list_keys, keys_of_change=self._keys_of_change, reconcile=self._reconcile
+        )
 
     async def run(self) -> None:
         await self.worker.run()
 
-    async def _all(self) -> Iterable[Key]:
-        type = self._core.registry.find_kind(SECRET)
+    async def _list_keys(self) -> Iterable[Key]:
+        type = self._context.registry.find_kind(SECRET)
         if type is None:
             return []
-        page = await self._core.store.range(type.prefix())
+        page = await self._context.store.range(type.prefix())
         return [(entry.key,) for entry in page.entries if entry.raw.get("type") == TYPE]
 
-    def _touched(self, change: Change) -> Iterable[Key]:
+    def _keys_of_change(self, change: Change) -> Iterable[Key]:
         group, plural, namespace, name = split_key(change.key)
         if (group, plural) == ("", "secrets") and change.after and change.after.raw.get("type") == TYPE:
             return [(change.key,)]
@@ -52,27 +56,27 @@ class TokenSecrets:
             return [("account", namespace, name)]
         return []
 
-    async def _work(self, key: Key) -> None:
-        type = self._core.registry.find_kind(SECRET)
+    async def _reconcile(self, key: Key) -> None:
+        type = self._context.registry.find_kind(SECRET)
         if type is None:
             return
         if key[0] == "account":
-            for entry in (await self._core.store.range(type.prefix(key[1]))).entries:
+            for entry in (await self._context.store.range(type.prefix(key[1]))).entries:
                 annotations = entry.raw["metadata"].get("annotations") or {}
                 if entry.raw.get("type") == TYPE and annotations.get(NAME) == key[2]:
                     await self._fill(type, entry)
             return
-        found = await self._core.store.find(key[0])
+        found = await self._context.store.find(key[0])
         if found is not None:
             await self._fill(type, found)
 
-    async def _fill(self, type: Type, entry: Entry) -> None:
+    async def _fill(self, type: ResourceType, entry: Entry) -> None:
         head = entry.raw["metadata"]
         annotations = head.get("annotations") or {}
-        accounts = self._core.registry.find_kind(SERVICE_ACCOUNT)
+        accounts = self._context.registry.find_kind(SERVICE_ACCOUNT)
         if accounts is None or head.get("deletionTimestamp") or NAME not in annotations:
             return
-        account = await self._core.store.find(accounts.key(head["namespace"], annotations[NAME]))
+        account = await self._context.store.find(accounts.key(head["namespace"], annotations[NAME]))
         uid = account.raw["metadata"]["uid"] if account else ""
         if account is None or annotations.get(UID, uid) != uid:
             await self._remove(type, entry)
@@ -82,7 +86,7 @@ class TokenSecrets:
         if self._root_ca():
             wanted["ca.crt"] = _text(self._root_ca())
         if not data.get("token"):
-            wanted["token"] = _text(await self._tokens.mint(account.raw, secret=entry.raw))
+            wanted["token"] = _text(await self._tokens.issue(account.raw, secret=entry.raw))
         if all(data.get(name) == value for name, value in wanted.items()) and UID in annotations:
             return
         filled = {
@@ -91,15 +95,15 @@ class TokenSecrets:
             "data": {**data, **wanted},
         }
         try:
-            await self._core.store.commit(entry.key, filled, entry.rev)
-        except Stale:
-            self.worker.again((entry.key,))
+            await self._context.store.commit(entry.key, filled, entry.rev)
+        except RevisionMismatch:
+            self.worker.requeue((entry.key,))
 
-    async def _remove(self, type: Type, entry: Entry) -> None:
+    async def _remove(self, type: ResourceType, entry: Entry) -> None:
         head = entry.raw["metadata"]
-        target = Target("", "", "v1", "secrets", head["namespace"], head["name"])
+        info = RequestInfo("", "", "v1", "secrets", head["namespace"], head["name"])
         options = {"preconditions": {"uid": head["uid"]}}
         try:
-            await delete(self._core, type, Call("delete", target, CALLER, body_options=options))
+            await delete(self._context, type, ApiCall("delete", info, USER, delete_options=options))
         except NotFound:
             return

@@ -2,67 +2,79 @@
 
 from __future__ import annotations
 
-from windrow.apiserver import metadata, statuses
-from windrow.apiserver.calls import Call
-from windrow.apiserver.core import Core, Single, check_dry_run, kept, require_namespace, served
-from windrow.apiserver.store import Entry, Raw, Stale
-from windrow.apiserver.types import Type
-from windrow.apiserver.writing import ask, check, clean
+from windrow.apiserver import apierrors
+from windrow.apiserver.context import (
+    ObjectResult,
+    ServerContext,
+    check_dry_run,
+    require_namespace,
+    to_served_version,
+    to_storage_version,
+)
+from windrow.apiserver.request.info import ApiCall
+from windrow.apiserver.storage.port import Entry, Raw, RevisionMismatch
+from windrow.apiserver.types.registry import ResourceType
+from windrow.apiserver.verbs import metadata
+from windrow.apiserver.verbs.rest_storage import prune_and_default, run_admission, validate_object
 
 ATTEMPTS = 8  # how often a generated name may collide
 
 
-async def create(core: Core, type: Type, call: Call, *, managed: list[Raw] | None = None) -> Single:
+async def create(
+    context: ServerContext, type: ResourceType, call: ApiCall, *, managed: list[Raw] | None = None
+) -> ObjectResult:
     """Make the object in `call.body`, which is the server's to keep. `managed` are its field managers, if recorded."""
     check_dry_run(call)
-    raw = clean(type, call.body, call)
-    if type.kind.namespaced and not call.target.namespace:
-        raise statuses.not_allowed()
-    metadata.place(raw, type, call.target.namespace)
+    raw = prune_and_default(type, call.body, call)
+    if type.kind.namespaced and not call.info.namespace:
+        raise apierrors.method_not_allowed()
+    metadata.set_namespace(raw, type, call.info.namespace)
     for name in metadata.SERVER_OWNED:
         raw["metadata"].pop(name, None)
     sent_name = raw["metadata"].get("name", "")
-    await require_namespace(core, type, call.target.namespace, sent_name)
-    call.warnings += metadata.tidy_owners(raw)
+    await require_namespace(context, type, call.info.namespace, sent_name)
+    call.warnings += metadata.dedupe_owner_references(raw)
     if managed:
         raw["metadata"]["managedFields"] = managed
-    if type.has_status and not type.keeps_status:
+    if type.has_status and not type.keeps_status_on_create:
         raw.pop("status", None)
     attempts = 1 if sent_name else ATTEMPTS
     for attempt in range(attempts):
         try:
-            return await _attempt(core, type, call, raw)
-        except Stale as stale:
+            return await _attempt(context, type, call, raw)
+        except RevisionMismatch as stale:
             name = stale.key_name
-            deleting = bool(stale.found and stale.found.raw["metadata"].get("deletionTimestamp"))
+            deleting = bool(stale.current and stale.current.raw["metadata"].get("deletionTimestamp"))
             if sent_name or "generateName" not in raw["metadata"]:
-                raise statuses.exists(type.kind, name, deleting=deleting) from None
+                raise apierrors.already_exists(type.kind, name, deleting=deleting) from None
             if attempt == attempts - 1:
-                error = statuses.exists(type.kind, name)
+                error = apierrors.already_exists(type.kind, name)
                 message = f"{error.message}, the server was not able to generate a unique name for the object"
-                raise statuses.fail(409, message, reason="AlreadyExists", details=error.details) from None
+                raise apierrors.status_error(
+                    409, message, reason="AlreadyExists", details=error.details
+                ) from None
     raise AssertionError("unreachable")
 
 
-async def _attempt(core: Core, type: Type, call: Call, template: Raw) -> Single:
+async def _attempt(context: ServerContext, type: ResourceType, call: ApiCall, template: Raw) -> ObjectResult:
     raw = {**template, "metadata": dict(template["metadata"])}
     head = raw["metadata"]
     if not head.get("name") and head.get("generateName"):
-        head["name"] = head["generateName"][: metadata.MOST_BASE] + core.rng.name_suffix()
-    head["uid"] = core.rng.uid()
-    head["creationTimestamp"] = core.stamp()
-    if type.counts or type.custom:
+        head["name"] = head["generateName"][: metadata.MAX_NAME_BASE_LENGTH] + context.rng.name_suffix()
+    head["uid"] = context.rng.uid()
+    head["creationTimestamp"] = context.timestamp()
+    if type.has_generation or type.custom:
         head["generation"] = 1
-    if type.begin is not None and head.get("name"):
-        type.begin(raw)
-    asked = await ask(core, type, call, "create", raw, None)
+    if type.prepare_for_create is not None and head.get("name"):
+        type.prepare_for_create(raw)
+    asked = await run_admission(context, type, call, "create", raw, None)
     assert asked is not None
-    check(type, asked, None)
-    stored = kept(type, asked)
-    key = type.key(call.target.namespace, asked["metadata"]["name"])
+    validate_object(type, asked, None)
+    stored = to_storage_version(type, asked)
+    key = type.key(call.info.namespace, asked["metadata"]["name"])
     if call.dry_run:
-        found = await core.store.find(key)
+        found = await context.store.find(key)
         if found is not None:
-            raise Stale(key, found)
-        return Single(type, Entry(key, 0, asked), 201)
-    return Single(type, served(type, await core.store.commit(key, stored, None)), 201)
+            raise RevisionMismatch(key, found)
+        return ObjectResult(type, Entry(key, 0, asked), 201)
+    return ObjectResult(type, to_served_version(type, await context.store.commit(key, stored, None)), 201)

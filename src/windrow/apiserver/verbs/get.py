@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from windrow.apiserver import core as kernel
-from windrow.apiserver import statuses
-from windrow.apiserver.calls import Call
-from windrow.apiserver.core import Core, Single
-from windrow.apiserver.types import Type
+from windrow.apiserver import apierrors
+from windrow.apiserver.context import ObjectResult, ServerContext, get_entry, to_served_version
+from windrow.apiserver.request.info import ApiCall
+from windrow.apiserver.types.registry import ResourceType
 
 
-async def get(core: Core, type: Type, call: Call) -> Single:
+async def get(context: ServerContext, type: ResourceType, call: ApiCall) -> ObjectResult:
     asked = call.options.get("resourceVersion", "")
-    if asked.isdigit() and int(asked) > core.store.rev:
-        raise statuses.too_large_version(int(asked), core.store.rev)
-    return Single(type, kernel.served(type, await kernel.get(core, type, call.target)))
+    if asked.isdigit() and int(asked) > context.store.rev:
+        raise apierrors.resource_version_too_large(int(asked), context.store.rev)
+    return ObjectResult(type, to_served_version(type, await get_entry(context, type, call.info)))

@@ -6,12 +6,12 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from windrow.apiserver import statuses
-from windrow.apiserver.calls import Call
-from windrow.apiserver.core import Core, Listing, served
-from windrow.apiserver.selection import read_selection
-from windrow.apiserver.store import Compacted, Entry, Page
-from windrow.apiserver.types import Type
+from windrow.apiserver import apierrors
+from windrow.apiserver.context import ListResult, ServerContext, to_served_version
+from windrow.apiserver.request.info import ApiCall
+from windrow.apiserver.request.selection import read_selection
+from windrow.apiserver.storage.port import Compacted, Entry, Page
+from windrow.apiserver.types.registry import ResourceType
 from windrow.core.fastjson import dumps, loads
 from windrow.core.json import NotJson
 
@@ -24,7 +24,7 @@ EXPIRED_TOKEN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class ContinueToken:
     """Where the next page starts (`key`, relative to the collection) and the revision all pages show."""
 
     rev: int
@@ -35,7 +35,7 @@ class Token:
         return base64.urlsafe_b64encode(dumps(raw)).decode().rstrip("=")
 
 
-def parse_token(text: str) -> Token:
+def parse_token(text: str) -> ContinueToken:
     try:
         raw = loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         if (
@@ -45,12 +45,12 @@ def parse_token(text: str) -> Token:
         ):
             raise ValueError(text)
     except (ValueError, KeyError, TypeError, NotJson) as error:
-        raise statuses.bad_request(f"invalid continue token: continue key is not valid: {error}") from error
-    return Token(raw["rv"], raw["start"].rstrip("\u0000"))
+        raise apierrors.bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+    return ContinueToken(raw["rv"], raw["start"].rstrip("\u0000"))
 
 
 def _forbidden(field: str, text: str) -> Exception:
-    return statuses.invalid_options("ListOptions", statuses.forbidden_value(field, text))
+    return apierrors.invalid_options("ListOptions", apierrors.forbidden_value(field, text))
 
 
 def check_options(options: Mapping[str, str]) -> None:
@@ -69,8 +69,8 @@ def check_options(options: Mapping[str, str]) -> None:
             "resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"
         )
     if match not in ("Exact", "NotOlderThan"):
-        cause = statuses.not_supported("resourceVersionMatch", match, ("Exact", "NotOlderThan", ""))
-        raise statuses.invalid_options("ListOptions", cause)
+        cause = apierrors.not_supported("resourceVersionMatch", match, ("Exact", "NotOlderThan", ""))
+        raise apierrors.invalid_options("ListOptions", cause)
     if match == "Exact" and version == "0":
         raise _forbidden(
             "resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
@@ -83,7 +83,7 @@ def read_version(options: Mapping[str, str]) -> int | None:
     if not text:
         return None
     if not text.isdigit():
-        raise statuses.bad_request(
+        raise apierrors.bad_request(
             f'invalid resource version: resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
         )
     return int(text)
@@ -91,26 +91,26 @@ def read_version(options: Mapping[str, str]) -> int | None:
 
 def _read_limit(text: str) -> int:
     if not text.isdigit():
-        raise statuses.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+        raise apierrors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
     return int(text)
 
 
-async def list_(core: Core, type: Type, call: Call) -> Listing:
+async def list_(context: ServerContext, type: ResourceType, call: ApiCall) -> ListResult:
     options = call.options
     check_options(options)
     selection = read_selection(type, options)
     limit = _read_limit(options.get("limit") or "0")
     version = read_version(options)
-    prefix = type.prefix(call.target.namespace)
+    prefix = type.prefix(call.info.namespace)
     start, at = "", None
     if options.get("continue"):
         if version:
-            raise statuses.bad_request("specifying resource version is not allowed when using continue")
+            raise apierrors.bad_request("specifying resource version is not allowed when using continue")
         token = parse_token(options["continue"])
         start, at = prefix + token.key + "\u0000", token.rev if token.rev > 0 else None
     elif version:
-        if version > core.store.rev:
-            raise statuses.too_large_version(version, core.store.rev)
+        if version > context.store.rev:
+            raise apierrors.resource_version_too_large(version, context.store.rev)
         if options.get("resourceVersionMatch") == "Exact" or (
             limit and not options.get("resourceVersionMatch")
         ):
@@ -120,30 +120,36 @@ async def list_(core: Core, type: Type, call: Call) -> Listing:
     matches = selection.matcher()
     keyed = f"/{selection.name}" if selection.name else ""
     try:
-        page = await core.store.range(prefix, at, limit if matches is None else 0, start=start, keyed=keyed)
+        page = await context.store.range(
+            prefix, at, limit if matches is None else 0, start=start, key_suffix=keyed
+        )
     except Compacted as error:
         if options.get("continue"):
-            fresh = Token(-1, parse_token(options["continue"]).key).render()
+            fresh = ContinueToken(-1, parse_token(options["continue"]).key).render()
             raise _expired_token(fresh) from error
-        raise statuses.expired(error.asked, error.oldest) from error
+        raise apierrors.expired(error.asked, error.oldest) from error
     entries = page.entries
     remaining: int | None = page.remaining
     if matches is not None:
-        found = [entry for entry in (served(type, one) for one in entries) if matches(entry.raw)]
+        found = [entry for entry in (to_served_version(type, one) for one in entries) if matches(entry.raw)]
         entries, more = (found[:limit], len(found) > limit) if limit else (found, False)
         remaining = None
-        return Listing(type, entries, page.rev, _next(prefix, entries, page) if more else "", remaining)
-    if type.kind != type.home or type.read is not None:
+        return ListResult(type, entries, page.rev, _next(prefix, entries, page) if more else "", remaining)
+    if type.kind != type.storage_kind or type.from_storage is not None:
         token_text = _next(prefix, entries, page) if page.remaining else ""
-        return Listing(type, [served(type, one) for one in entries], page.rev, token_text, remaining)
-    return Listing(type, entries, page.rev, _next(prefix, entries, page) if page.remaining else "", remaining)
+        return ListResult(
+            type, [to_served_version(type, one) for one in entries], page.rev, token_text, remaining
+        )
+    return ListResult(
+        type, entries, page.rev, _next(prefix, entries, page) if page.remaining else "", remaining
+    )
 
 
 def _next(prefix: str, entries: list[Entry], page: Page) -> str:
-    return Token(page.rev, entries[-1].key[len(prefix) :]).render() if entries else ""
+    return ContinueToken(page.rev, entries[-1].key[len(prefix) :]).render() if entries else ""
 
 
 def _expired_token(fresh: str) -> Exception:
-    error = statuses.fail(410, EXPIRED_TOKEN, reason="Expired")
+    error = apierrors.status_error(410, EXPIRED_TOKEN, reason="Expired")
     error.details["continue"] = fresh  # moved to the Status's metadata when it is written
     return error

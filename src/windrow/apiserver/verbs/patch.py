@@ -5,84 +5,85 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from windrow.apiserver import core as kernel
-from windrow.apiserver import statuses
-from windrow.apiserver.calls import Call
-from windrow.apiserver.core import Core, Single, check_dry_run, served
-from windrow.apiserver.store import Raw, Stale
-from windrow.apiserver.strategic import apply_strategic_patch
-from windrow.apiserver.types import Type
+from windrow.apiserver import apierrors
+from windrow.apiserver.context import ObjectResult, ServerContext, check_dry_run, get_entry, to_served_version
+from windrow.apiserver.fieldmanager.strategic import apply_strategic_patch
+from windrow.apiserver.request.info import ApiCall
+from windrow.apiserver.storage.port import Raw, RevisionMismatch
+from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.apply import apply
-from windrow.apiserver.writing import ATTEMPTS, rewrite
+from windrow.apiserver.verbs.rest_storage import MAX_ATTEMPTS, update_entry
 from windrow.core.fastjson import dumps, loads
 from windrow.kubernetes.patches import PatchFailed, apply_json_patch, apply_merge_patch
 from windrow.kubernetes.requests import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
-MOST_STEPS = 10_000
+MAX_JSON_PATCH_OPERATIONS = 10_000
 NOT_AN_OBJECT = (
     "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"
 )
 
-Patch = Callable[[Type, Raw, Any], Any]
+Patch = Callable[[ResourceType, Raw, Any], Any]
 
 
-def _json(type: Type, before: Raw, patch: Any) -> Any:
+def _json(type: ResourceType, before: Raw, patch: Any) -> Any:
     if not isinstance(patch, list):
-        raise statuses.bad_request(
+        raise apierrors.bad_request(
             "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
         )
-    if len(patch) > MOST_STEPS:
-        text = f"The allowed maximum operations in a JSON patch is {MOST_STEPS}, got {len(patch)}"
-        raise statuses.fail(413, text)
+    if len(patch) > MAX_JSON_PATCH_OPERATIONS:
+        text = (
+            f"The allowed maximum operations in a JSON patch is {MAX_JSON_PATCH_OPERATIONS}, got {len(patch)}"
+        )
+        raise apierrors.status_error(413, text)
     try:
         return apply_json_patch(before, patch)
     except PatchFailed:
-        raise statuses.rejected_patch() from None
+        raise apierrors.rejected_patch() from None
 
 
-def _merge(type: Type, before: Raw, patch: Any) -> Any:
+def _merge(type: ResourceType, before: Raw, patch: Any) -> Any:
     if not isinstance(patch, dict):
-        raise statuses.bad_request(NOT_AN_OBJECT)
+        raise apierrors.bad_request(NOT_AN_OBJECT)
     return apply_merge_patch(before, patch)
 
 
-def _strategic(type: Type, before: Raw, patch: Any) -> Any:
+def _strategic(type: ResourceType, before: Raw, patch: Any) -> Any:
     if not isinstance(patch, dict):
-        raise statuses.bad_request(NOT_AN_OBJECT)
+        raise apierrors.bad_request(NOT_AN_OBJECT)
     return apply_strategic_patch(type.schema, before, patch)
 
 
 PATCHES: dict[str, Patch] = {JSON_PATCH: _json, MERGE_PATCH: _merge, STRATEGIC_PATCH: _strategic}
 
 
-async def patch(core: Core, type: Type, call: Call) -> Single:
+async def patch(context: ServerContext, type: ResourceType, call: ApiCall) -> ObjectResult:
     """Change the object as the patch says, with the rules of an update."""
     check_dry_run(call)
-    if call.media == APPLY_PATCH:
-        return await apply(core, type, call)
-    change = PATCHES.get(call.media)
+    if call.media_type == APPLY_PATCH:
+        return await apply(context, type, call)
+    change = PATCHES.get(call.media_type)
     if change is None:
-        raise statuses.unsupported_media(tuple(PATCHES))
-    for _ in range(ATTEMPTS):
-        was = await kernel.get(core, type, call.target)
-        old = served(type, was)
+        raise apierrors.unsupported_media(tuple(PATCHES))
+    for _ in range(MAX_ATTEMPTS):
+        was = await get_entry(context, type, call.info)
+        old = to_served_version(type, was)
         new = change(type, old.copy(), loads(dumps(call.body)))
         _check_identity(type, call, new, str(was.rev))
         try:
-            changed = await rewrite(core, type, call, old, was, new)
-        except Stale:
+            changed = await update_entry(context, type, call, old, was, new)
+        except RevisionMismatch:
             continue
-        return Single(type, served(type, changed))
-    raise statuses.modified(type.kind, call.target.name)
+        return ObjectResult(type, to_served_version(type, changed))
+    raise apierrors.modified(type.kind, call.info.name)
 
 
-def _check_identity(type: Type, call: Call, new: Any, version: str) -> None:
+def _check_identity(type: ResourceType, call: ApiCall, new: Any, version: str) -> None:
     head = new.get("metadata") if isinstance(new, dict) else None
     if not isinstance(head, dict):
-        raise statuses.bad_request("the patched object has no metadata")
-    if head.get("name") != call.target.name:
-        raise statuses.bad_request(
-            f"the name of the object ({head.get('name')}) does not match the name on the URL ({call.target.name})"
+        raise apierrors.bad_request("the patched object has no metadata")
+    if head.get("name") != call.info.name:
+        raise apierrors.bad_request(
+            f"the name of the object ({head.get('name')}) does not match the name on the URL ({call.info.name})"
         )
     if str(head.get("resourceVersion") or version) != version:
-        raise statuses.modified(type.kind, call.target.name)
+        raise apierrors.modified(type.kind, call.info.name)

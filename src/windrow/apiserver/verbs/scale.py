@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from windrow.apiserver import core as kernel
-from windrow.apiserver import statuses
-from windrow.apiserver.calls import Call
-from windrow.apiserver.core import Core, Plain, served
-from windrow.apiserver.store import Entry, Raw, Stale
-from windrow.apiserver.types import Scaling, Type
+from windrow.apiserver import apierrors
+from windrow.apiserver.context import JsonResult, ServerContext, get_entry, to_served_version
+from windrow.apiserver.request.info import ApiCall
+from windrow.apiserver.storage.port import Entry, Raw, RevisionMismatch
+from windrow.apiserver.types.registry import ResourceType, ScalePaths
 from windrow.apiserver.verbs.patch import PATCHES
-from windrow.apiserver.writing import ATTEMPTS, rewrite
+from windrow.apiserver.verbs.rest_storage import MAX_ATTEMPTS, update_entry
 from windrow.core.fastjson import dumps, loads
 from windrow.kubernetes.objects import nested
 
 
-def scale_of(scaling: Scaling, raw: Raw) -> Raw:
+def scale_of(scaling: ScalePaths, raw: Raw) -> Raw:
     """The Scale that stands for the object."""
     head = raw["metadata"]
     names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    status: Raw = {"replicas": nested(raw, *scaling.seen, default=0)}
+    status: Raw = {"replicas": nested(raw, *scaling.status_replicas, default=0)}
     selector = nested(raw, *scaling.selector) if scaling.selector else None
     if isinstance(selector, dict):
         labels = selector.get("matchLabels") or {}
@@ -31,7 +30,7 @@ def scale_of(scaling: Scaling, raw: Raw) -> Raw:
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {name: head[name] for name in names if name in head},
-        "spec": {"replicas": nested(raw, *scaling.wanted, default=0)},
+        "spec": {"replicas": nested(raw, *scaling.spec_replicas, default=0)},
         "status": status,
     }
 
@@ -42,38 +41,40 @@ def _set(raw: Raw, path: tuple[str, ...], value: Any) -> None:
     raw[path[-1]] = value
 
 
-async def scale(core: Core, type: Type, call: Call) -> Plain:
+async def scale(context: ServerContext, type: ResourceType, call: ApiCall) -> JsonResult:
     """GET shows it; PUT and PATCH change the wanted number, with the rules of an update."""
-    scaling = type.scaling
+    scaling = type.scale
     if scaling is None or call.verb not in ("get", "update", "patch"):
-        raise statuses.not_allowed()
-    for _ in range(ATTEMPTS):
-        was = await kernel.get(core, type, call.target)
-        old = served(type, was)
+        raise apierrors.method_not_allowed()
+    for _ in range(MAX_ATTEMPTS):
+        was = await get_entry(context, type, call.info)
+        old = to_served_version(type, was)
         if call.verb == "get":
-            return Plain(scale_of(scaling, old.raw))
+            return JsonResult(scale_of(scaling, old.raw))
         try:
-            changed = await _change(core, type, call, scaling, old, was)
-        except Stale:
+            changed = await _change(context, type, call, scaling, old, was)
+        except RevisionMismatch:
             continue
-        return Plain(scale_of(scaling, served(type, changed).raw))
-    raise statuses.modified(type.kind, call.target.name)
+        return JsonResult(scale_of(scaling, to_served_version(type, changed).raw))
+    raise apierrors.modified(type.kind, call.info.name)
 
 
-async def _change(core: Core, type: Type, call: Call, scaling: Scaling, old: Entry, was: Entry) -> Entry:
+async def _change(
+    context: ServerContext, type: ResourceType, call: ApiCall, scaling: ScalePaths, old: Entry, was: Entry
+) -> Entry:
     before = scale_of(scaling, old.raw)
     wanted = loads(dumps(call.body))
     if call.verb == "patch":
-        if call.media not in PATCHES:
-            raise statuses.unsupported_media(tuple(PATCHES))
-        wanted = PATCHES[call.media](type, before, wanted)
+        if call.media_type not in PATCHES:
+            raise apierrors.unsupported_media(tuple(PATCHES))
+        wanted = PATCHES[call.media_type](type, before, wanted)
     version = str(nested(wanted, "metadata", "resourceVersion", default=""))
     if version and version != str(was.rev):
-        raise statuses.modified(type.kind, call.target.name)
+        raise apierrors.modified(type.kind, call.info.name)
     replicas = nested(wanted, "spec", "replicas", default=0)
     if not isinstance(replicas, int) or replicas < 0:
-        cause = statuses.invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
-        raise statuses.invalid(type.kind, call.target.name, [cause])
+        cause = apierrors.invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise apierrors.invalid(type.kind, call.info.name, [cause])
     new = old.copy()
-    _set(new, scaling.wanted, replicas)
-    return await rewrite(core, type, call, old, was, new)
+    _set(new, scaling.spec_replicas, replicas)
+    return await update_entry(context, type, call, old, was, new)

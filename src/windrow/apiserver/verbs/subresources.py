@@ -6,15 +6,14 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
-from windrow.apiserver import core as kernel
-from windrow.apiserver import statuses
-from windrow.apiserver.calls import Call
-from windrow.apiserver.core import Core, Outcome, Plain, Single
-from windrow.apiserver.store import Stale
-from windrow.apiserver.tokens import SHORTEST, USUAL, Tokens
-from windrow.apiserver.types import Type
+from windrow.apiserver import apierrors
+from windrow.apiserver.context import JsonResult, ObjectResult, Result, ServerContext, get_entry
+from windrow.apiserver.request.info import ApiCall
+from windrow.apiserver.request.tokens import DEFAULT_LIFETIME, MIN_LIFETIME, ServiceAccountTokens
+from windrow.apiserver.storage.port import RevisionMismatch
+from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.delete import delete
-from windrow.apiserver.writing import ATTEMPTS
+from windrow.apiserver.verbs.rest_storage import MAX_ATTEMPTS
 from windrow.core.clock import format_time
 from windrow.kubernetes.resources import ApiResource
 from windrow.kubernetes.selectors import read_label_selector
@@ -24,49 +23,51 @@ Raw = dict[str, Any]
 TOKEN_REQUEST = ApiResource("authentication.k8s.io", "v1", "TokenRequest", "tokenrequests")
 
 
-async def token(core: Core, type: Type, call: Call) -> Outcome:
+async def token(context: ServerContext, type: ResourceType, call: ApiCall) -> Result:
     """POST serviceaccounts/<n>/token: a token that expires."""
-    account = await kernel.get(core, type, call.target)
+    account = await get_entry(context, type, call.info)
     body = call.body if isinstance(call.body, dict) else {}
     spec = body.get("spec") or {}
-    span = timedelta(seconds=int(spec.get("expirationSeconds") or USUAL.total_seconds()))
-    if span < SHORTEST:
+    span = timedelta(seconds=int(spec.get("expirationSeconds") or DEFAULT_LIFETIME.total_seconds()))
+    if span < MIN_LIFETIME:
         text = "may not specify a duration less than 10 minutes"
-        causes = [statuses.invalid_value("spec.expirationSeconds", int(span.total_seconds()), text)]
-        raise statuses.invalid(TOKEN_REQUEST, "", causes)
-    expires = core.clock.now() + span
-    minted = await Tokens(core).mint(account.raw, expires=expires, bound=spec.get("boundObjectRef"))
+        causes = [apierrors.invalid_value("spec.expirationSeconds", int(span.total_seconds()), text)]
+        raise apierrors.invalid(TOKEN_REQUEST, "", causes)
+    expires = context.clock.now() + span
+    minted = await ServiceAccountTokens(context).issue(
+        account.raw, expires=expires, bound=spec.get("boundObjectRef")
+    )
     made = {
         "kind": "TokenRequest",
         "apiVersion": TOKEN_REQUEST.api_version,
         "metadata": {
-            "name": call.target.name,
-            "namespace": call.target.namespace,
-            "creationTimestamp": core.stamp(),
+            "name": call.info.name,
+            "namespace": call.info.namespace,
+            "creationTimestamp": context.timestamp(),
         },
         "spec": {**spec, "expirationSeconds": int(span.total_seconds())},
         "status": {"token": minted, "expirationTimestamp": format_time(expires)},
     }
-    return Plain(made, 201)
+    return JsonResult(made, 201)
 
 
-async def eviction(core: Core, type: Type, call: Call) -> Outcome:
+async def eviction(context: ServerContext, type: ResourceType, call: ApiCall) -> Result:
     """POST pods/<n>/eviction: a delete that disruption budgets may hold up with 429."""
-    pod = await kernel.get(core, type, call.target)
-    await _check_budgets(core, pod.raw)
+    pod = await get_entry(context, type, call.info)
+    await _check_budgets(context, pod.raw)
     options = (call.body or {}).get("deleteOptions") or {}
-    call.body_options = {**options, **({"dryRun": "All"} if call.dry_run else {})}
-    await delete(core, type, call)
+    call.delete_options = {**options, **({"dryRun": "All"} if call.dry_run else {})}
+    await delete(context, type, call)
     success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-    return Plain(success, 201)
+    return JsonResult(success, 201)
 
 
-async def _check_budgets(core: Core, pod: Raw) -> None:
-    budgets = core.registry.find_resource("policy", "poddisruptionbudgets")
+async def _check_budgets(context: ServerContext, pod: Raw) -> None:
+    budgets = context.registry.find_resource("policy", "poddisruptionbudgets")
     if budgets is None:
         return
     labels = pod["metadata"].get("labels") or {}
-    for entry in (await core.store.range(budgets.prefix(pod["metadata"]["namespace"]))).entries:
+    for entry in (await context.store.range(budgets.prefix(pod["metadata"]["namespace"]))).entries:
         selector = (entry.raw.get("spec") or {}).get("selector")
         allowed = (entry.raw.get("status") or {}).get("disruptionsAllowed", 0)
         if selector is not None and read_label_selector(selector).matches(labels) and allowed < 1:
@@ -75,50 +76,50 @@ async def _check_budgets(core: Core, pod: Raw) -> None:
                 "reason": "DisruptionBudget",
                 "message": f"The disruption budget {name} does not allow it",
             }
-            raise statuses.fail(
+            raise apierrors.status_error(
                 429,
                 "Cannot evict pod as it would violate the pod's disruption budget.",
                 details={"causes": [cause], "retryAfterSeconds": 10},
             )
 
 
-async def binding(core: Core, type: Type, call: Call) -> Outcome:
+async def binding(context: ServerContext, type: ResourceType, call: ApiCall) -> Result:
     """POST pods/<n>/binding: the scheduler's word on where a pod runs."""
     node = ((call.body or {}).get("target") or {}).get("name", "")
-    for _ in range(ATTEMPTS):
-        pod = await kernel.get(core, type, call.target)
+    for _ in range(MAX_ATTEMPTS):
+        pod = await get_entry(context, type, call.info)
         spec = pod.raw.get("spec") or {}
         if spec.get("nodeName"):
-            why = f'pod {call.target.name} is already assigned to node "{spec["nodeName"]}"'
-            raise statuses.conflict(type.kind, call.target.name, why)
-        placed = {**pod.raw, "spec": {**spec, "nodeName": node}, "status": _scheduled(core, pod.raw)}
+            why = f'pod {call.info.name} is already assigned to node "{spec["nodeName"]}"'
+            raise apierrors.conflict(type.kind, call.info.name, why)
+        placed = {**pod.raw, "spec": {**spec, "nodeName": node}, "status": _scheduled(context, pod.raw)}
         try:
-            await core.store.commit(pod.key, placed, pod.rev)
-        except Stale:
+            await context.store.commit(pod.key, placed, pod.rev)
+        except RevisionMismatch:
             continue
-        return Plain(
+        return JsonResult(
             {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201
         )
-    raise statuses.modified(type.kind, call.target.name)
+    raise apierrors.modified(type.kind, call.info.name)
 
 
-def _scheduled(core: Core, pod: Raw) -> Raw:
+def _scheduled(context: ServerContext, pod: Raw) -> Raw:
     status = pod.get("status") or {}
     rest = [one for one in status.get("conditions") or () if one["type"] != "PodScheduled"]
     said = {
         "type": "PodScheduled",
         "status": "True",
         "lastProbeTime": None,
-        "lastTransitionTime": core.stamp(),
+        "lastTransitionTime": context.timestamp(),
     }
     return {**status, "conditions": [*rest, said]}
 
 
-async def finalize(core: Core, type: Type, call: Call) -> Outcome:
+async def finalize(context: ServerContext, type: ResourceType, call: ApiCall) -> Result:
     """PUT namespaces/<n>/finalize: only `spec.finalizers`; the last one gone ends a deleted namespace."""
     wanted = ((call.body or {}).get("spec") or {}).get("finalizers") or []
-    for _ in range(ATTEMPTS):
-        entry = await kernel.get(core, type, call.target)
+    for _ in range(MAX_ATTEMPTS):
+        entry = await get_entry(context, type, call.info)
         spec = {**(entry.raw.get("spec") or {}), "finalizers": wanted}
         if not wanted:
             del spec["finalizers"]
@@ -126,15 +127,15 @@ async def finalize(core: Core, type: Type, call: Call) -> Outcome:
         head = raw["metadata"]
         gone = head.get("deletionTimestamp") and not wanted and not head.get("finalizers")
         try:
-            return Single(type, await core.store.commit(entry.key, None if gone else raw, entry.rev))
-        except Stale:
+            return ObjectResult(type, await context.store.commit(entry.key, None if gone else raw, entry.rev))
+        except RevisionMismatch:
             continue
-    raise statuses.modified(type.kind, call.target.name)
+    raise apierrors.modified(type.kind, call.info.name)
 
 
-Handler = Callable[[Core, Type, Call], Awaitable[Outcome]]
+SubresourceVerb = Callable[[ServerContext, ResourceType, ApiCall], Awaitable[Result]]
 
-HANDLERS: dict[tuple[str, str, str], Handler] = {
+SUBRESOURCE_VERBS: dict[tuple[str, str, str], SubresourceVerb] = {
     ("serviceaccounts", "token", "create"): token,
     ("pods", "eviction", "create"): eviction,
     ("pods", "binding", "create"): binding,

@@ -4,39 +4,39 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windrow.apiserver import core as kernel
-from windrow.apiserver import metadata, statuses
-from windrow.apiserver.calls import Call
-from windrow.apiserver.core import Core, Single, check_dry_run, served
-from windrow.apiserver.statuses import Cause
-from windrow.apiserver.store import Stale
-from windrow.apiserver.types import Type
-from windrow.apiserver.writing import ATTEMPTS, rewrite
+from windrow.apiserver import apierrors
+from windrow.apiserver.apierrors import Cause
+from windrow.apiserver.context import ObjectResult, ServerContext, check_dry_run, get_entry, to_served_version
+from windrow.apiserver.request.info import ApiCall
+from windrow.apiserver.storage.port import RevisionMismatch
+from windrow.apiserver.types.registry import ResourceType
+from windrow.apiserver.verbs import metadata
+from windrow.apiserver.verbs.rest_storage import MAX_ATTEMPTS, update_entry
 from windrow.core.fastjson import dumps, loads
 
 
-async def update(core: Core, type: Type, call: Call) -> Single:
+async def update(context: ServerContext, type: ResourceType, call: ApiCall) -> ObjectResult:
     """Replace the object. 409 when the body names a version that is not the latest."""
     check_dry_run(call)
     body = call.body
     if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
-        metadata.shaped(body, type)
-        raise statuses.bad_request("the object has no metadata")
-    name = body["metadata"].get("name") or call.target.name
-    if name != call.target.name:
-        raise statuses.bad_request(
-            f"the name of the object ({name}) does not match the name on the URL ({call.target.name})"
+        metadata.with_type_meta(body, type)
+        raise apierrors.bad_request("the object has no metadata")
+    name = body["metadata"].get("name") or call.info.name
+    if name != call.info.name:
+        raise apierrors.bad_request(
+            f"the name of the object ({name}) does not match the name on the URL ({call.info.name})"
         )
     body["metadata"]["name"] = name
-    if type.kind.namespaced and body["metadata"].get("namespace") not in (None, "", call.target.namespace):
-        metadata.place(body, type, call.target.namespace)
+    if type.kind.namespaced and body["metadata"].get("namespace") not in (None, "", call.info.namespace):
+        metadata.set_namespace(body, type, call.info.namespace)
     sent = str(body["metadata"].get("resourceVersion") or "")
     encoded = dumps(body)
-    for _ in range(ATTEMPTS):
-        was = await kernel.get(core, type, call.target)
+    for _ in range(MAX_ATTEMPTS):
+        was = await get_entry(context, type, call.info)
         if sent:
             if sent != str(was.rev):
-                raise statuses.modified(type.kind, name)
+                raise apierrors.modified(type.kind, name)
         elif type.custom:
             cause = Cause(
                 "metadata.resourceVersion",
@@ -44,10 +44,12 @@ async def update(core: Core, type: Type, call: Call) -> Single:
                 "Invalid value: 0: must be specified for an update",
             )
             # Here, and only here, the real server names the resource where it means the kind.
-            raise statuses.invalid(replace(type.kind, kind=type.kind.plural), name, [cause])
+            raise apierrors.invalid(replace(type.kind, kind=type.kind.plural), name, [cause])
         try:
-            changed = await rewrite(core, type, call, served(type, was), was, loads(encoded))
-        except Stale:
+            changed = await update_entry(
+                context, type, call, to_served_version(type, was), was, loads(encoded)
+            )
+        except RevisionMismatch:
             continue  # with a version sent, the next round says so
-        return Single(type, served(type, changed))
-    raise statuses.modified(type.kind, name)
+        return ObjectResult(type, to_served_version(type, changed))
+    raise apierrors.modified(type.kind, name)

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
-from windrow.apiserver import statuses
-from windrow.apiserver.calls import Call, is_truthy
-from windrow.apiserver.core import Core, served
-from windrow.apiserver.selection import Selection, read_selection
-from windrow.apiserver.store import Change, Compacted, Entry, Feed, Overflow
-from windrow.apiserver.types import Type
+from windrow.apiserver import apierrors
+from windrow.apiserver.context import ServerContext, to_served_version
+from windrow.apiserver.request.info import ApiCall, is_truthy
+from windrow.apiserver.request.selection import Selection, read_selection
+from windrow.apiserver.storage.port import Change, Compacted, Entry, Overflow, WatchStream
+from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.list import read_version
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.requests import WatchEvent
@@ -51,32 +51,32 @@ class EntryEvent(WatchEvent):
         return f"Event({self.type}, {self.entry!r})"
 
 
-def event_of(type: Type, selection: Selection, change: Change) -> EntryEvent | None:
+def event_of(type: ResourceType, selection: Selection, change: Change) -> EntryEvent | None:
     """What a watcher with `selection` sees of `change`; entering and leaving the selection count."""
     before = change.before is not None and (
-        selection.is_all or selection.matches(served(type, change.before).raw)
+        selection.is_all or selection.matches(to_served_version(type, change.before).raw)
     )
     after = change.after is not None and (
-        selection.is_all or selection.matches(served(type, change.after).raw)
+        selection.is_all or selection.matches(to_served_version(type, change.after).raw)
     )
     match (before, after):
         case (False, True):
-            return EntryEvent("ADDED", served(type, change.last))
+            return EntryEvent("ADDED", to_served_version(type, change.last))
         case (True, True):
-            return EntryEvent("MODIFIED", served(type, change.last))
+            return EntryEvent("MODIFIED", to_served_version(type, change.last))
         case (True, False):
             if change.after is None:
-                return EntryEvent("DELETED", served(type, change.last))
+                return EntryEvent("DELETED", to_served_version(type, change.last))
             # It left the selection: watchers get the last state that they knew, with the new version.
             assert change.before is not None
             raw = {**change.before.raw}
             raw["metadata"] = {**raw["metadata"], "resourceVersion": str(change.rev)}
-            return EntryEvent("DELETED", served(type, Entry(change.key, change.rev, raw)))
+            return EntryEvent("DELETED", to_served_version(type, Entry(change.key, change.rev, raw)))
         case _:
             return None
 
 
-def bookmark(type: Type, rev: int, *, initial_end: bool = False) -> WatchEvent:
+def bookmark(type: ResourceType, rev: int, *, initial_end: bool = False) -> WatchEvent:
     head: dict[str, Any] = {"resourceVersion": str(rev), "creationTimestamp": None}
     if initial_end:
         head["annotations"] = {INITIAL_END: "true"}
@@ -85,11 +85,11 @@ def bookmark(type: Type, rev: int, *, initial_end: bool = False) -> WatchEvent:
     )
 
 
-def failure(error: KubeError) -> WatchEvent:
-    return WatchEvent("ERROR", statuses.status_of(error))
+def error_event(error: KubeError) -> WatchEvent:
+    return WatchEvent("ERROR", apierrors.status_of(error))
 
 
-def _check_initial(call: Call) -> bool:
+def _check_initial(call: ApiCall) -> bool:
     """Whether the watch starts with the current state and says where that ends. 422 for odd combinations."""
     if "sendInitialEvents" not in call.options:
         if call.options.get("resourceVersionMatch"):
@@ -104,36 +104,38 @@ def _check_initial(call: Call) -> bool:
 
 
 def _refused(text: str, field: str = "resourceVersionMatch") -> KubeError:
-    return statuses.invalid_options("ListOptions", statuses.forbidden_value(field, text))
+    return apierrors.invalid_options("ListOptions", apierrors.forbidden_value(field, text))
 
 
 @asynccontextmanager
-async def watch(core: Core, type: Type, call: Call) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+async def watch(
+    context: ServerContext, type: ResourceType, call: ApiCall
+) -> AsyncIterator[AsyncIterator[WatchEvent]]:
     """Listening starts on entry: no change after that is missed. Ends when the time asked for is over."""
     selection = read_selection(type, call.options)
     version = read_version(call.options)
     initial_end = _check_initial(call)
-    if version is not None and version > core.store.rev:
-        raise statuses.too_large_version(version, core.store.rev)
-    prefix = type.prefix(call.target.namespace)
+    if version is not None and version > context.store.rev:
+        raise apierrors.resource_version_too_large(version, context.store.rev)
+    prefix = type.prefix(call.info.namespace)
     first: list[WatchEvent] = []
-    feed: Feed | None = None
-    rev = version or core.store.rev
+    feed: WatchStream | None = None
+    rev = version or context.store.rev
     if not version or initial_end:
-        page = await core.store.range(prefix, keyed=f"/{selection.name}" if selection.name else "")
-        entries = [served(type, entry) for entry in page.entries]
+        page = await context.store.range(prefix, key_suffix=f"/{selection.name}" if selection.name else "")
+        entries = [to_served_version(type, entry) for entry in page.entries]
         first = [EntryEvent("ADDED", entry) for entry in entries if selection.matches(entry.raw)]
         rev = page.rev
         if initial_end and is_truthy(call.options, "allowWatchBookmarks"):
             first.append(bookmark(type, rev, initial_end=True))
     try:
-        feed = core.store.changes(prefix, rev)
+        feed = context.store.changes(prefix, rev)
     except Compacted as error:
-        first = [failure(statuses.expired(error.asked, error.oldest))]
+        first = [error_event(apierrors.expired(error.asked, error.oldest))]
     if feed is None:
-        yield _only(first)
+        yield _replay(first)
         return
-    pacer = _Pacer(core, call, feed)
+    pacer = _WatchTimer(context, call, feed)
     timer = asyncio.create_task(pacer.run())
     try:
         yield _events(type, selection, first, feed, pacer, rev)
@@ -144,39 +146,44 @@ async def watch(core: Core, type: Type, call: Call) -> AsyncIterator[AsyncIterat
         await asyncio.gather(timer, return_exceptions=True)
 
 
-async def _only(events: list[WatchEvent]) -> AsyncIterator[WatchEvent]:
+async def _replay(events: list[WatchEvent]) -> AsyncIterator[WatchEvent]:
     for event in events:
         yield event
 
 
-class _Pacer:
+class _WatchTimer:
     """Wakes a watch for its bookmarks and for its end."""
 
-    def __init__(self, core: Core, call: Call, feed: Feed) -> None:
+    def __init__(self, context: ServerContext, call: ApiCall, feed: WatchStream) -> None:
         asked = call.options.get("timeoutSeconds", "")
-        span = float(asked) if asked.isdigit() and int(asked) else core.rng.uniform(1800, 3600)
-        self._core, self._feed = core, feed
+        span = float(asked) if asked.isdigit() and int(asked) else context.rng.uniform(1800, 3600)
+        self._context, self._feed = context, feed
         self.bookmarks = is_truthy(call.options, "allowWatchBookmarks")
-        self.end: datetime = core.clock.now() + timedelta(seconds=span)
+        self.end: datetime = context.clock.now() + timedelta(seconds=span)
         self.revs: deque[int] = (
             deque()
         )  # the store's revision at each nudge: all before it is in the feed already
 
     @property
     def is_over(self) -> bool:
-        return self._core.clock.now() >= self.end
+        return self._context.clock.now() >= self.end
 
     async def run(self) -> None:
-        clock = self._core.clock
-        every = timedelta(seconds=self._core.bookmark_every_s)
+        clock = self._context.clock
+        every = timedelta(seconds=self._context.bookmark_every_s)
         while not self.is_over:
             await clock.sleep_until(min(clock.now() + every, self.end) if self.bookmarks else self.end)
-            self.revs.append(self._core.store.rev)
-            self._feed.nudge()
+            self.revs.append(self._context.store.rev)
+            self._feed.wake()
 
 
 async def _events(
-    type: Type, selection: Selection, first: list[WatchEvent], feed: Feed, pacer: _Pacer, rev: int
+    type: ResourceType,
+    selection: Selection,
+    first: list[WatchEvent],
+    feed: WatchStream,
+    pacer: _WatchTimer,
+    rev: int,
 ) -> AsyncIterator[WatchEvent]:
     for event in first:
         yield event

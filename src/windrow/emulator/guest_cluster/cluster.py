@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from windrow.apiserver.doors import Identity
-from windrow.apiserver.local import Local
+from windrow.apiserver.handler import TlsIdentity
+from windrow.apiserver.loopback import LoopbackClient
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.services.allocation import ServiceRanges
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.core import pki
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
@@ -47,7 +47,7 @@ class ServerInstance:
     runs_api: bool
     settings: Settings
     version: Version
-    identity: Identity = field(repr=False)
+    identity: TlsIdentity = field(repr=False)
     api_up: bool = False
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -104,7 +104,7 @@ class GuestCluster:
             authorize="rbac",
             root_ca=authorities.server_ca,
             services=read_service_ranges(settings),
-            pods_end_slowly=True,
+            graceful_pod_deletion=True,
         )
         for crd in HELM_CRDS:
             self.api.install_crd(crd)
@@ -134,7 +134,9 @@ class GuestCluster:
 
     # -- access
 
-    def client(self, user: str = "system:admin", groups: tuple[str, ...] = ("system:masters",)) -> Local:
+    def client(
+        self, user: str = "system:admin", groups: tuple[str, ...] = ("system:masters",)
+    ) -> LoopbackClient:
         return self.api.local(user, groups)
 
     async def edit(self, ref: ObjectRef, change: Callable[[Raw], bool], *, subresource: str = "") -> bool:
@@ -171,7 +173,7 @@ class GuestCluster:
 
     # -- certificates
 
-    def issue_server_identity(self, node: str, address: str, settings: Settings) -> Identity:
+    def issue_server_identity(self, node: str, address: str, settings: Settings) -> TlsIdentity:
         """What a server shows on 6443 and 9345: a certificate of the server CA for all its names."""
         ips = ["127.0.0.1", "::1", _first_address(settings.text("service-cidr", "10.43.0.0/16")), address]
         names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
@@ -198,7 +200,7 @@ class GuestCluster:
             now=self.clock.now(),
             lifetime=timedelta(days=_LEAF_DAYS),
         )
-        return Identity(certificate + self.authorities.server_ca, key, self.authorities.client_ca)
+        return TlsIdentity(certificate + self.authorities.server_ca, key, self.authorities.client_ca)
 
     def allocate_pod_range(self) -> str:
         self._pod_ranges += 1

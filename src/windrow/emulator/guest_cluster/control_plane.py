@@ -372,7 +372,7 @@ async def _apply_file(cluster: GuestCluster, content: bytes) -> None:
 
 
 def _find_kind(cluster: GuestCluster, document: Raw) -> ApiResource:
-    type = cluster.api.registry.find_named(str(document["apiVersion"]), str(document["kind"]))
+    type = cluster.api.registry.find_by_gvk(str(document["apiVersion"]), str(document["kind"]))
     if type is None:
         raise NotFound(f'no matches for kind "{document["kind"]}" in version "{document["apiVersion"]}"')
     return type.kind

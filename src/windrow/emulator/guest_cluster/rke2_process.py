@@ -222,7 +222,7 @@ class Rke2Process:
 
     def _listen(self, address: str, port: int, handler: ApiHandler | SupervisorHandler) -> None:
         try:
-            self.guest.host.network.open(address, port, handler)
+            self.guest.host.network.listen(address, port, handler)
         except ValueError as error:
             raise Fatal(f"listen tcp {address}:{port}: bind: address already in use ({error})") from error
 

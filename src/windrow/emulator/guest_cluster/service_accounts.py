@@ -45,7 +45,7 @@ async def pod_access(cluster: GuestCluster, account: str, address: str) -> PodAc
     every hour is not simulated.
     """
     raw = await cluster.client().get(SERVICE_ACCOUNT.ref(account, _NAMESPACE))
-    token = await cluster.api.tokens_of_accounts.mint(raw)
+    token = await cluster.api.service_account_tokens.issue(raw)
     ca = cluster.authorities.server_ca
     return PodAccess(
         {"KUBERNETES_SERVICE_HOST": address, "KUBERNETES_SERVICE_PORT": str(API_PORT)},

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 
-from windrow.apiserver.doors import Identity, Peer
+from windrow.apiserver.handler import Peer, TlsIdentity
 from windrow.core.clock import parse_time, sleep
 from windrow.core.json import dumps, loads
 from windrow.emulator.guest_cluster.cluster import GuestCluster, ServerInstance
@@ -31,7 +31,7 @@ class ApiHandler:
         self.server = server
         self.etcd_timeout = etcd_timeout
 
-    def identity(self) -> Identity | None:
+    def identity(self) -> TlsIdentity | None:
         return self.server.identity
 
     async def send(self, request: Request, peer: Peer) -> Reply:
@@ -111,7 +111,7 @@ class SupervisorHandler:
             "/v1-rke2/serving-kubelet.crt": self._serving_kubelet,
         }
 
-    def identity(self) -> Identity | None:
+    def identity(self) -> TlsIdentity | None:
         return self.server.identity
 
     async def send(self, request: Request, peer: Peer) -> Reply:

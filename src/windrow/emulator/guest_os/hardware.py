@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
-from windrow.emulator.rack import Rack
+from windrow.emulator.kit.network import Network
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class HostInterface(Protocol):
 
     clock: Clock
     rng: Rng
-    network: Rack
+    network: Network
     time_scale: float  # divide every simulated delay by it
 
     async def lease(self, nic: Nic, hostname: str) -> DhcpLease | None:
@@ -129,7 +129,7 @@ class ProgramContext:
     root: Disk
     clock: Clock
     rng: Rng
-    network: Rack
+    network: Network
     out: Callable[[str], None]
     guest_kubeconfig: str = field(default="", repr=False)  # how this program reaches its own cluster's API
 

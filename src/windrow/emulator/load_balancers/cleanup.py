@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windrow.emulator import kinds
-from windrow.emulator.hand import Hand
+from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.load_balancers import names
 from windrow.emulator.load_balancers.release import Release
 from windrow.emulator.load_balancers.validation import is_being_removed, is_for_cluster, is_guest_of
@@ -13,7 +13,7 @@ from windrow.kubernetes.objects import Raw, is_deleting, labels_of, namespace_of
 class GuestClusterCleanup:
     """The part that waits at a VM's finalizer."""
 
-    def __init__(self, client: Hand, release: Release) -> None:
+    def __init__(self, client: AdminClient, release: Release) -> None:
         self._client = client
         self._release = release
 
@@ -27,7 +27,7 @@ class GuestClusterCleanup:
             or not is_being_removed(vm)
         ):
             return
-        found, _ = await self._client.page(kinds.LOAD_BALANCER)
+        found, _ = await self._client.list_page(kinds.LOAD_BALANCER)
         for balancer in found:
             if (
                 namespace_of(balancer) == namespace_of(vm)

@@ -10,8 +10,9 @@ from datetime import datetime
 from typing import Protocol
 
 from windrow.emulator import kinds
-from windrow.emulator.delays import Delays, Pace
-from windrow.emulator.hand import Hand
+from windrow.emulator.delays import Delays, ScaledClock
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.listers import Key, key_of
 from windrow.emulator.load_balancers import names
 from windrow.emulator.load_balancers.conditions import set_ready
 from windrow.emulator.load_balancers.ip_pools.allocation import DUPLICATE
@@ -21,7 +22,6 @@ from windrow.emulator.load_balancers.release import Release
 from windrow.emulator.load_balancers.retries import AwaitChange, Backoff, Failed, NotReady, RetrySoon
 from windrow.emulator.load_balancers.step_timers import StepTimers
 from windrow.emulator.load_balancers.validation import is_for_cluster
-from windrow.emulator.world import Key, key_of
 from windrow.kubernetes.objects import Raw, finalizers_of, is_deleting, nested, uid_of
 from windrow.kubernetes.resources import ObjectRef, ref_of
 
@@ -43,10 +43,10 @@ class LoadBalancerController:
 
     def __init__(
         self,
-        client: Hand,
+        client: AdminClient,
         pools: IPPoolController,
         frontends: Frontends,
-        pace: Pace,
+        pace: ScaledClock,
         delays: Delays,
         release: Release,
     ) -> None:
@@ -70,7 +70,7 @@ class LoadBalancerController:
         if due := self._timers.due(uid_of(balancer), SEEN, self._delays.balancer_controller):
             return due
         if names.BALANCER_FINALIZER not in finalizers_of(balancer):
-            await self._client.change(_ref(balancer), _add_finalizer)
+            await self._client.mutate(_ref(balancer), _add_finalizer)
         if self._wants_address(balancer) and (
             due := self._timers.due(uid_of(balancer), ADDRESS, self._delays.balancer_address)
         ):
@@ -119,7 +119,7 @@ class LoadBalancerController:
                     kept.pop(field, None)
             set_ready(raw, truth, message, now)
 
-        await self._client.change(_ref(balancer), edit)
+        await self._client.mutate(_ref(balancer), edit)
 
     # --- address ----------------------------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class LoadBalancerController:
 
     async def _select(self, balancer: Raw) -> str:
         wanted = requirement_of(balancer)
-        pools, _ = await self._client.page(kinds.IP_POOL)
+        pools, _ = await self._client.list_page(kinds.IP_POOL)
         found = select_pool(pools, wanted)
         if found is None and is_for_cluster(balancer) and self._release.matches_loosely:
             found = select_pool(pools, wanted, loosely=True)
@@ -192,7 +192,7 @@ class LoadBalancerController:
                 return self._backoff.next(key_of(balancer))
         if not is_for_cluster(balancer):
             await self._frontends.remove(balancer)
-        await self._client.change(_ref(balancer), _remove_finalizer)
+        await self._client.mutate(_ref(balancer), _remove_finalizer)
         self._timers.forget(uid_of(balancer))
         self._backoff.forget(key_of(balancer))
         return None

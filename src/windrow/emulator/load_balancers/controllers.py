@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from windrow.apiserver.admission import Hook
+from windrow.apiserver.admission import AdmissionHook
 from windrow.emulator import kinds
-from windrow.emulator.controller import Controller, Reconcile
-from windrow.emulator.delays import Delays, Pace
-from windrow.emulator.hand import Hand
+from windrow.emulator.delays import Delays, ScaledClock
+from windrow.emulator.host.networks import Vlans
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.controller import Controller, Reconcile
+from windrow.emulator.kit.informer import Informer
+from windrow.emulator.kit.listers import Listers, key_of
+from windrow.emulator.kit.network import Network
 from windrow.emulator.load_balancers.cleanup import GuestClusterCleanup
 from windrow.emulator.load_balancers.controller import LoadBalancerController
 from windrow.emulator.load_balancers.host_vip import HostVip
@@ -22,10 +26,6 @@ from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, service_of
 from windrow.emulator.load_balancers.validation import is_for_cluster
 from windrow.emulator.load_balancers.vm_frontends import VmFrontends, selects
 from windrow.emulator.load_balancers.webhooks import LoadBalancerWebhooks
-from windrow.emulator.mirror import Mirror
-from windrow.emulator.networks import Segments
-from windrow.emulator.rack import Rack
-from windrow.emulator.world import World, key_of
 from windrow.kubernetes.objects import Raw, labels_of, namespace_of, nested
 from windrow.kubernetes.resources import SERVICE
 
@@ -37,12 +37,12 @@ class LoadBalancerControllers:
 
     def __init__(
         self,
-        client: Hand,
-        listers: World,
-        instances: Mirror,
-        network: Rack,
-        segments: Segments,
-        pace: Pace,
+        client: AdminClient,
+        listers: Listers,
+        instances: Informer,
+        network: Network,
+        segments: Vlans,
+        pace: ScaledClock,
         delays: Delays,
         version: str,
         log: Callable[[str], None],
@@ -50,14 +50,14 @@ class LoadBalancerControllers:
         release = Release.of(version)
         self._client = client
         self._instances = instances
-        self.admit: Hook = LoadBalancerWebhooks(client, listers, release).admit
+        self.admit: AdmissionHook = LoadBalancerWebhooks(client, listers, release).admit
         self.deletes_with_guest_cluster = release.deletes_with_guest_cluster
         self.on_vm_removed = GuestClusterCleanup(client, release).on_vm_removed
         self._informers = {
-            "balancers": Mirror(client, kinds.LOAD_BALANCER, WATCH_TIMEOUT_S),
-            "pools": Mirror(client, kinds.IP_POOL, WATCH_TIMEOUT_S),
-            "services": Mirror(client, SERVICE, WATCH_TIMEOUT_S),
-            "slices": Mirror(client, ENDPOINT_SLICE, WATCH_TIMEOUT_S),
+            "balancers": Informer(client, kinds.LOAD_BALANCER, WATCH_TIMEOUT_S),
+            "pools": Informer(client, kinds.IP_POOL, WATCH_TIMEOUT_S),
+            "services": Informer(client, SERVICE, WATCH_TIMEOUT_S),
+            "slices": Informer(client, ENDPOINT_SLICE, WATCH_TIMEOUT_S),
         }
         pools = IPPoolController(client, pace, delays, release)
         self.is_in_pool = pools.has_address
@@ -85,7 +85,7 @@ class LoadBalancerControllers:
             for informer in self._informers.values():
                 tasks.create_task(informer.run())
             for informer in self._informers.values():
-                await informer.synced.wait()
+                await informer.has_synced.wait()
             for controller in self._controllers.values():
                 tasks.create_task(controller.run(), name=f"controller {controller.name}")
 
@@ -93,12 +93,12 @@ class LoadBalancerControllers:
         """What the guest cluster's ConfigMap of networks and interfaces should hold, for checks."""
         return render_nad_mapping(self._instances.values(), namespace, cluster)
 
-    def _register_handlers(self, instances: Mirror, probes: Probes) -> None:
+    def _register_handlers(self, instances: Informer, probes: Probes) -> None:
         """Which change of one kind is news for another. A pool's change is none: who waits for one looks again."""
         made = self._controllers
         for name, informer in self._informers.items():
             if name in made:
-                informer.listen(lambda raw, add=made[name].add: add(key_of(raw)))  # type: ignore[misc]
+                informer.add_event_handler(lambda raw, add=made[name].add: add(key_of(raw)))  # type: ignore[misc]
         self.host_vip.on_change = made["services"].add
         probes.on_targets_changed = made["probes"].add
         probes.on_readiness_changed = made["balancers"].add
@@ -113,5 +113,5 @@ class LoadBalancerControllers:
         def slice_changed(slice_: Raw) -> None:
             made["services"].add(service_of(slice_))
 
-        instances.listen(instance_changed)
-        self._informers["slices"].listen(slice_changed)
+        instances.add_event_handler(instance_changed)
+        self._informers["slices"].add_event_handler(slice_changed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from windrow.emulator.world import Key
+from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.objects import Raw, nested
 
 ADDRESS = "10.52.0.255"

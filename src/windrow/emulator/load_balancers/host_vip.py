@@ -11,9 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from windrow.emulator.delays import Delays, Pace
-from windrow.emulator.dhcp import DhcpServer, Lan
-from windrow.emulator.hand import Hand
+from windrow.emulator.delays import Delays, ScaledClock
+from windrow.emulator.host.dhcp import DhcpServer, Lan
+from windrow.emulator.host.networks import Vlan
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.listers import Key, Objects
+from windrow.emulator.kit.network import Network
 from windrow.emulator.load_balancers.dummy_endpoint import ADDRESS as DUMMY
 from windrow.emulator.load_balancers.services import (
     REQUEST_DHCP,
@@ -25,13 +28,10 @@ from windrow.emulator.load_balancers.services import (
 )
 from windrow.emulator.load_balancers.step_timers import StepTimers
 from windrow.emulator.load_balancers.virtual_listeners import ProxyHandler, SocketAddress, VirtualListeners
-from windrow.emulator.networks import Segment
-from windrow.emulator.rack import Rack
-from windrow.emulator.world import Key, Objects
 from windrow.kubernetes.objects import Raw, nested, uid_of
 from windrow.kubernetes.resources import SERVICE
 
-MANAGEMENT: Segment = ("mgmt", 0)
+MANAGEMENT: Vlan = ("mgmt", 0)
 MANAGEMENT_LAN = Lan("192.168.100.0/24")
 
 
@@ -54,11 +54,11 @@ class HostVip:
 
     def __init__(
         self,
-        client: Hand,
+        client: AdminClient,
         slices: Objects,
-        network: Rack,
-        servers: Callable[[], Mapping[Segment, DhcpServer]],
-        pace: Pace,
+        network: Network,
+        servers: Callable[[], Mapping[Vlan, DhcpServer]],
+        pace: ScaledClock,
         delays: Delays,
         log: Callable[[str], None],
     ) -> None:
@@ -75,7 +75,7 @@ class HostVip:
             set
         )  # who has this machine's port behind its address
         self.on_change: Callable[[Key], None] = lambda key: None
-        network.listen(self._on_listener)
+        network.on_change(self._on_listener)
         self._management = DhcpServer(MANAGEMENT_LAN)
 
     async def reconcile(self, key: Key) -> datetime | None:
@@ -120,7 +120,7 @@ class HostVip:
         self._listeners.sync(key, {})
         del self._announced[key]
         if held.requested == REQUEST_DHCP:
-            self._dhcp().forget(hardware_address(held.uid))
+            self._dhcp().release(hardware_address(held.uid))
 
     async def _write_status(self, service: Raw, held: Announcement) -> None:
         ingress = render_ingress(service, [held.address])
@@ -132,7 +132,7 @@ class HostVip:
                 raw.setdefault("status", {})["loadBalancer"] = {"ingress": ingress}
 
         metadata = service["metadata"]
-        await self._client.change(SERVICE.ref(metadata["name"], metadata["namespace"]), edit, "status")
+        await self._client.mutate(SERVICE.ref(metadata["name"], metadata["namespace"]), edit, "status")
 
     def _listen(self, key: Key, service: Raw, held: Announcement) -> None:
         """A door where some machine listens: an address with nobody behind it refuses connections."""

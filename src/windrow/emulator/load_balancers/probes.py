@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from windrow.emulator.delays import Pace
-from windrow.emulator.hand import Hand
+from windrow.emulator.delays import ScaledClock
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.listers import Key, key_of
 from windrow.emulator.load_balancers.dummy_endpoint import with_dummy
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
-from windrow.emulator.world import Key, key_of
 from windrow.kubernetes.objects import Raw, nested
 
 
@@ -66,8 +66,8 @@ class Probes:
 
     def __init__(
         self,
-        client: Hand,
-        pace: Pace,
+        client: AdminClient,
+        pace: ScaledClock,
         accepts: Callable[[str, int], bool],
     ) -> None:
         self.on_targets_changed: Callable[[Key], None] = lambda key: None
@@ -128,5 +128,5 @@ class Probes:
             if changed:
                 raw["endpoints"] = with_dummy(raw["endpoints"], key)
 
-        await self._client.change(ENDPOINT_SLICE.ref(key[1], key[0]), edit)
+        await self._client.mutate(ENDPOINT_SLICE.ref(key[1], key[0]), edit)
         return changed

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from windrow.emulator.delays import Pace
-from windrow.emulator.world import Key
+from windrow.emulator.delays import ScaledClock
+from windrow.emulator.kit.listers import Key
 
 FIRST_RETRY_S = 0.005
 LAST_RETRY_S = 30.0
@@ -31,7 +31,7 @@ class Failed(NotReady):
 class Backoff:
     """The waits of a work queue, by key."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: ScaledClock) -> None:
         self._pace = pace
         self._failures: dict[Key, int] = {}
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from windrow.emulator.delays import Pace
+from windrow.emulator.delays import ScaledClock
 
 
 class StepTimers:
     """The instants at which steps are done, by object uid and step."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: ScaledClock) -> None:
         self._pace = pace
         self._done_at: dict[tuple[str, str], datetime] = {}
 

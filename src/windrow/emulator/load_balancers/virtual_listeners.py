@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from windrow.apiserver.doors import Door, Identity, Peer
+from windrow.apiserver.handler import Handler, Peer, TlsIdentity
+from windrow.emulator.kit.network import Network
 from windrow.emulator.load_balancers.services import Backend
-from windrow.emulator.rack import Rack
 from windrow.kubernetes.errors import Unreachable
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
@@ -18,12 +18,12 @@ Backends = Callable[[], Sequence[Backend]]
 class VirtualListeners:
     """The doors of one announcer, by who they are for."""
 
-    def __init__(self, network: Rack, log: Callable[[str], None]) -> None:
+    def __init__(self, network: Network, log: Callable[[str], None]) -> None:
         self._network = network
         self._log = log
-        self._open: dict[SocketAddress, tuple[object, Door]] = {}
+        self._open: dict[SocketAddress, tuple[object, Handler]] = {}
 
-    def sync(self, owner: object, wanted: Mapping[SocketAddress, Callable[[], Door]]) -> None:
+    def sync(self, owner: object, wanted: Mapping[SocketAddress, Callable[[], Handler]]) -> None:
         """Let exactly these be open for `owner`; those that are stay as they are. May be repeated."""
         for place, (held_by, _) in list(self._open.items()):
             if held_by == owner and place not in wanted:
@@ -40,9 +40,9 @@ class VirtualListeners:
         """Every open door's address and port, and whom it is for."""
         return {place: owner for place, (owner, _) in self._open.items()}
 
-    def _listen(self, owner: object, place: SocketAddress, handler: Door) -> None:
+    def _listen(self, owner: object, place: SocketAddress, handler: Handler) -> None:
         try:
-            self._network.open(*place, handler)
+            self._network.listen(*place, handler)
         except ValueError as error:
             self._log(f"two answer at {place[0]}:{place[1]}, and the first one is heard: {error}")
         else:
@@ -57,12 +57,12 @@ class VirtualListeners:
 class ProxyHandler:
     """Leads to the machines behind a load balancer, one after the other; TLS ends at the machine."""
 
-    def __init__(self, network: Rack, backends: Backends) -> None:
+    def __init__(self, network: Network, backends: Backends) -> None:
         self._network = network
         self._backends = backends
         self._turn = 0
 
-    def identity(self) -> Identity | None:
+    def identity(self) -> TlsIdentity | None:
         """That of the first machine that answers: all of them show certificates for the address they share."""
         found = (self._network.find(one.address, one.port) for one in self._backends())
         handler = next(filter(None, found), None)
@@ -76,14 +76,14 @@ class ProxyHandler:
         async with self._next().stream(request, peer) as events:
             yield events
 
-    def _next(self) -> Door:
+    def _next(self) -> Handler:
         self._turn += 1
         handler = self._find(self._turn)
         if handler is None:
             raise Unreachable("connection refused: none of the machines behind the load balancer answers")
         return handler
 
-    def _find(self, turn: int) -> Door | None:
+    def _find(self, turn: int) -> Handler | None:
         """The door of the machine whose turn it is; None when that one does not answer."""
         backends = self._backends()
         if not backends:

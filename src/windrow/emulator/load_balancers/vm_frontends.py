@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.emulator import kinds
-from windrow.emulator.hand import Hand
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.listers import Listers, key_of
 from windrow.emulator.load_balancers import names
 from windrow.emulator.load_balancers.dummy_endpoint import is_dummy, with_dummy
 from windrow.emulator.load_balancers.probes import Probes
 from windrow.emulator.load_balancers.retries import AwaitChange, RetrySoon
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, ingress_of
-from windrow.emulator.world import World, key_of
 from windrow.kubernetes.objects import (
     Raw,
     is_deleting,
@@ -133,7 +133,7 @@ def render_endpoints(balancer: Raw, servers: Iterable[BackendServer], before: It
 class VmFrontends:
     """The Services and slices of all load balancers of machines, and who is probed for them."""
 
-    def __init__(self, client: Hand, listers: World, probes: Probes) -> None:
+    def __init__(self, client: AdminClient, listers: Listers, probes: Probes) -> None:
         self._client = client
         self._listers = listers
         self._probes = probes
@@ -168,7 +168,7 @@ class VmFrontends:
         raw = new_object(SERVICE, name, namespace, labels={names.SERVICE_OF_BALANCER: "true"}, spec=spec)
         raw["metadata"]["ownerReferences"] = _owner(balancer)
         await self._client.ensure(SERVICE, raw)
-        changed = await self._client.change(
+        changed = await self._client.mutate(
             SERVICE.ref(name, namespace), lambda found: found["spec"].update(spec)
         )
         return changed or raw
@@ -197,7 +197,7 @@ class VmFrontends:
             found["ports"] = ports
             found["endpoints"] = render_endpoints(balancer, servers, found.get("endpoints") or ())
 
-        changed = await self._client.change(ENDPOINT_SLICE.ref(name, namespace), edit)
+        changed = await self._client.mutate(ENDPOINT_SLICE.ref(name, namespace), edit)
         return list((changed or fresh)["endpoints"])
 
 

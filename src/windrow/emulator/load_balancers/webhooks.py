@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from windrow.apiserver.admission import Operation
+from windrow.apiserver.admission import AdmissionRequest
 from windrow.emulator import kinds
-from windrow.emulator.admission.refusals import internal
-from windrow.emulator.hand import Hand
+from windrow.emulator.admission.denials import internal
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.listers import Listers
 from windrow.emulator.load_balancers import names
 from windrow.emulator.load_balancers.ip_pools.validation import (
     IN_USE,
@@ -26,7 +27,6 @@ from windrow.emulator.load_balancers.validation import (
     is_for_cluster,
     mutate_balancer,
 )
-from windrow.emulator.world import World
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import Raw, is_deleting, name_of, namespace_of, nested
 from windrow.kubernetes.resources import NAMESPACE, ApiResource
@@ -39,22 +39,22 @@ def refuse(message: str, webhook: str = names.VALIDATOR) -> KubeError:
 class LoadBalancerWebhooks:
     """`admit` is the hook. Pools and namespaces are read as they stand; machines from the world's maps."""
 
-    def __init__(self, client: Hand, listers: World, release: Release) -> None:
+    def __init__(self, client: AdminClient, listers: Listers, release: Release) -> None:
         self._client = client
         self._listers = listers
         self._release = release
-        self._hooks: dict[ApiResource, Callable[[Operation], Awaitable[None]]] = {
+        self._hooks: dict[ApiResource, Callable[[AdmissionRequest], Awaitable[None]]] = {
             kinds.LOAD_BALANCER: self._admit_load_balancer,
             kinds.IP_POOL: self._admit_pool,
         }
 
-    async def admit(self, operation: Operation) -> None:
+    async def admit(self, operation: AdmissionRequest) -> None:
         rule = self._hooks.get(operation.kind)
         if rule is not None:
             await rule(operation)
 
-    async def _admit_load_balancer(self, operation: Operation) -> None:
-        balancer, old = operation.object, operation.old
+    async def _admit_load_balancer(self, operation: AdmissionRequest) -> None:
+        balancer, old = operation.object, operation.old_object
         if operation.verb == "delete" or balancer is None or is_deleting(balancer):
             return
         instances = list(self._listers.instances.values())
@@ -77,8 +77,8 @@ class LoadBalancerWebhooks:
             raise refuse(text, names.MUTATOR)
         return found or {"metadata": {}}
 
-    async def _admit_pool(self, operation: Operation) -> None:
-        pool, old = operation.object, operation.old
+    async def _admit_pool(self, operation: AdmissionRequest) -> None:
+        pool, old = operation.object, operation.old_object
         if operation.verb == "delete":
             if nested(old, "status", "allocated", default={}):
                 raise refuse(IN_USE)
@@ -90,7 +90,7 @@ class LoadBalancerWebhooks:
             label_pool(pool, await self._network(pool))
         except BadPool as error:
             raise refuse(f"{head} {error}", names.MUTATOR) from error
-        others, _ = await self._client.page(kinds.IP_POOL)
+        others, _ = await self._client.list_page(kinds.IP_POOL)
         try:
             check_pool(pool, others, is_update=old is not None)
         except BadPool as error:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from windrow.emulator import names
-from windrow.emulator.admission.vm_rules import BadTemplates, read_claim_templates
-from windrow.emulator.hand import Hand
-from windrow.emulator.world import World
+from windrow.emulator.admission.vm_validator import BadTemplates, read_claim_templates
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.listers import Listers
 from windrow.kubernetes.errors import AlreadyExists
 from windrow.kubernetes.objects import Raw, annotations_of, namespace_of, nested, new_object
 from windrow.kubernetes.resources import PVC
@@ -29,7 +29,7 @@ def list_removed_claims(vm: Raw) -> list[str]:
 class VolumeClaims:
     """Harvester's hand on the volumes of its VMs. Everything may be repeated."""
 
-    def __init__(self, client: Hand, listers: World) -> None:
+    def __init__(self, client: AdminClient, listers: Listers) -> None:
         self._client = client
         self._listers = listers
 
@@ -67,7 +67,7 @@ class VolumeClaims:
         def grow(raw: Raw) -> None:
             raw["spec"].setdefault("resources", {})["requests"] = {"storage": wanted}
 
-        await self._client.change(PVC.ref(name, namespace), grow)
+        await self._client.mutate(PVC.ref(name, namespace), grow)
 
     async def remove(self, vm: Raw) -> None:
         """Delete the claims that the VM names; a refusal of one is raised, and the VM stays for now."""

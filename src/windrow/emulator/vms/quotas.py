@@ -7,10 +7,10 @@ from fractions import Fraction
 from typing import Any
 
 from windrow.emulator import names
+from windrow.emulator.kit.listers import Listers
 from windrow.emulator.quantities import quantity_or_zero
 from windrow.emulator.vms.readings import FINAL, phase_of
 from windrow.emulator.vms.scheduler import LAUNCHER_OVERHEAD
-from windrow.emulator.world import World
 from windrow.kubernetes.objects import Raw, labels_of, namespace_of, nested
 
 MESSAGE = "{} insufficient resources due to resource quota"
@@ -22,14 +22,14 @@ def _limits(spec: Mapping[str, Any]) -> tuple[Fraction, Fraction]:
     return quantity_or_zero(limits.get("cpu")), memory + LAUNCHER_OVERHEAD if memory else memory
 
 
-def _quota(namespace: str, listers: World) -> Raw | None:
+def _quota(namespace: str, listers: Listers) -> Raw | None:
     return next(
         (raw for raw in listers.quotas_of(namespace) if labels_of(raw).get(names.DEFAULT_QUOTA) == "true"),
         None,
     )
 
 
-def find_exceeded_quota(vm: Raw, vmi: Raw | None, listers: World) -> str:
+def find_exceeded_quota(vm: Raw, vmi: Raw | None, listers: Listers) -> str:
     """The text of the dimension that the VM would exceed; "" when it may run or does already."""
     namespace = namespace_of(vm)
     quota = _quota(namespace, listers)
@@ -48,7 +48,7 @@ def find_exceeded_quota(vm: Raw, vmi: Raw | None, listers: World) -> str:
     return ""
 
 
-def find_exceeded_storage_quota(claims: list[Raw], namespace: str, listers: World) -> str:
+def find_exceeded_storage_quota(claims: list[Raw], namespace: str, listers: Listers) -> str:
     """The same for the storage that new claims ask for."""
     quota = _quota(namespace, listers)
     limit = nested(quota, "spec", "hard", "requests.storage") if quota else None

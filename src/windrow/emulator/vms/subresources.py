@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from windrow.apiserver.calls import Caller
+from windrow.apiserver.request.info import UserInfo
 from windrow.core.json import NotJson, dumps, loads
 from windrow.emulator import kinds
-from windrow.emulator.hand import Hand
-from windrow.emulator.power import Power
+from windrow.emulator.host.hypervisor import Hypervisor
+from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.vms.instances import interfaces
 from windrow.emulator.vms.readings import FINAL, is_connected, phase_of, read_strategy
 from windrow.kubernetes.errors import BadRequest, Conflict, KubeError, NotFound, ServerError
@@ -17,7 +17,7 @@ from windrow.kubernetes.objects import Raw, is_deleting, nested, uid_of
 from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.resources import ObjectRef
 
-Handler = Callable[[Request, ObjectRef, Caller], Awaitable[Reply]]
+Handler = Callable[[Request, ObjectRef, UserInfo], Awaitable[Reply]]
 
 ACCEPTED = Reply(202, b"")
 
@@ -42,7 +42,7 @@ def _options(request: Request) -> Raw:
 class VmSubresources:
     """The handlers, by resource and verb."""
 
-    def __init__(self, client: Hand, power: Power) -> None:
+    def __init__(self, client: AdminClient, power: Hypervisor) -> None:
         self._client = client
         self._power = power
 
@@ -61,7 +61,7 @@ class VmSubresources:
 
     # --- virtual machines ---------------------------------------------------------------------------------------
 
-    async def start(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
+    async def start(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
         vm, vmi = await self._read_vm_and_instance(ref)
         strategy, dry = read_strategy(vm), _is_dry(request)
         if vmi is not None and phase_of(vmi) not in FINAL and phase_of(vmi) not in ("", "Unknown"):
@@ -77,7 +77,7 @@ class VmSubresources:
             wanted = [{"action": "Stop", "uid": uid_of(vmi)}, *wanted]
         return await self._request(ref, vm, wanted, dry)
 
-    async def stop(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
+    async def stop(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
         vm, vmi = await self._read_vm_and_instance(ref)
         strategy, dry = read_strategy(vm), _is_dry(request)
         grace = _options(request).get("gracePeriod")
@@ -99,7 +99,7 @@ class VmSubresources:
         assert vmi is not None
         return await self._request(ref, vm, [{"action": "Stop", "uid": uid_of(vmi)}], dry)
 
-    async def restart(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
+    async def restart(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
         vm, vmi = await self._read_vm_and_instance(ref)
         grace = _options(request).get("gracePeriodSeconds")
         if grace:
@@ -115,7 +115,7 @@ class VmSubresources:
         wanted: list[Raw] = [{"action": "Stop", "uid": uid_of(vmi)}, {"action": "Start"}]
         return await self._request(ref, vm, wanted, _is_dry(request))
 
-    async def migrate(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
+    async def migrate(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
         _, vmi = await self._read_vm_and_instance(ref)
         if vmi is None or phase_of(vmi) != "Running":
             raise _conflict(ref.name, "VM is not running")
@@ -143,7 +143,7 @@ class VmSubresources:
             raw["spec"]["runStrategy"] = strategy
 
         if not dry:
-            await self._client.change(kinds.VM.ref(ref.name, ref.namespace), edit)
+            await self._client.mutate(kinds.VM.ref(ref.name, ref.namespace), edit)
         return ACCEPTED
 
     async def _request(self, ref: ObjectRef, vm: Raw, wanted: list[Raw], dry: bool) -> Reply:
@@ -155,16 +155,16 @@ class VmSubresources:
             raw.setdefault("status", {})["stateChangeRequests"] = wanted
 
         if not dry:
-            await self._client.change(kinds.VM.ref(ref.name, ref.namespace), edit, "status")
+            await self._client.mutate(kinds.VM.ref(ref.name, ref.namespace), edit, "status")
         return ACCEPTED
 
     async def _shorten_grace(self, vmi: Raw, seconds: int) -> None:
         ref = kinds.VMI.ref(vmi["metadata"]["name"], vmi["metadata"]["namespace"])
-        await self._client.change(ref, lambda raw: raw["spec"].update(terminationGracePeriodSeconds=seconds))
+        await self._client.mutate(ref, lambda raw: raw["spec"].update(terminationGracePeriodSeconds=seconds))
 
     # --- instances ----------------------------------------------------------------------------------------------
 
-    async def guest_os_info(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
+    async def guest_os_info(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
         vmi = await self._instance(ref)
         if isinstance(vmi, Reply):
             return vmi
@@ -183,10 +183,10 @@ class VmSubresources:
         }
         return _json(body)
 
-    async def user_list(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
+    async def user_list(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
         return await self._listing("VirtualMachineInstanceGuestOSUserList", ref)
 
-    async def file_systems(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
+    async def file_systems(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
         return await self._listing("VirtualMachineInstanceFileSystemList", ref)
 
     async def _listing(self, kind: str, ref: ObjectRef) -> Reply:
@@ -195,7 +195,7 @@ class VmSubresources:
             return vmi
         return _json({"kind": kind, "apiVersion": "subresources.kubevirt.io/v1", "metadata": {}, "items": []})
 
-    async def soft_reboot(self, request: Request, ref: ObjectRef, caller: Caller) -> Reply:
+    async def soft_reboot(self, request: Request, ref: ObjectRef, caller: UserInfo) -> Reply:
         vmi = await self._client.get(kinds.VMI.ref(ref.name, ref.namespace))
         if phase_of(vmi) != "Running" or is_deleting(vmi):
             raise _conflict(ref.name, "VMI is not running")

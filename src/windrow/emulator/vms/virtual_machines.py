@@ -14,9 +14,10 @@ from windrow.core.clock import format_time
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
 from windrow.emulator import kinds, names
-from windrow.emulator.delays import Delays, Pace
-from windrow.emulator.hand import Hand
-from windrow.emulator.recorder import Recorder
+from windrow.emulator.delays import Delays, ScaledClock
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.events import EventRecorder
+from windrow.emulator.kit.listers import Key, Listers
 from windrow.emulator.vms import quotas
 from windrow.emulator.vms.claims import VolumeClaims
 from windrow.emulator.vms.readings import read_instance, read_strategy, read_vm
@@ -28,7 +29,6 @@ from windrow.emulator.vms.run_strategies import (
     plan_instance,
 )
 from windrow.emulator.vms.status import derive_status
-from windrow.emulator.world import Key, World
 from windrow.kubernetes.conditions import Condition
 from windrow.kubernetes.errors import AlreadyExists, KubeError
 from windrow.kubernetes.objects import (
@@ -51,12 +51,12 @@ class VmController:
 
     def __init__(
         self,
-        client: Hand,
-        listers: World,
-        pace: Pace,
+        client: AdminClient,
+        listers: Listers,
+        pace: ScaledClock,
         delays: Delays,
         rng: Rng,
-        recorder: Recorder,
+        recorder: EventRecorder,
         on_removed: Callable[[Raw], Awaitable[None]] | None = None,
         finalizers: tuple[str, ...] = VM_FINALIZERS,
     ) -> None:
@@ -108,7 +108,7 @@ class VmController:
             if macs := render_mac_annotation(raw):
                 raw["metadata"].setdefault("annotations", {})[names.MAC_ADDRESSES] = macs
 
-        return await self._client.change(_ref(vm), edit)
+        return await self._client.mutate(_ref(vm), edit)
 
     async def _ensure_claims(self, vm: Raw) -> datetime | None:
         """A claim that is refused is tried again later; KubeVirt goes on meanwhile, and misses it."""
@@ -131,9 +131,9 @@ class VmController:
             raw["spec"]["runStrategy"] = "Halted"
             raw["metadata"].setdefault("annotations", {})[names.QUOTA_HALT] = why
 
-        await self._client.change(_ref(vm), edit)
+        await self._client.mutate(_ref(vm), edit)
         text = f"Set runStrategy to Halted: {why}"
-        await self._recorder.tell(
+        await self._recorder.record(
             vm, "InsufficientResourceQuota", text, names.HARVESTER_CONTROLLER, "Warning"
         )
         return True
@@ -153,10 +153,10 @@ class VmController:
             case DeleteInstance(then_start=then_start):
                 assert vmi is not None
                 if then_start:
-                    await self._client.change(_ref(vm), _request_start, "status")
+                    await self._client.mutate(_ref(vm), _request_start, "status")
                 await self._stop(vm, vmi)
         if failure is None:
-            await self._client.change(_ref(vm), _record_strategy(read_strategy(vm)), "status")
+            await self._client.mutate(_ref(vm), _record_strategy(read_strategy(vm)), "status")
         if failure is not None:
             return self._pace.after(1.0), failure
         # The back-off shows in the status until it is over, also while nothing is to be started.
@@ -171,10 +171,10 @@ class VmController:
             return None
         except KubeError as error:
             text = f"Error creating virtual machine instance: {error.message}"
-            await self._recorder.tell(vm, "FailedCreate", text, names.VIRT_CONTROLLER, "Warning")
+            await self._recorder.record(vm, "FailedCreate", text, names.VIRT_CONTROLLER, "Warning")
             return Condition("Failure", "True", "FailedCreate", error.message)
         text = f"Started the virtual machine by creating the new virtual machine instance {name}"
-        await self._recorder.tell(vm, "SuccessfulCreate", text, names.VIRT_CONTROLLER)
+        await self._recorder.record(vm, "SuccessfulCreate", text, names.VIRT_CONTROLLER)
         return None
 
     async def _stop(self, vm: Raw, vmi: Raw) -> None:
@@ -183,7 +183,7 @@ class VmController:
         await self._client.delete(kinds.VMI, vmi)
         # The UID, not the name: as shipped.
         text = f"Stopped the virtual machine by deleting the virtual machine instance {uid_of(vmi)}"
-        await self._recorder.tell(vm, "SuccessfulDelete", text, names.VIRT_CONTROLLER)
+        await self._recorder.record(vm, "SuccessfulDelete", text, names.VIRT_CONTROLLER)
 
     async def _count_failure(self, vm: Raw, vmi: Raw | None) -> None:
         """Early failures in a row, for the back-off; a running instance clears them."""
@@ -191,7 +191,7 @@ class VmController:
         if instance is None:
             return
         if instance.phase == "Running" and reading.failures:
-            await self._client.change(_ref(vm), lambda raw: raw["status"].pop("startFailure", None), "status")
+            await self._client.mutate(_ref(vm), lambda raw: raw["status"].pop("startFailure", None), "status")
             vm.get("status", {}).pop("startFailure", None)
         if instance.phase != "Failed" or instance.has_run or reading.counted_failure == instance.uid:
             return
@@ -207,7 +207,7 @@ class VmController:
             "retryAfterTimestamp": format_time(self._pace.after(wait.total_seconds())),
         }
         vm.setdefault("status", {})["startFailure"] = failure
-        await self._client.change(
+        await self._client.mutate(
             _ref(vm), lambda raw: raw.setdefault("status", {}).update(startFailure=failure), "status"
         )
 
@@ -217,7 +217,7 @@ class VmController:
         def edit(raw: Raw) -> None:
             raw["status"] = derive_status(raw, vmi, now, failure)
 
-        await self._client.change(_ref(vm), edit, "status")
+        await self._client.mutate(_ref(vm), edit, "status")
 
     # --- deletion -----------------------------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ class VmController:
         def edit(raw: Raw) -> None:
             raw["metadata"]["finalizers"] = [one for one in finalizers_of(raw) if one != finalizer]
 
-        await self._client.change(_ref(vm), edit)
+        await self._client.mutate(_ref(vm), edit)
 
 
 def _ref(vm: Raw) -> ObjectRef:

@@ -14,7 +14,7 @@ from tests.stories.announcing import Announcer
 from tests.stories.balancing import Balancing
 
 from windrow.apiserver.server import ApiServer
-from windrow.apiserver.stores import MemoryStore
+from windrow.apiserver.storage import MemoryStore
 from windrow.app.network import verb_and_resource
 from windrow.cloudprovider import names
 from windrow.cloudprovider.cmd.flags import Options

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from windrow.core.clock import format_micro_time
 from windrow.emulator.guest_cluster.cluster import GuestCluster
 from windrow.emulator.guest_os.operating_system import GuestOS
-from windrow.emulator.world import Key
+from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import LEASE
 

@@ -31,7 +31,9 @@ from windrow.emulator.guest_cluster.rke2.settings import Settings
 from windrow.emulator.guest_os.hardware import Nic
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.system import has_module
-from windrow.emulator.hand import Hand
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.informer import Informer
+from windrow.emulator.kit.listers import Index, Key, Objects, key_of
 from windrow.emulator.load_balancers.services import (
     ENDPOINT_SLICE,
     ENDPOINTS,
@@ -48,8 +50,6 @@ from windrow.emulator.load_balancers.services import (
     tcp_ports_of,
 )
 from windrow.emulator.load_balancers.virtual_listeners import SocketAddress, VirtualListeners
-from windrow.emulator.mirror import Mirror
-from windrow.emulator.world import Key, Objects, Places, key_of
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import (
     Raw,
@@ -131,7 +131,7 @@ class KubeVip:
             work = asyncio.ensure_future(self._run_pod())
             changed = asyncio.ensure_future(
                 self.cluster.vip_changed.wait_for(lambda: self.cluster.vip_settings != vip)
-            )  # noqa: B023
+            )
             either: set[asyncio.Future[None]] = {work, changed}
             try:
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -218,9 +218,9 @@ class KubeVip:
     # -- services
 
     async def _announce_all(self) -> None:
-        client = Hand(self.cluster.client(*USER_AND_GROUPS))
-        services, slices, endpoints = (Mirror(client, kind, WATCH_TIMEOUT_S) for kind in _WATCHED_KINDS)
-        seen = ServiceState(services, slices, slices.index(lambda raw: [service_of(raw)]), endpoints)
+        client = AdminClient(self.cluster.client(*USER_AND_GROUPS))
+        services, slices, endpoints = (Informer(client, kind, WATCH_TIMEOUT_S) for kind in _WATCHED_KINDS)
+        seen = ServiceState(services, slices, slices.add_index(lambda raw: [service_of(raw)]), endpoints)
         queue: dict[Key, None] = {}
         added = asyncio.Event()
 
@@ -228,14 +228,14 @@ class KubeVip:
             queue[key] = None
             added.set()
 
-        services.listen(lambda raw: add(key_of(raw)))
-        slices.listen(lambda raw: add(service_of(raw)))
-        endpoints.listen(lambda raw: add(key_of(raw)))
+        services.add_event_handler(lambda raw: add(key_of(raw)))
+        slices.add_event_handler(lambda raw: add(service_of(raw)))
+        endpoints.add_event_handler(lambda raw: add(key_of(raw)))
         async with asyncio.TaskGroup() as group:
             for informer in (services, slices, endpoints):
                 group.create_task(informer.run())
             for informer in (services, slices, endpoints):
-                await informer.synced.wait()
+                await informer.has_synced.wait()
             if self._settings_of_chart.per_service:
                 self._election = ServiceElection(self.guest, self.cluster, self.node, group, add)
             group.create_task(self._renew_leases(add))
@@ -247,7 +247,7 @@ class KubeVip:
                     del queue[key]
                     await self._sync_service(client, key, seen)
 
-    async def _sync_service(self, client: Hand, key: Key, seen: ServiceState) -> None:
+    async def _sync_service(self, client: AdminClient, key: Key, seen: ServiceState) -> None:
         """One Service: let go of what it does not ask for any more, announce what it asks for."""
         service, announced = seen.services.get(key), self._announced.get(key)
         may_announce = service is not None and self._may_announce(service, seen)
@@ -281,8 +281,7 @@ class KubeVip:
             return True
         key = key_of(service)
         return any(
-            PortRoute(self.node, key, int(port["port"]), seen).backends()
-            for port in tcp_ports_of(service)
+            PortRoute(self.node, key, int(port["port"]), seen).backends() for port in tcp_ports_of(service)
         )
 
     async def _announce(self, service: Raw) -> None:
@@ -388,7 +387,7 @@ class KubeVip:
         subnet = self.guest.subnets.get(nic.name)
         return subnet is None or ipaddress.ip_address(address) in ipaddress.ip_network(subnet)
 
-    async def _write_status(self, client: Hand, service: Raw, announced: Announcement) -> None:
+    async def _write_status(self, client: AdminClient, service: Raw, announced: Announcement) -> None:
         """Annotations by one update, the status by another; the status again when the ports change."""
         uid, vips = uid_of(service), announced.addresses
         ingress = render_ingress(service, [vip.address for vip in vips])
@@ -409,8 +408,8 @@ class KubeVip:
 
         ref = SERVICE.ref(name_of(service), namespace_of(service))
         try:
-            await client.change(ref, annotate)
-            await client.change(ref, show, "status")
+            await client.mutate(ref, annotate)
+            await client.mutate(ref, show, "status")
         except KubeError as error:
             self._log(f"updating {ref}: {error}")  # and again at the next change of anything
             return
@@ -484,7 +483,7 @@ class ServiceState:
 
     services: Objects
     slices: Objects
-    slices_of: Places
+    slices_of: Index
     endpoints: Objects
 
     def backends(self, service: Raw, port: Raw) -> list[Backend]:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from zlib import crc32
 
-from windrow.apiserver.doors import Identity, Peer
+from windrow.apiserver.handler import Peer, TlsIdentity
 from windrow.core.json import dumps
 from windrow.emulator.guest_cluster.cluster import Heartbeat
 from windrow.emulator.load_balancers.services import Backend
@@ -36,7 +36,7 @@ class ServiceHandler:
         self._is_sticky = is_sticky
         self._next = 0
 
-    def identity(self) -> Identity | None:
+    def identity(self) -> TlsIdentity | None:
         return None
 
     async def send(self, request: Request, peer: Peer) -> Reply:

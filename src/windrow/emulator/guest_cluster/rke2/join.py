@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
-from windrow.apiserver.doors import Door, Peer
+from windrow.apiserver.handler import Handler, Peer
 from windrow.core import pki
 from windrow.core.json import loads
 from windrow.emulator.guest_cluster.rke2.tokens import Token, hash_authorities
@@ -90,7 +90,7 @@ def node_password(guest: GuestOS) -> str:
     return found.decode()
 
 
-async def _connect(guest: GuestOS, url: str, token: Token) -> Door:
+async def _connect(guest: GuestOS, url: str, token: Token) -> Handler:
     """The door behind `url`, after its CA bundle, the token's hash and its certificate agree."""
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname:
@@ -132,7 +132,7 @@ async def _connect(guest: GuestOS, url: str, token: Token) -> Door:
     return handler
 
 
-def _dial(guest: GuestOS, host: str, port: int, url: str) -> Door:
+def _dial(guest: GuestOS, host: str, port: int, url: str) -> Handler:
     network = guest.host.network
     handler = network.find(host, port)
     if handler is not None and guest.address:
@@ -142,13 +142,13 @@ def _dial(guest: GuestOS, host: str, port: int, url: str) -> Door:
         raise JoinFailed(f"{start} {host}:{port}: connect: network is unreachable")
     if not host.replace(".", "").isdigit() and ":" not in host:
         raise JoinFailed(f"{start}: lookup {host}: no such host")
-    if any(address == host for address, _ in network.doors()):
+    if any(address == host for address, _ in network.listeners()):
         raise JoinFailed(f"{start} {host}:{port}: connect: connection refused")
     raise JoinFailed(f"{start} {host}:{port}: connect: no route to host (nobody answers at that address)")
 
 
 async def _request(
-    guest: GuestOS, handler: Door, url: str, path: str, headers: tuple[tuple[str, str], ...]
+    guest: GuestOS, handler: Handler, url: str, path: str, headers: tuple[tuple[str, str], ...]
 ) -> Any:
     reply = await handler.send(Request("GET", path, headers=headers), Peer(address=guest.address))
     if reply.status != HTTPStatus.OK:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from windrow.apiserver.local import Local
+from windrow.apiserver.loopback import LoopbackClient
 from windrow.emulator.guest_cluster.cluster import GuestCluster
 from windrow.emulator.guest_cluster.workloads.mutation_cache import MutationCache
 from windrow.emulator.guest_cluster.workloads.work_queue import WorkQueue
 from windrow.emulator.guest_os.operating_system import GuestOS
-from windrow.emulator.hand import Hand
+from windrow.emulator.kit.client import AdminClient
 from windrow.kubernetes.errors import AlreadyExists, KubeError, NotFound
 from windrow.kubernetes.objects import Raw, namespace_of, uid_of
 from windrow.kubernetes.resources import ApiResource, ref_of
@@ -27,13 +27,13 @@ class ControllerContext:
         self.guest = guest
         self.cluster = cluster
         self.queue = WorkQueue(guest.host.clock)
-        self._client = Hand(self.client())
+        self._client = AdminClient(self.client())
         self.informers = {kind: MutationCache(self._client, kind) for kind in kinds}
 
     def now(self) -> datetime:
         return self.guest.now()
 
-    def client(self) -> Local:
+    def client(self) -> LoopbackClient:
         return self.cluster.client(*USER_AND_GROUPS)
 
     def enqueue_owner(self, kind: ApiResource, raw: Raw) -> None:
@@ -58,7 +58,7 @@ class ControllerContext:
             if uid_of(found) == uid:
                 edit(found)
 
-        self.mutated(kind, await self._client.change(ref_of(kind, raw), same, subresource))
+        self.mutated(kind, await self._client.mutate(ref_of(kind, raw), same, subresource))
 
     async def update_status(self, kind: ApiResource, raw: Raw, status: Raw) -> None:
         if raw.get("status") != status:

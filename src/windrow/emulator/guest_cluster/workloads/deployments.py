@@ -16,7 +16,7 @@ from windrow.emulator.guest_cluster.workloads.replicas import (
     render_deployment_status,
 )
 from windrow.emulator.guest_cluster.workloads.templates import render_replica_set, selector_matches_template
-from windrow.emulator.world import Key
+from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting
 from windrow.kubernetes.resources import DEPLOYMENT, REPLICA_SET
 
@@ -25,7 +25,7 @@ class DeploymentController:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._replica_sets = OwnerIndex(context.informers[REPLICA_SET])
-        context.informers[REPLICA_SET].listen(partial(context.enqueue_owner, DEPLOYMENT))
+        context.informers[REPLICA_SET].add_event_handler(partial(context.enqueue_owner, DEPLOYMENT))
 
     async def reconcile(self, key: Key) -> None:
         context = self._context

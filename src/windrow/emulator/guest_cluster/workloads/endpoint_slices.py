@@ -16,8 +16,8 @@ from windrow.emulator.guest_cluster.workloads.slice_contents import (
     plan_slices,
     selects,
 )
+from windrow.emulator.kit.listers import Key
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
-from windrow.emulator.world import Key
 from windrow.kubernetes.objects import Raw, labels_of, namespace_of, nested
 from windrow.kubernetes.resources import NODE, POD, SERVICE
 
@@ -25,11 +25,11 @@ from windrow.kubernetes.resources import NODE, POD, SERVICE
 class EndpointSliceController:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
-        self._pods_in = context.informers[POD].index(_index_by_namespace)
-        self._services_in = context.informers[SERVICE].index(_index_by_namespace)
-        self._slices_of = context.informers[ENDPOINT_SLICE].index(lambda raw: [_service_of(raw)])
-        context.informers[POD].listen(self._on_pod)
-        context.informers[ENDPOINT_SLICE].listen(self._on_slice)
+        self._pods_in = context.informers[POD].add_index(_index_by_namespace)
+        self._services_in = context.informers[SERVICE].add_index(_index_by_namespace)
+        self._slices_of = context.informers[ENDPOINT_SLICE].add_index(lambda raw: [_service_of(raw)])
+        context.informers[POD].add_event_handler(self._on_pod)
+        context.informers[ENDPOINT_SLICE].add_event_handler(self._on_slice)
 
     async def reconcile(self, key: Key) -> None:
         context = self._context

@@ -19,8 +19,8 @@ from windrow.emulator.guest_cluster.workloads.pods import PodController
 from windrow.emulator.guest_cluster.workloads.replica_sets import ReplicaSetController
 from windrow.emulator.guest_cluster.workloads.slice_contents import has_selector
 from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.kit.listers import Key, key_of
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
-from windrow.emulator.world import Key, key_of
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.resources import DEPLOYMENT, NODE, POD, REPLICA_SET, SERVICE, ApiResource
@@ -60,7 +60,7 @@ class WorkloadControllers:
         self._has_work = asyncio.Event()  # there is something that nodes and slices matter to
         # An object stands in the line before those that it makes others look at.
         for kind in _ALWAYS_WATCHED:
-            self._context.informers[kind].listen(partial(self._on_change, kind))
+            self._context.informers[kind].add_event_handler(partial(self._on_change, kind))
         self._pods = PodController(self._context)
         self._reconcilers: dict[ApiResource, Callable[[Key], Awaitable[None]]] = {
             DEPLOYMENT: DeploymentController(self._context).reconcile,
@@ -86,7 +86,7 @@ class WorkloadControllers:
         for informer in informers:
             group.create_task(informer.run())
         for informer in informers:
-            await informer.synced.wait()
+            await informer.has_synced.wait()
 
     def _on_change(self, kind: ApiResource, raw: Raw) -> None:
         key = key_of(raw)

@@ -7,19 +7,19 @@ count what they expect; here the view takes our own writes in, and does not go b
 from __future__ import annotations
 
 from windrow.emulator.guest_cluster.workloads.pod_readings import controller_uid
-from windrow.emulator.hand import Hand
-from windrow.emulator.mirror import Mirror
-from windrow.emulator.world import Key, key_of
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.informer import Informer
+from windrow.emulator.kit.listers import Key, key_of
 from windrow.kubernetes.objects import Raw, resource_version_of, uid_of
 from windrow.kubernetes.resources import ApiResource
 
 WATCH_TIMEOUT_S = 3600
 
 
-class MutationCache(Mirror):
+class MutationCache(Informer):
     """The objects of one kind."""
 
-    def __init__(self, client: Hand, kind: ApiResource) -> None:
+    def __init__(self, client: AdminClient, kind: ApiResource) -> None:
         super().__init__(client, kind, WATCH_TIMEOUT_S)
         self._removed: set[str] = set()  # uids that we removed and the watch still shows
 
@@ -52,7 +52,7 @@ class OwnerIndex:
 
     def __init__(self, informer: MutationCache) -> None:
         self._informer = informer
-        self._keys = informer.index(lambda raw: [("", controller_uid(raw))])
+        self._keys = informer.add_index(lambda raw: [("", controller_uid(raw))])
 
     def owned_by(self, owner: Raw) -> list[Raw]:
         return [self._informer[key] for key in sorted(self._keys.get(("", uid_of(owner)), ()))]

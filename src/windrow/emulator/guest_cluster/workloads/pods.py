@@ -20,7 +20,7 @@ from windrow.emulator.guest_cluster.workloads.pod_lifecycle import (
     stage_of,
 )
 from windrow.emulator.guest_cluster.workloads.scheduler import Scheduler
-from windrow.emulator.world import Key
+from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.objects import Raw, name_of, nested, uid_of
 from windrow.kubernetes.resources import NODE, POD
 
@@ -37,11 +37,11 @@ class PodController:
         )
         self._scheduler = Scheduler(context)
         self._addresses = PodAddressAllocator()
-        self._by_node = context.informers[POD].index(lambda raw: [("", _node_of(raw))])
+        self._by_node = context.informers[POD].add_index(lambda raw: [("", _node_of(raw))])
         self._stages: dict[Key, tuple[str, str, datetime]] = {}
         self._tainted_since: dict[str, dict[str, datetime]] = {}
         self._alive: frozenset[str] = frozenset()
-        context.informers[NODE].listen(self._on_node)
+        context.informers[NODE].add_event_handler(self._on_node)
 
     async def reconcile(self, key: Key) -> None:
         context = self._context

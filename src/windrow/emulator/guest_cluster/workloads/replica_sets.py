@@ -13,7 +13,7 @@ from windrow.emulator.guest_cluster.workloads.replicas import (
     render_replica_set_status,
 )
 from windrow.emulator.guest_cluster.workloads.templates import render_pod
-from windrow.emulator.world import Key
+from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.objects import is_deleting
 from windrow.kubernetes.resources import POD, REPLICA_SET
 
@@ -22,7 +22,7 @@ class ReplicaSetController:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._pods = OwnerIndex(context.informers[POD])
-        context.informers[POD].listen(partial(context.enqueue_owner, REPLICA_SET))
+        context.informers[POD].add_event_handler(partial(context.enqueue_owner, REPLICA_SET))
 
     async def reconcile(self, key: Key) -> None:
         context = self._context

@@ -6,7 +6,7 @@ import asyncio
 from datetime import datetime
 
 from windrow.core.clock import Clock
-from windrow.emulator.world import Key
+from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.resources import ApiResource
 
 Item = tuple[ApiResource, Key]

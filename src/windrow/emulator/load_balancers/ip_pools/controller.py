@@ -10,8 +10,9 @@ from datetime import datetime
 
 from windrow.core.json import dumps
 from windrow.emulator import kinds
-from windrow.emulator.delays import Delays, Pace
-from windrow.emulator.hand import Hand
+from windrow.emulator.delays import Delays, ScaledClock
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.listers import Key
 from windrow.emulator.load_balancers import names
 from windrow.emulator.load_balancers.conditions import set_ready
 from windrow.emulator.load_balancers.ip_pools import allocation
@@ -20,7 +21,6 @@ from windrow.emulator.load_balancers.ip_pools.ranges import AddressRange, BadRan
 from windrow.emulator.load_balancers.release import Release
 from windrow.emulator.load_balancers.retries import Failed
 from windrow.emulator.load_balancers.step_timers import StepTimers
-from windrow.emulator.world import Key
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import Raw, annotations_of, finalizers_of, is_deleting, nested, uid_of
 
@@ -38,7 +38,7 @@ class Allocator:
 class IPPoolController:
     """`reconcile` keeps allocators and totals; `take` and `give_back` are for the load balancers' controller."""
 
-    def __init__(self, client: Hand, pace: Pace, delays: Delays, release: Release) -> None:
+    def __init__(self, client: AdminClient, pace: ScaledClock, delays: Delays, release: Release) -> None:
         self._client = client
         self._pace = pace
         self._release = release
@@ -57,7 +57,7 @@ class IPPoolController:
             return due
         if is_deleting(pool):
             self._allocators.pop(key[1], None)
-            await self._client.change(ref, _remove_finalizer)
+            await self._client.mutate(ref, _remove_finalizer)
             return None
         await self._ensure_allocator(key[1], pool)
         if self._release.releases_manually and annotations_of(pool).get(names.RELEASE_MANUALLY):
@@ -86,7 +86,7 @@ class IPPoolController:
                 set_ready(raw, "True", "", now)
 
         self._allocators[name] = Allocator(checksum, ranges)
-        await self._client.change(kinds.IP_POOL.ref(name), edit)
+        await self._client.mutate(kinds.IP_POOL.ref(name), edit)
 
     async def _release_manually(self, name: str, text: str) -> None:
         """An operator's request about an address whose load balancer is gone. Whatever it says, it is answered once."""
@@ -104,7 +104,7 @@ class IPPoolController:
                 if allocated.get(record["address"].strip()) == held:
                     allocation.release(raw, held)
 
-        await self._client.change(kinds.IP_POOL.ref(name), edit)
+        await self._client.mutate(kinds.IP_POOL.ref(name), edit)
 
     # --- for load balancers -----------------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class IPPoolController:
             allocations[:] = [chosen]
 
         try:
-            found = await self._client.change(kinds.IP_POOL.ref(pool), edit)
+            found = await self._client.mutate(kinds.IP_POOL.ref(pool), edit)
         except NoAddress as error:
             raise Failed(f"fail to get ip from pool {pool}, error: {error}") from error
         except KubeError as error:
@@ -147,7 +147,7 @@ class IPPoolController:
         """Take the address of `holder` back into the pool. Raises Failed. May be repeated."""
         self.ranges(pool)
         try:
-            await self._client.change(kinds.IP_POOL.ref(pool), lambda raw: _release_address(raw, holder))
+            await self._client.mutate(kinds.IP_POOL.ref(pool), lambda raw: _release_address(raw, holder))
         except KubeError as error:
             raise Failed(str(error)) from error
 

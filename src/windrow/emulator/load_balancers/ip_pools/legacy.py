@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from windrow.core.json import NotJson, loads
 from windrow.emulator import kinds
-from windrow.emulator.hand import Hand
+from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.load_balancers import names
 from windrow.emulator.load_balancers.ip_pools.ranges import AddressRange, BadRange, read_ranges
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of, new_object
@@ -20,20 +20,20 @@ from windrow.kubernetes.resources import CONFIG_MAP
 NAME, NAMESPACE, GLOBAL, SERVICES = "kubevip", "kube-system", "global", "kubevip-services"
 
 
-async def convert(client: Hand) -> None:
+async def convert(client: AdminClient) -> None:
     """Make the pools and mark the ConfigMap. May be repeated; without the ConfigMap there is nothing to do."""
     ref = CONFIG_MAP.ref(NAME, NAMESPACE)
     found = await client.find(ref)
     if found is None or annotations_of(found).get(names.CONVERTED) == "true":
         return
-    maps, _ = await client.page(CONFIG_MAP)
+    maps, _ = await client.list_page(CONFIG_MAP)
     for pool in render_pools(found.get("data") or {}, [one for one in maps if name_of(one) == NAME]):
         await client.ensure(kinds.IP_POOL, pool)
 
     def mark(raw: Raw) -> None:
         raw["metadata"].setdefault("annotations", {})[names.CONVERTED] = "true"
 
-    await client.change(ref, mark)
+    await client.mutate(ref, mark)
 
 
 def render_pools(data: Mapping[str, str], maps: Iterable[Raw]) -> list[Raw]:

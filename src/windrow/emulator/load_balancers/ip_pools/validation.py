@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from windrow.emulator import names as cluster_names
+from windrow.emulator.host.networks import BadNetwork, read_config
 from windrow.emulator.load_balancers import names
 from windrow.emulator.load_balancers.ip_pools.ranges import (
     AddressRange,
@@ -24,7 +25,6 @@ from windrow.emulator.load_balancers.ip_pools.selection import (
     priority_of,
     scopes_of,
 )
-from windrow.emulator.networks import BadNetwork, read_config
 from windrow.kubernetes.objects import Raw, labels_of, name_of, nested
 
 IN_USE = "can't delete pool before releasing all the allocated IP"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.emulator.world import Key
+from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.objects import Raw, nested
 
 SOURCE_FIELDS = ("cloudInitNoCloud", "cloudInitConfigDrive")

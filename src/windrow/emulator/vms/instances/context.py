@@ -9,15 +9,15 @@ from itertools import count
 
 from windrow.core.rng import Rng
 from windrow.emulator import kinds
-from windrow.emulator.delays import Delays, Pace
+from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.guest_os.hardware import AgentReport
-from windrow.emulator.hand import Hand
-from windrow.emulator.hosts import Hosts
-from windrow.emulator.power import Power
-from windrow.emulator.recorder import Recorder
+from windrow.emulator.host.hypervisor import Hypervisor
+from windrow.emulator.host.nodes import HostController
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.events import EventRecorder
+from windrow.emulator.kit.listers import Listers
 from windrow.emulator.vms.instances.launcher_pods import LauncherPods
 from windrow.emulator.vms.scheduler import HostAllocations
-from windrow.emulator.world import World
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, uid_of
 from windrow.kubernetes.resources import ObjectRef
 
@@ -38,14 +38,14 @@ class InstanceRecord:
 class InstanceContext:
     """The hands and eyes that all stages share."""
 
-    client: Hand
-    listers: World
-    pace: Pace
+    client: AdminClient
+    listers: Listers
+    pace: ScaledClock
     delays: Delays
     rng: Rng
-    recorder: Recorder
-    hosts: Hosts
-    power: Power
+    recorder: EventRecorder
+    hosts: HostController
+    power: Hypervisor
     launcher_pods: LauncherPods
     allocations: HostAllocations = field(default_factory=HostAllocations)
     records: dict[str, InstanceRecord] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class InstanceContext:
 
     def forget(self, uid: str) -> None:
         """The instance is no more. May be repeated."""
-        self.power.off(uid)
+        self.power.power_off(uid)
         self.allocations.release(uid)
         self.records.pop(uid, None)
 
@@ -70,7 +70,7 @@ class InstanceContext:
         return due if now < due else None
 
     async def update(self, vmi: Raw, edit: Callable[[Raw], None]) -> None:
-        await self.client.change(ref_of_instance(vmi), edit)
+        await self.client.mutate(ref_of_instance(vmi), edit)
 
     def node_of(self, vmi: Raw) -> Raw | None:
         return self.listers.nodes.get(("", nested(vmi, "status", "nodeName", default="")))

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from windrow.emulator import kinds, names
+from windrow.emulator.kit.listers import Key
 from windrow.emulator.vms.instances import conditions, ending, launching, running
 from windrow.emulator.vms.instances.context import InstanceContext, InstanceRecord
 from windrow.emulator.vms.readings import FINAL, phase_of
 from windrow.emulator.vms.scheduler import Scheduled, Unschedulable, find_host
-from windrow.emulator.world import Key
 from windrow.kubernetes.objects import Raw, is_deleting, labels_of, name_of, nested, uid_of
 
 PhaseHandler = Callable[[InstanceContext, Raw, InstanceRecord], Awaitable[datetime | None]]
@@ -72,7 +72,7 @@ class InstanceController:
         if labels == labels_of(vmi):
             return None
         ref = kinds.VMI.ref(key[1], key[0])
-        return await self._control.client.change(ref, lambda raw: raw["metadata"].update(labels=labels))
+        return await self._control.client.mutate(ref, lambda raw: raw["metadata"].update(labels=labels))
 
     # --- migration ----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from windrow.kubernetes.objects import Raw, is_deleting, uid_of
 async def shut_down(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
     """Deletion of an instance that lives: the power button, then patience, then the plug."""
     if record.host and not context.hosts.has_power(record.host):
-        context.power.off(uid_of(vmi))
+        context.power.power_off(uid_of(vmi))
         return await handle_host_down(context, vmi, record)
     plug = context.power.find(uid_of(vmi))
     if plug is None:
@@ -23,10 +23,10 @@ async def shut_down(context: InstanceContext, vmi: Raw, record: InstanceRecord) 
     if plug.ending is not None:
         await finish(context, vmi, "Succeeded", "The VirtualMachineInstance was shut down.")
         return None
-    tell = context.recorder.tell
-    if not plug.closing:
+    tell = context.recorder.record
+    if not plug.shutdown_requested:
         await tell(vmi, "ShuttingDown", "Signaled Graceful Shutdown", names.VIRT_HANDLER)
-    context.power.press(uid_of(vmi))
+    context.power.press_power_button(uid_of(vmi))
     if due := context.due(record, "grace", grace_of(vmi).total_seconds()):
         return due
     await tell(vmi, "Deleted", "Signaled Deletion", names.VIRT_HANDLER)
@@ -38,7 +38,7 @@ async def finish(
     context: InstanceContext, vmi: Raw, phase: str, text: str = "", type: str = "Normal", reason: str = ""
 ) -> None:
     """The domain is no more; `text` is the event that says so."""
-    context.power.off(uid_of(vmi))
+    context.power.power_off(uid_of(vmi))
     context.allocations.release(uid_of(vmi))
 
     def edit(raw: Raw) -> None:
@@ -51,12 +51,12 @@ async def finish(
 
     await context.update(vmi, edit)
     if text:
-        await context.recorder.tell(vmi, "Stopped", text, names.VIRT_HANDLER, type)
+        await context.recorder.record(vmi, "Stopped", text, names.VIRT_HANDLER, type)
 
 
 async def clean_up(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
     """A final instance keeps its object until it is deleted and its pod is gone."""
-    context.power.off(uid_of(vmi))
+    context.power.power_off(uid_of(vmi))
     context.allocations.release(uid_of(vmi))
     if not is_deleting(vmi):
         return None
@@ -73,7 +73,7 @@ async def handle_host_down(context: InstanceContext, vmi: Raw, record: InstanceR
     health, due = context.hosts.health(record.host)
     if health.cleared:
         text = f"virt-handler on node {record.host} is not responsive, marking VMI as failed"
-        await context.recorder.tell(vmi, "NodeUnresponsive", text, names.VIRT_CONTROLLER, "Warning")
+        await context.recorder.record(vmi, "NodeUnresponsive", text, names.VIRT_CONTROLLER, "Warning")
         await finish(context, vmi, "Failed", reason="NodeUnresponsive")
         return None
     if not health.ready and phase_of(vmi) == "Running":

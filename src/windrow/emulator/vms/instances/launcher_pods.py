@@ -7,7 +7,7 @@ from datetime import datetime
 
 from windrow.core.clock import format_time
 from windrow.emulator import kinds
-from windrow.emulator.hand import Hand
+from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.vms.readings import claims_of
 from windrow.kubernetes.conditions import Condition, set_condition
 from windrow.kubernetes.objects import (
@@ -84,7 +84,7 @@ def set_running(address: str, now: datetime) -> Callable[[Raw], None]:
 class LauncherPods:
     """Creates, moves on and removes launcher pods. Everything may be repeated."""
 
-    def __init__(self, client: Hand) -> None:
+    def __init__(self, client: AdminClient) -> None:
         self._client = client
 
     async def create(self, vmi: Raw, name: str) -> str:
@@ -92,10 +92,10 @@ class LauncherPods:
         return uid_of(await self._client.ensure(POD, render_pod(vmi, name)))
 
     async def bind(self, vmi: Raw, name: str, host: str) -> None:
-        await self._client.change(POD.ref(name, namespace_of(vmi)), set_node(host))
+        await self._client.mutate(POD.ref(name, namespace_of(vmi)), set_node(host))
 
     async def run(self, vmi: Raw, name: str, address: str, now: datetime) -> None:
-        await self._client.change(POD.ref(name, namespace_of(vmi)), set_running(address, now), "status")
+        await self._client.mutate(POD.ref(name, namespace_of(vmi)), set_running(address, now), "status")
 
     async def find(self, vmi: Raw, name: str) -> Raw | None:
         return await self._client.find(POD.ref(name, namespace_of(vmi)))

@@ -59,7 +59,7 @@ async def create_pod(context: InstanceContext, vmi: Raw, record: InstanceRecord)
 
     await context.update(vmi, edit)
     text = f"Created virtual machine pod {record.pod}"
-    await context.recorder.tell(vmi, "SuccessfulCreate", text, names.VIRT_CONTROLLER)
+    await context.recorder.record(vmi, "SuccessfulCreate", text, names.VIRT_CONTROLLER)
     return None
 
 
@@ -70,7 +70,7 @@ async def _report_missing_claim(context: InstanceContext, vmi: Raw, claim: str) 
     await context.update(
         vmi, lambda raw: conditions.set_conditions(raw, context.pace.now(), scheduled, synchronized)
     )
-    await context.recorder.tell(vmi, "FailedPvcNotFound", text, names.VIRT_CONTROLLER, "Warning")
+    await context.recorder.record(vmi, "FailedPvcNotFound", text, names.VIRT_CONTROLLER, "Warning")
 
 
 async def schedule(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:

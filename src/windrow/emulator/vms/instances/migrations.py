@@ -7,14 +7,14 @@ from datetime import datetime
 
 from windrow.core.clock import format_time
 from windrow.emulator import kinds, names
-from windrow.emulator.delays import Delays, Pace
-from windrow.emulator.hand import Hand
-from windrow.emulator.recorder import Recorder
+from windrow.emulator.delays import Delays, ScaledClock
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.events import EventRecorder
+from windrow.emulator.kit.listers import Key
 from windrow.emulator.vms.instances.controller import InstanceController
 from windrow.emulator.vms.readings import phase_of
 from windrow.emulator.vms.scheduler import Unschedulable
 from windrow.emulator.vms.status import enter_phase
-from windrow.emulator.world import Key
 from windrow.kubernetes.objects import Raw, finalizers_of, is_deleting, name_of, namespace_of, nested, uid_of
 from windrow.kubernetes.resources import ObjectRef
 
@@ -28,7 +28,12 @@ class MigrationController:
     """The controller of VirtualMachineInstanceMigrations."""
 
     def __init__(
-        self, client: Hand, pace: Pace, delays: Delays, recorder: Recorder, instances: InstanceController
+        self,
+        client: AdminClient,
+        pace: ScaledClock,
+        delays: Delays,
+        recorder: EventRecorder,
+        instances: InstanceController,
     ) -> None:
         self._client = client
         self._pace = pace
@@ -103,7 +108,7 @@ class MigrationController:
             raw["status"]["migrationState"] = state
             raw["metadata"].setdefault("annotations", {})[names.MIGRATION_STATE] = "Migrating"
 
-        await self._client.change(_vmi_ref(vmi), edit)
+        await self._client.mutate(_vmi_ref(vmi), edit)
         await self._enter(order, *PREPARATION_PHASES)
 
     async def _finish(self, order: Raw, vmi: Raw) -> None:
@@ -112,7 +117,7 @@ class MigrationController:
             await self._fail(order, vmi, "source or target host is gone")
             return
         await self._instances.move(vmi, target, _complete_state(self._pace.now()))
-        await self._client.change(
+        await self._client.mutate(
             kinds.VM.ref(name_of(vmi), namespace_of(vmi)),
             lambda raw: (
                 raw["metadata"]
@@ -122,13 +127,13 @@ class MigrationController:
         )
         await self._enter(order, "Succeeded")
         text = "Source node reported migration succeeded"
-        await self._recorder.tell(order, "SuccessfulMigration", text, names.VIRT_CONTROLLER)
+        await self._recorder.record(order, "SuccessfulMigration", text, names.VIRT_CONTROLLER)
 
     async def _fail(self, order: Raw, vmi: Raw | None, why: str) -> None:
         await self._clear_state(vmi, failed=True)
         await self._enter(order, "Failed")
         text = f"Source node reported migration failed: {why}"
-        await self._recorder.tell(order, "FailedMigration", text, names.VIRT_CONTROLLER, "Warning")
+        await self._recorder.record(order, "FailedMigration", text, names.VIRT_CONTROLLER, "Warning")
 
     async def _abort(self, order: Raw, vmi: Raw | None, phase: str) -> None:
         """A deleted order ends its migration, unless it has ended by itself."""
@@ -142,7 +147,7 @@ class MigrationController:
         def edit(raw: Raw) -> None:
             raw["metadata"].setdefault("annotations", {}).update(wanted)
 
-        await self._client.change(_vmi_ref(vmi), edit)
+        await self._client.mutate(_vmi_ref(vmi), edit)
 
     async def _clear_state(self, vmi: Raw | None, *, failed: bool) -> None:
         if vmi is None:
@@ -155,17 +160,17 @@ class MigrationController:
                 ended = {"endTimestamp": format_time(self._pace.now()), "completed": True, "failed": failed}
                 raw["status"]["migrationState"] = {**state, **ended}
 
-        await self._client.change(_vmi_ref(vmi), edit)
+        await self._client.mutate(_vmi_ref(vmi), edit)
 
     async def _enter(self, order: Raw, *phases: str) -> None:
         def edit(raw: Raw) -> None:
             for phase in phases:
                 raw["status"] = enter_phase(raw.get("status") or {}, phase, self._pace.now())
 
-        await self._client.change(_ref(order), edit, "status")
+        await self._client.mutate(_ref(order), edit, "status")
 
     async def _update(self, order: Raw, edit: Callable[[Raw], None]) -> None:
-        await self._client.change(_ref(order), edit)
+        await self._client.mutate(_ref(order), edit)
 
 
 def _complete_state(now: datetime) -> Callable[[Raw], None]:

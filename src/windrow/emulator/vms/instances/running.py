@@ -6,8 +6,8 @@ from datetime import datetime
 
 from windrow.emulator import names
 from windrow.emulator.guest_os.hardware import Hardware
-from windrow.emulator.images import has_agent, modules_missing
-from windrow.emulator.power import Plug
+from windrow.emulator.host.hypervisor import PowerSession
+from windrow.emulator.host.images import has_agent, missing_modules
 from windrow.emulator.quantities import quantity_or_zero
 from windrow.emulator.vms.instances import conditions, interfaces
 from windrow.emulator.vms.instances.cloud_init import read_cloud_init
@@ -26,7 +26,7 @@ async def define(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> 
     if due := context.due(record, "domain", context.delays.domain_define + context.delays.domain_start):
         return due
     hardware = read_hardware(context, vmi)
-    context.power.on((namespace_of(vmi), name_of(vmi)), hardware)
+    context.power.power_on((namespace_of(vmi), name_of(vmi)), hardware)
 
     def edit(raw: Raw) -> None:
         conditions.set_phase(raw, "Running", context.pace.now())
@@ -35,7 +35,7 @@ async def define(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> 
         raw["status"]["interfaces"] = interfaces.render_running(hardware.nics, record.pod_address, None)
 
     await context.update(vmi, edit)
-    tell = context.recorder.tell
+    tell = context.recorder.record
     await tell(vmi, "Created", "VirtualMachineInstance defined.", names.VIRT_HANDLER)
     await tell(vmi, "Started", "VirtualMachineInstance started.", names.VIRT_HANDLER)
     return None
@@ -44,7 +44,7 @@ async def define(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> 
 async def sync(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
     """As long as the domain runs, say what it and its agent report."""
     if not context.hosts.has_power(record.host):
-        context.power.off(uid_of(vmi))
+        context.power.power_off(uid_of(vmi))
         return await handle_host_down(context, vmi, record)
     plug = context.power.find(uid_of(vmi))
     # Without a plug the host lost power and has it again, or this emulator was restarted: the domain is no more.
@@ -60,7 +60,7 @@ async def sync(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> da
 
 
 async def _sync_agent(
-    context: InstanceContext, vmi: Raw, record: InstanceRecord, plug: Plug
+    context: InstanceContext, vmi: Raw, record: InstanceRecord, plug: PowerSession
 ) -> datetime | None:
     report = plug.report
     if report is not None and report != record.written_report:
@@ -103,7 +103,7 @@ def read_hardware(context: InstanceContext, vmi: Raw) -> Hardware:
         root=context.power.disk(uid_of(claim) if claim else uid_of(vmi)),
         image=image_id,
         image_has_agent=has_agent(image),
-        missing_modules=modules_missing(image),
+        missing_modules=missing_modules(image),
         cores=int(nested(vmi, "spec", "domain", "cpu", "cores", default=1)),
         memory_bytes=int(quantity_or_zero(nested(vmi, "spec", "domain", "memory", "guest")))
         or DEFAULT_MEMORY,

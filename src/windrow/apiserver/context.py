@@ -1,0 +1,124 @@
+"""What every verb works with: the store, the types, the hooks, the clock; and the shape of an outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from windrow.apiserver import apierrors
+from windrow.apiserver.admission import AdmissionHook
+from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
+from windrow.apiserver.storage.port import Entry, Raw, Rev, Store
+from windrow.apiserver.types.registry import Registry, ResourceType
+from windrow.core.clock import Clock, format_time
+from windrow.core.rng import Rng
+from windrow.kubernetes.resources import NAMESPACE
+
+Authorize = Callable[[UserInfo, str, RequestInfo], Awaitable[bool]]
+"""May this caller use this verb here?"""
+
+
+@dataclass(slots=True)
+class ServerContext:
+    store: Store
+    clock: Clock
+    rng: Rng
+    registry: Registry
+    admission_hooks: list[AdmissionHook] = field(default_factory=list)
+    validating_hooks: list[AdmissionHook] = field(
+        default_factory=list
+    )  # the server's own refusals, after every hook
+    bookmark_every_s: float = 60.0
+    graceful_pod_deletion: bool = False  # a deleted pod stays until its kubelet says that it has ended
+
+    def timestamp(self) -> str:
+        return format_time(self.clock.now())
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectResult:
+    """One object as the answer."""
+
+    type: ResourceType
+    entry: Entry
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ListResult:
+    """A list as the answer. Entries are in the served version's form."""
+
+    type: ResourceType
+    entries: list[Entry]
+    rev: Rev
+    token: str = ""
+    remaining: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JsonResult:
+    """Any other JSON answer: a Status, a review."""
+
+    raw: Raw
+    status: int = 200
+
+
+Result = ObjectResult | ListResult | JsonResult
+
+
+def to_served_version(type: ResourceType, entry: Entry) -> Entry:
+    """`entry` in the form of `type`, which may be another version than the stored one."""
+    if type.kind == type.storage_kind and type.from_storage is None:
+        return entry
+    raw = entry.raw if type.from_storage is None else type.from_storage(entry.copy())
+    return Entry(entry.key, entry.rev, {**raw, "apiVersion": type.kind.api_version, "kind": type.kind.kind})
+
+
+def to_storage_version(type: ResourceType, raw: Raw) -> Raw:
+    """`raw`, an object of `type`, in the form that is stored."""
+    if type.kind == type.storage_kind and type.to_storage is None:
+        return raw
+    raw = raw if type.to_storage is None else type.to_storage(raw)
+    return {**raw, "apiVersion": type.storage_kind.api_version, "kind": type.storage_kind.kind}
+
+
+async def find_entry(context: ServerContext, type: ResourceType, info: RequestInfo) -> Entry | None:
+    """The object at `target`, in stored form."""
+    return await context.store.find(type.key(info.namespace, info.name))
+
+
+async def get_entry(context: ServerContext, type: ResourceType, info: RequestInfo) -> Entry:
+    """The object at `target`, in stored form. Raises the 404 of a real server."""
+    entry = await find_entry(context, type, info)
+    if entry is None:
+        raise apierrors.not_found(type.kind, info.name)
+    return entry
+
+
+async def require_namespace(context: ServerContext, type: ResourceType, namespace: str, name: str) -> None:
+    """New content needs a namespace that is there and stays. Raises 404 or 403."""
+    home = context.registry.find_kind(NAMESPACE)
+    if home is None or not type.kind.namespaced:
+        return
+    entry = await context.store.find(home.key("", namespace))
+    if entry is None:
+        raise apierrors.not_found(NAMESPACE, namespace)
+    if entry.raw["metadata"].get("deletionTimestamp"):
+        why = f"unable to create new content in namespace {namespace} because it is being terminated"
+        cause = {
+            "reason": "NamespaceTerminating",
+            "message": f"namespace {namespace} is being terminated",
+            "field": "metadata.namespace",
+        }
+        raise apierrors.forbidden(type.kind, name, why, [cause])
+
+
+_OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
+
+
+def check_dry_run(call: ApiCall) -> None:
+    asked = call.options.get("dryRun") or call.delete_options.get("dryRun")
+    values = [asked] if isinstance(asked, str) else list(asked or [])
+    if any(value and value != "All" for value in values):
+        cause = apierrors.not_supported("dryRun", values, ("All",))
+        raise apierrors.invalid_options(_OPTIONS.get(call.verb, "DeleteOptions"), cause)

@@ -1,0 +1,72 @@
+"""OpenAPI v3 documents that say just enough for kubectl to validate and apply (reference/05 §7.3)."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+from windrow.apiserver.types.registry import Registry, ResourceType
+from windrow.core.fastjson import dumps
+
+Raw = dict[str, Any]
+
+
+def _root(group: str, version: str) -> str:
+    return f"apis/{group}/{version}" if group else f"api/{version}"
+
+
+def _type_paths(type: ResourceType) -> Raw:
+    marks = {"group": type.kind.group, "version": type.kind.version, "kind": type.kind.kind}
+    names = ("dryRun", "fieldManager", "fieldValidation", "force")
+    parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in names]
+    patch = {
+        "operationId": f"patch{type.kind.kind}",
+        "x-kubernetes-action": "patch",
+        "x-kubernetes-group-version-kind": marks,
+        "parameters": parameters,
+        "responses": {"200": {"description": "OK"}},
+    }
+    where = "/namespaces/{namespace}" if type.kind.namespaced else ""
+    return {f"{type.kind.root}{where}/{type.kind.plural}/{{name}}": {"patch": patch}}
+
+
+def _schema_name(type: ResourceType) -> str:
+    turned = ".".join(reversed(type.kind.group.split(".")))
+    return f"{turned}.{type.kind.version}.{type.kind.kind}"
+
+
+def _published(type: ResourceType) -> Raw:
+    """A custom resource's own schema, for `kubectl explain`."""
+    marks = {"group": type.kind.group, "version": type.kind.version, "kind": type.kind.kind}
+    words = {name: {"type": "string"} for name in ("apiVersion", "kind")}
+    fields = {**words, "metadata": {"type": "object"}, **(type.schema.get("properties") or {})}
+    return {**type.schema, "properties": fields, "x-kubernetes-group-version-kind": [marks]}
+
+
+def group_document(registry: Registry, group: str, version: str) -> Raw | None:
+    """The document of one group version; None when nothing is there."""
+    types = [one for one in registry if (one.kind.group, one.kind.version) == (group, version)]
+    if not types:
+        return None
+    paths: Raw = {}
+    schemas: Raw = {}
+    for one in types:
+        paths.update(_type_paths(one))
+        if one.custom:
+            schemas[_schema_name(one)] = _published(one)
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": version},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
+
+def index(registry: Registry) -> Raw:
+    """`/openapi/v3`: where each document is, named by its hash so that clients may keep it."""
+    paths: Raw = {}
+    for group, version in sorted({(one.kind.group, one.kind.version) for one in registry}):
+        digest = sha256(dumps(group_document(registry, group, version))).hexdigest()[:32].upper()
+        root = _root(group, version)
+        paths[root] = {"serverRelativeURL": f"/openapi/v3/{root}?hash={digest}"}
+    return {"paths": paths}

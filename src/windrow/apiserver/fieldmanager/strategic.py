@@ -1,0 +1,97 @@
+"""Strategic merge patch: a merge patch that knows by which key the items of a list are told apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windrow.apiserver import apierrors
+from windrow.apiserver.types.schema import Schema, items_schema, merge_key, property_schema
+
+PATCH, RETAIN = "$patch", "$retainKeys"
+SET_ELEMENT_ORDER, DELETE_FROM_PRIMITIVE_LIST = "$setElementOrder/", "$deleteFromPrimitiveList/"
+
+
+def apply_strategic_patch(schema: Schema, target: Any, patch: Any) -> Any:
+    """`target` with `patch` merged in by the merge keys of `schema`. Inputs are not changed, parts are shared."""
+    return _merge_map(schema, target if isinstance(target, dict) else {}, patch)
+
+
+def _merge_map(schema: Schema, target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    match patch.get(PATCH):
+        case "replace":
+            return {name: value for name, value in patch.items() if name != PATCH}
+        case "delete":
+            return {}
+        case None | "merge":
+            pass
+        case other:
+            raise apierrors.bad_request(f"unknown patch type found: {other}")
+    result = dict(target)
+    retain = patch.get(RETAIN)
+    if retain is not None:
+        result = {name: value for name, value in result.items() if name in retain}
+    for name, value in patch.items():
+        if name in (PATCH, RETAIN) or name.startswith(SET_ELEMENT_ORDER):
+            continue
+        if name.startswith(DELETE_FROM_PRIMITIVE_LIST):
+            field = name.removeprefix(DELETE_FROM_PRIMITIVE_LIST)
+            result[field] = [one for one in result.get(field) or () if one not in value]
+        elif value is None:
+            result.pop(name, None)
+        else:
+            result[name] = _merge_value(property_schema(schema, name), result.get(name), value)
+    for name, order in patch.items():
+        if name.startswith(SET_ELEMENT_ORDER):
+            field = name.removeprefix(SET_ELEMENT_ORDER)
+            key = merge_key(property_schema(schema, field)) or ""
+            if isinstance(result.get(field), list):
+                result[field] = _ordered(key, result[field], target.get(field) or [], order)
+    return result
+
+
+def _merge_value(schema: Schema, old: Any, new: Any) -> Any:
+    if isinstance(new, dict):
+        return _merge_map(schema, old if isinstance(old, dict) else {}, new)
+    if isinstance(new, list):
+        return _merge_list(schema, old if isinstance(old, list) else [], new)
+    return new
+
+
+def _merge_list(schema: Schema, old: list[Any], new: list[Any]) -> list[Any]:
+    key = merge_key(schema)
+    replaces = any(isinstance(item, dict) and item.get(PATCH) == "replace" for item in new)
+    if key is None or replaces:
+        return [item for item in new if not (isinstance(item, dict) and PATCH in item)]
+    if key == "" or not all(isinstance(item, dict) for item in new):
+        return _ordered("", [*old, *(item for item in new if item not in old)], old, new)
+    result = list(old)
+    for item in new:
+        if key not in item:
+            raise apierrors.bad_request(f"map: {item} does not contain declared merge key: {key}")
+        place = next((at for at, one in enumerate(result) if one.get(key) == item[key]), None)
+        if item.get(PATCH) == "delete":
+            result = [one for one in result if one.get(key) != item[key]]
+        elif place is None:
+            result.append(_merge_map(items_schema(schema), {}, item))
+        else:
+            result[place] = _merge_map(items_schema(schema), result[place], item)
+    return _ordered(key, result, old, new)
+
+
+def _identity(key: str, item: Any) -> Any:
+    return item.get(key) if key and isinstance(item, dict) else item
+
+
+def _ordered(key: str, items: list[Any], before: list[Any], order: list[Any]) -> list[Any]:
+    """Items that `order` names in its order; others keep their place relative to those they stood by."""
+    wanted = [_identity(key, one) for one in order]
+    stood = [_identity(key, one) for one in before]
+    named = [one for one in items if _identity(key, one) in wanted]
+    named.sort(key=lambda one: wanted.index(_identity(key, one)))
+    others = [one for one in items if _identity(key, one) not in wanted]
+    merged: list[Any] = []
+    while named and others:
+        first, second = _identity(key, named[0]), _identity(key, others[0])
+        goes_first = first not in stood or second not in stood or stood.index(first) < stood.index(second)
+        merged.append(named.pop(0) if goes_first else others.pop(0))
+    return [*merged, *named, *others]

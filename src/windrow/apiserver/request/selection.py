@@ -1,0 +1,74 @@
+"""Which objects a list, watch or collection delete is about: label and field selectors, understood once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.apiserver import apierrors
+from windrow.apiserver.types.registry import ResourceType
+from windrow.kubernetes.objects import nested
+from windrow.kubernetes.selectors import (
+    BadSelector,
+    LabelSelector,
+    parse_field_selector,
+    parse_label_selector,
+)
+
+Raw = dict[str, Any]
+EVERYTHING = LabelSelector()
+Term = tuple[tuple[str, ...], bool, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    labels: LabelSelector = EVERYTHING
+    fields: tuple[Term, ...] = ()
+
+    @property
+    def is_all(self) -> bool:
+        return not self.labels.requirements and not self.fields
+
+    @property
+    def name(self) -> str:
+        """The one name that can match, where a field selector says so."""
+        for path, equal, value in self.fields:
+            if equal and path == ("metadata", "name"):
+                return value
+        return ""
+
+    def matches(self, raw: Raw) -> bool:
+        if self.labels.requirements and not self.labels.matches(raw["metadata"].get("labels") or {}):
+            return False
+        return all((_text(nested(raw, *path)) == value) is equal for path, equal, value in self.fields)
+
+    def matcher(self) -> Callable[[Raw], bool] | None:
+        return None if self.is_all else self.matches
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def read_selection(type: ResourceType, options: Mapping[str, str]) -> Selection:
+    """The selection that the parameters ask for. Raises 400 for what cannot be understood."""
+    try:
+        labels = parse_label_selector(options.get("labelSelector", ""))
+        terms = parse_field_selector(options.get("fieldSelector", ""))
+    except BadSelector as error:
+        raise apierrors.bad_request(str(error)) from error
+    return Selection(labels, tuple((_path(type, label), equal, value) for label, equal, value in terms))
+
+
+def _path(type: ResourceType, label: str) -> tuple[str, ...]:
+    if label == "metadata.name" or (label == "metadata.namespace" and type.kind.namespaced):
+        return tuple(label.split("."))
+    if label not in type.selectable_fields and not type.custom and len(type.selectable_fields) == 2:
+        why = f'"{label}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+        raise apierrors.bad_request(why)
+    if label not in type.selectable_fields:
+        raise apierrors.bad_request(f"field label not supported: {label}")
+    return type.selectable_fields[label]

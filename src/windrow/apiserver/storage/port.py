@@ -1,0 +1,133 @@
+"""The port Store: every object under one key, one revision counter for all of them, and a history to watch.
+
+The shape is etcd's, because the API on top was made for it: a write names the revision it has read, and a watch
+names the revision after which it wants to hear. The store stamps `metadata.resourceVersion` itself, since only it
+knows the number. Objects handed over belong to the store afterwards and are never changed again by anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from windrow.core.fastjson import dumps, loads
+
+Raw = dict[str, Any]
+Rev = int
+
+
+class Entry:
+    """One version of one object: its parsed form, and the same encoded once, on first need."""
+
+    __slots__ = ("_data", "key", "raw", "rev")
+
+    def __init__(self, key: str, rev: Rev, raw: Raw, data: bytes | None = None) -> None:
+        self.key, self.rev, self.raw, self._data = key, rev, raw, data
+
+    @property
+    def data(self) -> bytes:
+        if self._data is None:
+            self._data = dumps(self.raw)
+        return self._data
+
+    def copy(self) -> Raw:
+        """The object as a dict of the caller's own. (Decoding the kept bytes is faster than a deep copy.)"""
+        copied: Raw = loads(self.data)
+        return copied
+
+    def __repr__(self) -> str:
+        return f"Entry({self.key!r}, rev={self.rev})"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One committed write. `after` is None for a removal; then `last` is the final state, stamped with `rev`."""
+
+    rev: Rev
+    key: str
+    before: Entry | None
+    after: Entry | None
+    last: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Entries in key order as of revision `rev`; `remaining` counts those the limit kept back."""
+
+    entries: list[Entry]
+    rev: Rev
+    remaining: int = 0
+
+
+class RevisionMismatch(Exception):
+    """The write names a revision that is no longer (or not yet) the key's. `found` is what stands there."""
+
+    def __init__(self, key: str, found: Entry | None) -> None:
+        super().__init__(f"{key} is at revision {found.rev if found else 'none'}")
+        self.key, self.current = key, found
+
+    @property
+    def key_name(self) -> str:
+        return self.key.rpartition("/")[2]
+
+
+class Compacted(Exception):
+    """The revision asked for lies before the kept history."""
+
+    def __init__(self, asked: Rev, oldest: Rev) -> None:
+        super().__init__(f"revision {asked} was asked for, history starts after {oldest}")
+        self.asked, self.oldest = asked, oldest
+
+
+class Overflow(Exception):
+    """A reader of changes fell too far behind and was dropped; it resumes from the last revision it saw."""
+
+
+class WatchStream(Protocol):
+    """The changes after a revision: first those of history, then each as it is committed."""
+
+    def __aiter__(self) -> AsyncIterator[Change]: ...
+
+    async def next(self) -> Change | None:
+        """The next change; None after `nudge`. Raises Overflow, or StopAsyncIteration once closed."""
+        ...
+
+    def wake(self) -> None:
+        """Make one pending or coming `next` return None, so that a reader can look at its clock."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Store(Protocol):
+    @property
+    def rev(self) -> Rev:
+        """The revision of the latest commit; never falls, also not across restarts."""
+        ...
+
+    async def find(self, key: str) -> Entry | None: ...
+
+    async def range(
+        self, prefix: str, at: Rev | None = None, limit: int = 0, *, start: str = "", key_suffix: str = ""
+    ) -> Page:
+        """What is under `prefix` now, or as it was `at` a revision; at most `limit` (0: all), keys from `start`.
+
+        `keyed` narrows to keys that end in it. Raises Compacted when `at` is too old.
+        """
+        ...
+
+    async def commit(self, key: str, new: Raw | None, was: Rev | None) -> Entry:
+        """Write `new` (None removes) if the key is at revision `was` (None: absent). Raises Stale.
+
+        Returns the entry written; for a removal the last state, stamped with the removal's revision.
+        """
+        ...
+
+    def changes(self, prefix: str, after: Rev) -> WatchStream:
+        """Raises Compacted when `after` is too old. Listening starts with this call. Prefix "" hears everything."""
+        ...
+
+    def close(self) -> None:
+        """Ends every feed."""
+        ...

@@ -1,0 +1,476 @@
+"""The built-in types, as a table: names, subresources, the bits of schema that matter, and printer columns."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+from windrow.apiserver import reviews
+from windrow.apiserver.services.validation import validate_service
+from windrow.apiserver.types import crds, events, validation, workload_validation
+from windrow.apiserver.types.crds import METADATA_FIELDS
+from windrow.apiserver.types.printers import COLUMNS_BY_RESOURCE, DEFAULT_COLUMNS
+from windrow.apiserver.types.registry import VERBS, ResourceType, ScalePaths
+from windrow.apiserver.types.schema import LIST_KEYS, LIST_TYPE, PATCH_KEY, PATCH_STRATEGY, PRESERVE
+from windrow.kubernetes import resources
+from windrow.kubernetes.resources import ApiResource
+
+Raw = dict[str, Any]
+
+
+# --- schema bits ----------------------------------------------------------------------------------------------------
+
+
+def open_object(required: tuple[str, ...] = (), **fields: Any) -> Raw:
+    """An object of which only `fields` are written down; all else is kept as it comes."""
+    made: Raw = {"type": "object", PRESERVE: True}
+    if fields:
+        made["properties"] = fields
+    if required:
+        made["required"] = list(required)
+    return made
+
+
+def keyed_list(
+    key: str,
+    item: Raw | None = None,
+    *,
+    strategy: str = "merge",
+    keys: tuple[str, ...] = (),
+    list_type: str = "map",
+) -> Raw:
+    """A list whose items are told apart by `key`."""
+    made: Raw = {"type": "array", "items": item or open_object(), PATCH_STRATEGY: strategy, PATCH_KEY: key}
+    if list_type == "map":
+        made[LIST_KEYS] = list(keys or (key,))
+    return {**made, LIST_TYPE: list_type}
+
+
+def atomic_list(item: Raw | None = None) -> Raw:
+    """A list that is one value."""
+    return {"type": "array", "items": item or {PRESERVE: True}, LIST_TYPE: "atomic"}
+
+
+def string_list(**rest: Any) -> Raw:
+    return {"type": "array", "items": {"type": "string"}, **rest}
+
+
+STRING: Raw = {"type": "string"}
+INTEGER: Raw = {"type": "integer"}
+BOOLEAN: Raw = {"type": "boolean"}
+STRING_MAP: Raw = {"type": "object", "additionalProperties": {"type": "string"}}
+STRING_SET: Raw = string_list(**{PATCH_STRATEGY: "merge", LIST_TYPE: "set"})
+CONDITIONS: Raw = keyed_list("type")
+OWNERS: Raw = keyed_list("uid")
+METADATA: Raw = open_object(ownerReferences=OWNERS, finalizers=STRING_SET)
+
+
+def object_schema(**fields: Any) -> Raw:
+    """The schema of a built-in object."""
+    return open_object(metadata=METADATA, **fields)
+
+
+def with_default(schema: Raw, value: Any) -> Raw:
+    return {**schema, "default": value}
+
+
+CONTAINER: Raw = open_object(
+    ("name",),
+    name=STRING,
+    # Server-side apply keys ports by number and protocol; a strategic patch by number alone.
+    ports=keyed_list(
+        "containerPort", open_object(protocol=with_default(STRING, "TCP")), keys=("containerPort", "protocol")
+    ),
+    env=keyed_list("name"),
+    volumeMounts=keyed_list("mountPath"),
+    volumeDevices=keyed_list("devicePath"),
+)
+POD_SPEC: Raw = open_object(
+    containers=keyed_list("name", CONTAINER),
+    initContainers=keyed_list("name", CONTAINER),
+    ephemeralContainers=keyed_list("name", CONTAINER),
+    volumes=keyed_list("name", strategy="merge,retainKeys"),
+    imagePullSecrets=keyed_list("name"),
+    hostAliases=keyed_list("ip"),
+    tolerations=atomic_list(),
+    restartPolicy=with_default(STRING, "Always"),
+    dnsPolicy=with_default(STRING, "ClusterFirst"),
+    schedulerName=with_default(STRING, "default-scheduler"),
+    terminationGracePeriodSeconds=with_default(INTEGER, 30),
+)
+TEMPLATE: Raw = open_object(metadata=open_object(labels=STRING_MAP), spec=POD_SPEC)
+SELECTOR: Raw = open_object(
+    matchLabels=STRING_MAP, matchExpressions=atomic_list(open_object(("key", "operator")))
+)
+REPLICATED_WORKLOAD: Raw = object_schema(
+    spec=open_object(replicas=with_default(INTEGER, 1), selector=SELECTOR, template=TEMPLATE),
+    status=open_object(conditions=CONDITIONS),
+)
+ROLE_RULES: Raw = atomic_list(open_object(("verbs",), verbs=string_list()))
+ROLE_REF: Raw = open_object(
+    ("kind", "name"), apiGroup=with_default(STRING, "rbac.authorization.k8s.io"), kind=STRING, name=STRING
+)
+
+
+def fields(*paths: str) -> dict[str, tuple[str, ...]]:
+    return {path: tuple(path.split(".")) for path in paths}
+
+
+# --- what the server itself writes on create -------------------------------------------------------------------------
+
+
+def prepare_namespace(raw: Raw) -> None:
+    raw["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = raw["metadata"]["name"]
+    raw["spec"] = {"finalizers": ["kubernetes"]}
+    raw["status"] = {"phase": "Active"}
+
+
+def prepare_pod(raw: Raw) -> None:
+    raw["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
+
+
+def prepare_pvc(raw: Raw) -> None:
+    raw["status"] = {"phase": "Pending"}
+    finalizers = raw["metadata"].setdefault("finalizers", [])
+    if "kubernetes.io/pvc-protection" not in finalizers:
+        finalizers.append("kubernetes.io/pvc-protection")
+
+
+def prepare_pv(raw: Raw) -> None:
+    raw["status"] = {"phase": "Pending"}
+
+
+def prepare_service(raw: Raw) -> None:
+    raw["status"] = {"loadBalancer": {}}
+
+
+def prepare_binding(raw: Raw) -> None:
+    for subject in raw.get("subjects") or ():
+        if subject.get("kind") in ("User", "Group"):
+            subject.setdefault("apiGroup", RBAC)
+
+
+def prepare_secret(raw: Raw) -> None:
+    fold_string_data(raw)
+
+
+def fold_string_data(raw: Raw) -> None:
+    """`stringData` is write-only: it becomes `data`."""
+    plain = raw.pop("stringData", None)
+    if plain:
+        data = raw["data"] = dict(raw.get("data") or {})
+        data.update({key: b64encode(str(text).encode()).decode() for key, text in plain.items()})
+
+
+def _type(kind: ApiResource, **rest: Any) -> ResourceType:
+    rest.setdefault("schema", object_schema())
+    rest.setdefault("columns", COLUMNS_BY_RESOURCE.get(kind.plural, DEFAULT_COLUMNS))
+    rest["selectable_fields"] = {**METADATA_FIELDS, **rest.get("selectable_fields", {})}
+    return ResourceType(kind, **rest)
+
+
+STATUS = frozenset({"status"})
+STATUS_AND_SCALE = frozenset({"status", "scale"})
+REPLICAS = ScalePaths(("spec", "replicas"), ("status", "replicas"), ("spec", "selector"))
+RBAC = "rbac.authorization.k8s.io"
+
+_EVENT_FIELDS = fields(
+    "involvedObject.kind",
+    "involvedObject.namespace",
+    "involvedObject.name",
+    "involvedObject.uid",
+    "involvedObject.apiVersion",
+    "involvedObject.resourceVersion",
+    "involvedObject.fieldPath",
+    "reason",
+    "reportingComponent",
+    "type",
+) | {"source": ("source", "component")}
+
+BUILTINS: tuple[ResourceType, ...] = (
+    _type(
+        resources.NAMESPACE,
+        short_names=("ns",),
+        subresources=frozenset({"status", "finalize"}),
+        name_rule="label",
+        prepare_for_create=prepare_namespace,
+        selectable_fields=fields("status.phase"),
+        schema=object_schema(status=open_object(conditions=CONDITIONS)),
+        returns_deleted_object=True,
+        verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
+    ),
+    _type(
+        resources.NODE,
+        short_names=("no",),
+        subresources=STATUS,
+        keeps_status_on_create=True,
+        selectable_fields=fields("spec.unschedulable"),
+        schema=object_schema(
+            spec=open_object(taints=keyed_list("key", list_type="atomic")),
+            status=open_object(conditions=CONDITIONS, addresses=keyed_list("type")),
+        ),
+    ),
+    _type(
+        resources.POD,
+        validate=validation.validate_pod,
+        short_names=("po",),
+        categories=("all",),
+        subresources=frozenset({"status", "eviction", "binding", "log", "ephemeralcontainers"}),
+        prepare_for_create=prepare_pod,
+        returns_deleted_object=True,
+        selectable_fields=fields(
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+            "spec.hostNetwork",
+        ),
+        schema=object_schema(
+            spec=POD_SPEC, status=open_object(conditions=CONDITIONS, podIPs=keyed_list("ip"))
+        ),
+    ),
+    _type(
+        resources.SECRET,
+        validate=validation.validate_secret,
+        schema=object_schema(
+            type=with_default(STRING, "Opaque"), data=STRING_MAP, stringData=STRING_MAP, immutable=BOOLEAN
+        ),
+        selectable_fields=fields("type"),
+        prepare_for_create=prepare_secret,
+    ),
+    _type(
+        resources.CONFIG_MAP,
+        validate=validation.validate_config_map,
+        short_names=("cm",),
+        schema=object_schema(data=STRING_MAP, binaryData=STRING_MAP, immutable=BOOLEAN),
+    ),
+    _type(
+        resources.SERVICE,
+        allows_create_on_update=True,
+        validate=validate_service,
+        short_names=("svc",),
+        categories=("all",),
+        subresources=STATUS,
+        name_rule="label",
+        prepare_for_create=prepare_service,
+        returns_deleted_object=True,
+        selectable_fields=fields("spec.clusterIP", "spec.type"),
+        schema=object_schema(
+            spec=open_object(
+                type=with_default(STRING, "ClusterIP"),
+                sessionAffinity=with_default(STRING, "None"),
+                clusterIP=STRING,
+                clusterIPs=atomic_list(STRING),
+                ipFamilies=atomic_list(STRING),
+                ipFamilyPolicy=STRING,
+                externalIPs=atomic_list(STRING),
+                externalTrafficPolicy=STRING,
+                healthCheckNodePort=INTEGER,
+                allocateLoadBalancerNodePorts=BOOLEAN,
+                loadBalancerClass=STRING,
+                ports=keyed_list(
+                    "port",
+                    open_object(
+                        ("port",),
+                        name=STRING,
+                        port=INTEGER,
+                        nodePort=INTEGER,
+                        protocol=with_default(STRING, "TCP"),
+                    ),
+                    keys=("port", "protocol"),
+                ),
+            ),
+            status=open_object(conditions=CONDITIONS),
+        ),
+    ),
+    _type(ApiResource("", "v1", "Endpoints", "endpoints"), short_names=("ep",), singular="endpoints"),
+    _type(
+        ApiResource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"),
+        schema=object_schema(endpoints=atomic_list(), ports=atomic_list()),
+    ),
+    _type(
+        resources.SERVICE_ACCOUNT,
+        short_names=("sa",),
+        subresources=frozenset({"token"}),
+        returns_deleted_object=True,
+        schema=object_schema(secrets=keyed_list("name"), imagePullSecrets=keyed_list("name")),
+    ),
+    _type(
+        resources.EVENT,
+        short_names=("ev",),
+        selectable_fields=_EVENT_FIELDS,
+        schema=object_schema(type=STRING),
+    ),
+    _type(
+        ApiResource("events.k8s.io", "v1", "Event", "events"),
+        short_names=("ev",),
+        stored_as=resources.EVENT,
+        from_storage=events.from_core,
+        to_storage=events.to_core,
+        selectable_fields={"reason": ("reason",), "type": ("type",), "regarding.name": ("regarding", "name")}
+        | {"regarding.kind": ("regarding", "kind"), "regarding.uid": ("regarding", "uid")},
+        schema=object_schema(type=STRING),
+    ),
+    _type(
+        resources.PVC,
+        validate=validation.validate_pvc,
+        short_names=("pvc",),
+        subresources=STATUS,
+        prepare_for_create=prepare_pvc,
+        returns_deleted_object=True,
+        schema=object_schema(
+            spec=open_object(volumeMode=with_default(STRING, "Filesystem"), accessModes=atomic_list(STRING)),
+            status=open_object(conditions=CONDITIONS),
+        ),
+    ),
+    _type(
+        ApiResource("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False),
+        short_names=("pv",),
+        subresources=STATUS,
+        prepare_for_create=prepare_pv,
+        returns_deleted_object=True,
+        schema=object_schema(
+            spec=open_object(
+                volumeMode=with_default(STRING, "Filesystem"),
+                persistentVolumeReclaimPolicy=with_default(STRING, "Retain"),
+            )
+        ),
+    ),
+    _type(
+        ApiResource("", "v1", "ResourceQuota", "resourcequotas"),
+        short_names=("quota",),
+        subresources=STATUS,
+        returns_deleted_object=True,
+    ),
+    _type(ApiResource("", "v1", "LimitRange", "limitranges"), short_names=("limits",)),
+    _type(
+        resources.LEASE,
+        allows_create_on_update=True,
+    ),
+    _type(
+        resources.STORAGE_CLASS,
+        validate=validation.validate_storage_class,
+        short_names=("sc",),
+        schema={
+            **object_schema(
+                provisioner=STRING,
+                parameters=STRING_MAP,
+                reclaimPolicy=with_default(STRING, "Delete"),
+                volumeBindingMode=with_default(STRING, "Immediate"),
+            ),
+            "required": ["provisioner"],
+        },
+        returns_deleted_object=True,
+    ),
+    _type(resources.VOLUME_ATTACHMENT, subresources=STATUS, returns_deleted_object=True),
+    _type(
+        ApiResource("storage.k8s.io", "v1", "CSIDriver", "csidrivers", namespaced=False),
+        returns_deleted_object=True,
+    ),
+    _type(
+        ApiResource("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False),
+        returns_deleted_object=True,
+    ),
+    _type(
+        resources.ROLE, allows_create_on_update=True, name_rule="path", schema=object_schema(rules=ROLE_RULES)
+    ),
+    _type(
+        resources.CLUSTER_ROLE,
+        allows_create_on_update=True,
+        name_rule="path",
+        schema=object_schema(rules=ROLE_RULES),
+    ),
+    _type(
+        resources.ROLE_BINDING,
+        allows_create_on_update=True,
+        prepare_for_create=prepare_binding,
+        validate=validation.validate_binding,
+        name_rule="path",
+        schema={**object_schema(roleRef=ROLE_REF, subjects=atomic_list()), "required": ["roleRef"]},
+    ),
+    _type(
+        resources.CLUSTER_ROLE_BINDING,
+        allows_create_on_update=True,
+        prepare_for_create=prepare_binding,
+        validate=validation.validate_binding,
+        name_rule="path",
+        schema={**object_schema(roleRef=ROLE_REF, subjects=atomic_list()), "required": ["roleRef"]},
+    ),
+    _type(
+        resources.CRD,
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
+        subresources=STATUS,
+        has_generation=True,
+        prepare_for_create=crds.prepare_crd,
+        validate=crds.validate_crd,
+        schema=object_schema(status=open_object(conditions=CONDITIONS)),
+    ),
+    _type(
+        resources.DEPLOYMENT,
+        validate=workload_validation.validate_deployment,
+        short_names=("deploy",),
+        categories=("all",),
+        subresources=STATUS_AND_SCALE,
+        scale=REPLICAS,
+        has_generation=True,
+        schema=object_schema(
+            spec=open_object(
+                replicas=with_default(INTEGER, 1),
+                selector=SELECTOR,
+                template=TEMPLATE,
+                strategy=open_object(type=STRING, rollingUpdate=open_object()),
+            ),
+            status=open_object(conditions=CONDITIONS),
+        ),
+    ),
+    _type(
+        resources.DAEMON_SET,
+        validate=workload_validation.validate_daemon_set,
+        short_names=("ds",),
+        categories=("all",),
+        subresources=STATUS,
+        has_generation=True,
+        schema=object_schema(
+            spec=open_object(selector=SELECTOR, template=TEMPLATE), status=open_object(conditions=CONDITIONS)
+        ),
+    ),
+    _type(
+        resources.REPLICA_SET,
+        validate=workload_validation.validate_replica_set,
+        short_names=("rs",),
+        categories=("all",),
+        subresources=STATUS_AND_SCALE,
+        scale=REPLICAS,
+        has_generation=True,
+        schema=REPLICATED_WORKLOAD,
+    ),
+    _type(
+        resources.STATEFUL_SET,
+        validate=workload_validation.validate_stateful_set,
+        short_names=("sts",),
+        categories=("all",),
+        subresources=STATUS_AND_SCALE,
+        scale=REPLICAS,
+        has_generation=True,
+        schema=REPLICATED_WORKLOAD,
+    ),
+    _type(
+        ApiResource("batch", "v1", "Job", "jobs"),
+        categories=("all",),
+        subresources=STATUS,
+        has_generation=True,
+        schema=object_schema(spec=open_object(template=TEMPLATE), status=open_object(conditions=CONDITIONS)),
+    ),
+    _type(
+        ApiResource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+        short_names=("pdb",),
+        subresources=STATUS,
+        has_generation=True,
+        schema=object_schema(status=open_object(conditions=CONDITIONS)),
+    ),
+    *reviews.REVIEW_TYPES,
+)

@@ -1,0 +1,208 @@
+"""What the server knows of one resource type: names, schema, subresources, columns. Built-in or custom, one form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from windrow.apiserver.types.schema import OPEN_SCHEMA, Schema
+from windrow.kubernetes.resources import ApiResource
+
+Raw = dict[str, Any]
+
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+NameRule = Literal["subdomain", "label", "path"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One printer column. `cell` reads it from the object; a `date` cell is an instant, shown as an age."""
+
+    name: str
+    cell: Callable[[Raw], Any]
+    type: str = "string"
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePaths:
+    """Where a kind that counts keeps the number wanted, the number seen, and the selector of what it counts."""
+
+    spec_replicas: tuple[str, ...]
+    status_replicas: tuple[str, ...]
+    selector: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ResourceType:
+    """One served version of one resource."""
+
+    kind: ApiResource
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    list_kind: str = ""
+    subresources: frozenset[str] = frozenset()
+    schema: Schema = field(default_factory=lambda: OPEN_SCHEMA, repr=False)
+    columns: tuple[Column, ...] = field(default=(), repr=False)
+    custom: bool = False
+    has_generation: bool = False  # has metadata.generation
+    verbs: tuple[str, ...] = VERBS
+    name_rule: NameRule = "subdomain"
+    stored_as: ApiResource | None = (
+        None  # the kind under which objects are kept, where that is another version
+    )
+    selectable_fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    prepare_for_create: Callable[[Raw], None] | None = field(
+        default=None, repr=False
+    )  # server-side touches on create
+    scale: ScalePaths | None = None
+    allows_create_on_update: bool = False  # a PUT of what is not there creates it
+    keeps_status_on_create: bool = False  # a created object keeps the status sent along (Node)
+    validate: Callable[[Raw, Raw | None], list[Any]] | None = field(default=None, repr=False)
+    returns_deleted_object: bool = False  # a completed delete answers with the object, not a Status
+    from_storage: Callable[[Raw], Raw] | None = field(
+        default=None, repr=False
+    )  # stored form -> this version's
+    to_storage: Callable[[Raw], Raw] | None = field(default=None, repr=False)  # this version's -> stored form
+
+    @property
+    def list_name(self) -> str:
+        return self.list_kind or f"{self.kind.kind}List"
+
+    @property
+    def singular_name(self) -> str:
+        return self.singular or self.kind.kind.lower()
+
+    @property
+    def has_status(self) -> bool:
+        return "status" in self.subresources
+
+    @property
+    def storage_kind(self) -> ApiResource:
+        return self.stored_as or self.kind
+
+    def prefix(self, namespace: str = "") -> str:
+        """The store prefix of the collection, in one namespace or all."""
+        base = f"{self.storage_kind.group}/{self.storage_kind.plural}/"
+        return f"{base}{namespace}/" if namespace else base
+
+    def key(self, namespace: str, name: str) -> str:
+        return f"{self.prefix(namespace if self.kind.namespaced else '')}{name}"
+
+
+class Registry:
+    """The types a server offers, by their place in the URL."""
+
+    def __init__(self, types: Iterable[ResourceType] = ()) -> None:
+        self._types: dict[tuple[str, str, str], ResourceType] = {}
+        self.revision = 0  # rises with each change; discovery documents are made per revision
+        for one in types:
+            self.add(one)
+
+    def add(self, one: ResourceType) -> None:
+        self._types[one.kind.group, one.kind.version, one.kind.plural] = one
+        self.revision += 1
+
+    def remove(self, one: ResourceType) -> None:
+        if self._types.pop((one.kind.group, one.kind.version, one.kind.plural), None):
+            self.revision += 1
+
+    def find(self, group: str, version: str, plural: str) -> ResourceType | None:
+        return self._types.get((group, version, plural))
+
+    def find_kind(self, kind: ApiResource) -> ResourceType | None:
+        return self._types.get((kind.group, kind.version, kind.plural))
+
+    def find_by_gvk(self, api_version: str, kind: str) -> ResourceType | None:
+        """The type of an object's own words, as owner references use them."""
+        group, _, version = api_version.rpartition("/")
+        for one in self._types.values():
+            if one.kind.kind == kind and one.kind.group == group and one.kind.version == version:
+                return one
+        return None
+
+    def find_resource(self, group: str, plural: str) -> ResourceType | None:
+        """Any served version of a resource."""
+        for one in self._types.values():
+            if one.kind.group == group and one.kind.plural == plural:
+                return one
+        return None
+
+    def storage_types(self) -> list[ResourceType]:
+        """One type per stored resource: what controllers walk over."""
+        found: dict[str, ResourceType] = {}
+        for one in self._types.values():
+            if "list" in one.verbs and (one.prefix() not in found or one.kind == one.storage_kind):
+                found[one.prefix()] = one
+        return list(found.values())
+
+    def __iter__(self) -> Iterator[ResourceType]:
+        return iter(tuple(self._types.values()))
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_IS_LABEL = re.compile(rf"{_LABEL}\Z")
+_IS_SUBDOMAIN = re.compile(rf"{_SUBDOMAIN}\Z")
+_QUALIFIED = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_IS_QUALIFIED = re.compile(rf"{_QUALIFIED}\Z")
+_IS_LABEL_VALUE = re.compile(rf"(({_QUALIFIED})?)\Z")
+
+_SUBDOMAIN_MESSAGE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    f"'{_SUBDOMAIN}')"
+)
+_LABEL_MESSAGE = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
+    f"with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
+)
+_QUALIFIED_MESSAGE = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    f"'{_QUALIFIED}')"
+)
+_LABEL_VALUE_MESSAGE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation "
+    f"is '({_QUALIFIED})?')"
+)
+
+
+def name_errors(rule: NameRule, name: str) -> list[str]:
+    """What is wrong with an object's name, in the server's words."""
+    if rule == "path":
+        if name in (".", ".."):
+            return [f"may not be '{name}'"]
+        return [f"may not contain '{sign}'" for sign in "/%" if sign in name]
+    pattern, most, said = {
+        "label": (_IS_LABEL, 63, _LABEL_MESSAGE),
+        "subdomain": (_IS_SUBDOMAIN, 253, _SUBDOMAIN_MESSAGE),
+    }[rule]
+    faults = [f"must be no more than {most} bytes"] if len(name) > most else []
+    return faults if pattern.match(name) else [*faults, said]
+
+
+def key_errors(key: str) -> list[str]:
+    """What is wrong with a label or annotation key."""
+    prefix, slash, name = key.rpartition("/")
+    faults = []
+    if slash and not _IS_SUBDOMAIN.match(prefix):
+        faults.append(f"prefix part {_SUBDOMAIN_MESSAGE}")
+    if not name:
+        return [*faults, "name part must be non-empty", _QUALIFIED_MESSAGE]
+    if len(name) > 63:
+        faults.append("name part must be no more than 63 bytes")
+    return faults if _IS_QUALIFIED.match(name) else [*faults, _QUALIFIED_MESSAGE]
+
+
+def label_value_errors(value: str) -> list[str]:
+    faults = ["must be no more than 63 bytes"] if len(value) > 63 else []
+    return faults if _IS_LABEL_VALUE.match(value) else [*faults, _LABEL_VALUE_MESSAGE]

@@ -1,0 +1,359 @@
+"""The one notion of a schema, for built-in types and custom resources alike: an OpenAPI v3 object as CRDs carry it.
+
+It says four things about a value: which defaults it gets, which fields are unknown, which rules it breaks, and how a
+strategic patch merges its lists. Built-in types use fragments with `x-kubernetes-preserve-unknown-fields`, since only
+the parts that matter are written down; custom resources bring their own, whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from windrow.apiserver.apierrors import Cause, format_value, required
+from windrow.core.fastjson import dumps as encode
+from windrow.core.fastjson import loads
+
+Schema = Mapping[str, Any]
+
+PRESERVE = "x-kubernetes-preserve-unknown-fields"
+EMBEDDED = "x-kubernetes-embedded-resource"
+INT_OR_STRING = "x-kubernetes-int-or-string"
+LIST_TYPE = "x-kubernetes-list-type"
+LIST_KEYS = "x-kubernetes-list-map-keys"
+MAP_TYPE = "x-kubernetes-map-type"
+PATCH_STRATEGY = "x-kubernetes-patch-strategy"
+PATCH_KEY = "x-kubernetes-patch-merge-key"
+
+OPEN_SCHEMA: Schema = {"type": "object", PRESERVE: True}
+_ROOT = frozenset({"apiVersion", "kind", "metadata"})
+
+
+def join_path(path: str, step: str | int) -> str:
+    """`path` one step deeper, as field errors write it: `spec.list[0].name`."""
+    if isinstance(step, int):
+        return f"{path}[{step}]"
+    return f"{path}.{step}" if path else step
+
+
+def _copy(value: Any) -> Any:
+    return loads(encode(value)) if isinstance(value, (dict, list)) else value
+
+
+# --- unknown fields -------------------------------------------------------------------------------------------------
+
+
+def prune(schema: Schema, value: Any, path: str = "", *, root: bool = True) -> list[str]:
+    """Drop from `value`, in place, every field that `schema` does not know; returns their paths."""
+    if isinstance(value, dict):
+        return _prune_object(schema, value, path, root=root)
+    if isinstance(value, list):
+        items = schema.get("items")
+        if items is None:
+            return []
+        dropped: list[str] = []
+        for index, item in enumerate(value):
+            dropped += prune(items, item, join_path(path, index), root=False)
+        return dropped
+    return []
+
+
+def _prune_object(schema: Schema, value: dict[str, Any], path: str, *, root: bool) -> list[str]:
+    known = schema.get("properties") or {}
+    extra = schema.get("additionalProperties")
+    keeps = schema.get(PRESERVE) or extra is True
+    resource = root or schema.get(EMBEDDED)
+    dropped: list[str] = []
+    for name in list(value):
+        if resource and name in _ROOT:
+            continue
+        if name in known:
+            dropped += prune(known[name], value[name], join_path(path, name), root=False)
+        elif isinstance(extra, Mapping):
+            dropped += prune(extra, value[name], join_path(path, name), root=False)
+        elif not keeps:
+            del value[name]
+            dropped.append(join_path(path, name))
+    return dropped
+
+
+def drop_nulls(value: Any) -> None:
+    """Remove null fields, in place: to a type written in Go a null is an absent field."""
+    if isinstance(value, dict):
+        for name in [name for name, inner in value.items() if inner is None]:
+            del value[name]
+        for inner in value.values():
+            drop_nulls(inner)
+    elif isinstance(value, list):
+        for item in value:
+            drop_nulls(item)
+
+
+# --- defaults -------------------------------------------------------------------------------------------------------
+
+
+def apply_defaults(schema: Schema, value: Any) -> None:
+    """Fill in, in place, the defaults that `schema` states for missing fields of objects that are there."""
+    if not _has_defaults(schema):
+        return
+    if isinstance(value, list):
+        for item in value:
+            apply_defaults(schema.get("items") or {}, item)
+    if not isinstance(value, dict):
+        return
+    known = schema.get("properties") or {}
+    for name, inner in known.items():
+        if "default" in inner and (name not in value or (value[name] is None and not inner.get("nullable"))):
+            value[name] = _copy(inner["default"])
+        if name in value:
+            apply_defaults(inner, value[name])
+    extra = schema.get("additionalProperties")
+    if isinstance(extra, Mapping):
+        for name in value:
+            if name not in known:
+                apply_defaults(extra, value[name])
+
+
+_defaulting: dict[int, tuple[Schema, bool]] = {}
+
+
+def _has_defaults(schema: Schema) -> bool:
+    # Most branches of a schema state no default at all; knowing that spares the walk for each object.
+    known = _defaulting.get(id(schema))
+    if known is not None and known[0] is schema:
+        return known[1]
+    inner = [*(schema.get("properties") or {}).values()]
+    inner += [
+        part
+        for part in (schema.get("items"), schema.get("additionalProperties"))
+        if isinstance(part, Mapping)
+    ]
+    found = any("default" in part or _has_defaults(part) for part in inner)
+    _defaulting[id(schema)] = (schema, found)
+    return found
+
+
+# --- rules ----------------------------------------------------------------------------------------------------------
+
+
+def _invalid(path: str, value: Any, text: str, reason: str = "FieldValueInvalid") -> Cause:
+    return Cause(path, reason, f"Invalid value: {format_value(value)}: {path} in body {text}")
+
+
+_TYPES: dict[str, Callable[[Any], bool]] = {
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "string": lambda value: isinstance(value, str),
+    "boolean": lambda value: isinstance(value, bool),
+    "integer": lambda value: (
+        (isinstance(value, int) and not isinstance(value, bool))
+        or (isinstance(value, float) and value.is_integer())
+    ),
+    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+}
+
+
+def _type_name(value: Any) -> str:
+    for name in ("object", "array", "string", "boolean", "integer", "number"):
+        if _TYPES[name](value):
+            return name
+    return "null"
+
+
+def validate(schema: Schema, value: Any, path: str = "") -> list[Cause]:
+    """Every rule of `schema` that `value` breaks, with its path."""
+    if value is None and (schema.get("nullable") or not schema.get("type")):
+        return []
+    if schema.get(INT_OR_STRING):
+        if isinstance(value, (int, str)) and not isinstance(value, bool):
+            return []
+        return [_type_error(path, value, "integer,string")]
+    wanted = schema.get("type")
+    if wanted and not _TYPES[wanted](value):
+        return [_type_error(path, value, wanted)]
+    causes: list[Cause] = []
+    if isinstance(value, dict):
+        causes += _validate_object(schema, value, path)
+    elif isinstance(value, list):
+        causes += _validate_list(schema, value, path)
+    elif isinstance(value, str):
+        causes += _validate_text(schema, value, path)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        causes += _validate_number(schema, value, path)
+    if "enum" in schema and value not in schema["enum"]:
+        offered = ", ".join(format_value(one) for one in schema["enum"])
+        text = f"Unsupported value: {format_value(value)}: supported values: {offered}"
+        causes.append(Cause(path, "FieldValueNotSupported", text))
+    return causes + _combined(schema, value, path)
+
+
+def _type_error(path: str, value: Any, wanted: str) -> Cause:
+    found = _type_name(value)
+    text = f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'
+    return Cause(path, "FieldValueTypeInvalid", text)
+
+
+def _validate_object(schema: Schema, value: dict[str, Any], path: str) -> list[Cause]:
+    known = schema.get("properties") or {}
+    missing = [
+        name for name in schema.get("required") or () if _is_missing(known.get(name) or {}, value, name)
+    ]
+    causes = [required(join_path(path, name)) for name in missing]
+    extra = schema.get("additionalProperties")
+    for name, inner in value.items():
+        if name in missing:
+            continue
+        if name in known:
+            causes += validate(known[name], inner, join_path(path, name))
+        elif isinstance(extra, Mapping):
+            causes += validate(extra, inner, join_path(path, name))
+    least, most = schema.get("minProperties"), schema.get("maxProperties")
+    if least is not None and len(value) < least:
+        causes.append(_invalid(path, len(value), f"should have at least {least} properties"))
+    if most is not None and len(value) > most:
+        causes.append(
+            Cause(path, "FieldValueTooMany", f"Too many: {len(value)}: must have at most {most} items")
+        )
+    return causes
+
+
+def _is_missing(schema: Schema, value: dict[str, Any], name: str) -> bool:
+    return name not in value or (
+        value[name] is None and bool(schema.get("type")) and not schema.get("nullable")
+    )
+
+
+def _validate_list(schema: Schema, value: list[Any], path: str) -> list[Cause]:
+    causes: list[Cause] = []
+    items = schema.get("items")
+    if items is not None:
+        for index, item in enumerate(value):
+            causes += validate(items, item, join_path(path, index))
+    least, most = schema.get("minItems"), schema.get("maxItems")
+    if least is not None and len(value) < least:
+        causes.append(_invalid(path, len(value), f"should have at least {least} items"))
+    if most is not None and len(value) > most:
+        causes.append(
+            Cause(path, "FieldValueTooMany", f"Too many: {len(value)}: must have at most {most} items")
+        )
+    if schema.get(LIST_TYPE) == "map":
+        causes += _duplicates(schema, value, path)
+    if schema.get(LIST_TYPE) == "set":
+        causes += [
+            Cause(join_path(path, index), "FieldValueDuplicate", f"Duplicate value: {format_value(item)}")
+            for index, item in enumerate(value)
+            if item in value[:index]
+        ]
+    return causes
+
+
+def _duplicates(schema: Schema, value: list[Any], path: str) -> list[Cause]:
+    keys = schema.get(LIST_KEYS) or []
+    seen: list[dict[str, Any]] = []
+    causes: list[Cause] = []
+    for index, item in enumerate(value):
+        if not isinstance(item, dict):
+            continue
+        key = {name: item.get(name) for name in keys}
+        if key in seen:
+            text = f"Duplicate value: {format_value(key)}"
+            causes.append(Cause(join_path(path, index), "FieldValueDuplicate", text))
+        seen.append(key)
+    return causes
+
+
+@lru_cache(maxsize=512)
+def _pattern(text: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text)
+    except re.error:
+        return None  # Go's RE2 knows forms that Python does not; such a rule is not checked
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def _validate_text(schema: Schema, value: str, path: str) -> list[Cause]:
+    causes: list[Cause] = []
+    least, most = schema.get("minLength"), schema.get("maxLength")
+    if least is not None and len(value) < least:
+        causes.append(_invalid(path, value, f"should be at least {least} chars long"))
+    if most is not None and len(value) > most:
+        text = f"Too long: may not be more than {most} bytes"
+        causes.append(Cause(path, "FieldValueTooLong", text))
+    pattern = schema.get("pattern")
+    found = _pattern(pattern) if pattern else None
+    if found is not None and not found.search(value):
+        causes.append(_invalid(path, value, f"should match '{pattern}'"))
+    if schema.get("format") == "date-time" and not _is_time(value):
+        causes.append(_invalid(path, value, f"must be of type date-time: {format_value(value)}"))
+    return causes
+
+
+def _validate_number(schema: Schema, value: float, path: str) -> list[Cause]:
+    causes: list[Cause] = []
+    low, high, step = schema.get("minimum"), schema.get("maximum"), schema.get("multipleOf")
+    if low is not None and (value < low or (value == low and schema.get("exclusiveMinimum"))):
+        bound = "greater than" if schema.get("exclusiveMinimum") else "greater than or equal to"
+        causes.append(_invalid(path, value, f"should be {bound} {low}"))
+    if high is not None and (value > high or (value == high and schema.get("exclusiveMaximum"))):
+        bound = "less than" if schema.get("exclusiveMaximum") else "less than or equal to"
+        causes.append(_invalid(path, value, f"should be {bound} {high}"))
+    if step and value % step:
+        causes.append(_invalid(path, value, f"should be a multiple of {step}"))
+    return causes
+
+
+def _combined(schema: Schema, value: Any, path: str) -> list[Cause]:
+    causes = [cause for part in schema.get("allOf") or () for cause in validate(part, value, path)]
+    any_of, one_of, none_of = schema.get("anyOf"), schema.get("oneOf"), schema.get("not")
+    if any_of and all(validate(part, value, path) for part in any_of):
+        causes.append(_invalid(path, value, "must validate at least one schema (anyOf)"))
+    if one_of and sum(not validate(part, value, path) for part in one_of) != 1:
+        causes.append(_invalid(path, value, "must validate one and only one schema (oneOf)"))
+    if none_of and not validate(none_of, value, path):
+        causes.append(_invalid(path, value, "must not validate the schema (not)"))
+    return causes
+
+
+# --- merging --------------------------------------------------------------------------------------------------------
+
+
+def property_schema(schema: Schema, name: str) -> Schema:
+    """The schema of field `name` of an object; empty where nothing is known of it."""
+    known = schema.get("properties") or {}
+    if name in known:
+        found: Schema = known[name]
+        return found
+    extra = schema.get("additionalProperties")
+    return extra if isinstance(extra, Mapping) else {}
+
+
+def items_schema(schema: Schema) -> Schema:
+    items = schema.get("items")
+    return items if isinstance(items, Mapping) else {}
+
+
+def list_keys(schema: Schema) -> tuple[str, ...]:
+    """The fields that tell the items of a list apart; empty for a list that is one value."""
+    if schema.get(LIST_TYPE) == "map":
+        return tuple(schema.get(LIST_KEYS) or ())
+    return ()
+
+
+def is_set(schema: Schema) -> bool:
+    return schema.get(LIST_TYPE) == "set"
+
+
+def merge_key(schema: Schema) -> str | None:
+    """The key by which a strategic patch merges this list; "" for a list of scalars; None: it is replaced."""
+    if "merge" not in str(schema.get(PATCH_STRATEGY, "")).split(","):
+        return None
+    return str(schema.get(PATCH_KEY, ""))

@@ -1,0 +1,74 @@
+"""Rules of what makes pods: Deployments, ReplicaSets, DaemonSets, StatefulSets. In the server's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from windrow.apiserver.apierrors import Cause, forbidden_value, invalid_value, not_supported, required
+from windrow.apiserver.types.validation import IMMUTABLE
+from windrow.kubernetes.objects import nested
+from windrow.kubernetes.selectors import read_label_selector
+
+Raw = dict[str, Any]
+Rule = Callable[[Raw, Raw | None], list[Cause]]
+
+MISMATCH = "`selector` does not match template `labels`"
+STATEFUL = (
+    "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
+    "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
+)
+
+
+def _selector(spec: Raw, kind: str) -> Iterable[Cause]:
+    selector = spec.get("selector")
+    labels = nested(spec, "template", "metadata", "labels")
+    if selector is None and kind != "daemonset":
+        yield required("spec.selector")
+    if selector is not None and not any(selector.values()):
+        yield invalid_value("spec.selector", selector, f"empty selector is invalid for {kind}")
+    elif selector is None or not read_label_selector(selector).matches(labels or {}):
+        yield invalid_value("spec.template.metadata.labels", labels, MISMATCH)
+
+
+def _template(spec: Raw) -> Iterable[Cause]:
+    if not nested(spec, "template", "spec", "containers"):
+        yield required("spec.template.spec.containers")
+    restart = nested(spec, "template", "spec", "restartPolicy", default="Always")
+    if restart != "Always":
+        yield not_supported("spec.template.spec.restartPolicy", restart, ("Always",))
+
+
+def _count(spec: Raw) -> Iterable[Cause]:
+    if (spec.get("replicas") or 0) < 0:
+        yield invalid_value("spec.replicas", spec["replicas"], "must be greater than or equal to 0")
+
+
+def _strategy(spec: Raw) -> Iterable[Cause]:
+    rolling = nested(spec, "strategy", "rollingUpdate")
+    if nested(spec, "strategy", "type") == "Recreate" and rolling:
+        text = "may not be specified when strategy `type` is 'Recreate'"
+        yield forbidden_value("spec.strategy.rollingUpdate", text)
+    elif rolling and all(rolling.get(key) in (0, "0%") for key in ("maxSurge", "maxUnavailable")):
+        text = "may not be 0 when `maxSurge` is 0"
+        yield invalid_value("spec.strategy.rollingUpdate.maxUnavailable", rolling["maxUnavailable"], text)
+
+
+def _validate_workload(raw: Raw, old: Raw | None, kind: str) -> list[Cause]:
+    spec = raw.get("spec") or {}
+    counted = [] if kind == "daemonset" else _count(spec)
+    found = [*_selector(spec, kind), *counted, *_strategy(spec), *_template(spec)]
+    if old is None or spec.get("selector") == nested(old, "spec", "selector"):
+        return found
+    if kind == "statefulset":
+        return [*found, forbidden_value("spec", STATEFUL)]
+    return [*found, invalid_value("spec.selector", spec.get("selector"), IMMUTABLE)]
+
+
+validate_deployment: Rule = partial(_validate_workload, kind="deployment")
+validate_replica_set: Rule = partial(
+    _validate_workload, kind="deployment"
+)  # the real server calls it so, too
+validate_daemon_set: Rule = partial(_validate_workload, kind="daemonset")
+validate_stateful_set: Rule = partial(_validate_workload, kind="statefulset")

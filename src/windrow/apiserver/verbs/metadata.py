@@ -1,0 +1,200 @@
+"""Metadata that belongs to the server: what a client may not choose, and the rules for what it may."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windrow.apiserver.apierrors import Cause, bad_request, conflict, forbidden_value, invalid_value, required
+from windrow.apiserver.types.registry import ResourceType, key_errors, label_value_errors, name_errors
+from windrow.kubernetes.errors import KubeError
+
+Raw = dict[str, Any]
+
+SERVER_OWNED = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+    "resourceVersion",
+    "generation",
+    "managedFields",
+)
+METADATA_FIELDS = frozenset(
+    {
+        *SERVER_OWNED,
+        "name",
+        "generateName",
+        "namespace",
+        "labels",
+        "annotations",
+        "finalizers",
+        "ownerReferences",
+    }
+)
+STANDARD_FINALIZERS = (
+    "customresourcecleanup.apiextensions.k8s.io",
+    "foregroundDeletion",
+    "kubernetes",
+    "orphan",
+)
+MAX_NAME_BASE_LENGTH = 58  # characters of generateName that leave room for the suffix
+
+
+def with_type_meta(raw: Any, type: ResourceType) -> Raw:
+    """`raw` as an object of `type`: apiVersion and kind checked and in front, metadata a dict. 400 otherwise."""
+    if not isinstance(raw, dict):
+        raise bad_request(f"the body of the request is not a {type.kind.kind} object")
+    found = (raw.get("apiVersion") or type.kind.api_version, raw.get("kind") or type.kind.kind)
+    if found != (type.kind.api_version, type.kind.kind):
+        raise _type_mismatch(type, *found)
+    metadata = raw.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise bad_request("metadata must be an object")
+    clean = {
+        name: value
+        for name, value in metadata.items()
+        if name in METADATA_FIELDS and value not in (None, "", {}, [])
+    }
+    for name in ("labels", "annotations"):
+        if not isinstance(clean.get(name, {}), dict):
+            raise bad_request(f"metadata.{name} must be an object of strings")
+    rest = {name: value for name, value in raw.items() if name not in ("apiVersion", "kind", "metadata")}
+    return {"apiVersion": type.kind.api_version, "kind": type.kind.kind, "metadata": clean, **rest}
+
+
+def _type_mismatch(type: ResourceType, version: str, kind: str) -> KubeError:
+    """The 400 for an object of another version or kind."""
+    if kind == type.kind.kind or type.custom:
+        return bad_request(
+            f"the API version in the data ({version}) does not match the expected API version "
+            f"({type.kind.api_version})"
+            if version != type.kind.api_version
+            else f"the kind in the data ({kind}) does not match the expected kind ({type.kind.kind})"
+        )
+    wanted, short = type.kind.kind, version.rpartition("/")[2]
+    group = type.kind.group.partition(".")[0] or "core"
+    return bad_request(
+        f'{kind} in version "{short}" cannot be handled as a {wanted}: converting ({short}.{kind}) to '
+        f"({group}.{wanted}): unknown conversion"
+    )
+
+
+def set_namespace(raw: Raw, type: ResourceType, namespace: str) -> None:
+    """Put the URL's namespace into the object; 400 when it names another."""
+    metadata = raw["metadata"]
+    if not type.kind.namespaced:
+        metadata.pop("namespace", None)
+        return
+    if metadata.get("namespace", namespace) != namespace:
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    metadata["namespace"] = namespace
+
+
+def copy_server_fields(new: Raw, old: Raw, type: ResourceType) -> None:
+    """Give an updated object the metadata that only the server sets. 409 for a foreign uid."""
+    mine, before = new["metadata"], old["metadata"]
+    if mine.get("uid", before["uid"]) != before["uid"]:
+        raise conflict(
+            type.kind,
+            before["name"],
+            f"Precondition failed: UID in precondition: {mine['uid']}, UID in object meta: {before['uid']}",
+        )
+    for name in SERVER_OWNED:
+        mine.pop(name, None)
+        if name in before:
+            mine[name] = before[name]
+    if "generateName" in before:
+        mine.setdefault("generateName", before["generateName"])
+
+
+def dedupe_owner_references(raw: Raw) -> list[str]:
+    """Drop repeated owner references, in place; returns the warnings to send."""
+    owners = raw["metadata"].get("ownerReferences")
+    if not owners:
+        return []
+    seen: list[Any] = []
+    warnings = []
+    for owner in owners:
+        if owner in seen:
+            warnings.append(
+                ".metadata.ownerReferences contains duplicate entries after mutating admission happens, "
+                "API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; "
+                f"please fix your requests; duplicate UID(s) observed: {{{owner.get('uid')}}}"
+            )
+        else:
+            seen.append(owner)
+    raw["metadata"]["ownerReferences"] = seen
+    return warnings
+
+
+def validate_metadata(raw: Raw, type: ResourceType, *, created: bool) -> list[Cause]:
+    """Every rule that the metadata breaks."""
+    metadata = raw["metadata"]
+    causes: list[Cause] = []
+    name = metadata.get("name", "")
+    if created:
+        if not name:
+            causes.append(required("metadata.name", "name or generateName is required"))
+        else:
+            causes += [
+                invalid_value("metadata.name", name, text) for text in name_errors(type.name_rule, name)
+            ]
+    causes += _validate_map(metadata, "labels")
+    causes += _validate_map(metadata, "annotations")
+    causes += _validate_owner_references(metadata.get("ownerReferences") or [])
+    for index, finalizer in enumerate(metadata.get("finalizers") or []):
+        field = f"metadata.finalizers[{index}]"
+        causes += [invalid_value(field, finalizer, text) for text in key_errors(finalizer)]
+        if not type.custom and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+            text = "name is neither a standard finalizer name nor is it fully qualified"
+            causes.append(invalid_value(field, finalizer, text))
+    return causes
+
+
+def _validate_map(metadata: Raw, field: str) -> list[Cause]:
+    causes = []
+    for key, value in metadata.get(field, {}).items():
+        causes += [invalid_value(f"metadata.{field}", key, text) for text in key_errors(key)]
+        if not isinstance(value, str):
+            causes.append(invalid_value(f"metadata.{field}", value, "must be a string"))
+        elif field == "labels":
+            causes += [invalid_value("metadata.labels", value, text) for text in label_value_errors(value)]
+    return causes
+
+
+def _validate_owner_references(owners: list[Any]) -> list[Cause]:
+    causes = []
+    for owner in owners:
+        for name, what in (("apiVersion", "version"), ("kind", ""), ("name", ""), ("uid", "")):
+            if not owner.get(name):
+                text = f"{what} must not be empty".strip()
+                causes.append(invalid_value(f"metadata.ownerReferences.{name}", owner.get(name, ""), text))
+    controllers = [owner for owner in owners if owner.get("controller")]
+    if len(controllers) > 1:
+        text = (
+            'Only one reference can have Controller set to true. Found "true" in references for '
+            f"{controllers[0].get('kind')}/{controllers[0].get('name')} and "
+            f"{controllers[1].get('kind')}/{controllers[1].get('name')}"
+        )
+        causes.append(invalid_value("metadata.ownerReferences", _format_owner_references(owners), text))
+    return causes
+
+
+def _format_owner_references(owners: list[Any]) -> str:
+    return f"[{len(owners)} references]"
+
+
+def validate_new_finalizers(new: Raw, old: Raw) -> list[Cause]:
+    """No finalizer may join an object that is on its way out."""
+    if not old["metadata"].get("deletionTimestamp"):
+        return []
+    before = set(old["metadata"].get("finalizers") or [])
+    added = [one for one in new["metadata"].get("finalizers") or [] if one not in before]
+    if not added:
+        return []
+    listed = "[]string{" + ", ".join(f'"{one}"' for one in added) + "}"
+    text = f"no new finalizers can be added if the object is being deleted, found new finalizers {listed}"
+    return [forbidden_value("metadata.finalizers", text)]

@@ -1,0 +1,229 @@
+"""What creating and changing an object have in common: cleaning, defaults, admission, rules."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from windrow.apiserver import apierrors
+from windrow.apiserver.admission import AdmissionRequest, admit
+from windrow.apiserver.context import ServerContext, to_storage_version
+from windrow.apiserver.fieldmanager.managed_fields import Manager, record_update
+from windrow.apiserver.request.info import ApiCall
+from windrow.apiserver.storage.port import Entry, Raw, RevisionMismatch
+from windrow.apiserver.types import schema
+from windrow.apiserver.types.builtins import fold_string_data
+from windrow.apiserver.types.registry import ResourceType
+from windrow.apiserver.types.validation import find_bad_base64
+from windrow.apiserver.verbs import metadata
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.resources import POD, SECRET
+
+_MODES = ("Ignore", "Strict", "Warn")
+_OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions"}
+MAX_ATTEMPTS = 16  # how often an unconditional write meets a newer version before it gives up
+
+
+def prune_and_default(type: ResourceType, raw: Raw, call: ApiCall, *, defaults: bool = True) -> Raw:
+    """`raw` shaped, pruned and defaulted by its schema; unknown fields warn or fail as the caller asked."""
+    raw = metadata.with_type_meta(raw, type)
+    if type.kind == SECRET:
+        fold_string_data(raw)
+        bad = find_bad_base64(raw)
+        if bad:
+            raise apierrors.bad_request(f'Secret in version "v1" cannot be handled as a Secret: {bad}')
+    if not type.custom:
+        schema.drop_nulls(raw)
+    unknown = schema.prune(type.schema, raw)
+    mode = call.options.get("fieldValidation") or "Warn"
+    if mode not in _MODES:
+        cause = apierrors.not_supported("fieldValidation", mode, ("", *_MODES))
+        raise apierrors.invalid_options(_OPTIONS.get(call.verb, "PatchOptions"), cause)
+    unknown.sort()
+    if unknown and mode == "Strict":
+        listed = ", ".join(f'unknown field "{path}"' for path in unknown)
+        raise apierrors.bad_request(
+            f'{type.kind.kind} in version "{type.kind.version}" cannot be handled as a {type.kind.kind}: '
+            f"strict decoding error: {listed}"
+        )
+    if unknown and mode == "Warn":
+        call.warnings += [f'unknown field "{path}"' for path in unknown]
+    if defaults:
+        schema.apply_defaults(type.schema, raw)
+    return raw
+
+
+def validate_object(type: ResourceType, raw: Raw, old: Raw | None) -> None:
+    """Raises the 422 that names every broken rule of `raw`."""
+    causes = metadata.validate_metadata(raw, type, created=old is None)
+    if old is not None:
+        causes += metadata.validate_new_finalizers(raw, old)
+    broken = schema.validate(type.schema, raw)
+    if not type.custom:  # of built-in lists, each type's own rules say what may not be there twice
+        broken = [cause for cause in broken if cause.reason != "FieldValueDuplicate"]
+    causes += broken
+    mistyped = [cause for cause in causes if cause.reason == "FieldValueTypeInvalid"]
+    if type.validate is not None and not mistyped:  # rules may rely on the types
+        causes += type.validate(raw, old)
+    if mistyped and not type.custom:
+        raise _decode_error(type, mistyped[0])
+    if causes:
+        raise apierrors.invalid(type.kind, raw["metadata"].get("name", ""), causes)
+
+
+_MAP_KEY = re.compile(r"^(data|stringData|binaryData|parameters)\..*$")
+_GO_TYPES = {"boolean": "bool", "integer": "number", "null": "null"}
+
+
+def _decode_error(type: ResourceType, cause: apierrors.Cause) -> KubeError:
+    """A wrong type in a built-in object is no broken rule: Go cannot even decode it."""
+    found, _, wanted = cause.detail.partition(" in body must be of type ")
+    found = found.split('"')[1]
+    wanted = wanted.split(":")[0]
+    # Go names the field, not the key of a map within it.
+    field = f"{type.kind.kind}.{_MAP_KEY.sub(lambda found: found[1], cause.field)}"
+    return apierrors.bad_request(
+        f'{type.kind.kind} in version "{type.kind.version}" cannot be handled as a {type.kind.kind}: json: cannot '
+        f"unmarshal {_GO_TYPES.get(found, found)} into Go struct field {field} of type {wanted}"
+    )
+
+
+async def run_admission(
+    context: ServerContext,
+    type: ResourceType,
+    call: ApiCall,
+    verb: Literal["create", "update", "delete"],
+    raw: Raw | None,
+    old: Entry | None,
+) -> Raw | None:
+    """Pass the write by every admission hook."""
+    if not context.admission_hooks and not context.validating_hooks:
+        return raw
+    seen = raw if raw is not None else (old.raw if old else {})
+    operation = AdmissionRequest(
+        verb=verb,
+        kind=type.kind,
+        namespace=seen.get("metadata", {}).get("namespace", "") or call.info.namespace,
+        name=seen.get("metadata", {}).get("name", "") or call.info.name,
+        subresource=call.info.subresource,
+        object=raw,
+        old_object=old.copy() if old else None,
+        user=call.user,
+        dry_run=call.dry_run,
+    )
+    return await admit([*context.admission_hooks, *context.validating_hooks], operation)
+
+
+def _split_status(type: ResourceType, new: Raw, old: Raw, subresource: str) -> Raw:
+    """Keep of `new` what this URL may change: all but status, or status alone."""
+    if subresource == "status":
+        made = {**old, "metadata": dict(old["metadata"])}
+        if not type.custom:
+            for name in ("labels", "annotations", "finalizers"):
+                made["metadata"].pop(name, None)
+                if name in new["metadata"]:
+                    made["metadata"][name] = new["metadata"][name]
+        made.pop("status", None)
+    else:
+        made = {name: value for name, value in new.items() if name != "status"}
+    source = new if subresource == "status" else old
+    if "status" in source:
+        made["status"] = source["status"]
+    return made
+
+
+_NOT_SPEC = frozenset({"apiVersion", "kind", "metadata"})
+
+
+def _bump_generation(type: ResourceType, new: Raw, old: Raw) -> None:
+    """Raise the generation when what the user wants has changed."""
+    if "generation" not in old["metadata"]:
+        return
+    ignored = _NOT_SPEC | {"status"} if type.has_status else _NOT_SPEC
+    wanted = {name: value for name, value in new.items() if name not in ignored}
+    before = {name: value for name, value in old.items() if name not in ignored}
+    if wanted != before:
+        new["metadata"]["generation"] = old["metadata"]["generation"] + 1
+
+
+def _without_version(raw: Raw) -> Raw:
+    return {
+        **raw,
+        "metadata": {name: value for name, value in raw["metadata"].items() if name != "resourceVersion"},
+    }
+
+
+async def update_entry(
+    context: ServerContext,
+    type: ResourceType,
+    call: ApiCall,
+    old: Entry,
+    was: Entry,
+    new: Raw,
+    *,
+    managed: list[Raw] | None = None,
+) -> Entry:
+    """Carry out the change of `old` (as stored in `was`) into `new`, the caller's own dict. May raise Stale.
+
+    `old` is in the form of `type`, `was` in stored form; they differ only where versions do.
+    `managed` are the field managers after an apply; other writes keep the record on their own.
+    """
+    new = prune_and_default(type, new, call)
+    metadata.set_namespace(new, type, old.raw["metadata"].get("namespace", ""))
+    metadata.copy_server_fields(new, old.raw, type)
+    if type.has_status:
+        # A copy: hooks and defaults change the new object in place, and must not reach the stored one.
+        new = _split_status(type, new, old.copy(), call.info.subresource)
+    call.warnings += metadata.dedupe_owner_references(new)
+    asked = await run_admission(context, type, call, "update", new, old)
+    assert asked is not None
+    new = asked
+    schema.apply_defaults(type.schema, new)
+    # After the mutators: what they put back was not changed by the caller.
+    _bump_generation(type, new, old.raw)
+    validate_object(type, new, old.raw)
+    _record_managers(context, type, call, old.raw, new, managed)
+    stored = to_storage_version(type, new)
+    if _without_version(stored) == _without_version(was.raw):
+        return was
+    if call.dry_run:
+        return Entry(was.key, was.rev, stored)
+    leaving = new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers")
+    if leaving and not _blocks_removal(type, new):
+        gone = await context.store.commit(was.key, None, was.rev)
+        return Entry(
+            was.key,
+            gone.rev,
+            {**stored, "metadata": {**stored["metadata"], "resourceVersion": str(gone.rev)}},
+        )
+    return await context.store.commit(was.key, stored, was.rev)
+
+
+def _record_managers(
+    context: ServerContext, type: ResourceType, call: ApiCall, old: Raw, new: Raw, managed: list[Raw] | None
+) -> None:
+    """Keep the record of who owns what, for objects that have one."""
+    if managed is not None:
+        new["metadata"]["managedFields"] = managed
+    elif "managedFields" in old["metadata"]:
+        writer = Manager(
+            call.field_manager, "Update", type.kind.api_version, call.info.subresource, context.timestamp()
+        )
+        record_update(type.schema, old, new, writer)
+
+
+def _blocks_removal(type: ResourceType, raw: Raw) -> bool:
+    """Namespaces stay until their own finalizers, in spec, are gone; pods until their kubelet has ended them."""
+    if type.kind == POD and raw["metadata"].get("deletionGracePeriodSeconds"):
+        return True
+    return type.kind.plural == "namespaces" and bool((raw.get("spec") or {}).get("finalizers"))
+
+
+__all__ = [
+    "MAX_ATTEMPTS",
+    "RevisionMismatch",
+    "prune_and_default",
+    "run_admission",
+    "update_entry",
+    "validate_object",
+]

@@ -1,0 +1,354 @@
+"""What Harvester and KubeVirt refuse about a virtual machine, one small rule each, with the texts as shipped.
+
+Facts: reference 05 §3.2 and 01 §3.7. A rule reads the object, the one before (None on create) and the world; it
+returns the refusal or None. The first refusal in the order below is the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from windrow.core.json import NotJson, loads
+from windrow.emulator import names
+from windrow.emulator.admission.denials import KUBEVIRT_VALIDATOR, internal, invalid
+from windrow.emulator.kit.listers import Key, Listers, key_of
+from windrow.emulator.quantities import BadQuantity, parse_quantity, quantity_or_zero
+from windrow.emulator.vms.readings import networks_of
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, namespace_of, nested
+
+Rule = Callable[[Raw, Raw | None, Listers], KubeError | None]
+
+LONGEST_INLINE_DATA = 2048
+VOLUMES = "spec.templates.spec.volumes"  # the plural is as shipped
+ANNOTATIONS = "metadata.annotations"
+
+
+class BadTemplates(ValueError):
+    """The annotation volumeClaimTemplates cannot be read."""
+
+
+def read_claim_templates(vm: Mapping[str, Any]) -> list[Raw]:
+    """The PVC objects that the annotation asks for. Raises BadTemplates."""
+    text = annotations_of(vm).get(names.CLAIM_TEMPLATES)
+    if not text:
+        return []
+    try:
+        found = loads(text)
+    except NotJson as error:
+        raise BadTemplates(str(error)) from error
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise BadTemplates(
+            "json: cannot unmarshal value into Go value of type []util.VolumeClaimTemplateEntry"
+        )
+    if not all(nested(one, "metadata", "name") for one in found):
+        raise BadTemplates("PVC name is required")
+    return found
+
+
+def check_vm(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+    """The refusal that creating `vm`, or changing `old` into it, meets; None when it may pass."""
+    for rule in (*KUBEVIRT_RULES, *HARVESTER_RULES):
+        refusal = rule(vm, old, listers)
+        if refusal is not None:
+            return refusal
+    return None
+
+
+def _spec(vm: Raw) -> Raw:
+    found: Raw = nested(vm, "spec", "template", "spec", default={})
+    return found
+
+
+def _templates(vm: Raw | None) -> list[Raw]:
+    """The same for rules that come after the one that refuses bad templates."""
+    try:
+        return read_claim_templates(vm) if vm is not None else []
+    except BadTemplates:
+        return []
+
+
+# --- KubeVirt ---------------------------------------------------------------------------------------------------
+
+
+def _kubevirt(message: str, field: str) -> KubeError:
+    return invalid(message, field, KUBEVIRT_VALIDATOR)
+
+
+STRATEGIES = ("Always", "RerunOnFailure", "Manual", "Halted", "Once", "WaitAsReceiver")
+
+
+def _run_strategy(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+    strategy, running = vm["spec"].get("runStrategy"), vm["spec"].get("running")
+    if strategy is not None and running is not None:
+        return _kubevirt(
+            "Running and RunStrategy are mutually exclusive. Note that Running is deprecated, please use RunStrategy instead",
+            "spec.running",
+        )
+    if strategy is None and running is None:
+        return _kubevirt("One of Running or RunStrategy must be specified", "spec.running")
+    if strategy is not None and strategy not in STRATEGIES:
+        return _kubevirt(f"Invalid RunStrategy ({strategy})", "spec.runStrategy")
+    return None
+
+
+def _disks_have_volumes(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+    volumes = {volume.get("name") for volume in _spec(vm).get("volumes") or ()}
+    for place, disk in enumerate(nested(_spec(vm), "domain", "devices", "disks", default=[])):
+        # An empty CD-ROM drive is legal since hot-plug became declarative.
+        if disk.get("name") not in volumes and "cdrom" not in disk:
+            field = f"spec.template.spec.domain.devices.disks[{place}].name"
+            return _kubevirt(f"{field} '{disk.get('name')}' not found.", field)
+    return None
+
+
+def _interfaces_have_networks(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+    networks = {network.get("name") for network in _spec(vm).get("networks") or ()}
+    for place, one in enumerate(nested(_spec(vm), "domain", "devices", "interfaces", default=[])):
+        if one.get("name") not in networks:
+            field = f"spec.template.spec.domain.devices.interfaces[{place}].name"
+            return _kubevirt(f"{field} '{one.get('name')}' not found.", field)
+    return None
+
+
+_INLINE = (
+    ("userData", "userdata", "UserDataSecretRef"),
+    ("networkData", "networkdata", "NetworkDataSecretRef"),
+)
+
+
+def _inline_data_is_short(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+    for place, volume in enumerate(_spec(vm).get("volumes") or ()):
+        source = volume.get("cloudInitNoCloud") or {}
+        for key, word, hint in _INLINE:
+            if len((source.get(key) or "").encode()) > LONGEST_INLINE_DATA:
+                field = f"spec.template.spec.volumes[{place}].cloudInitNoCloud.{key}"
+                text = f"{field} {word} exceeds {LONGEST_INLINE_DATA} byte limit. Should use {hint} for larger data."
+                return _kubevirt(text, field)
+    return None
+
+
+def _name_fits(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+    name = name_of(vm)
+    if len(name) > 63:
+        return _kubevirt(f"metadata.name '{name}' must be no more than 63 characters", "metadata.name")
+    return None
+
+
+KUBEVIRT_RULES: tuple[Rule, ...] = (
+    _name_fits,
+    _run_strategy,
+    _disks_have_volumes,
+    _interfaces_have_networks,
+    _inline_data_is_short,
+)
+
+
+# --- Harvester --------------------------------------------------------------------------------------------------
+
+
+def _templates_are_readable(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+    try:
+        read_claim_templates(vm)
+    except BadTemplates as error:
+        return invalid(f"the volumeClaimTemplates annotaion is invalid: {error}", ANNOTATIONS)
+    return None
+
+
+def _claims_are_free(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+    namespace = namespace_of(vm)
+    shareable = {
+        disk.get("name")
+        for disk in nested(_spec(vm), "domain", "devices", "disks", default=[])
+        if disk.get("shareable")
+    }
+    for volume in _spec(vm).get("volumes") or ():
+        claim = nested(volume, "persistentVolumeClaim", "claimName")
+        if not claim:
+            continue
+        raw = listers.claims.get((namespace, claim))
+        if raw is not None and annotations_of(raw).get(names.GOLDEN_IMAGE) == "true":
+            text = f"PVC {namespace}/{claim} is a golden image, it can't be used as a volume in VM"
+            return invalid(text, VOLUMES)
+        others = listers.vms_by_claim.get((namespace, claim), frozenset()) - {key_of(vm)}
+        if others and volume.get("name") not in shareable:
+            text = f"PVC {namespace}/{claim} is already used by other VM, please use a shareable RWX volume."
+            return invalid(text, VOLUMES)
+    return None
+
+
+def _grace_is_not_negative(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+    if (_spec(vm).get("terminationGracePeriodSeconds") or 0) < 0:
+        return invalid(
+            "Termination grace period can't be negative", "spec.template.spec.terminationGracePeriodSeconds"
+        )
+    return None
+
+
+def _memory_is_set(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+    domain = _spec(vm).get("domain") or {}
+    if nested(domain, "memory", "guest") or nested(domain, "resources", "limits", "memory"):
+        return None
+    return invalid(
+        "either memory.guest or resources.limits.memory must be set",
+        "spec.template.spec.domain.resources.limits.memory",
+    )
+
+
+def _reserved_memory_fits(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+    text = annotations_of(vm).get(names.RESERVED_MEMORY)
+    if not text:
+        return None
+    field = f"{ANNOTATIONS}[{names.RESERVED_MEMORY}]"
+    domain = _spec(vm).get("domain") or {}
+    limit = quantity_or_zero(nested(domain, "resources", "limits", "memory"))
+    try:
+        reserved = parse_quantity(text)
+    except BadQuantity as error:
+        return invalid(str(error), field)
+    if reserved < 0:
+        return invalid("reservedMemory cannot be less than 0", field)
+    if limit and reserved >= limit:
+        return invalid("reservedMemory cannot be equal or greater than limits.memory", field)
+    return None
+
+
+MAINTAIN_MODES = ("Migrate", "ShutdownAndRestartAfterEnable", "ShutdownAndRestartAfterDisable", "Shutdown")
+
+
+def _maintain_mode_is_known(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+    mode = labels_of(vm).get(names.MAINTAIN_MODE)
+    if mode is None or mode in MAINTAIN_MODES:
+        return None
+    return invalid(f"invalid maintenance mode strategy: {mode}", f"metadata.labels[{names.MAINTAIN_MODE}]")
+
+
+def _cd_roms_use_sata(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+    volumes = {volume.get("name"): volume for volume in _spec(vm).get("volumes") or ()}
+    for place, disk in enumerate(nested(_spec(vm), "domain", "devices", "disks", default=[])):
+        if "cdrom" not in disk or nested(disk, "cdrom", "bus") == "sata":
+            continue
+        field = f"spec.template.spec.domain.devices.disks[{place}]"
+        volume = volumes.get(disk.get("name"))
+        if volume is None:
+            return invalid("empty cd-rom device should connect via SATA bus", field)
+        if nested(volume, "persistentVolumeClaim", "hotpluggable"):
+            return invalid("hotpluggable cd-rom volume should connect via SATA bus", field)
+    return None
+
+
+def _classes_exist(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+    known = {nested(one, "metadata", "name") for one in _templates(old)}
+    for one in _templates(vm):
+        name = nested(one, "spec", "storageClassName")
+        if name is None or ("", name) in listers.classes:
+            continue
+        if old is None:
+            text = f'failed to get storage class {name}: storageclasses.storage.k8s.io "{name}" not found'
+            return internal(text)
+        if nested(one, "metadata", "name") not in known:
+            return invalid(f"storage class {name} does not exist", ANNOTATIONS)
+    return None
+
+
+def _images_match_classes(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+    for one in _templates(vm):
+        image_id = annotations_of(one).get(names.IMAGE_ID) if one.get("metadata") else None
+        name = nested(one, "spec", "storageClassName", default="")
+        if not image_id or not name:
+            continue
+        namespace, _, image = image_id.partition("/")
+        raw = listers.images.get((namespace, image))
+        if raw is None:
+            continue  # then the controller skips the claim silently
+        expected = nested(raw, "status", "storageClassName", default="")
+        owner = next(
+            (
+                f"{key[0]}/{key[1]}"
+                for key, other in listers.images.items()
+                if nested(other, "status", "storageClassName") == name
+            ),
+            "",
+        )
+        if owner and expected != name:
+            text = (
+                f'imageId "{image_id}" in volume template does not match backing image of storage class "{name}" '
+                f'(expected "{owner}")'
+            )
+            return invalid(text, f"{ANNOTATIONS}[{names.CLAIM_TEMPLATES}]")
+    return None
+
+
+def _classes_stay(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+    before = {nested(one, "metadata", "name"): one for one in _templates(old)}
+    for one in _templates(vm):
+        name = nested(one, "metadata", "name")
+        earlier = before.get(name)
+        if earlier is None:
+            continue
+        if nested(earlier, "spec", "storageClassName") != nested(one, "spec", "storageClassName"):
+            text = (
+                f"storage class names for the volumes in the {names.CLAIM_TEMPLATES} annotation cannot be changed; "
+                f"volume {name}"
+            )
+            return internal(text)
+        if _storage(one) < _storage(earlier):
+            return invalid(f"{name} PVC requests storage can't be less than previous value", ANNOTATIONS)
+    return None
+
+
+def _storage(claim: Raw) -> Fraction:
+    return quantity_or_zero(nested(claim, "spec", "resources", "requests", "storage"))
+
+
+def _macs_are_unique(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
+    here = key_of(vm)
+    networks = networks_of(_spec(vm), namespace_of(vm))
+    for one in nested(_spec(vm), "domain", "devices", "interfaces", default=[]):
+        mac = (one.get("macAddress") or "").lower()
+        cluster_network = listers.cluster_network(networks.get(one.get("name"), ""))
+        if not mac or not cluster_network:
+            continue
+        for other in listers.vms_by_mac.get(("", mac), frozenset()) - {here}:
+            if _uses(listers.vms.get(other), mac, cluster_network, listers):
+                text = f"duplicate mac address present for vm {other[0]}/{other[1]} for cluster network {cluster_network}"
+                return internal(text)
+    return None
+
+
+def _uses(vm: Raw | None, mac: str, cluster_network: str, listers: Listers) -> bool:
+    if vm is None:
+        return False
+    networks = networks_of(_spec(vm), namespace_of(vm))
+    return any(
+        (one.get("macAddress") or "").lower() == mac
+        and listers.cluster_network(networks.get(one["name"], "")) == cluster_network
+        for one in nested(_spec(vm), "domain", "devices", "interfaces", default=[])
+    )
+
+
+HARVESTER_RULES: tuple[Rule, ...] = (
+    _templates_are_readable,
+    _claims_are_free,
+    _grace_is_not_negative,
+    _memory_is_set,
+    _reserved_memory_fits,
+    _classes_exist,
+    _images_match_classes,
+    _macs_are_unique,
+    _maintain_mode_is_known,
+    _cd_roms_use_sata,
+    _classes_stay,
+)
+
+
+def images_asked(vm: Raw) -> list[Key]:
+    """The images whose use the caller must be allowed (`get` on each, reference 05 §3.2)."""
+    made = []
+    for one in _templates(vm):
+        namespace, _, image = annotations_of(one).get(names.IMAGE_ID, "").partition("/")
+        if image:
+            made.append((namespace, image))
+    return made

@@ -1,0 +1,199 @@
+"""The life of images: class made, download, ready; or failing, tried again, given up (reference 05 §2.8).
+
+What a download does is written on the image itself, so that anybody can make a broken one with kubectl:
+annotation `emulator.windrow.io/import` = `fails`, `stuck` or `done` (there already), `emulator.windrow.io/agent: "true"` for an image that
+has qemu-guest-agent in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from windrow.core.clock import format_time
+from windrow.emulator import kinds, names
+from windrow.emulator.delays import Delays, ScaledClock
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.listers import Key
+from windrow.kubernetes.conditions import find_condition
+from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, nested, new_object, uid_of
+from windrow.kubernetes.resources import STORAGE_CLASS
+
+IMPORT_OUTCOME = "emulator.windrow.io/import"
+HAS_AGENT = "emulator.windrow.io/agent"
+MISSING_MODULES = "emulator.windrow.io/lacks-modules"  # comma list of kernel modules
+SIZE = "emulator.windrow.io/size"
+
+FINALIZER = "wrangler.cattle.io/vm-image-controller"
+PROGRESS_UPDATES = 5  # how often progress is shown during a download
+DOWNLOAD_BYTES = 617 << 20
+DISK_BYTES = 3584 << 20
+
+
+def class_name(uid: str) -> str:
+    """The StorageClass of an image since Harvester 1.8."""
+    return f"lh-{uid}"
+
+
+def is_iso(image: Mapping[str, Any]) -> bool:
+    """What the download turns out to be: told by label, else by the end of the URL or of the display name."""
+    label = nested(image, "metadata", "labels", names.IMAGE_TYPE)
+    if label:
+        return bool(label == "iso")
+    source = nested(image, "spec", "url", default="").split("?")[0] or nested(
+        image, "spec", "displayName", default=""
+    )
+    return bool(source.lower().endswith(".iso"))
+
+
+def missing_modules(image: Raw | None) -> tuple[str, ...]:
+    """Kernel modules that machines of the image cannot load."""
+    text = annotations_of(image).get(MISSING_MODULES, "") if image is not None else ""
+    return tuple(filter(None, text.split(",")))
+
+
+def has_agent(image: Mapping[str, Any] | None) -> bool:
+    return image is not None and annotations_of(image).get(HAS_AGENT) == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageState:
+    """What an image shows at one instant, and when to look again."""
+
+    status: Raw
+    requeue_at: datetime | None = None
+
+
+def plan_image(image: Raw, began: datetime, now: datetime, pace: ScaledClock, delays: Delays) -> ImageState:
+    """The status of `image` at `now`, when its present attempt began at `began`."""
+    status: Raw = dict(image.get("status") or {})
+    if status.get("progress") == 100 or _gave_up(status):
+        return ImageState(status)
+    status["storageClassName"] = class_name(uid_of(image))
+    status["appliedUrl"] = nested(image, "spec", "url", default="")
+    status = _set_condition(status, "Initialized", "True", "", "", now)
+    outcome = annotations_of(image).get(IMPORT_OUTCOME, "")
+    due = began if outcome == "done" else pace.after(delays.image_import, began)
+    if now >= due and outcome in ("", "done"):
+        return ImageState(_ready(image, status, now))
+    if now >= due and outcome == "fails":
+        return _failed(image, status, now, pace, delays)
+    share = min(max((now - began) / (due - began), 0.0), 1.0)
+    # A stuck download hangs at a third; a finished one shows 99 until the backing image is ready.
+    status["progress"] = 33 if outcome == "stuck" and share > 0.33 else min(int(share * 100), 99)
+    status = _set_condition(status, "Imported", "Unknown", "Importing", "", now)
+    if outcome == "stuck" and share > 0.33:
+        return ImageState(status)
+    step = pace.after(delays.image_import / PROGRESS_UPDATES, now)
+    return ImageState(status, min(step, due) if now < due else None)
+
+
+def _ready(image: Raw, status: Raw, now: datetime) -> Raw:
+    size = int(annotations_of(image).get(SIZE, DOWNLOAD_BYTES))
+    status = {
+        **status,
+        "progress": 100,
+        "size": size,
+        "virtualSize": size if is_iso(image) else max(DISK_BYTES, size),
+    }
+    return _set_condition(status, "Imported", "True", "Imported", "", now)
+
+
+def _failed(image: Raw, status: Raw, now: datetime, pace: ScaledClock, delays: Delays) -> ImageState:
+    count = status.get("failed", 0) + 1
+    limit = nested(image, "spec", "retry", default=3)
+    why = "failed to download: Get " + repr(status["appliedUrl"]).replace("'", '"') + ": 404 Not Found"
+    status = {**status, "failed": count, "lastFailedTime": format_time(now), "progress": 0}
+    if count > limit:
+        status = _set_condition(status, "RetryLimitExceeded", "True", "", f"failed due to error: {why}", now)
+        status = _set_condition(status, "Initialized", "False", "", why, now)
+        return ImageState(_set_condition(status, "Imported", "False", "ImportFailed", why, now))
+    message = f"retry attempted {count}/{limit}, failed due to error: {why}"
+    status = _set_condition(status, "RetryLimitExceeded", "False", "", message, now)
+    return ImageState(status, pace.after(delays.image_retry, now))
+
+
+def _gave_up(status: Raw) -> bool:
+    found = find_condition(status.get("conditions"), "RetryLimitExceeded")
+    return found is not None and found.status == "True"
+
+
+def _set_condition(status: Raw, type: str, truth: str, reason: str, message: str, now: datetime) -> Raw:
+    """Wrangler's conditions: `lastUpdateTime` instead of a transition time, empty words left out."""
+    said: Raw = {"type": type, "status": truth}
+    said.update({key: value for key, value in (("reason", reason), ("message", message)) if value})
+    kept = [raw for raw in status.get("conditions") or () if raw["type"] != type]
+    before = next((raw for raw in status.get("conditions") or () if raw["type"] == type), None)
+    if before is not None and {key: before.get(key) for key in said} == said:
+        return status
+    return {**status, "conditions": [*kept, {**said, "lastUpdateTime": format_time(now)}]}
+
+
+def render_class(image: Raw) -> Raw:
+    """The StorageClass whose volumes start as copies of `image`."""
+    uid = uid_of(image)
+    return new_object(
+        STORAGE_CLASS,
+        class_name(uid),
+        provisioner="driver.longhorn.io",
+        parameters={
+            "backingImage": f"vmi-{uid}",
+            "migratable": "true",
+            "numberOfReplicas": "3",
+            "staleReplicaTimeout": "30",
+            **(nested(image, "spec", "storageClassParameters") or {}),
+        },
+        reclaimPolicy="Delete",
+        volumeBindingMode="Immediate",
+        allowVolumeExpansion=True,
+    )
+
+
+class ImageController:
+    """The image controller."""
+
+    def __init__(self, client: AdminClient, pace: ScaledClock, delays: Delays) -> None:
+        self._client = client
+        self._clock = pace
+        self._delays = delays
+        self._began: dict[str, datetime] = {}
+
+    async def reconcile(self, key: Key) -> datetime | None:
+        ref = kinds.IMAGE.ref(key[1], key[0])
+        image = await self._client.find(ref)
+        if image is None:
+            return None
+        if is_deleting(image):
+            await self._remove(image, key)
+            return None
+        now = self._clock.now()
+        if FINALIZER not in (image["metadata"].get("finalizers") or ()):
+            await self._client.mutate(ref, _protect)
+        await self._client.ensure(STORAGE_CLASS, render_class(image))
+        began = self._began.setdefault(uid_of(image), now)
+        stage = plan_image(image, began, now, self._clock, self._delays)
+        if (
+            stage.status.get("failed", 0) > nested(image, "status", "failed", default=0)
+            and stage.requeue_at is not None
+        ):
+            self._began[uid_of(image)] = stage.requeue_at
+        await self._client.mutate(ref, lambda raw: raw.__setitem__("status", stage.status))
+        return stage.requeue_at
+
+    async def _remove(self, image: Raw, key: Key) -> None:
+        held = await self._client.find(STORAGE_CLASS.ref(class_name(uid_of(image))))
+        if held is not None:
+            await self._client.delete(STORAGE_CLASS, held)
+        await self._client.mutate(kinds.IMAGE.ref(key[1], key[0]), _release)
+
+
+def _protect(raw: Raw) -> None:
+    raw["metadata"]["finalizers"] = [*(raw["metadata"].get("finalizers") or ()), FINALIZER]
+
+
+def _release(raw: Raw) -> None:
+    raw["metadata"]["finalizers"] = [
+        one for one in raw["metadata"].get("finalizers") or () if one != FINALIZER
+    ]

@@ -1,0 +1,174 @@
+"""VM networks: what a NetworkAttachmentDefinition says, its labels, and the DHCP server that answers on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from windrow.core.json import NotJson, dumps, loads
+from windrow.emulator import kinds, names
+from windrow.emulator.guest_os.hardware import DhcpLease, Nic
+from windrow.emulator.host.dhcp import DhcpServer, Lan
+from windrow.kubernetes.objects import Raw, annotations_of, labels_of, nested, new_object
+
+UNTAGGED, VLAN, TRUNK = "UntaggedNetwork", "L2VlanNetwork", "L2VlanTrunkNetwork"
+POD_NETWORK = ""
+# The inside of KubeVirt's masquerade: every guest on the pod network sees the same.
+MASQUERADE = DhcpLease("10.0.2.2", 24, "10.0.2.1", ("10.53.0.10",))
+# Cluster networks share a layer-2 segment per VLAN, whatever namespace the definition is in.
+Vlan = tuple[str, int]
+
+
+class BadNetwork(ValueError):
+    """The definition's config cannot be read."""
+
+
+def read_config(nad: Mapping[str, Any]) -> Raw:
+    """The CNI configuration in a definition. Raises BadNetwork."""
+    text = nested(nad, "spec", "config", default="")
+    try:
+        found = loads(text) if text else {}
+    except NotJson as error:
+        raise BadNetwork(str(error)) from error
+    if not isinstance(found, dict):
+        raise BadNetwork("the config is not a JSON object")
+    return found
+
+
+def vlan_of(nad: Mapping[str, Any]) -> Vlan:
+    """Which layer-2 network the definition leads to. Unreadable ones lead nowhere of their own: ("", 0)."""
+    try:
+        config = read_config(nad)
+    except BadNetwork:
+        return "", 0
+    bridge = str(config.get("bridge", "mgmt-br"))
+    return bridge.removesuffix("-br"), int(config.get("vlan") or 0)
+
+
+def type_of(config: Mapping[str, Any]) -> str:
+    if config.get("vlanTrunk"):
+        return TRUNK
+    return VLAN if config.get("vlan") else UNTAGGED
+
+
+def label_network(nad: Raw) -> None:
+    """The labels that Harvester's mutator and network controller give a definition. May be repeated."""
+    config = read_config(nad)
+    cluster_network, vlan = vlan_of(nad)
+    labels = nad["metadata"].setdefault("labels", {})
+    labels[names.CLUSTER_NETWORK] = cluster_network
+    labels[names.NETWORK_TYPE] = type_of(config)
+    labels.setdefault(names.NETWORK_READY, "true")
+    if vlan:
+        labels[names.VLAN_ID] = str(vlan)
+
+
+def render_network(namespace: str, name: str, vlan: int, lan: Lan, cluster_network: str = "mgmt") -> Raw:
+    """A bridge network as Harvester's UI writes one; `vlan` 0 is untagged."""
+    config: Raw = {
+        "cniVersion": "0.3.1",
+        "name": name,
+        "type": "bridge",
+        "bridge": f"{cluster_network}-br",
+        "promiscMode": True,
+        "ipam": {},
+    }
+    if vlan:
+        config["vlan"] = vlan
+    route = {
+        "mode": "auto",
+        "serverIPAddr": lan.router,
+        "cidr": lan.cidr,
+        "gateway": lan.router,
+        "connectivity": "true",
+    }
+    return new_object(
+        kinds.NAD,
+        name,
+        namespace,
+        labels={
+            names.CLUSTER_NETWORK: cluster_network,
+            names.NETWORK_TYPE: VLAN if vlan else UNTAGGED,
+            names.NETWORK_READY: "true",
+            **({names.VLAN_ID: str(vlan)} if vlan else {}),
+        },
+        annotations={names.NETWORK_ROUTE: dumps(route).decode()},
+        spec={"config": dumps(config).decode()},
+    )
+
+
+def read_lan(nad: Mapping[str, Any]) -> Lan | None:
+    """The subnet that the definition's route annotation states; None when it states none that can be used."""
+    try:
+        route = loads(annotations_of(nad).get(names.NETWORK_ROUTE, "{}"))
+        lan = Lan(str(route["cidr"]), str(route.get("gateway") or ""))
+        return lan if lan.range.num_addresses >= 4 else None
+    except (NotJson, KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+class Vlans:
+    """The layer-2 networks of the rack and who hands out addresses on them."""
+
+    def __init__(
+        self,
+        networks: Mapping[tuple[str, str], Raw],
+        is_wanted: Callable[[str], bool] = lambda mac: True,
+        is_reserved: Callable[[str], bool] = lambda address: False,
+    ) -> None:
+        self._networks = networks
+        self._is_wanted = is_wanted
+        self._is_reserved = is_reserved
+        self._servers: dict[Vlan, DhcpServer] = {}
+        self._silent: set[Vlan] = set()
+
+    def start_dhcp(self, segment: Vlan, lan: Lan) -> DhcpServer:
+        """Let a DHCP server answer on the segment; the one there is kept."""
+        return self._servers.setdefault(segment, DhcpServer(lan))
+
+    def stop_dhcp(self, segment: Vlan) -> None:
+        """Nobody answers there any more. May be repeated."""
+        self._silent.add(segment)
+
+    def resume_dhcp(self, segment: Vlan) -> None:
+        """The DHCP server there answers again, with the leases it knew."""
+        self._silent.discard(segment)
+
+    def find_dhcp_server(self, network: str) -> DhcpServer | None:
+        """The DHCP server that a card on `namespace/nad` reaches.
+
+        A definition that states its subnet (annotation `route`) brings its own server, unless it was silenced.
+        """
+        namespace, _, name = network.partition("/")
+        nad = self._networks.get((namespace, name))
+        if nad is None or labels_of(nad).get(names.NETWORK_READY) == "false":
+            return None
+        segment = vlan_of(nad)
+        if segment in self._silent:
+            return None
+        lan = read_lan(nad)
+        return self.start_dhcp(segment, lan) if lan is not None else self._servers.get(segment)
+
+    def lease(self, nic: Nic) -> DhcpLease | None:
+        """What DHCP gives the card; None when nobody answers."""
+        if nic.network == POD_NETWORK:
+            return MASQUERADE
+        server = self.find_dhcp_server(nic.network)
+        if server is None:
+            return None
+        lease = server.lease(nic.mac, self._is_reserved)
+        if lease is None:
+            # Real leases run out; here those of machines that are gone end when the range is needed.
+            for mac in [mac for mac in server.leases() if not self._is_wanted(mac)]:
+                server.release(mac)
+            lease = server.lease(nic.mac, self._is_reserved)
+        return lease
+
+    def release(self, nic: Nic) -> None:
+        """The card gives its address back. May be repeated."""
+        server = self.find_dhcp_server(nic.network) if nic.network != POD_NETWORK else None
+        if server is not None:
+            server.release(nic.mac)
+
+    def servers(self) -> dict[Vlan, DhcpServer]:
+        return dict(self._servers)

@@ -1,0 +1,241 @@
+"""The host nodes of the rack, and what happens to their objects when one loses power (reference 05 §2.5 F, §5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from windrow.core.clock import format_time
+from windrow.emulator import names
+from windrow.emulator.delays import Delays, ScaledClock
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.listers import Key
+from windrow.kubernetes.conditions import Condition, set_condition
+from windrow.kubernetes.objects import Raw, nested, new_object
+from windrow.kubernetes.resources import NODE
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpec:
+    """One machine of the rack. `networks` are the cluster networks that reach it."""
+
+    name: str
+    region: str = ""
+    zone: str = ""
+    cpu: int = 32
+    memory: str = "128Gi"
+    address: str = ""
+    networks: tuple[str, ...] = ("mgmt",)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def default_hosts(count: int = 3, region: str = "eu-west") -> tuple[HostSpec, ...]:
+    """`count` equal hosts, one zone each."""
+    return tuple(
+        HostSpec(f"host-{place}", region, f"zone-{place}", address=f"192.168.100.{10 + place}")
+        for place in range(1, count + 1)
+    )
+
+
+def render_node(host: HostSpec, now: datetime) -> Raw:
+    """The node object of a healthy host."""
+    labels = {
+        names.HOSTNAME: host.name,
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/os": "linux",
+        "harvesterhci.io/managed": "true",
+        "node-role.kubernetes.io/control-plane": "true",
+        "node-role.kubernetes.io/etcd": "true",
+        names.SCHEDULABLE: "true",
+        names.CPU_MANAGER: "true",
+        **{f"{names.NETWORK_PREFIX}/{network}": "true" for network in host.networks},
+        **({names.REGION: host.region} if host.region else {}),
+        **({names.ZONE: host.zone} if host.zone else {}),
+        **host.labels,
+    }
+    size = {"cpu": str(host.cpu), "memory": host.memory, "pods": "200", "ephemeral-storage": "200Gi"}
+    conditions: list[Raw] = []
+    for type, status, reason, message in _HEALTHY:
+        conditions = set_condition(conditions, Condition(type, status, reason, message), now)  # type: ignore[arg-type]
+    return new_object(
+        NODE,
+        host.name,
+        labels=labels,
+        spec={"podCIDR": "10.52.0.0/24"},
+        status={
+            "capacity": dict(size),
+            "allocatable": dict(size),
+            "conditions": conditions,
+            "addresses": [
+                {"type": "InternalIP", "address": host.address},
+                {"type": "Hostname", "address": host.name},
+            ],
+            "nodeInfo": {
+                "kubeletVersion": "v1.34.2+rke2r1",
+                "osImage": "Harvester v1.8.2",
+                "kernelVersion": "6.4.0-150700.53-default",
+                "containerRuntimeVersion": "containerd://2.1.5-k3s1",
+                "architecture": "amd64",
+                "operatingSystem": "linux",
+                "machineID": "",
+                "systemUUID": "",
+                "bootID": "",
+                "kubeProxyVersion": "",
+            },
+        },
+    )
+
+
+_HEALTHY = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostHealth:
+    """How far the control plane has come in believing that a host is lost."""
+
+    ready: bool = True
+    draining: bool = False
+    out_of_service: bool = False
+    cleared: bool = False  # its pods are forced out
+
+
+HEALTHY = HostHealth()
+
+
+def host_health_at(
+    lost: datetime | None, now: datetime, pace: ScaledClock, delays: Delays
+) -> tuple[HostHealth, datetime | None]:
+    """What is believed at `now` of a host without power since `lost`, and when that changes next."""
+    if lost is None:
+        return HEALTHY, None
+    seconds = 0.0
+    reached = []
+    for step in (
+        delays.node_unknown,
+        delays.node_draining,
+        delays.node_out_of_service,
+        delays.pod_force_delete,
+    ):
+        seconds += step
+        due = pace.after(seconds, lost)
+        if now < due:
+            break
+        reached.append(due)
+    else:
+        return HostHealth(False, True, True, True), None
+    unknown, draining, out, cleared = (len(reached) > place for place in range(4))
+    return HostHealth(not unknown, draining, out, cleared), due
+
+
+_TAINTS: dict[str, list[Raw]] = {
+    "unknown": [
+        {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"},
+    ],
+    "draining": [{"key": "kubevirt.io/drain", "value": "scheduling", "effect": "NoSchedule"}],
+    "out": [{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}],
+}
+_MANAGED_TAINTS = frozenset(
+    (taint["key"], taint["effect"]) for taints in _TAINTS.values() for taint in taints
+)
+
+
+def taints_for(health: HostHealth, present: Iterable[Raw]) -> list[Raw]:
+    """The taints of a host in that health; taints that others set are kept."""
+    kept = [dict(taint) for taint in present if (taint["key"], taint["effect"]) not in _MANAGED_TAINTS]
+    for word, holds in (
+        ("unknown", not health.ready),
+        ("draining", health.draining),
+        ("out", health.out_of_service),
+    ):
+        kept += [dict(taint) for taint in _TAINTS[word] if holds]
+    return kept
+
+
+def conditions_for(health: HostHealth, present: list[Raw], now: datetime) -> list[Raw]:
+    ready = (
+        Condition("Ready", "True", "KubeletReady", "kubelet is posting ready status")
+        if health.ready
+        else Condition("Ready", "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
+    )
+    made = set_condition([raw for raw in present if raw["type"] != "Drained"], ready, now)
+    drained = [raw for raw in present if raw["type"] == "Drained"]
+    if health.out_of_service:
+        said = Condition(
+            "Drained", "True", "HarvesterNodeIsDrained", "Node is drained due to kubelet/node not ready."
+        )
+        return made + set_condition(drained, said, now)
+    if health.draining:
+        said = Condition(
+            "Drained", "False", "HarvesterNodeIsDraining", "Node is draining due to kubelet/node not ready."
+        )
+        return made + set_condition(drained, said, now)
+    return made
+
+
+class HostController:
+    """Which hosts have power, and the controller that lets their nodes tell it."""
+
+    def __init__(self, client: AdminClient, pace: ScaledClock, delays: Delays) -> None:
+        self._client = client
+        self._clock = pace
+        self._delays = delays
+        self._lost: dict[str, datetime] = {}
+        self._listeners: list[Callable[[str], None]] = []
+
+    def on_change(self, change: Callable[[str], None]) -> None:
+        """Call `change` with the name of a host that loses or regains power."""
+        self._listeners.append(change)
+
+    def fail(self, name: str) -> None:
+        """The host loses power, now. May be repeated."""
+        self._lost.setdefault(name, self._clock.now())
+        self._notify(name)
+
+    def recover(self, name: str) -> None:
+        """The host has power again and its kubelet reports. May be repeated."""
+        self._lost.pop(name, None)
+        self._notify(name)
+
+    def has_power(self, name: str) -> bool:
+        return name not in self._lost
+
+    def health(self, name: str) -> tuple[HostHealth, datetime | None]:
+        """What the control plane believes of the host right now, and when it changes its mind next."""
+        return host_health_at(self._lost.get(name), self._clock.now(), self._clock, self._delays)
+
+    def _notify(self, name: str) -> None:
+        for listener in self._listeners:
+            listener(name)
+
+    async def reconcile(self, key: Key) -> datetime | None:
+        name = key[1]
+        health, look = host_health_at(self._lost.get(name), self._clock.now(), self._clock, self._delays)
+        now = self._clock.now()
+
+        def tell_status(raw: Raw) -> None:
+            raw["status"]["conditions"] = conditions_for(
+                health, nested(raw, "status", "conditions", default=[]), now
+            )
+
+        def tell_spec(raw: Raw) -> None:
+            taints = taints_for(health, nested(raw, "spec", "taints", default=[]))
+            if taints:
+                raw["spec"]["taints"] = taints
+            else:
+                raw["spec"].pop("taints", None)
+            alive = "true" if health.ready else "false"
+            if name in self._lost or raw["metadata"]["labels"].get(names.SCHEDULABLE) == "false":
+                raw["metadata"]["labels"][names.SCHEDULABLE] = alive
+            if alive == "true":
+                raw["metadata"].setdefault("annotations", {}).setdefault(names.HEARTBEAT, format_time(now))
+
+        await self._client.mutate(NODE.ref(name), tell_status, "status")
+        await self._client.mutate(NODE.ref(name), tell_spec)
+        return look

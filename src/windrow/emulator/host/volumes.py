@@ -1,0 +1,119 @@
+"""The life of claims: bound when their class can serve them, kept while an instance uses them, then gone for good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from windrow.emulator import names
+from windrow.emulator.delays import Delays, ScaledClock
+from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.listers import Key, Listers
+from windrow.emulator.vms.readings import FINAL, phase_of
+from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.objects import Raw, annotations_of, finalizers_of, is_deleting, nested, uid_of
+from windrow.kubernetes.resources import PVC
+
+PROTECTION = "kubernetes.io/pvc-protection"
+
+
+def default_class(listers: Listers) -> str:
+    """The class of claims that name none."""
+    for raw in listers.classes.values():
+        if annotations_of(raw).get(names.DEFAULT_CLASS) == "true":
+            return str(raw["metadata"]["name"])
+    return ""
+
+
+def unbound_reason(claim: Raw, listers: Listers) -> str:
+    """What keeps the claim from being bound; "" when nothing does."""
+    wanted = nested(claim, "spec", "storageClassName", default=None)
+    name = default_class(listers) if wanted is None else wanted
+    if ("", name) not in listers.classes:
+        return (
+            f'storageclass.storage.k8s.io "{name}" not found'
+            if name
+            else "no class, and no volume is offered"
+        )
+    for image in listers.images.values():
+        if nested(image, "status", "storageClassName") == name and not is_true(
+            nested(image, "status", "conditions"), "Imported"
+        ):
+            return f"backing image of class {name} is not ready"
+    return ""
+
+
+def vmis_using(key: Key, listers: Listers) -> list[Raw]:
+    """The instances whose pod holds the claim."""
+    keys = listers.vmis_by_claim.get(key, frozenset())
+    return [vmi for vmi in map(listers.instances.get, keys) if vmi is not None and phase_of(vmi) not in FINAL]
+
+
+class ClaimController:
+    """The claim controller."""
+
+    def __init__(
+        self,
+        client: AdminClient,
+        listers: Listers,
+        pace: ScaledClock,
+        delays: Delays,
+        shred: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._listers = listers
+        self._clock = pace
+        self._delays = delays
+        self._delete_disk = shred
+        self._since: dict[str, datetime] = {}
+
+    async def reconcile(self, key: Key) -> datetime | None:
+        ref = PVC.ref(key[1], key[0])
+        claim = await self._client.find(ref)
+        if claim is None:
+            return None
+        if is_deleting(claim):
+            await self._release(claim, key)
+            return None
+        if nested(claim, "status", "phase") == "Bound":
+            await self._client.mutate(ref, _grow, "status")
+            return None
+        if unbound_reason(claim, self._listers):
+            self._since.pop(uid_of(claim), None)
+            return None
+        now = self._clock.now()
+        due = self._clock.after(self._delays.volume_bind, self._since.setdefault(uid_of(claim), now))
+        if now < due:
+            return due
+        self._since.pop(uid_of(claim), None)
+        await self._client.mutate(ref, _name_volume)
+        await self._client.mutate(ref, _bind, "status")
+        return None
+
+    async def _release(self, claim: Raw, key: Key) -> None:
+        if PROTECTION not in finalizers_of(claim) or vmis_using(key, self._listers):
+            return
+        self._delete_disk(uid_of(claim))
+        await self._client.mutate(PVC.ref(key[1], key[0]), _unprotect)
+
+
+def _name_volume(raw: Raw) -> None:
+    raw["spec"].setdefault("volumeName", f"pvc-{uid_of(raw)}")
+
+
+def _bind(raw: Raw) -> None:
+    raw["status"] = {
+        "phase": "Bound",
+        "accessModes": raw["spec"].get("accessModes") or [],
+        "capacity": dict(nested(raw, "spec", "resources", "requests", default={})),
+    }
+
+
+def _grow(raw: Raw) -> None:
+    wanted = nested(raw, "spec", "resources", "requests", default={})
+    if wanted:
+        raw["status"]["capacity"] = dict(wanted)
+
+
+def _unprotect(raw: Raw) -> None:
+    raw["metadata"]["finalizers"] = [one for one in finalizers_of(raw) if one != PROTECTION]

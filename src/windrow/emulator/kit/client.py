@@ -1,0 +1,89 @@
+"""How the control plane of the simulated Harvester works on its own API: read, change, create, delete.
+
+Its hand reaches past the fault door: faults are for clients, the cluster's own controllers are fine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+
+from windrow.apiserver.loopback import LoopbackClient
+from windrow.core.fastjson import dumps, loads
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import AlreadyExists, Conflict, KubeError, NotFound, error_for
+from windrow.kubernetes.objects import Raw, uid_of
+from windrow.kubernetes.requests import Propagation, Request, WatchEvent
+from windrow.kubernetes.resources import ApiResource, ObjectRef, ref_of
+
+MAX_ATTEMPTS = 8
+
+
+class AdminClient:
+    """Plain verbs as one identity. Failures are raised as the KubeError they stand for."""
+
+    def __init__(self, local: LoopbackClient) -> None:
+        self._loopback = local
+
+    async def get(self, ref: ObjectRef) -> Raw:
+        return await self._loopback.get(ref)
+
+    async def find(self, ref: ObjectRef) -> Raw | None:
+        return await self._loopback.find(ref)
+
+    async def list_page(self, kind: ApiResource) -> tuple[list[Raw], str]:
+        """All objects of a kind, and the version they were read at."""
+        reply = await self._loopback.send(requests.list_(kind))
+        if error := error_for(reply):
+            raise error
+        raw = loads(reply.body)
+        typed = {"apiVersion": kind.api_version, "kind": kind.kind}
+        return [{**typed, **item} for item in raw["items"]], raw["metadata"]["resourceVersion"]
+
+    def watch(
+        self, kind: ApiResource, version: str, timeout_s: int = 0
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
+        """Events after `version`. The server ends the watch after `span_s`, by chance within an hour when it is 0."""
+        query = [("watch", "true"), ("resourceVersion", version), ("timeoutSeconds", str(timeout_s or ""))]
+        return self._loopback.stream(Request("GET", kind.path(), tuple(pair for pair in query if pair[1])))
+
+    async def create(self, kind: ApiResource, raw: Raw) -> Raw:
+        return await self._loopback.create(kind, raw)
+
+    async def ensure(self, kind: ApiResource, raw: Raw) -> Raw:
+        """`raw` as it stands in the cluster, created when it is missing; never changed."""
+        try:
+            return await self.create(kind, raw)
+        except AlreadyExists:
+            return await self.get(ref_of(kind, raw))
+
+    async def mutate(self, ref: ObjectRef, edit: Callable[[Raw], None], subresource: str = "") -> Raw | None:
+        """Read, let `edit` change a copy, write if it did; again when someone else was faster. None when gone."""
+        last: KubeError = Conflict("never tried")
+        for _ in range(MAX_ATTEMPTS):
+            before = await self.find(ref)
+            if before is None:
+                return None
+            after = loads(dumps(before))  # several times faster than deepcopy
+            edit(after)
+            if after == before:
+                return before
+            try:
+                return await self._loopback.update(ref.kind, after, subresource)
+            except Conflict as error:
+                last = error
+            except NotFound:
+                return None
+        raise last
+
+    async def delete(self, kind: ApiResource, raw: Raw, propagation: Propagation | None = None) -> None:
+        """Delete exactly this object; whatever else has its name by now is left alone. May be repeated."""
+        try:
+            await self._loopback.delete(ref_of(kind, raw), propagation=propagation or "", uid=uid_of(raw))
+        except NotFound:
+            return
+        except Conflict as error:
+            # Only the precondition on the uid means "gone already"; a webhook's 409 is a refusal.
+            if error.reason == "Conflict" and "precondition" in error.message:
+                return
+            raise

@@ -1,0 +1,128 @@
+"""What admission rules and controllers may look up: live maps of the cluster's objects, by namespace and name."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+from windrow.core.json import NotJson, loads
+from windrow.emulator import kinds
+from windrow.emulator.vms.readings import claims_of
+from windrow.kubernetes.objects import Raw, labels_of, name_of, namespace_of, nested
+from windrow.kubernetes.resources import NODE, PVC, SECRET, STORAGE_CLASS, ApiResource
+
+Key = tuple[str, str]  # namespace ("" for cluster-scoped kinds), name
+Objects = Mapping[Key, Raw]
+Index = Mapping[Key, Set[Key]]
+
+
+def key_of(raw: Mapping[str, Any]) -> Key:
+    return namespace_of(raw), name_of(raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Listers:
+    """Maps that follow the store. `by_claim` and `by_mac` find VMs: by (namespace, claim) and by ("", MAC).
+    `users` finds instances by (namespace, claim)."""
+
+    vms: Objects = field(default_factory=dict)
+    instances: Objects = field(default_factory=dict)
+    claims: Objects = field(default_factory=dict)
+    images: Objects = field(default_factory=dict)
+    networks: Objects = field(default_factory=dict)
+    classes: Objects = field(default_factory=dict)
+    settings: Objects = field(default_factory=dict)
+    quotas: Objects = field(default_factory=dict)
+    nodes: Objects = field(default_factory=dict)
+    secrets: Objects = field(default_factory=dict)
+    vms_by_claim: Index = field(default_factory=dict)
+    vms_by_mac: Index = field(default_factory=dict)
+    vmis_by_claim: Index = field(default_factory=dict)
+
+    def setting(self, name: str) -> str:
+        """The effective value of a setting; "" when it is unknown."""
+        raw = self.settings.get(("", name), {})
+        return str(raw.get("value") or raw.get("default") or "")
+
+    def cluster_network(self, nad: str) -> str:
+        """The cluster network of a `namespace/name`; "" when the network is unknown."""
+        namespace, _, name = nad.partition("/")
+        raw = self.networks.get((namespace, name))
+        return labels_of(raw).get("network.harvesterhci.io/clusternetwork", "mgmt") if raw else ""
+
+    def quotas_of(self, namespace: str) -> list[Raw]:
+        return [raw for (where, _), raw in self.quotas.items() if where == namespace]
+
+    def overcommit(self) -> Overcommit:
+        try:
+            raw = loads(self.setting("overcommit-config") or "{}")
+        except NotJson:
+            raw = {}
+        return Overcommit(
+            int(raw.get("cpu", 1000)), int(raw.get("memory", 150)), int(raw.get("storage", 100))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Overcommit:
+    """Percent of hardware that may be promised."""
+
+    cpu: int = 1000
+    memory: int = 150
+    storage: int = 100
+
+
+def claims_of_vm(vm: Raw) -> list[Key]:
+    """Index function: the claims that a VM mounts."""
+    spec = nested(vm, "spec", "template", "spec", default={})
+    return [(namespace_of(vm), claim) for claim in claims_of(spec)]
+
+
+def claims_of_vmi(vmi: Raw) -> list[Key]:
+    """Index function: the claims that an instance's pod holds."""
+    return [(namespace_of(vmi), claim) for claim in claims_of(vmi.get("spec") or {})]
+
+
+def macs_of_vm(vm: Raw) -> list[Key]:
+    """Index function: the MACs that a VM's template names."""
+    interfaces = nested(vm, "spec", "template", "spec", "domain", "devices", "interfaces", default=[])
+    return [("", one["macAddress"].lower()) for one in interfaces if one.get("macAddress")]
+
+
+# Each map that follows the store, and the kind of the objects in it.
+WATCHED_KINDS: tuple[tuple[str, ApiResource], ...] = (
+    ("vms", kinds.VM),
+    ("instances", kinds.VMI),
+    ("claims", PVC),
+    ("images", kinds.IMAGE),
+    ("networks", kinds.NAD),
+    ("classes", STORAGE_CLASS),
+    ("settings", kinds.SETTING),
+    ("quotas", kinds.QUOTA),
+    ("nodes", NODE),
+    ("secrets", SECRET),
+)
+
+
+def static_listers(objects: Iterable[Raw]) -> Listers:
+    """A world that holds exactly `objects` and does not move."""
+    maps = {(kind.api_version, kind.kind): name for name, kind in WATCHED_KINDS}
+    found: dict[str, dict[Key, Raw]] = defaultdict(dict)
+    for raw in objects:
+        found[maps[raw["apiVersion"], raw["kind"]]][key_of(raw)] = raw
+    return Listers(
+        **found,
+        vms_by_claim=_index(found["vms"].values(), claims_of_vm),
+        vms_by_mac=_index(found["vms"].values(), macs_of_vm),
+        vmis_by_claim=_index(found["instances"].values(), claims_of_vmi),
+    )
+
+
+def _index(vms: Iterable[Raw], keys: Any) -> dict[Key, set[Key]]:
+    made: dict[Key, set[Key]] = defaultdict(set)
+    for vm in vms:
+        for key in keys(vm):
+            made[key].add(key_of(vm))
+    return made

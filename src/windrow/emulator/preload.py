@@ -1,0 +1,126 @@
+"""What a user keeps on a Harvester: namespaces, images, networks, key pairs, classes; put there in one go.
+
+Everything may be given by name alone (`namespace/name`), or as a value that says more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from windrow.emulator import kinds, names
+from windrow.emulator.host import images
+from windrow.emulator.host.dhcp import Lan
+from windrow.emulator.host.networks import render_network
+from windrow.kubernetes.objects import Raw, new_object
+from windrow.kubernetes.resources import NAMESPACE, ApiResource
+
+FIRST_LAN = 50
+LANS = 200
+
+# A key whose private half nobody has: for manifests that name a key pair which we cannot know.
+PLACEHOLDER_KEY = (
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGQw7+mTNoVY2dZFkT0u4hvnPMxs2h0kmqP8yH3n0l6V nobody@windrow"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A VM image. `arrives` tells what its import does; an image that is `done` was there before anybody looked."""
+
+    name: str  # namespace/name
+    display_name: str = ""
+    url: str = ""
+    has_agent: bool = False  # has qemu-guest-agent in it
+    missing_modules: tuple[str, ...] = ()  # kernel modules, as minimal kernels lack macvlan
+    import_outcome: Literal["done", "", "fails", "stuck"] = "done"
+
+    def render(self) -> Raw:
+        namespace, _, short = self.name.rpartition("/")
+        url = self.url or f"https://cloud-images.example/{short}.qcow2"
+        annotations = {images.HAS_AGENT: "true" if self.has_agent else "false"}
+        if self.missing_modules:
+            annotations[images.MISSING_MODULES] = ",".join(self.missing_modules)
+        if self.import_outcome:
+            annotations[images.IMPORT_OUTCOME] = self.import_outcome
+        return new_object(
+            kinds.IMAGE,
+            short,
+            namespace or "default",
+            labels={names.IMAGE_TYPE: "iso" if url.lower().endswith(".iso") else "raw_qcow2"},
+            annotations=annotations,
+            spec={"displayName": self.display_name or short, "sourceType": "download", "url": url},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VmNetwork:
+    """A VM network. Without `cidr` it gets a private /24 of its own."""
+
+    name: str  # namespace/name
+    vlan: int = 0
+    cidr: str = ""
+    gateway: str = ""
+    cluster_network: str = "mgmt"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    name: str  # namespace/name
+    public_key: str = PLACEHOLDER_KEY
+
+
+@dataclass(slots=True)
+class LanAllocator:
+    """Which private range a network without one gets: 192.168.50.0/24 and up, one per VLAN."""
+
+    given: dict[tuple[str, int], str] = field(default_factory=dict)
+
+    def cidr(self, network: VmNetwork) -> str:
+        key = (network.cluster_network, network.vlan)
+        if network.cidr:
+            self.given.setdefault(key, network.cidr)
+        if key not in self.given:
+            taken = set(self.given.values())
+            free = (f"192.168.{FIRST_LAN + step}.0/24" for step in range(LANS))
+            self.given[key] = next(cidr for cidr in free if cidr not in taken)
+        return self.given[key]
+
+
+def as_image(one: Image | str) -> Image:
+    return Image(one) if isinstance(one, str) else one
+
+
+def as_network(one: VmNetwork | str) -> VmNetwork:
+    return VmNetwork(one) if isinstance(one, str) else one
+
+
+def as_key_pair(one: KeyPair | str) -> KeyPair:
+    return KeyPair(one) if isinstance(one, str) else one
+
+
+def render_preload(
+    *,
+    images: Iterable[Image | str] = (),
+    networks: Iterable[VmNetwork | str] = (),
+    namespaces: Iterable[str] = (),
+    key_pairs: Iterable[KeyPair | str] = (),
+    lans: LanAllocator,
+) -> list[tuple[ApiResource, Raw]]:
+    """The objects of a stock in an order in which they can be created, namespaces that they need included."""
+    made: list[tuple[ApiResource, Raw]] = [(kinds.IMAGE, as_image(one).render()) for one in images]
+    for network in map(as_network, networks):
+        namespace, _, short = network.name.rpartition("/")
+        lan = Lan(lans.cidr(network), network.gateway)
+        raw = render_network(namespace or "default", short, network.vlan, lan, network.cluster_network)
+        made.append((kinds.NAD, raw))
+    for pair in map(as_key_pair, key_pairs):
+        namespace, _, short = pair.name.rpartition("/")
+        raw = new_object(kinds.KEY_PAIR, short, namespace or "default", spec={"publicKey": pair.public_key})
+        made.append((kinds.KEY_PAIR, raw))
+    spaces = {*namespaces, *(raw["metadata"]["namespace"] for _, raw in made)}
+    return [*((NAMESPACE, new_object(NAMESPACE, name)) for name in sorted(spaces)), *made]
+
+
+__all__ = ["Image", "KeyPair", "LanAllocator", "VmNetwork", "render_preload"]

@@ -1,0 +1,273 @@
+"""Who may do what: RBAC, its texts, reviews, escalation (reference/05 §7.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from windrow.apiserver.server import ApiServer
+from windrow.kubernetes.errors import Forbidden
+from windrow.kubernetes.resources import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    CONFIG_MAP,
+    NODE,
+    ROLE,
+    ROLE_BINDING,
+    SERVICE_ACCOUNT,
+    ApiResource,
+)
+
+WIDGET = ApiResource("example.io", "v1", "Widget", "widgets")
+
+
+@pytest.fixture
+def guarded(a_server: Callable[..., ApiServer], widget_crd: Any) -> ApiServer:
+    return a_server(authorize="rbac", crds=[widget_crd()])
+
+
+async def grant(
+    server: ApiServer, *rules: dict[str, Any], user: str = "alice", namespace: str = "default"
+) -> None:
+    admin = server.local()
+    kind, binding = (ROLE, ROLE_BINDING) if namespace else (CLUSTER_ROLE, CLUSTER_ROLE_BINDING)
+    await admin.create(kind, {"metadata": {"name": "r"}, "rules": list(rules)}, namespace)
+    raw = {
+        "metadata": {"name": "b"},
+        "roleRef": {"kind": kind.kind, "name": "r"},
+        "subjects": [{"kind": "User", "name": user}],
+    }
+    await admin.create(binding, raw, namespace)
+
+
+def rule(verbs: str, *resources: str, group: str = "", **rest: Any) -> dict[str, Any]:
+    return {"apiGroups": [group], "resources": list(resources), "verbs": verbs.split(), **rest}
+
+
+async def said(coroutine: Any) -> str:
+    with pytest.raises(Forbidden) as raised:
+        await coroutine
+    return raised.value.message
+
+
+async def test_a_refusal_says_who_wanted_what_where(guarded: ApiServer) -> None:
+    alice = guarded.local("alice", ())
+
+    assert await said(alice.get(WIDGET.ref("w", "default"))) == (
+        'widgets.example.io "w" is forbidden: User "alice" cannot get resource "widgets" in API group "example.io" '
+        'in the namespace "default"'
+    )
+    assert await said(alice.list(NODE)) == (
+        'nodes is forbidden: User "alice" cannot list resource "nodes" in API group "" at the cluster scope'
+    )
+    assert await said(alice.patch(WIDGET.ref("w", "default"), {}, "status")) == (
+        'widgets.example.io "w" is forbidden: User "alice" cannot patch resource "widgets/status" in API group '
+        '"example.io" in the namespace "default"'
+    )
+
+
+async def test_a_refusal_hides_whether_the_object_is_there(guarded: ApiServer) -> None:
+    assert "cannot get" in await said(guarded.local("alice", ()).get(CONFIG_MAP.ref("not-there", "default")))
+
+
+async def test_a_role_holds_in_its_namespace_only(guarded: ApiServer) -> None:
+    await grant(guarded, rule("list", "configmaps"))
+    alice = guarded.local("alice", ())
+
+    await alice.list(CONFIG_MAP, "default")
+
+    await said(alice.list(CONFIG_MAP, "kube-system"))
+    await said(alice.list(CONFIG_MAP))
+
+
+async def test_a_cluster_binding_holds_everywhere(guarded: ApiServer) -> None:
+    await grant(guarded, rule("list", "*", group="*"), namespace="")
+    alice = guarded.local("alice", ())
+
+    await alice.list(CONFIG_MAP)
+    await alice.list(WIDGET, "default")
+
+
+async def test_names_in_a_rule_narrow_it(guarded: ApiServer) -> None:
+    await grant(guarded, rule("get watch list", "configmaps", resourceNames=["mine"]))
+    await guarded.local().create(CONFIG_MAP, {"metadata": {"name": "mine"}}, "default")
+    alice = guarded.local("alice", ())
+
+    await alice.get(CONFIG_MAP.ref("mine", "default"))
+    async with alice.watch(CONFIG_MAP, "default", fields="metadata.name=mine"):
+        pass
+
+    await said(alice.get(CONFIG_MAP.ref("other", "default")))
+    await said(alice.list(CONFIG_MAP, "default"))
+
+
+async def test_a_subresource_is_a_right_of_its_own(guarded: ApiServer) -> None:
+    await grant(guarded, rule("patch", "widgets/status", group="example.io"))
+    await guarded.local().create(WIDGET, {"metadata": {"name": "w"}, "spec": {"size": 1}}, "default")
+    alice = guarded.local("alice", ())
+
+    await alice.patch(WIDGET.ref("w", "default"), {"status": {"phase": "up"}}, "status")
+
+    await said(alice.patch(WIDGET.ref("w", "default"), {"spec": {"size": 2}}))
+
+
+async def test_a_service_account_is_a_subject(guarded: ApiServer) -> None:
+    admin = guarded.local()
+    subject = {"kind": "ServiceAccount", "name": "robot", "namespace": "default"}
+    raw = {
+        "metadata": {"name": "b"},
+        "roleRef": {"kind": "ClusterRole", "name": "view"},
+        "subjects": [subject],
+    }
+    await admin.create(ROLE_BINDING, raw, "default")
+
+    await guarded.local("system:serviceaccount:default:robot", ()).list(CONFIG_MAP, "default")
+
+    await said(guarded.local("system:serviceaccount:kube-system:robot", ()).list(CONFIG_MAP, "default"))
+
+
+async def test_nobody_hands_out_what_he_does_not_hold(guarded: ApiServer) -> None:
+    await grant(guarded, rule("create", "rolebindings", "roles", group=ROLE.group), rule("get", "configmaps"))
+    alice = guarded.local("alice", ())
+    to_all = {
+        "metadata": {"name": "x"},
+        "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [],
+    }
+
+    await alice.create(ROLE, {"metadata": {"name": "mine"}, "rules": [rule("get", "configmaps")]}, "default")
+    text = await said(
+        alice.create(ROLE, {"metadata": {"name": "y"}, "rules": [rule("get", "secrets")]}, "default")
+    )
+    bound = await said(alice.create(ROLE_BINDING, to_all, "default"))
+
+    assert (
+        'user "alice" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:'
+        in text
+    )
+    assert '{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}' in text
+    assert "not currently held" in bound
+
+
+async def test_bind_lets_one_hand_out_that_role(guarded: ApiServer) -> None:
+    await grant(
+        guarded,
+        rule("create", "rolebindings", group=ROLE.group),
+        rule("bind", "clusterroles", group=ROLE.group, resourceNames=["view"]),
+    )
+    raw = {"metadata": {"name": "x"}, "roleRef": {"kind": "ClusterRole", "name": "view"}, "subjects": []}
+
+    await guarded.local("alice", ()).create(ROLE_BINDING, raw, "default")
+
+
+async def test_an_aggregated_role_gathers_by_label(guarded: ApiServer) -> None:
+    admin = guarded.local()
+    labels = {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
+    rules = [rule("list", "widgets", group="example.io")]
+    await admin.create(CLUSTER_ROLE, {"metadata": {"name": "widgets-view", "labels": labels}, "rules": rules})
+    subject = {"kind": "User", "name": "alice"}
+    raw = {
+        "metadata": {"name": "b"},
+        "roleRef": {"kind": "ClusterRole", "name": "view"},
+        "subjects": [subject],
+    }
+    await admin.create(ROLE_BINDING, raw, "default")
+
+    await guarded.local("alice", ()).list(WIDGET, "default")
+
+
+async def test_anybody_known_may_ask_what_he_may(guarded: ApiServer, asking: Any) -> None:
+    await grant(guarded, rule("get", "configmaps"))
+    ask = asking(guarded, "alice", ())
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+    async def may(**attributes: str) -> bool:
+        _, answer = await ask.json("POST", path, {"spec": {"resourceAttributes": attributes}})
+        return bool(answer["status"]["allowed"])
+
+    assert await may(verb="get", resource="configmaps", namespace="default")
+    assert not await may(verb="get", resource="secrets", namespace="default")
+    assert not await may(verb="get", resource="configmaps")
+    status, rules = await ask.json(
+        "POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", {"spec": {"namespace": "default"}}
+    )
+    assert status == 201
+    assert {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]} in rules["status"][
+        "resourceRules"
+    ]
+    assert (await ask("GET", "/apis")).status == 200
+    refused, answer = await ask.json("GET", "/metrics")
+    assert (refused, answer["message"]) == (403, 'forbidden: User "alice" cannot get path "/metrics"')
+
+
+async def test_impersonation_needs_the_right_to_it(guarded: ApiServer, asking: Any) -> None:
+    path = "/api/v1/namespaces/default/configmaps"
+    admin, alice = asking(guarded), asking(guarded, "alice", ())
+
+    as_bob, answer = await admin.json("GET", path, Impersonate_User="bob")
+    refused, why = await alice.json("GET", path, Impersonate_User="admin")
+
+    assert (as_bob, refused) == (403, 403)
+    assert 'User "bob" cannot list' in answer["message"]
+    assert why["message"].startswith(
+        'users "admin" is forbidden: User "alice" cannot impersonate resource "users"'
+    )
+
+
+async def test_a_token_request_gives_a_token_that_expires(
+    guarded: ApiServer, asking: Any, clock: Any
+) -> None:
+    from datetime import timedelta
+
+    ask = asking(guarded)
+    await guarded.local().create(SERVICE_ACCOUNT, {"metadata": {"name": "robot"}}, "default")
+    path = "/api/v1/namespaces/default/serviceaccounts/robot/token"
+
+    status, made = await ask.json("POST", path, {"spec": {"expirationSeconds": 600}})
+    short, why = await ask.json("POST", path, {"spec": {"expirationSeconds": 60}})
+    caller = await guarded.authenticate_token(made["status"]["token"])
+    clock.instant += timedelta(seconds=600)
+
+    assert (status, short) == (201, 422)
+    assert "may not specify a duration less than 10 minutes" in why["message"]
+    assert made["status"]["expirationTimestamp"] == "2026-01-01T12:10:00Z"
+    assert caller is not None
+    assert caller.username == "system:serviceaccount:default:robot"
+    assert caller.groups == (
+        "system:serviceaccounts",
+        "system:serviceaccounts:default",
+        "system:authenticated",
+    )
+    assert await guarded.authenticate_token(made["status"]["token"]) is None
+
+
+async def test_a_token_dies_with_its_account(guarded: ApiServer, asking: Any) -> None:
+    ask, admin = asking(guarded), guarded.local()
+    ref = SERVICE_ACCOUNT.ref("robot", "default")
+    await admin.create(SERVICE_ACCOUNT, {"metadata": {"name": "robot"}}, "default")
+    _, made = await ask.json("POST", ref.path + "/token", {})
+    token = made["status"]["token"]
+
+    await admin.delete(ref)
+    await admin.create(SERVICE_ACCOUNT, {"metadata": {"name": "robot"}}, "default")
+
+    assert await guarded.authenticate_token(token) is None
+    assert await guarded.authenticate_token(token[:-2] + "xx") is None
+    assert await guarded.authenticate_token("nonsense") is None
+
+
+async def test_a_token_review_tells_whose_it_is(guarded: ApiServer, asking: Any) -> None:
+    guarded.tokens["t"] = ("alice", ("team",), None)
+    ask = asking(guarded)
+    path = "/apis/authentication.k8s.io/v1/tokenreviews"
+
+    _, good = await ask.json("POST", path, {"spec": {"token": "t"}})
+    _, bad = await ask.json("POST", path, {"spec": {"token": "x"}})
+
+    assert good["status"] == {
+        "authenticated": True,
+        "user": {"username": "alice", "groups": ["team", "system:authenticated"]},
+    }
+    assert bad["status"] == {"user": {}, "error": "invalid bearer token"}

@@ -1,0 +1,81 @@
+"""Objects that tests of the emulator's pure parts start from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windrow.core.json import dumps
+from windrow.emulator import kinds
+from windrow.emulator.host.networks import Lan, render_network
+from windrow.emulator.kit.listers import Listers, static_listers
+from windrow.emulator.system import SETTINGS, render_storage_class
+from windrow.kubernetes.objects import Raw, new_object
+from windrow.kubernetes.resources import PVC
+
+
+def a_vm(name: str = "m-1", **spec: Any) -> Raw:
+    """A sound VM with one disk and one card; `spec` replaces fields of the template's spec."""
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": name, "namespace": "ns", "annotations": {}, "labels": {}},
+        "spec": {
+            "runStrategy": "RerunOnFailure",
+            "template": {
+                "metadata": {},
+                "spec": {
+                    "domain": {
+                        "cpu": {"cores": 4},
+                        "resources": {"limits": {"cpu": "4", "memory": "8Gi"}},
+                        "devices": {
+                            "disks": [{"name": "disk-0", "disk": {"bus": "virtio"}}],
+                            "interfaces": [{"name": "nic-0", "bridge": {}}],
+                        },
+                    },
+                    "networks": [{"name": "nic-0", "multus": {"networkName": "ns/net"}}],
+                    "volumes": [{"name": "disk-0", "persistentVolumeClaim": {"claimName": f"{name}-disk-0"}}],
+                    **spec,
+                },
+            },
+        },
+    }
+
+
+def with_templates(vm: Raw, *claims: Raw) -> Raw:
+    vm["metadata"]["annotations"]["harvesterhci.io/volumeClaimTemplates"] = dumps(list(claims)).decode()
+    return vm
+
+
+def a_template(
+    name: str = "m-1-disk-0", storage_class: str = "fast", size: str = "40Gi", image: str = ""
+) -> Raw:
+    annotations = {"harvesterhci.io/imageId": image} if image else {}
+    return {
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"storageClassName": storage_class, "resources": {"requests": {"storage": size}}},
+    }
+
+
+def a_claim(name: str, **rest: Any) -> Raw:
+    return new_object(PVC, name, "ns", spec={}, **rest)
+
+
+def an_image(name: str, storage_class: str = "", namespace: str = "ns", **spec: Any) -> Raw:
+    plain = {"displayName": name, "sourceType": "download", "url": f"https://example.org/{name}.qcow2"}
+    status = {"storageClassName": storage_class} if storage_class else {}
+    return new_object(kinds.IMAGE, name, namespace, spec={**plain, **spec}, status=status)
+
+
+def a_world(*objects: Raw, ratio: str = "1.5", overcommit_cpu: int = 1000) -> Listers:
+    """The default settings, class `fast`, network `ns/net` on cluster network `mgmt`, and `objects`."""
+    settings = []
+    for name, value, default in SETTINGS:
+        raw = new_object(kinds.SETTING, name)
+        raw.update(value=value, default=default)
+        if name == "additional-guest-memory-overhead-ratio":
+            raw["default"] = ratio
+        if name == "overcommit-config":
+            raw["default"] = f'{{"cpu":{overcommit_cpu},"memory":150,"storage":100}}'
+        settings.append(raw)
+    network = render_network("ns", "net", 50, Lan("192.168.50.0/24"))
+    return static_listers([*settings, render_storage_class("fast"), network, *objects])

@@ -1,0 +1,99 @@
+"""What the control plane believes of a host that lost power, and when: reference 05 §2.5 F."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from windrow.emulator.delays import Delays, ScaledClock
+from windrow.emulator.host.nodes import (
+    HEALTHY,
+    HostHealth,
+    HostSpec,
+    conditions_for,
+    host_health_at,
+    render_node,
+    taints_for,
+)
+from windrow.kubernetes.conditions import find_condition
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class Still:
+    def now(self):
+        return NOON
+
+    async def sleep_until(self, instant):
+        raise AssertionError("a judgement waits for nothing")
+
+
+def judged(seconds, speed=1.0):
+    return host_health_at(NOON, NOON + timedelta(seconds=seconds), ScaledClock(Still(), speed), Delays())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "wanted", "next_look"),
+    [
+        (0, HEALTHY, 45),
+        (44, HEALTHY, 45),
+        (45, HostHealth(ready=False), 60),
+        (60, HostHealth(ready=False, draining=True), 240),
+        (240, HostHealth(False, True, True), 245),
+        (245, HostHealth(False, True, True, True), None),
+    ],
+)
+def test_belief_grows_in_the_stated_steps(seconds, wanted, next_look):
+    health, look = judged(seconds)
+
+    assert health == wanted
+    assert look == (NOON + timedelta(seconds=next_look) if next_look else None)
+
+
+def test_speed_divides_every_step():
+    assert judged(24.5, speed=10)[0].cleared
+    assert not judged(24.4, speed=10)[0].cleared
+
+
+def test_a_host_with_power_is_fine():
+    assert host_health_at(None, NOON, ScaledClock(Still()), Delays()) == (HEALTHY, None)
+
+
+def test_taints_come_and_go_and_those_of_others_stay():
+    own = {"key": "gpu", "effect": "NoSchedule"}
+    lost = taints_for(HostHealth(False, True, True), [own])
+
+    assert [taint["key"] for taint in lost] == [
+        "gpu",
+        "node.kubernetes.io/unreachable",
+        "node.kubernetes.io/unreachable",
+        "kubevirt.io/drain",
+        "node.kubernetes.io/out-of-service",
+    ]
+    assert [own] == taints_for(HEALTHY, lost)
+
+
+def test_the_node_says_unknown_not_false():
+    node = render_node(HostSpec("h", zone="z"), NOON)
+    conditions = conditions_for(HostHealth(ready=False), node["status"]["conditions"], NOON)
+
+    ready = find_condition(conditions, "Ready")
+    assert (ready.status, ready.message) == ("Unknown", "Kubelet stopped posting node status.")
+
+
+def test_drained_appears_and_is_removed():
+    node = render_node(HostSpec("h"), NOON)
+    draining = conditions_for(HostHealth(False, True), node["status"]["conditions"], NOON)
+    drained = conditions_for(HostHealth(False, True, True), draining, NOON)
+
+    assert find_condition(draining, "Drained").reason == "HarvesterNodeIsDraining"
+    assert find_condition(drained, "Drained").reason == "HarvesterNodeIsDrained"
+    assert find_condition(conditions_for(HEALTHY, drained, NOON), "Drained") is None
+
+
+def test_a_host_without_zone_has_no_zone_label():
+    labels = render_node(HostSpec("h", networks=("mgmt", "storage")), NOON)["metadata"]["labels"]
+
+    assert "topology.kubernetes.io/zone" not in labels
+    assert labels["network.harvesterhci.io/storage"] == "true"

@@ -1,0 +1,133 @@
+"""What the API gives a VM that its client did not send: reference 05 §2.1.1, rule by rule."""
+
+from __future__ import annotations
+
+import copy
+import re
+
+import pytest
+
+from windrow.core.rng import Rng
+from windrow.emulator.admission.vm_mutator import mutate_vm, new_mac
+from windrow.kubernetes.errors import AdmissionDenied
+from windrow.kubernetes.objects import nested
+
+from .objects import a_vm, a_world
+
+
+def mutated(vm, old=None, world=None):
+    mutate_vm(vm, old, world or a_world(), Rng(1))
+    return vm
+
+
+def spec_of(vm):
+    return vm["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize(("overcommit_cpu", "cpu"), [(1000, "400m"), (1600, "250m")])
+def test_requests_follow_the_limits_and_the_overcommit_setting(overcommit_cpu, cpu):
+    vm = mutated(a_vm(), world=a_world(overcommit_cpu=overcommit_cpu))
+
+    assert {"cpu": cpu, "memory": "5461Mi"} == spec_of(vm)["domain"]["resources"]["requests"]
+
+
+def test_guest_memory_is_the_limit_while_the_ratio_is_set():
+    assert nested(spec_of(mutated(a_vm())), "domain", "memory", "guest") == "8Gi"
+
+
+def test_without_the_ratio_guest_memory_leaves_room():
+    vm = mutated(a_vm(), world=a_world(ratio=""))
+    assert nested(spec_of(vm), "domain", "memory", "guest") == "8092Mi"
+
+    reserving = a_vm()
+    reserving["metadata"]["annotations"]["harvesterhci.io/reservedMemory"] = "256Mi"
+    assert (
+        nested(spec_of(mutated(reserving, world=a_world(ratio=""))), "domain", "memory", "guest") == "7936Mi"
+    )
+
+
+def test_too_little_guest_memory_is_refused():
+    vm = a_vm()
+    spec_of(vm)["domain"]["resources"]["limits"]["memory"] = "105Mi"
+
+    with pytest.raises(AdmissionDenied) as refusal:
+        mutated(vm, world=a_world(ratio=""))
+
+    text = "guest memory is under the minimum requirement (10 Mi), original: 105Mi, final: 5Mi"
+    assert f'admission webhook "mutator.harvesterhci.io" denied the request: {text}' == refusal.value.message
+    assert refusal.value.status == 500
+
+
+def test_the_cpu_topology_is_completed():
+    assert spec_of(mutated(a_vm()))["domain"]["cpu"] == {
+        "cores": 4,
+        "sockets": 1,
+        "threads": 1,
+        "maxSockets": 1,
+    }
+
+
+def test_node_affinity_follows_the_cluster_networks():
+    stale = {"key": "network.harvesterhci.io/old", "operator": "In", "values": ["true"]}
+    own = {"key": "disktype", "operator": "In", "values": ["ssd"]}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    affinity = {"nodeAffinity": {required: {"nodeSelectorTerms": [{"matchExpressions": [stale, own]}]}}}
+
+    vm = mutated(a_vm(affinity=affinity))
+
+    wanted = {"key": "network.harvesterhci.io/mgmt", "operator": "In", "values": ["true"]}
+    terms = nested(spec_of(vm), "affinity", "nodeAffinity", required, "nodeSelectorTerms")
+    assert [{"matchExpressions": [own, wanted]}] == terms
+
+
+def test_a_network_name_of_three_parts_is_refused():
+    vm = a_vm(networks=[{"name": "nic-0", "multus": {"networkName": "a/b/c"}}])
+
+    with pytest.raises(AdmissionDenied, match="invalid network name a/b/c"):
+        mutated(vm)
+
+
+def test_grace_comes_from_the_setting_and_a_given_one_stays():
+    assert spec_of(mutated(a_vm()))["terminationGracePeriodSeconds"] == 120
+    assert spec_of(mutated(a_vm(terminationGracePeriodSeconds=5)))["terminationGracePeriodSeconds"] == 5
+
+
+def test_interfaces_get_a_local_address_and_keep_a_given_one():
+    vm = a_vm()
+    spec_of(vm)["domain"]["devices"]["interfaces"].append(
+        {"name": "nic-1", "macAddress": "00:16:3e:00:00:01"}
+    )
+
+    first, second = spec_of(mutated(vm))["domain"]["devices"]["interfaces"]
+
+    assert second["macAddress"] == "00:16:3e:00:00:01"
+    assert re.fullmatch(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", first["macAddress"])
+    assert int(first["macAddress"][:2], 16) & 0b11 == 0b10
+
+
+def test_a_change_that_leaves_the_address_out_keeps_it():
+    old = mutated(a_vm())
+
+    assert spec_of(mutated(a_vm(), old))["domain"]["devices"] == spec_of(old)["domain"]["devices"]
+
+
+def test_macs_are_local_and_unicast_whatever_the_seed():
+    assert all(int(new_mac(Rng(seed))[:2], 16) & 0b11 == 0b10 for seed in range(200))
+
+
+@pytest.mark.parametrize(("remembered", "wanted"), [("Always", "Always"), ("", "RerunOnFailure")])
+def test_a_halted_vm_starts_under_the_strategy_it_had(remembered, wanted):
+    old = a_vm()
+    old["spec"]["runStrategy"] = "Halted"
+    new = copy.deepcopy(old)
+    new["spec"]["runStrategy"] = "Manual"
+    if remembered:
+        new["metadata"]["annotations"]["harvesterhci.io/vmRunStrategy"] = remembered
+
+    assert mutated(new, old)["spec"]["runStrategy"] == wanted
+
+
+def test_a_second_round_changes_nothing():
+    once = mutated(a_vm())
+
+    assert once == mutated(copy.deepcopy(once), copy.deepcopy(once))
