@@ -18,8 +18,8 @@ from windrow.app.clock import SystemClock
 from windrow.client.informer import Informer
 from windrow.core.fastjson import dumps
 from windrow.core.rng import Rng
-from windrow.harvester.instances import read_vmi
-from windrow.harvester.kinds import VM, VMI
+from windrow.harvester.resources import VM, VMI
+from windrow.harvester.vmis import read_vmi
 from windrow.harvester.vms import read_vm
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import ApiResource

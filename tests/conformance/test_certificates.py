@@ -17,9 +17,9 @@ import pytest
 
 from windrow.app.clock import SystemClock
 from windrow.bootstrap import rke2
-from windrow.bootstrap.authorities import new_cluster_secrets
-from windrow.bootstrap.intent import ClusterSecrets, NodeIntent, Role
-from windrow.bootstrap.minting import mint_access
+from windrow.bootstrap.client_cert import issue_client_config
+from windrow.bootstrap.pki import new_cluster_secrets
+from windrow.bootstrap.spec import BootstrapSpec, ClusterSecrets, Role
 from windrow.client.client import Client
 from windrow.client.http_transport import HttpTransport
 from windrow.core import pki, yaml
@@ -46,7 +46,7 @@ class Cluster:
     url: str
 
     def access(self) -> ClientConfig:
-        return mint_access(self.secrets, self.url, datetime.now(UTC), HOUR)
+        return issue_client_config(self.secrets, self.url, datetime.now(UTC), HOUR)
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,9 @@ def cluster(
     etcd, apiserver = reference_program("etcd"), reference_program("kube-apiserver")
     directory = tmp_path_factory.mktemp("first-server")
     secrets = new_cluster_secrets(datetime.now(UTC))
-    intent = NodeIntent("prod", "prod-a", "uid", "v1.34.4+rke2r1", frozenset(Role), secrets, first=True)
+    intent = BootstrapSpec(
+        "prod", "prod-a", "uid", "v1.34.4+rke2r1", frozenset(Role), secrets, init_server=True
+    )
     disk = write_files(rke2.render(intent), directory)
     clients, peers, port = free_port(), free_port(), free_port()
     log = directory / "kube-apiserver.log"
@@ -245,7 +247,7 @@ async def test_a_certificate_that_has_run_out_is_refused(cluster: Cluster) -> No
     then = datetime.now(UTC) - 2 * HOUR
 
     with pytest.raises(Unauthorized):
-        await ask_who_i_am(mint_access(cluster.secrets, cluster.url, then, HOUR))
+        await ask_who_i_am(issue_client_config(cluster.secrets, cluster.url, then, HOUR))
 
 
 async def test_a_client_that_knows_another_authority_does_not_talk_to_the_api_server(
@@ -264,4 +266,4 @@ async def test_no_other_authority_of_the_cluster_makes_administrators(
     swapped = replace(cluster.secrets, client_ca=getattr(cluster.secrets, authority))
 
     with pytest.raises(Unauthorized):
-        await ask_who_i_am(mint_access(swapped, cluster.url, datetime.now(UTC), HOUR))
+        await ask_who_i_am(issue_client_config(swapped, cluster.url, datetime.now(UTC), HOUR))

@@ -45,8 +45,8 @@ from tests.conformance.test_certificates import (
 
 from windrow.app.clock import SystemClock
 from windrow.bootstrap import rke2
-from windrow.bootstrap.authorities import new_cluster_secrets
-from windrow.bootstrap.intent import NodeIntent, Role
+from windrow.bootstrap.pki import new_cluster_secrets
+from windrow.bootstrap.spec import BootstrapSpec, Role
 from windrow.client.client import Client
 from windrow.client.http_transport import HttpTransport
 from windrow.emulator import kinds
@@ -91,7 +91,9 @@ def cluster(
     )
     directory = tmp_path_factory.mktemp("guest")
     secrets = new_cluster_secrets(datetime.now(UTC))
-    intent = NodeIntent("demo", "demo-a", "uid", "v1.34.4+rke2r1", frozenset(Role), secrets, first=True)
+    intent = BootstrapSpec(
+        "demo", "demo-a", "uid", "v1.34.4+rke2r1", frozenset(Role), secrets, init_server=True
+    )
     disk = write_files(rke2.render(intent), directory)
     clients, peers, port = free_port(), free_port(), free_port()
     made = Cluster(secrets, f"https://127.0.0.1:{port}")

@@ -16,11 +16,11 @@ import pytest
 from tests.conformance.node_driver_rig import GO_DRIVER, real_program
 
 from windrow.machines.plugin.process.client import DriverError, Plugin, open_plugin
-from windrow.nodedriver import stored
-from windrow.nodedriver.configuration import BadMemory, Configuration
+from windrow.nodedriver import config_json
+from windrow.nodedriver.config import Configuration, InvalidDriverConfig
+from windrow.nodedriver.errors import Refused
 from windrow.nodedriver.flags import read_flags
 from windrow.nodedriver.options import OPTIONS
-from windrow.nodedriver.problems import Refused
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -136,7 +136,7 @@ async def set_flags(plugin: Plugin, values: Mapping[str, Any]) -> None:
 
 def shown(configuration: Configuration) -> dict[str, Any]:
     """The configuration as it is stored, without what Go does not have."""
-    found = json.loads(stored.dump(configuration))
+    found = json.loads(config_json.dump(configuration))
     return {key: value for key, value in found.items() if not key.startswith("Windrow")}
 
 
@@ -150,14 +150,14 @@ def normalised(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def loaded(document: bytes, before: Configuration) -> tuple[dict[str, Any] | None, str]:
     try:
-        return shown(stored.load(document, before)), ""
-    except BadMemory as error:
+        return shown(config_json.load(document, before)), ""
+    except InvalidDriverConfig as error:
         return None, str(error)
 
 
 async def fresh(folder: Path) -> Configuration:
     async with opened(folder) as plugin:
-        return stored.load(await plugin.get_config(), Configuration())
+        return config_json.load(await plugin.get_config(), Configuration())
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -19,7 +19,7 @@ from tests.e2e.plugin_site import IMAGE, NETWORK, Site
 
 from windrow.core.json import dumps, loads
 from windrow.core.rng import SystemRng
-from windrow.nodedriver.ssh_keys import KeyPair, new_key
+from windrow.nodedriver.ssh_keys import SshKeyPair, generate_key_pair
 from windrow.protocols import dockermachine as wire
 
 NAME = "c1-pool1-abcde-fghij"
@@ -42,8 +42,8 @@ SHARED_FLAGS: Mapping[str, Any] = {
 
 
 @cache
-def _a_key() -> KeyPair:
-    return new_key(SystemRng())
+def _a_key() -> SshKeyPair:
+    return generate_key_pair(SystemRng())
 
 
 @dataclass

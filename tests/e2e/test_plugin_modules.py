@@ -103,7 +103,7 @@ def test_a_whole_life_loads_the_standard_library_and_pyyaml_only(tmp_path: Path)
         desk.remove()
 
     loaded = set(out.read_text().split())
-    assert {"ssl", "yaml", "windrow.nodedriver.waiting_orders", "windrow.plugin.tls"} <= loaded
+    assert {"ssl", "yaml", "windrow.nodedriver.operations", "windrow.plugin.http.tls"} <= loaded
     assert {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names == {"windrow", "yaml"}
     assert not {name for name in loaded if name in HEAVY or name.partition(".")[0] in HEAVY}
     packages = {name.split(".")[1] for name in loaded if name.startswith("windrow.")}
@@ -122,4 +122,4 @@ def test_who_asks_for_flags_and_names_only_does_not_pay_for_the_driver(tmp_path:
         assert plugin.close() == 0
 
     loaded = set(out.read_text().split())
-    assert not loaded & {"yaml", "ssl", "windrow.plugin.http", "windrow.nodedriver.waiting_orders"}
+    assert not loaded & {"yaml", "ssl", "windrow.plugin.http.client", "windrow.nodedriver.operations"}

@@ -37,8 +37,8 @@ from windrow.emulator.faults import (
 from windrow.kubernetes.kubeconfig import parse_kubeconfig, render_kubeconfig
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import SECRET
-from windrow.nodedriver.whereabouts import ANY_HARVESTER
-from windrow.plugin.lifetime import GRACE_S
+from windrow.nodedriver.harvester_location import ANY_HARVESTER
+from windrow.plugin.watchdog import GRACE_S
 from windrow.protocols import dockermachine as wire
 from windrow.protocols.gob import Interface, Type
 from windrow.protocols.netrpc import CONNECT_REQUEST, CONNECTED

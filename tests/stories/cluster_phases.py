@@ -14,7 +14,7 @@ from windrow.clusters.api.kinds import CLUSTER
 from windrow.demo.cluster import DemoCluster
 from windrow.demo.manifests import read_documents, shipped
 from windrow.emulator.kit.inventory import Item, inventory
-from windrow.harvester.kinds import LOAD_BALANCER, VM
+from windrow.harvester.resources import LOAD_BALANCER, VM
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested, new_object
 from windrow.kubernetes.resources import SECRET, SERVICE
 from windrow.testing.clock import run_driven

@@ -20,7 +20,7 @@ from datetime import timedelta
 from typing import Any, Literal, Protocol
 
 from windrow.app.network import verb_and_resource
-from windrow.bootstrap.minting import USER
+from windrow.bootstrap.client_cert import USER
 from windrow.client.transport import Transport
 from windrow.core.rng import Rng
 from windrow.kubernetes.kubeconfig import ClientConfig

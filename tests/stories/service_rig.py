@@ -602,9 +602,9 @@ async def an_account(
         await line.create(kind, raw)
     while not nested(raw := await line.get(SECRET.ref(f"{name}-token", namespace)), "data", "token"):
         await harvester.clock.sleep(0.1)
-    from windrow.bootstrap.access import find_credential
+    from windrow.bootstrap.guest_account import find_kubeconfig
 
-    text = find_credential(raw, harvester.url, namespace)
+    text = find_kubeconfig(raw, harvester.url, namespace)
     assert text is not None
     return text
 

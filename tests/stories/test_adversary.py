@@ -20,8 +20,8 @@ from windrow.emulator.faults import CONFLICT, Fault, Refuse
 from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.kit.inventory import inventory
-from windrow.harvester.kinds import VM, VM_ACTIONS
 from windrow.harvester.names import CLUSTER_UID, MACHINE_UID
+from windrow.harvester.resources import VM, VM_ACTIONS
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, name_of, nested
 from windrow.kubernetes.requests import Reply, put_subresource

@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from windrow.bootstrap import rke2
-from windrow.bootstrap.authorities import new_cluster_secrets
-from windrow.bootstrap.intent import GuestCredential, NodeIntent, Role
+from windrow.bootstrap.pki import new_cluster_secrets
+from windrow.bootstrap.spec import BootstrapSpec, GuestCredential, Role
 from windrow.core.clock import sleep
 from windrow.core.rng import Rng
 from windrow.emulator.guest_os.hardware import AgentReport, DhcpLease, Disk, Hardware, Nic
@@ -58,15 +58,15 @@ class Wiring:
 def user_data(name: str) -> str:
     first = name == "first"
     return rke2.render(
-        NodeIntent(
+        BootstrapSpec(
             cluster="prod",
             hostname=name,
             machine_uid=f"uid-{name}",
             version="v1.35.1+rke2r1",
             roles=ROLES[name],
             secrets=SECRETS,
-            first=first,
-            server="" if first else JOIN,
+            init_server=first,
+            join_server="" if first else JOIN,
             global_config={"cloud-provider-name": "harvester"},
             guest_credential=GuestCredential("kind: Config\n"),
         )

@@ -28,7 +28,7 @@ from windrow.clusters.plan.disruptions import LAST_ETCD_MEMBER
 from windrow.demo.cluster import DemoCluster
 from windrow.emulator.guest_cluster.cluster import Heartbeat
 from windrow.emulator.kit.inventory import inventory
-from windrow.harvester.kinds import VM, VM_ACTIONS
+from windrow.harvester.resources import VM, VM_ACTIONS
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, name_of, nested
 from windrow.kubernetes.requests import put_subresource

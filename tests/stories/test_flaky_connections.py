@@ -16,7 +16,7 @@ from windrow.core.json import dumps
 from windrow.core.rng import Rng
 from windrow.emulator.faults import random_faults
 from windrow.emulator.kit.inventory import inventory
-from windrow.harvester.kinds import VM
+from windrow.harvester.resources import VM
 from windrow.kubernetes.errors import OutcomeUnknown, Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import name_of

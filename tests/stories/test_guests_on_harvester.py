@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from windrow.apiserver.handler import Peer
 from windrow.bootstrap import DISTRIBUTIONS
-from windrow.bootstrap.authorities import new_cluster_secrets
-from windrow.bootstrap.intent import ClusterSecrets, GuestCredential, NodeIntent, Role
+from windrow.bootstrap.pki import new_cluster_secrets
+from windrow.bootstrap.spec import BootstrapSpec, ClusterSecrets, GuestCredential, Role
 from windrow.core import pki
 from windrow.core.json import loads
 from windrow.emulator.guest_os.hardware import ProgramContext
@@ -27,23 +27,23 @@ VERSION = "v1.35.1+rke2r1"
 
 def an_intent(
     secrets: ClusterSecrets, name: str, roles: frozenset[Role] = ALL, server: str = ""
-) -> NodeIntent:
-    return NodeIntent(
+) -> BootstrapSpec:
+    return BootstrapSpec(
         "mine",
         name,
         f"uid-of-{name}",
         VERSION,
         roles,
         secrets,
-        first=not server,
-        server=server,
+        init_server=not server,
+        join_server=server,
         global_config={"cni": "calico", "disable-kube-proxy": False, "etcd-expose-metrics": False},
         selector_config=[{"config": {"cloud-provider-name": "harvester", "protect-kernel-defaults": False}}],
         guest_credential=GuestCredential("apiVersion: v1\nkind: Config\n"),
     )
 
 
-async def stand_up(harvester: Harvester, intent: NodeIntent) -> str:
+async def stand_up(harvester: Harvester, intent: BootstrapSpec) -> str:
     """Boot a machine with the rendered document; its address."""
     document = DISTRIBUTIONS["rke2"].render(intent) + "packages: [qemu-guest-agent]\n"
     # The driver starts the agent; here it is written out.

@@ -11,8 +11,8 @@ import pytest
 
 from windrow.apiserver.handler import Peer
 from windrow.apiserver.storage.memory import MemoryStore
-from windrow.bootstrap.authorities import new_cluster_secrets
-from windrow.bootstrap.intent import ClusterSecrets
+from windrow.bootstrap.pki import new_cluster_secrets
+from windrow.bootstrap.spec import ClusterSecrets
 from windrow.core import pki
 from windrow.core.json import loads
 from windrow.emulator import kinds

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from windrow.bootstrap import DISTRIBUTIONS
-from windrow.bootstrap.authorities import new_cluster_secrets
-from windrow.bootstrap.intent import ClusterSecrets, NodeIntent, Role
+from windrow.bootstrap.pki import new_cluster_secrets
+from windrow.bootstrap.spec import BootstrapSpec, ClusterSecrets, Role
 from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.kubernetes.resources import SECRET
@@ -72,7 +72,7 @@ def render(secrets: ClusterSecrets, name: str, **rest: object) -> str:
     return DISTRIBUTIONS["rke2"].render(bare(an_intent(secrets, name, **rest)))  # type: ignore[arg-type]
 
 
-def bare(intent: NodeIntent) -> NodeIntent:
+def bare(intent: BootstrapSpec) -> BootstrapSpec:
     """Without the cloud provider, which is not what is tried here."""
     return replace(intent, selector_config=(), guest_credential=None)
 

@@ -11,7 +11,7 @@ from windrow.demo.cluster import DemoCluster
 from windrow.emulator.faults import Fault, Refuse
 from windrow.emulator.kit.inventory import Item, inventory
 from windrow.emulator.load_balancers.names import MACHINE_CLUSTER
-from windrow.harvester.kinds import IP_POOL, LOAD_BALANCER, VM
+from windrow.harvester.resources import IP_POOL, LOAD_BALANCER, VM
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, new_object, uid_of
 from windrow.kubernetes.resources import EVENT, SERVICE, ObjectRef
 from windrow.testing.clock import run_driven

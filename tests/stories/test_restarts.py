@@ -15,7 +15,7 @@ from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.demo.cluster import DemoCluster
 from windrow.emulator.guest_cluster.cluster import Heartbeat
 from windrow.emulator.kit.inventory import Item, inventory
-from windrow.harvester.kinds import VM, VM_ACTIONS
+from windrow.harvester.resources import VM, VM_ACTIONS
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested
 from windrow.kubernetes.requests import put_subresource
 from windrow.testing.clock import run_driven

@@ -27,9 +27,9 @@ from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, name_of, namespace_of
 from windrow.kubernetes.resources import SECRET
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Machines, MachineSpec, Problem
-from windrow.nodedriver.configuration import read_fields
+from windrow.nodedriver.config import read_fields
 from windrow.nodedriver.options import BY_FIELD
-from windrow.nodedriver.rules import find_problems
+from windrow.nodedriver.validate.rules import find_problems
 
 CREDENTIAL_FIELD = "cloudCredentialSecretName"
 
@@ -261,7 +261,7 @@ def _check_options(options: Mapping[str, Any], name: str) -> list[Problem]:
     configuration = replace(configuration, machine_name=name, kubeconfig_content="", cloud_config="")
     return [
         Problem(one.message, one.hint, one.field, one.severity)
-        for one in [*unread, *find_problems(configuration, unread=fields)]
+        for one in [*unread, *find_problems(configuration, unreadable=fields)]
         if one.field != "name"
     ]
 

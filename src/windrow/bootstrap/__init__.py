@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from windrow.bootstrap import rke2
-from windrow.bootstrap.intent import NodeIntent
+from windrow.bootstrap.spec import BootstrapSpec
 from windrow.core.version import Version
 
 
@@ -21,19 +21,19 @@ class Distribution(Protocol):
     SUPERVISOR_PORT: int
     API_PORT: int
 
-    def render(self, intent: NodeIntent) -> str:
-        """The cloud-config document for one machine. Raises BadIntent."""
+    def render(self, spec: BootstrapSpec) -> str:
+        """The cloud-config document for one machine. Raises InvalidBootstrapSpec."""
         ...
 
     def scrub(self, document: str) -> str:
         """The document that is left in place once the machine has joined."""
         ...
 
-    def revision(self, intent: NodeIntent) -> str:
+    def config_hash(self, spec: BootstrapSpec) -> str:
         """A digest of what would have to be applied again if it changed."""
         ...
 
-    def check(self, intent: NodeIntent) -> list[str]:
+    def check(self, spec: BootstrapSpec) -> list[str]:
         """Warnings about the intent."""
         ...
 

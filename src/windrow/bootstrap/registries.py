@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windrow.bootstrap.document import File
-from windrow.bootstrap.intent import BadIntent
+from windrow.bootstrap.cloud_config import File
+from windrow.bootstrap.spec import InvalidBootstrapSpec
 from windrow.core import yaml
 
 _AUTH = {"username": "username", "password": "password", "auth": "auth", "identityToken": "identity_token"}
@@ -20,7 +20,7 @@ _TLS = {"caBundle": "ca_file", "cert": "cert_file", "key": "key_file"}
 def render_registries(registries: Mapping[str, Any], directory: str) -> list[File]:
     """`registries.yaml` in `directory`, and the PEM files it points to; nothing where nothing is set.
 
-    Raises BadIntent where a Secret is named whose content is not there.
+    Raises InvalidBootstrapSpec where a Secret is named whose content is not there.
     """
     mirrors, configs = registries.get("mirrors") or {}, registries.get("configs") or {}
     if not mirrors and not configs:
@@ -40,7 +40,7 @@ def render_registries(registries: Mapping[str, Any], directory: str) -> list[Fil
 def _render_config(name: str, config: Mapping[str, Any], directory: str) -> tuple[dict[str, Any], list[File]]:
     for field, where in (("authConfigSecretName", "auth"), ("tlsSecretName", "tls")):
         if config.get(field) and not config.get(where):
-            raise BadIntent(
+            raise InvalidBootstrapSpec(
                 f"registry {name!r} takes its {where} from Secret {config[field]!r}, which was not read",
                 "create the Secret beside the Cluster",
             )

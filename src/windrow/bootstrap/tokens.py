@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from windrow.bootstrap.intent import ClusterSecrets
+from windrow.bootstrap.spec import ClusterSecrets
 from windrow.core import pki
 
 _FORMAT = "K10"

@@ -100,5 +100,5 @@ LB_OF_CLUSTER = shared.LB_OF_CLUSTER
 LB_OF_NAMESPACE = shared.LB_OF_NAMESPACE
 LB_OF_SERVICE = shared.LB_OF_SERVICE
 # Ours, an annotation: the uid of the guest's own service GUEST_SERVICE.
-GUEST_MARK = shared.GUEST_MARK
+GUEST_MARK = shared.GUEST_UID
 GUEST_SERVICE = ("kubernetes", "default")

@@ -5,23 +5,32 @@ from __future__ import annotations
 from dataclasses import replace
 
 from windrow.bootstrap import DISTRIBUTIONS, Distribution
-from windrow.bootstrap.intent import BadIntent, ClusterSecrets, GuestCredential, NodeIntent, Role, Signer
+from windrow.bootstrap.spec import (
+    BootstrapSpec,
+    CertKeyPair,
+    ClusterSecrets,
+    GuestCredential,
+    InvalidBootstrapSpec,
+    Role,
+)
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import Machine, machine_labels
 from windrow.core.version import NotVersion, Version
 from windrow.machines.port import MachineSpec
 
-_EMPTY_PAIR = Signer("", "")
+_EMPTY_PAIR = CertKeyPair("", "")
 # For questions about the configuration, which secrets have no part in.
 EMPTY_SECRETS = ClusterSecrets(_EMPTY_PAIR, _EMPTY_PAIR, _EMPTY_PAIR, _EMPTY_PAIR, _EMPTY_PAIR, "", "", "")
 
 
 def find_distribution(version: str) -> Distribution:
-    """The module that knows the distribution of `version`. Raises BadIntent."""
+    """The module that knows the distribution of `version`. Raises InvalidBootstrapSpec."""
     try:
         return DISTRIBUTIONS[Version.parse(version).distribution]
     except (KeyError, NotVersion) as error:
-        raise BadIntent(f"{version} is no release that can be built here", "use an RKE2 version") from error
+        raise InvalidBootstrapSpec(
+            f"{version} is no release that can be built here", "use an RKE2 version"
+        ) from error
 
 
 def build_bootstrap_spec(
@@ -30,7 +39,7 @@ def build_bootstrap_spec(
     machine: Machine,
     secrets: ClusterSecrets,
     credential: GuestCredential | None,
-) -> NodeIntent:
+) -> BootstrapSpec:
     """What this machine shall become."""
     return replace(
         sample_bootstrap_spec(cluster, pool, machine.version),
@@ -38,8 +47,8 @@ def build_bootstrap_spec(
         machine_uid=machine.uid,
         roles=machine.roles,
         secrets=secrets,
-        first=machine.is_init_server,
-        server=machine.join_server,
+        init_server=machine.is_init_server,
+        join_server=machine.join_server,
         labels=pool.labels,
         taints=pool.taints,
         guest_credential=credential,
@@ -59,17 +68,17 @@ def build_machine_spec(cluster: Cluster, machine: Machine, cloud_config: str) ->
     )
 
 
-def sample_bootstrap_spec(cluster: Cluster, pool: Pool, version: str) -> NodeIntent:
+def sample_bootstrap_spec(cluster: Cluster, pool: Pool, version: str) -> BootstrapSpec:
     """A machine of the pool as it might be, for questions that concern all of them."""
-    return NodeIntent(
+    return BootstrapSpec(
         cluster=cluster.name,
         hostname=sample_name(cluster, pool),
         machine_uid="",
         version=version,
         roles=pool.roles,
         secrets=EMPTY_SECRETS,
-        first=Role.ETCD in pool.roles,
-        server="" if Role.ETCD in pool.roles else "https://192.0.2.1:9345",
+        init_server=Role.ETCD in pool.roles,
+        join_server="" if Role.ETCD in pool.roles else "https://192.0.2.1:9345",
         machine_labels=machine_labels(cluster.name, pool),
         global_config=cluster.global_config,
         selector_config=cluster.selector_config,
@@ -108,6 +117,6 @@ def sample_machine_spec(cluster: Cluster, pool: Pool, number: int = 0) -> Machin
 def find_config_hash(cluster: Cluster, pool: Pool, version: str) -> str:
     """A digest of the configuration that the pool's machines would be born with now; "" where there is none."""
     try:
-        return find_distribution(version).revision(sample_bootstrap_spec(cluster, pool, version))
-    except BadIntent:
+        return find_distribution(version).config_hash(sample_bootstrap_spec(cluster, pool, version))
+    except InvalidBootstrapSpec:
         return ""

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from windrow.bootstrap.access import GuestAccount
-from windrow.bootstrap.intent import BadIntent
+from windrow.bootstrap.guest_account import GuestAccount
+from windrow.bootstrap.spec import InvalidBootstrapSpec
 from windrow.client.client import Client
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Cluster, read_cluster
@@ -55,7 +55,7 @@ from windrow.clusters.state import (
     Pod,
 )
 from windrow.drivers.api import read_machine_config_kinds
-from windrow.harvester.kinds import LOAD_BALANCER, VM
+from windrow.harvester.resources import LOAD_BALANCER, VM
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested
 from windrow.kubernetes.resources import POD, SECRET, ApiResource, ObjectRef
@@ -266,7 +266,7 @@ class Observer:
         client = self._context.harvesters.get_client(cluster.credential)
         found = await asyncio.gather(*(client.find(ref) for ref in account.refs))
         taken = [
-            ref for ref, raw in zip(account.refs, found, strict=True) if raw and not account.is_mine(raw)
+            ref for ref, raw in zip(account.refs, found, strict=True) if raw and not account.is_owned(raw)
         ]
         if not taken:
             return []
@@ -304,7 +304,7 @@ def _check_configuration(cluster: Cluster, existing: tuple[Problem, ...]) -> lis
             distribution = find_distribution(cluster.version)
             warnings = distribution.check(sample_bootstrap_spec(cluster, pool, cluster.version))
             found += [_warning(text) for text in warnings]
-        except BadIntent as error:
+        except InvalidBootstrapSpec as error:
             found.append(Problem(error.message, error.hint, "spec.rkeConfig"))
     return found
 

@@ -14,17 +14,17 @@ from typing import Any
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.status import GuestServiceAccount
 from windrow.core.clock import parse_time
-from windrow.harvester.kinds import LOAD_BALANCER
 from windrow.harvester.names import (
     CLUSTER_UID,
     CREATOR,
     CREATOR_NODE_DRIVER,
     GUEST_CLUSTER,
-    GUEST_MARK,
+    GUEST_UID,
     LB_OF_CLUSTER,
-    fitted_label,
     is_label_value,
+    label_value,
 )
+from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.objects import (
     annotations_of,
     finalizers_of,
@@ -104,7 +104,7 @@ def read_orphan_load_balancer(
         uid_of(raw),
         nested(raw, "status", "allocatedAddress", "ip", default="")
         or nested(raw, "status", "address", default=""),
-        annotations_of(raw).get(GUEST_MARK, ""),
+        annotations_of(raw).get(GUEST_UID, ""),
         parse_time(created) if created else None,
         parse_time(since) if since else None,
         tuple(finalizers_of(raw)),
@@ -114,7 +114,7 @@ def read_orphan_load_balancer(
 def same_name_selectors(cluster: str) -> tuple[str, str]:
     """The selectors of VMs that may be of a cluster of this name: those that say so, and those too old to say."""
     return (
-        f"{GUEST_CLUSTER}={fitted_label(cluster)}",
+        f"{GUEST_CLUSTER}={label_value(cluster)}",
         f"{CREATOR}={CREATOR_NODE_DRIVER},!{GUEST_CLUSTER}",
     )
 
@@ -129,4 +129,4 @@ def belongs_to_same_name_cluster(vm: Mapping[str, Any], cluster: Cluster) -> boo
     labelled = labels_of(vm).get(GUEST_CLUSTER)
     if labelled is None:
         return name_of(vm).startswith(f"{cluster.name}-")
-    return labelled == fitted_label(cluster.name)
+    return labelled == label_value(cluster.name)

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
-from windrow.bootstrap.intent import ClusterSecrets, GuestCredential, Role
+from windrow.bootstrap.spec import ClusterSecrets, GuestCredential, Role
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import Machine

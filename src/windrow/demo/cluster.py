@@ -19,7 +19,7 @@ from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.clusters.api.names import NODE_MACHINE
 from windrow.core.clock import Clock
 from windrow.demo.report import Report
-from windrow.harvester.kinds import VM
+from windrow.harvester.resources import VM
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.kubeconfig import parse_kubeconfig
 from windrow.kubernetes.objects import Raw, is_deleting, labels_of, name_of, nested

@@ -19,7 +19,7 @@ from windrow.demo.service_scenarios import (
     pick_machine_under_service,
     wait_for_service,
 )
-from windrow.harvester.kinds import VM, VM_ACTIONS, VMI
+from windrow.harvester.resources import VM, VM_ACTIONS, VMI
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, labels_of, name_of, nested, uid_of
 from windrow.kubernetes.requests import put_subresource

@@ -15,7 +15,7 @@ from windrow.client.client import Client
 from windrow.core.clock import sleep
 from windrow.core.json import NotJson, loads
 from windrow.demo.cluster import DemoCluster
-from windrow.harvester.kinds import IP_POOL, LOAD_BALANCER, NETWORK, VMI
+from windrow.harvester.resources import IP_POOL, LOAD_BALANCER, NETWORK, VMI
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.kubeconfig import ClientConfig, parse_kubeconfig
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, new_object

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.harvester.kinds import VM
+from windrow.harvester.resources import VM
 from windrow.kubernetes.objects import Raw, nested, new_object, uid_of
 from windrow.kubernetes.resources import SECRET, ObjectRef
 
@@ -39,14 +39,14 @@ def build_secret(
     *,
     user_data: str,
     network_data: str = "",
-    marks: Mapping[str, str] | None = None,
+    owner_annotations: Mapping[str, str] | None = None,
 ) -> Raw:
     """The Secret as the driver makes it, owned by the VM so that garbage collection takes it along."""
     return new_object(
         SECRET,
         secret_ref(namespace, vm).name,
         namespace,
-        annotations=marks,
+        annotations=owner_annotations,
         owners=[{"apiVersion": VM.api_version, "kind": VM.kind, "name": vm, "uid": vm_uid}],
         data=secret_data(user_data, network_data),
     )

@@ -21,10 +21,10 @@ IDENTITY = NAMESPACE.ref("kube-system")
 PROVIDER = "harvester://"
 
 # How an identity begins that was taken from the CA.
-BY_CA = "ca-"
+CA_PREFIX = "ca-"
 
 
-def ask_identity() -> Request:
+def identity_request() -> Request:
     """The request whose answer `read_identity` understands."""
     return requests.get(IDENTITY)
 
@@ -34,11 +34,11 @@ def read_identity(raw: Mapping[str, Any]) -> str:
     return uid_of(raw)
 
 
-def fingerprint(access: ClientConfig) -> str:
+def ca_fingerprint(access: ClientConfig) -> str:
     """An identity for those who may not read kube-system, or will not ask: the CA that signs this API is Harvester's
     own, and as old as it. Only where there is none does the address have to do."""
-    born_with = access.ca.strip() or access.server
-    return f"{BY_CA}{hashlib.sha256(born_with.encode()).hexdigest()[:32]}"
+    source = access.ca.strip() or access.server
+    return f"{CA_PREFIX}{hashlib.sha256(source.encode()).hexdigest()[:32]}"
 
 
 def provider_id(vm_uid: str) -> str:
@@ -52,14 +52,14 @@ def vm_uid_of(provider_id: str) -> str:
     return provider_id.removeprefix(PROVIDER).lower() if provider_id.startswith(PROVIDER) else ""
 
 
-def marks(cluster_uid: str, machine_uid: str) -> dict[str, str]:
+def owner_annotations(cluster_uid: str, machine_uid: str) -> dict[str, str]:
     """The annotations that make an object ours, and this machine's."""
     wanted = {CLUSTER_UID: cluster_uid, MACHINE_UID: machine_uid}
     return {key: value for key, value in wanted.items() if value}
 
 
-def is_marked(raw: Mapping[str, Any], cluster_uid: str, machine_uid: str) -> bool:
+def is_owned_by(raw: Mapping[str, Any], cluster_uid: str, machine_uid: str) -> bool:
     """Whether the object carries exactly these marks. Without a machine uid to look for, it never does."""
     found = annotations_of(raw)
-    mine = (found.get(MACHINE_UID, ""), found.get(CLUSTER_UID, "")) == (machine_uid, cluster_uid)
-    return mine and bool(machine_uid)
+    matches = (found.get(MACHINE_UID, ""), found.get(CLUSTER_UID, "")) == (machine_uid, cluster_uid)
+    return matches and bool(machine_uid)

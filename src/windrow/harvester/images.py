@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from windrow.harvester.kinds import IMAGE
 from windrow.harvester.names import IMAGE_TYPE
+from windrow.harvester.resources import IMAGE
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import labels_of, nested
 from windrow.kubernetes.resources import ObjectRef, ref_of
@@ -26,8 +26,8 @@ class Image:
     storage_class: str
     progress: int
     imported: bool
-    gave_up: bool
-    trouble: str
+    import_failed: bool
+    failure: str
     virtual_size: int
     is_iso: bool | None
     is_cdi: bool = False  # kept by CDI in a storage class of the user's choice, instead of by Longhorn
@@ -48,9 +48,9 @@ def read_image(raw: Mapping[str, Any]) -> Image:
         storage_class=nested(raw, "status", "storageClassName", default=""),
         progress=int(nested(raw, "status", "progress", default=0)),
         imported=imported is not None and imported.status == "True",
-        gave_up=(limit is not None and limit.status == "True")
+        import_failed=(limit is not None and limit.status == "True")
         or (imported is not None and imported.status == "False"),
-        trouble=next((found.message for found in (limit, imported) if found and found.message), ""),
+        failure=next((found.message for found in (limit, imported) if found and found.message), ""),
         virtual_size=int(nested(raw, "status", "virtualSize", default=0)),
         is_iso=is_iso(raw),
         is_cdi=nested(raw, "spec", "backend", default="") == "cdi",

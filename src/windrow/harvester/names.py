@@ -28,7 +28,7 @@ REMOVED_CLAIMS = "harvesterhci.io/removedPersistentVolumeClaims"
 # Written by the cluster manager when the whole cluster goes; honoured since driver v0.7.2, and by Harvester's
 # load balancer controller since v1.8.0.
 REMOVE_ALL_CLAIMS = "harvesterhci.io/removeAllPersistentVolumeClaims"
-REMEMBERED_RUN_STRATEGY = "harvesterhci.io/vmRunStrategy"
+SAVED_RUN_STRATEGY = "harvesterhci.io/vmRunStrategy"
 HALTED_BY_QUOTA = "harvesterhci.io/insufficient-resource-quota"
 
 # On VM templates.
@@ -70,7 +70,7 @@ LB_OF_SERVICE = "cloudprovider.harvesterhci.io/serviceName"
 # Ours, an annotation: the guest cluster that had it made, whatever that is called. It is the uid of the guest's own
 # service `default/kubernetes`: every cluster has it from birth, a restored one has it still, and no right is needed to
 # see it.
-GUEST_MARK = "windrow.io/guest-uid"
+GUEST_UID = "windrow.io/guest-uid"
 
 # Ours: whose an object is. On VMs, VM templates, claim templates and cloud-init Secrets, as annotations.
 CLUSTER_UID = "windrow.io/cluster-uid"
@@ -84,7 +84,7 @@ def is_label_value(text: str) -> bool:
     return _LABEL_VALUE.fullmatch(text) is not None
 
 
-def fitted_label(value: str) -> str:
+def label_value(value: str) -> str:
     """`value` where it is a legal label value, else a short stand-in made from it: `hash_FR_ghQ_z`.
 
     The driver does so for the machine set since v0.7.2; we do it for the cluster and pool labels too, which it
@@ -107,10 +107,10 @@ def machine_set_label(namespace: str, machine: str) -> str:
     """
     parts = machine.split("-")
     stem = "-".join(parts[:-2]) if len(parts) > 2 else machine
-    return fitted_label(f"{namespace}-{stem}")
+    return label_value(f"{namespace}-{stem}")
 
 
 def pool_label(cluster: str, machine: str) -> str:
     """The value of NODE_POOL: the machine name without the cluster in front and the last part behind."""
     stem = machine.rpartition("-")[0] or machine
-    return fitted_label(stem.removeprefix(cluster).lstrip("-"))
+    return label_value(stem.removeprefix(cluster).lstrip("-"))

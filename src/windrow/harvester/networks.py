@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.core.json import NotJson, loads
-from windrow.harvester.kinds import NETWORK
 from windrow.harvester.names import CLUSTER_NETWORK, NETWORK_READY, NETWORK_TYPE, STORAGE_NETWORK
+from windrow.harvester.resources import NETWORK
 from windrow.kubernetes.objects import annotations_of, labels_of, nested
 from windrow.kubernetes.resources import ObjectRef, ref_of
 

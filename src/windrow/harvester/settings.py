@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.harvester.kinds import SETTING
+from windrow.harvester.resources import SETTING
 from windrow.kubernetes.objects import name_of
 
 SERVER_VERSION = SETTING.ref("server-version")

@@ -14,7 +14,7 @@ from typing import Any
 from windrow.core.json import dumps
 from windrow.harvester import names
 from windrow.harvester.cloud_init_secret import secret_ref
-from windrow.harvester.kinds import VM
+from windrow.harvester.resources import VM
 from windrow.harvester.volumes import Disk, render_claim_templates
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, nested, new_object, uid_of
@@ -36,8 +36,8 @@ class Vm:
     is_deleting: bool
     status: str  # printableStatus
     run_strategy: str
-    started_strategy: str  # the strategy KubeVirt has acted on; differs before the first start
-    awaits_start: bool  # a start request stands in its status
+    observed_run_strategy: str  # the strategy KubeVirt has acted on; differs before the first start
+    start_requested: bool  # a start request stands in its status
     is_created: bool  # a VMI exists
     is_ready: bool
     halted_by_quota: str
@@ -76,7 +76,7 @@ class CloudInit:
 
 
 @dataclass(frozen=True, slots=True)
-class VmPlan:
+class VmSpec:
     """A VM that is to be made."""
 
     name: str
@@ -85,7 +85,7 @@ class VmPlan:
     nics: tuple[Nic, ...]
     cloud_init: CloudInit
     guest_cluster: str = ""
-    marks: Mapping[str, str] = field(default_factory=dict)
+    owner_annotations: Mapping[str, str] = field(default_factory=dict)
     cores: int = 2
     memory: str = "4Gi"
     cpu_model: str = ""
@@ -122,8 +122,8 @@ def read_vm(raw: Mapping[str, Any]) -> Vm:
         is_deleting=is_deleting(raw),
         status=nested(raw, "status", "printableStatus", default=""),
         run_strategy=_run_strategy(raw),
-        started_strategy=nested(raw, "status", "runStrategy", default=""),
-        awaits_start=any(
+        observed_run_strategy=nested(raw, "status", "runStrategy", default=""),
+        start_requested=any(
             request.get("action") == "Start"
             for request in nested(raw, "status", "stateChangeRequests", default=[])
         ),
@@ -140,16 +140,19 @@ def read_vm(raw: Mapping[str, Any]) -> Vm:
     )
 
 
-def build_vm(plan: VmPlan) -> Raw:
+def build_vm(spec: VmSpec) -> Raw:
     """The VirtualMachine for `plan`. It starts by itself, and is not restarted when its guest powers off."""
-    labels = _labels(plan)
-    annotations = {names.CLAIM_TEMPLATES: render_claim_templates(plan.disks, plan.marks), **plan.marks}
-    if plan.reserved_memory:
-        annotations[names.RESERVED_MEMORY] = plan.reserved_memory
+    labels = _labels(spec)
+    annotations = {
+        names.CLAIM_TEMPLATES: render_claim_templates(spec.disks, spec.owner_annotations),
+        **spec.owner_annotations,
+    }
+    if spec.reserved_memory:
+        annotations[names.RESERVED_MEMORY] = spec.reserved_memory
     return new_object(
         VM,
-        plan.name,
-        plan.namespace,
+        spec.name,
+        spec.namespace,
         labels=labels,
         annotations=annotations,
         spec={
@@ -158,17 +161,17 @@ def build_vm(plan: VmPlan) -> Raw:
                 "metadata": {
                     "labels": dict(labels),
                     "annotations": {
-                        names.SSH_NAMES: dumps(list(plan.ssh_names)).decode(),
+                        names.SSH_NAMES: dumps(list(spec.ssh_names)).decode(),
                         names.WAIT_FOR_LEASE: "[]",
-                        **plan.marks,
+                        **spec.owner_annotations,
                     },
                 },
                 "spec": {
-                    "domain": _domain(plan),
-                    "networks": [_network(nic) for nic in plan.nics],
-                    "volumes": [_cloud_init(plan), *(_volume(disk) for disk in plan.disks)],
+                    "domain": _domain(spec),
+                    "networks": [_network(nic) for nic in spec.nics],
+                    "volumes": [_cloud_init(spec), *(_volume(disk) for disk in spec.disks)],
                     "evictionStrategy": "LiveMigrateIfPossible",
-                    "affinity": _affinity(plan),
+                    "affinity": _affinity(spec),
                 },
             },
         },
@@ -183,38 +186,38 @@ def _run_strategy(raw: Mapping[str, Any]) -> str:
     return "" if running is None else "Always" if running else "Halted"
 
 
-def _labels(plan: VmPlan) -> dict[str, str]:
+def _labels(spec: VmSpec) -> dict[str, str]:
     labels = {
         names.CREATOR: names.CREATOR_NODE_DRIVER,
-        names.VM_NAME: plan.name,
-        names.MACHINE_SET: names.machine_set_label(plan.namespace, plan.name),
+        names.VM_NAME: spec.name,
+        names.MACHINE_SET: names.machine_set_label(spec.namespace, spec.name),
     }
-    if plan.guest_cluster:
-        labels[names.GUEST_CLUSTER] = names.fitted_label(plan.guest_cluster)
-        labels[names.NODE_POOL] = names.pool_label(plan.guest_cluster, plan.name)
+    if spec.guest_cluster:
+        labels[names.GUEST_CLUSTER] = names.label_value(spec.guest_cluster)
+        labels[names.NODE_POOL] = names.pool_label(spec.guest_cluster, spec.name)
     return labels
 
 
-def _domain(plan: VmPlan) -> Raw:
-    cpu: Raw = {"cores": plan.cores, "sockets": 1, "threads": 1}
-    if plan.dedicated_cpus:
+def _domain(spec: VmSpec) -> Raw:
+    cpu: Raw = {"cores": spec.cores, "sockets": 1, "threads": 1}
+    if spec.dedicated_cpus:
         cpu["dedicatedCpuPlacement"] = True
-    if plan.isolated_emulator:
+    if spec.isolated_emulator:
         cpu["isolateEmulatorThread"] = True
-    if plan.cpu_model:
-        cpu["model"] = plan.cpu_model
+    if spec.cpu_model:
+        cpu["model"] = spec.cpu_model
     domain: Raw = {
         "cpu": cpu,
-        "resources": {"limits": {"cpu": str(plan.cores), "memory": plan.memory}},
-        "devices": _devices(plan),
+        "resources": {"limits": {"cpu": str(spec.cores), "memory": spec.memory}},
+        "devices": _devices(spec),
     }
-    if plan.efi:
-        domain["features"] = {"acpi": {}, "smm": {"enabled": plan.secure_boot}}
-        domain["firmware"] = {"bootloader": {"efi": {"secureBoot": plan.secure_boot}}}
+    if spec.efi:
+        domain["features"] = {"acpi": {}, "smm": {"enabled": spec.secure_boot}}
+        domain["firmware"] = {"bootloader": {"efi": {"secureBoot": spec.secure_boot}}}
     return domain
 
 
-def _devices(plan: VmPlan) -> Raw:
+def _devices(plan: VmSpec) -> Raw:
     devices: Raw = {
         # The cloud-init disk stands first, as the driver writes it; boot orders keep it from being booted.
         "disks": [{"name": CLOUD_INIT, "disk": {"bus": "virtio"}}, *(_disk(disk) for disk in plan.disks)],
@@ -254,40 +257,40 @@ def _network(nic: Nic) -> Raw:
     return {"name": nic.name, "multus": {"networkName": nic.network}}
 
 
-def _cloud_init(plan: VmPlan) -> Raw:
+def _cloud_init(spec: VmSpec) -> Raw:
     source: Raw = {}
-    secret = {"name": secret_ref(plan.namespace, plan.name).name}
-    if plan.cloud_init.user_data_in_secret:
+    secret = {"name": secret_ref(spec.namespace, spec.name).name}
+    if spec.cloud_init.user_data_in_secret:
         source["secretRef"] = dict(secret)
-    elif plan.cloud_init.user_data:
-        source["userData"] = plan.cloud_init.user_data
-    if plan.cloud_init.network_data_in_secret:
+    elif spec.cloud_init.user_data:
+        source["userData"] = spec.cloud_init.user_data
+    if spec.cloud_init.network_data_in_secret:
         source["networkDataSecretRef"] = dict(secret)
-    elif plan.cloud_init.network_data:
-        source["networkData"] = plan.cloud_init.network_data
+    elif spec.cloud_init.network_data:
+        source["networkData"] = spec.cloud_init.network_data
     return {"name": CLOUD_INIT, "cloudInitNoCloud": source}
 
 
-def _affinity(plan: VmPlan) -> Raw:
+def _affinity(spec: VmSpec) -> Raw:
     """The user's affinity with one more wish per pod term, or the wish to spread over hosts."""
-    if plan.affinity is None:
+    if spec.affinity is None:
         return {
-            "podAntiAffinity": _wish(
+            "podAntiAffinity": _preferred_term(
                 100, {"matchExpressions": [{"key": names.CREATOR, "operator": "Exists"}]}
             )
         }
-    affinity = copy.deepcopy(dict(plan.affinity))
-    labels = {names.MACHINE_SET: names.machine_set_label(plan.namespace, plan.name)}
+    affinity = copy.deepcopy(dict(spec.affinity))
+    labels = {names.MACHINE_SET: names.machine_set_label(spec.namespace, spec.name)}
     for block in ("podAffinity", "podAntiAffinity"):
         if isinstance(affinity.get(block), dict):
             wishes = affinity[block].get(_PREFERRED) or []
-            affinity[block][_PREFERRED] = [*wishes, *_wish(1, {"matchLabels": labels})[_PREFERRED]]
+            affinity[block][_PREFERRED] = [*wishes, *_preferred_term(1, {"matchLabels": labels})[_PREFERRED]]
     return affinity
 
 
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def _wish(weight: int, selector: Raw) -> Raw:
+def _preferred_term(weight: int, selector: Raw) -> Raw:
     term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
     return {_PREFERRED: [{"weight": weight, "podAffinityTerm": term}]}

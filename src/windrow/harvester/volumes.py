@@ -9,7 +9,7 @@ from typing import Any
 
 from windrow.core.json import NotJson, dumps, loads
 from windrow.core.rng import ALPHABET
-from windrow.harvester.identity import is_marked
+from windrow.harvester.identity import is_owned_by
 from windrow.harvester.names import CLAIM_TEMPLATES, IMAGE_ID, OWNED_BY
 from windrow.harvester.storage_classes import LONGHORN, ClaimModes
 from windrow.kubernetes.objects import Raw, annotations_of, nested
@@ -45,9 +45,9 @@ def claim_name(vm: str, disk: str, machine_uid: str) -> str:
     return f"{vm}-{disk}-{suffix}"
 
 
-def claim_template(disk: Disk, marks: Mapping[str, str]) -> Raw:
+def claim_template(disk: Disk, owner_annotations: Mapping[str, str]) -> Raw:
     """The claim that Harvester shall make for `disk`. `marks` become annotations of the claim."""
-    annotations = dict(marks)
+    annotations = dict(owner_annotations)
     if disk.image:
         annotations[IMAGE_ID] = disk.image
     metadata: Raw = {"name": disk.claim, "creationTimestamp": None}
@@ -65,9 +65,9 @@ def claim_template(disk: Disk, marks: Mapping[str, str]) -> Raw:
     }
 
 
-def render_claim_templates(disks: Sequence[Disk], marks: Mapping[str, str]) -> str:
+def render_claim_templates(disks: Sequence[Disk], owner_annotations: Mapping[str, str]) -> str:
     """The value of the claim templates annotation."""
-    return dumps([claim_template(disk, marks) for disk in disks]).decode()
+    return dumps([claim_template(disk, owner_annotations) for disk in disks]).decode()
 
 
 def read_claim_templates(raw_vm: Mapping[str, Any]) -> list[Raw]:
@@ -79,17 +79,17 @@ def read_claim_templates(raw_vm: Mapping[str, Any]) -> list[Raw]:
     return [entry for entry in found if nested(entry, "metadata", "name")] if isinstance(found, list) else []
 
 
-def own_claims(raw_vm: Mapping[str, Any], cluster_uid: str, machine_uid: str) -> frozenset[str]:
+def owned_claims(raw_vm: Mapping[str, Any], cluster_uid: str, machine_uid: str) -> frozenset[str]:
     """The claims among a VM's templates that carry this machine's marks. Hot-plugged volumes of others do not,
     also where a screen has listed them there."""
     return frozenset(
         str(entry["metadata"]["name"])
         for entry in read_claim_templates(raw_vm)
-        if is_marked(entry, cluster_uid, machine_uid)
+        if is_owned_by(entry, cluster_uid, machine_uid)
     )
 
 
-def vms_with(raw_claim: Mapping[str, Any]) -> frozenset[str]:
+def vms_using(raw_claim: Mapping[str, Any]) -> frozenset[str]:
     """The VMs (`namespace/name`) among whose volumes the claim is, by Harvester's word; none where it says nothing."""
     try:
         owners = loads(annotations_of(raw_claim).get(OWNED_BY, "[]"))

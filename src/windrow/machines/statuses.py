@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from windrow.harvester.status import VmStatus
 from windrow.machines.port import MachineStatus
-from windrow.nodedriver.sights import Sight
 
 
-def machine_status(machine_uid: str, name: str, status: Sight) -> MachineStatus:
+def machine_status(machine_uid: str, name: str, status: VmStatus) -> MachineStatus:
     return MachineStatus(
         machine_uid=machine_uid,
         name=name,

@@ -13,15 +13,15 @@ from typing import Any
 from windrow.core.json import NotJson, dumps, loads
 from windrow.core.rng import Rng
 from windrow.core.yaml import NotYaml, load
-from windrow.nodedriver.configuration import KEYS, Configuration, size_texts
-from windrow.nodedriver.go_json import decode, legal_text
-from windrow.nodedriver.go_shapes import STRUCTURES, read_structure
-from windrow.nodedriver.go_syntax import GoJsonError
+from windrow.nodedriver.base64_text import decode_if_base64
+from windrow.nodedriver.config import KEYS, Configuration, size_texts
+from windrow.nodedriver.errors import Problem, Refused, only_errors
+from windrow.nodedriver.go_compat.json import decode, valid_unicode
+from windrow.nodedriver.go_compat.shapes import STRUCTURES, read_structure
+from windrow.nodedriver.go_compat.syntax import GoJsonError
 from windrow.nodedriver.options import OPTIONS, Option
-from windrow.nodedriver.plain_text import plain_text
-from windrow.nodedriver.problems import Problem, Refused, errors
-from windrow.nodedriver.rules import find_problems
-from windrow.nodedriver.ssh_access import logs_in
+from windrow.nodedriver.ssh_access import needs_ssh
+from windrow.nodedriver.validate.rules import find_problems
 
 _ZERO: Mapping[str, str | int | bool] = {"string": "", "int": 0, "bool": False}
 
@@ -29,7 +29,7 @@ _ZERO: Mapping[str, str | int | bool] = {"string": "", "int": 0, "bool": False}
 _GO_ORDER = ("enableSecureBoot", "sshPrivateKeyPath", "diskInfo", "networkInfo", "networkData")
 
 
-def read_flags(values: Mapping[str, Any], onto: Configuration) -> Configuration:
+def read_flags(values: Mapping[str, Any], base: Configuration) -> Configuration:
     """SetConfigFromFlags: `onto`, with everything that flags say.
 
     Raises Refused with all problems at once, the one that the Go driver would name first.
@@ -41,12 +41,12 @@ def read_flags(values: Mapping[str, Any], onto: Configuration) -> Configuration:
         if option.key in STRUCTURES:
             value = _structure(option, value, problems)
         elif option.form == "encoded":
-            value = plain_text(value)
+            value = decode_if_base64(value)
         elif option.form == "affinity":
-            value = _affinity(plain_text(value))
+            value = _affinity(decode_if_base64(value))
         changes[KEYS[option.key]] = value
     configuration = replace(
-        onto,
+        base,
         **changes
         | size_texts(changes)
         | {
@@ -55,14 +55,16 @@ def read_flags(values: Mapping[str, Any], onto: Configuration) -> Configuration:
             "swarm_discovery": _text(values.get("swarm-discovery")),
         },
     )
-    unread = {problem.field for problem in problems}
-    judged = errors(find_problems(configuration, needs_private_key=logs_in(configuration), unread=unread))
-    if found := problems + sorted(judged, key=_go_rank):
+    unreadable = {problem.field for problem in problems}
+    invalid = only_errors(
+        find_problems(configuration, needs_private_key=needs_ssh(configuration), unreadable=unreadable)
+    )
+    if found := problems + sorted(invalid, key=_go_rank):
         raise Refused(*found)
     return configuration
 
 
-def identify(configuration: Configuration, rng: Rng) -> Configuration:
+def with_machine_uid(configuration: Configuration, rng: Rng) -> Configuration:
     """The configuration with a machine uid of its own, which the host's save keeps before anything is made."""
     return configuration if configuration.machine_uid else replace(configuration, machine_uid=rng.uid())
 
@@ -78,7 +80,7 @@ def _value(option: Option, value: Any, problems: list[Problem]) -> Any:
         return zero
     match option.type, value:
         case "string", str():
-            return legal_text(value)
+            return valid_unicode(value)
         case "bool", bool():
             return value
         case "bool", "true" | "false":
@@ -88,19 +90,21 @@ def _value(option: Option, value: Any, problems: list[Problem]) -> Any:
         case "int", str() if value.lstrip("-").isascii() and value.lstrip("-").isdigit() and len(value) < 20:
             return int(value)
     problems.append(
-        Problem(f"flag {option.flag} has the value {_shown(option, value)}", _CURE[option.type], option.field)
+        Problem(
+            f"flag {option.flag} has the value {_display(option, value)}", _HINTS[option.type], option.field
+        )
     )
     return zero
 
 
-_CURE = {
+_HINTS = {
     "string": "give it one text",
     "int": "give it a whole number",
     "bool": "give it true or false",
 }
 
 
-def _shown(option: Option, value: Any) -> str:
+def _display(option: Option, value: Any) -> str:
     return (
         f"of type {type(value).__name__}" if option.is_secret or not isinstance(value, str) else repr(value)
     )
@@ -111,13 +115,13 @@ def _structure(option: Option, text: str, problems: list[Problem]) -> Any:
     if not text:
         return None
     try:
-        found = decode(text.encode(), STRUCTURES[option.key])
+        fields = decode(text.encode(), STRUCTURES[option.key])
     except GoJsonError as error:
         go = "error unmarshalling vgpuInfo string" if option.key == "VGPUInfo" else str(error)
         message = f"{option.flag} is not as the driver wants it: {error}"
         problems.append(Problem(message, "correct its JSON", option.field, go=go))
         return None
-    return read_structure(option.key, found)
+    return read_structure(option.key, fields)
 
 
 def _affinity(text: str) -> str:
@@ -138,4 +142,4 @@ def _as_json(text: str) -> str:
 
 
 def _text(value: Any) -> str:
-    return legal_text(value) if isinstance(value, str) else ""
+    return valid_unicode(value) if isinstance(value, str) else ""

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from windrow.core.json import NotJson, loads
 from windrow.core.quantity import NotQuantity, Quantity
-from windrow.nodedriver.plain_text import plain_text
-from windrow.nodedriver.problems import Problem
+from windrow.nodedriver.base64_text import decode_if_base64
+from windrow.nodedriver.errors import Problem
 from windrow.protocols.dockermachine import config_field_of
 
 # How a value is written, and what parsing makes of it.
@@ -173,7 +173,7 @@ OPTIONS: tuple[Option, ...] = (
 BY_FIELD: Mapping[str, Option] = {option.field: option for option in OPTIONS}
 
 
-class BadValue(ValueError):
+class InvalidValue(ValueError):
     """The value does not have the form of its option; the message is the fact, `cure` the rest."""
 
     def __init__(self, message: str, hint: str) -> None:
@@ -193,7 +193,7 @@ def read_value(option: Option, value: Any) -> Any:
         case "text":
             return _text(option, value)
         case "encoded":
-            return plain_text(_text(option, value))
+            return decode_if_base64(_text(option, value))
         case "count":
             return read_count(option.field, value)
         case "gib":
@@ -201,11 +201,11 @@ def read_value(option: Option, value: Any) -> Any:
         case "mib":
             return _size(option, value, MIB, "MiB")
         case "switch":
-            return read_switch(option.field, value)
+            return read_bool(option.field, value)
         case "structure":
             return _structure(option, value)
         case "affinity":
-            return _structure(option, plain_text(value) if isinstance(value, str) else value)
+            return _structure(option, decode_if_base64(value) if isinstance(value, str) else value)
 
 
 def read_values(fields: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
@@ -218,7 +218,7 @@ def read_values(fields: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem
     for option in OPTIONS:
         try:
             values[option.key] = read_value(option, fields.get(option.field))
-        except BadValue as bad:
+        except InvalidValue as bad:
             problems.append(Problem(str(bad), bad.hint, option.field))
             values[option.key] = read_value(option, None)
     return values, problems
@@ -226,8 +226,8 @@ def read_values(fields: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem
 
 def _text(option: Option, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise BadValue(
-            f"{option.field} is {_article(value)}, not text", f"write {option.field} as one string"
+        raise InvalidValue(
+            f"{option.field} is {_describe_type(value)}, not text", f"write {option.field} as one string"
         )
     return str(value)
 
@@ -237,7 +237,7 @@ def read_count(name: str, value: Any) -> int:
     if isinstance(value, str):
         value = int(value) if re.fullmatch(r"\s*[+-]?\d+\s*", value) else value
     if isinstance(value, bool) or not isinstance(value, int):
-        raise BadValue(f"{name} is {value!r}, not a whole number", f'write {name} as "2"')
+        raise InvalidValue(f"{name} is {value!r}, not a whole number", f'write {name} as "2"')
     return value
 
 
@@ -245,27 +245,27 @@ def _size(option: Option, value: Any, unit: int, name: str) -> int:
     """A whole number of units. `4`, "4", "4Gi" and "4096Mi" are the same size in GiB."""
     try:
         return read_count(option.field, value)
-    except BadValue:
+    except InvalidValue:
         pass
     try:
         count, rest = divmod(Quantity.parse(str(value)).bytes, unit)
     except NotQuantity:
         rest = 1
     if rest:
-        raise BadValue(
+        raise InvalidValue(
             f"{option.field} is {value!r}, which is not a whole number of {name}",
             f'write {option.field} as "4" (in {name}) or as a quantity such as "4{name[:-1]}"',
         )
     return count
 
 
-def read_switch(name: str, value: Any) -> bool:
+def read_bool(name: str, value: Any) -> bool:
     """`value`, called `name`, as true or false. Raises BadValue."""
     if isinstance(value, bool):
         return value
     truth = {"true": True, "false": False}.get(str(value).strip().lower())
     if truth is None:
-        raise BadValue(f"{name} is {value!r}, not true or false", f"write {name}: true or false")
+        raise InvalidValue(f"{name} is {value!r}, not true or false", f"write {name}: true or false")
     return truth
 
 
@@ -276,13 +276,13 @@ def _structure(option: Option, value: Any) -> Any:
         try:
             value = loads(value)
         except NotJson as error:
-            raise BadValue(f"{option.field} is not JSON: {error}", "correct it at that place") from error
+            raise InvalidValue(f"{option.field} is not JSON: {error}", "correct it at that place") from error
     if value is None or isinstance(value, dict | list):
         return value
-    raise BadValue(f"{option.field} is {_article(value)}, not a JSON object", "write it as {...}")
+    raise InvalidValue(f"{option.field} is {_describe_type(value)}, not a JSON object", "write it as {...}")
 
 
-def _article(value: Any) -> str:
+def _describe_type(value: Any) -> str:
     names: dict[type, str] = {
         dict: "a map",
         list: "a list",

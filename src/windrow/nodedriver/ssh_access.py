@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from posixpath import join, normpath
 from typing import Protocol
 
-from windrow.nodedriver.configuration import Configuration
-from windrow.nodedriver.problems import Problem, Refused
-from windrow.nodedriver.ssh_keys import KeyPair
+from windrow.nodedriver.config import Configuration
+from windrow.nodedriver.errors import Problem, Refused
+from windrow.nodedriver.ssh_keys import SshKeyPair
 
 USER, PORT = "root", 22
 PRIVATE_MODE = 0o600
@@ -48,13 +48,13 @@ class KeyPlan:
     public_key: str
 
 
-def logs_in(configuration: Configuration) -> bool:
+def needs_ssh(configuration: Configuration) -> bool:
     """Whether the host will log in to the machine, as docker-machine's hosts may. Windrow's manager never does; it is
     known by the cluster that it names."""
     return not configuration.cluster_uid
 
 
-def with_login(configuration: Configuration) -> Configuration:
+def with_ssh_defaults(configuration: Configuration) -> Configuration:
     """The configuration with user, port and key path filled in where they are not set."""
     return replace(
         configuration,
@@ -71,17 +71,17 @@ def key_path(configuration: Configuration) -> str:
     )
 
 
-def plan_key(configuration: Configuration, files: Files, make: Callable[[], KeyPair]) -> KeyPlan:
+def plan_key(configuration: Configuration, files: Files, generate: Callable[[], SshKeyPair]) -> KeyPlan:
     """Which key files the machine needs. Raises Refused where a file that is named does not exist.
 
     A key that is there is kept. The public half is written first, so that a private key never stands alone.
     """
     target = key_path(configuration)
     if configuration.ssh_private_key_path:
-        return _copies(configuration, target, files)
+        return _copy_plan(configuration, target, files)
     if files.read(target) is not None:
         return KeyPlan((), _public(f"{target}.pub", files))
-    pair = make()
+    pair = generate()
     writes = (
         WriteFile(f"{target}.pub", pair.public_line.encode(), PRIVATE_MODE, "the machine's new public key"),
         WriteFile(target, pair.private_pem, PRIVATE_MODE, "the machine's new private key"),
@@ -89,19 +89,19 @@ def plan_key(configuration: Configuration, files: Files, make: Callable[[], KeyP
     return KeyPlan(writes, pair.public_line)
 
 
-def _copies(configuration: Configuration, target: str, files: Files) -> KeyPlan:
+def _copy_plan(configuration: Configuration, target: str, files: Files) -> KeyPlan:
     source = configuration.ssh_private_key_path
     private = files.read(source)
     if private is None:
         raise Refused(_missing(source, "sshPrivateKeyPath names"))
-    copy = WriteFile(target, private, files.mode(source), f"a copy of {source}")
+    private_copy = WriteFile(target, private, files.mode(source), f"a copy of {source}")
     if configuration.key_pair_name:
-        return KeyPlan((copy,), configuration.ssh_public_key)
+        return KeyPlan((private_copy,), configuration.ssh_public_key)
     public = _public(f"{source}.pub", files)
-    beside = WriteFile(
+    public_copy = WriteFile(
         f"{target}.pub", public.encode(), files.mode(f"{source}.pub"), f"a copy of {source}.pub"
     )
-    return KeyPlan((beside, copy), public)
+    return KeyPlan((public_copy, private_copy), public)
 
 
 def _public(path: str, files: Files) -> str:
@@ -111,9 +111,9 @@ def _public(path: str, files: Files) -> str:
     return content.decode("utf-8", "replace")
 
 
-def _missing(path: str, who: str) -> Problem:
+def _missing(path: str, described: str) -> Problem:
     return Problem(
-        f"{who} the file {path}, which does not exist where the plugin runs",
+        f"{described} the file {path}, which does not exist where the plugin runs",
         "put it there, or leave sshPrivateKeyPath out",
         "sshPrivateKeyPath",
     )

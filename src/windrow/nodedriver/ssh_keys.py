@@ -30,14 +30,14 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyPair:
+class SshKeyPair:
     """`private_pem` is `RSA PRIVATE KEY`, `public_line` is `ssh-rsa …` with its line end and no comment."""
 
     private_pem: bytes = field(repr=False)
     public_line: str
 
 
-def new_key(rng: Source) -> KeyPair:
+def generate_key_pair(rng: Source) -> SshKeyPair:
     """A new RSA-2048 key pair. Takes some tenths of a second."""
     half = BITS // 2
     while True:
@@ -46,7 +46,7 @@ def new_key(rng: Source) -> KeyPair:
             return _pair(max(p, q), min(p, q))
 
 
-def _pair(p: int, q: int) -> KeyPair:
+def _pair(p: int, q: int) -> SshKeyPair:
     modulus = p * q
     private = pow(EXPONENT, -1, math.lcm(p - 1, q - 1))
     numbers = (
@@ -60,7 +60,7 @@ def _pair(p: int, q: int) -> KeyPair:
         private % (q - 1),
         pow(q, -1, p),
     )
-    return KeyPair(_pem("RSA PRIVATE KEY", _der_sequence(numbers)), _public_line(modulus))
+    return SshKeyPair(_pem("RSA PRIVATE KEY", _der_sequence(numbers)), _public_line(modulus))
 
 
 # --- primes --------------------------------------------------------------------------------------------------------

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from windrow.cloudinit.agent import with_agent
 from windrow.cloudinit.document import Document, emit, parse
-from windrow.cloudinit.merging import merge
-from windrow.nodedriver.configuration import Configuration
+from windrow.cloudinit.guest_agent import with_guest_agent
+from windrow.cloudinit.merge import merge
+from windrow.nodedriver.config import Configuration
 
 
 def render_user_data(
@@ -20,7 +20,7 @@ def render_user_data(
     """
     document = merge(_access(configuration, public_key), parse(configuration.user_data))
     document = merge(document, parse(bootstrap))
-    return emit(with_agent(document) if agent else document)
+    return emit(with_guest_agent(document) if agent else document)
 
 
 def _access(configuration: Configuration, public_key: str) -> Document:

@@ -23,7 +23,7 @@ BACKLOG = 16
 
 
 def main() -> None:
-    """The console script. Ends the process at once, whatever its threads are doing: see `windrow.plugin.lifetime`."""
+    """The console script. Ends the process at once, whatever its threads are doing: see `windrow.plugin.watchdog`."""
     os._exit(start())
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from windrow.bootstrap.authorities import new_cluster_secrets
-from windrow.bootstrap.intent import ClusterSecrets, GuestCredential, NodeIntent, Role
+from windrow.bootstrap.pki import new_cluster_secrets
+from windrow.bootstrap.spec import BootstrapSpec, ClusterSecrets, GuestCredential, Role
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -23,10 +23,10 @@ def cluster_secrets() -> ClusterSecrets:
 
 
 @pytest.fixture
-def an_intent(cluster_secrets: ClusterSecrets) -> Callable[..., NodeIntent]:
+def an_intent(cluster_secrets: ClusterSecrets) -> Callable[..., BootstrapSpec]:
     """Makes the first server of a cluster with Harvester's cloud provider; a test names what differs."""
 
-    def make(**changes: Any) -> NodeIntent:
+    def make(**changes: Any) -> BootstrapSpec:
         intent: dict[str, Any] = {
             "cluster": "prod",
             "hostname": "prod-pool1-abcde-fghij",
@@ -34,19 +34,19 @@ def an_intent(cluster_secrets: ClusterSecrets) -> Callable[..., NodeIntent]:
             "version": "v1.35.1+rke2r1",
             "roles": frozenset(Role),
             "secrets": cluster_secrets,
-            "first": True,
+            "init_server": True,
             "global_config": {"cloud-provider-name": "harvester"},
             "guest_credential": GuestCredential("apiVersion: v1\nkind: Config\ntoken: hunter2hunter2\n"),
         }
-        return NodeIntent(**(intent | changes))
+        return BootstrapSpec(**(intent | changes))
 
     return make
 
 
 @pytest.fixture
-def a_joiner(an_intent: Callable[..., NodeIntent]) -> Callable[..., NodeIntent]:
-    def make(*roles: Role, **changes: Any) -> NodeIntent:
-        joining = {"first": False, "server": "https://10.0.0.5:9345", "roles": frozenset(roles)}
+def a_joiner(an_intent: Callable[..., BootstrapSpec]) -> Callable[..., BootstrapSpec]:
+    def make(*roles: Role, **changes: Any) -> BootstrapSpec:
+        joining = {"init_server": False, "join_server": "https://10.0.0.5:9345", "roles": frozenset(roles)}
         return an_intent(**(joining | changes))
 
     return make

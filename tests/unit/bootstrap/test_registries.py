@@ -1,7 +1,7 @@
 import pytest
 
-from windrow.bootstrap.intent import BadIntent
 from windrow.bootstrap.registries import render_registries
+from windrow.bootstrap.spec import InvalidBootstrapSpec
 from windrow.core import yaml
 
 HERE = "/etc/rancher/rke2"
@@ -40,5 +40,5 @@ def test_credentials_and_authorities_are_written_where_the_runtime_looks_for_the
 
 @pytest.mark.parametrize("field", ["authConfigSecretName", "tlsSecretName"])
 def test_a_secret_that_nobody_read_is_refused_by_name(field: str) -> None:
-    with pytest.raises(BadIntent, match="'missing', which was not read"):
+    with pytest.raises(InvalidBootstrapSpec, match="'missing', which was not read"):
         render_registries({"configs": {"reg.example": {field: "missing"}}}, HERE)

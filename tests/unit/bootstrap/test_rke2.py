@@ -9,28 +9,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windrow.bootstrap import DISTRIBUTIONS, rke2
-from windrow.bootstrap.intent import BadIntent, GuestCredential, NodeIntent, Role
+from windrow.bootstrap.spec import BootstrapSpec, GuestCredential, InvalidBootstrapSpec, Role
 from windrow.core import yaml
 
-Make = Callable[..., NodeIntent]
+Make = Callable[..., BootstrapSpec]
 CONFIG = "/etc/rancher/rke2/config.yaml.d/50-rancher.yaml"
 CREDENTIAL = "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"
 MANIFESTS = "/var/lib/rancher/rke2/server/manifests/rancher"
 ETCD, CONTROL, WORKER = Role.ETCD, Role.CONTROL_PLANE, Role.WORKER
 
 
-def files(intent: NodeIntent) -> dict[str, str]:
+def files(intent: BootstrapSpec) -> dict[str, str]:
     document = yaml.load(rke2.render(intent))
     return {file["path"]: file["content"] for file in document["write_files"]}
 
 
-def config(intent: NodeIntent) -> dict[str, Any]:
+def config(intent: BootstrapSpec) -> dict[str, Any]:
     found = yaml.load(files(intent)[CONFIG])
     assert isinstance(found, dict)
     return found
 
 
-def chart_values(intent: NodeIntent) -> dict[str, Any]:
+def chart_values(intent: BootstrapSpec) -> dict[str, Any]:
     documents = yaml.load_all(files(intent)[f"{MANIFESTS}/managed-chart-config.yaml"])
     return {chart["metadata"]["name"]: yaml.load(chart["spec"]["valuesContent"]) for chart in documents}
 
@@ -117,7 +117,7 @@ def test_the_install_unit_is_told_version_and_role(a_joiner: Make, roles: set[Ro
         "INSTALL_RKE2_VERSION=v1.35.1+rke2r1",
         f"INSTALL_RKE2_TYPE={kind}",
         f"RKE2_SERVICE=rke2-{kind}.service",
-        f"WINDROW_REVISION={rke2.revision(intent)}",
+        f"WINDROW_REVISION={rke2.config_hash(intent)}",
     ]
 
 
@@ -186,7 +186,7 @@ def test_snapshots_are_made_as_asked_and_only_where_etcd_is(an_intent: Make, a_j
 def test_snapshots_to_s3_need_their_credential_read(an_intent: Make) -> None:
     s3 = {"bucket": "b", "cloudCredentialName": "cattle-global-data:cc-1", "endpointCA": "PEM"}
 
-    with pytest.raises(BadIntent, match="which was not read"):
+    with pytest.raises(InvalidBootstrapSpec, match="which was not read"):
         rke2.render(an_intent(etcd={"s3": s3}))
     whole = an_intent(etcd={"s3": s3 | {"accessKey": "a", "secretKey": "k"}})
 
@@ -234,7 +234,7 @@ def test_a_credential_that_is_a_file_of_the_image_stays_one(an_intent: Make) -> 
 def test_a_secret_that_nobody_read_is_refused(an_intent: Make) -> None:
     given = {"cloud-provider-name": "harvester", "cloud-provider-config": "secret://a:b"}
 
-    with pytest.raises(BadIntent, match="secret://a:b was not read"):
+    with pytest.raises(InvalidBootstrapSpec, match="secret://a:b was not read"):
         rke2.render(an_intent(global_config=given, guest_credential=None))
 
 
@@ -330,14 +330,14 @@ def test_another_data_directory_moves_all_that_lies_in_it(an_intent: Make) -> No
         ({"version": "v1.35.1"}, "no release of RKE2"),
         ({"roles": frozenset()}, "has no role"),
         ({"roles": frozenset({CONTROL, WORKER})}, "is first but has no etcd"),
-        ({"server": "https://10.0.0.5:9345"}, "is first and is to join"),
-        ({"first": False}, "would start a cluster of its own"),
+        ({"join_server": "https://10.0.0.5:9345"}, "is first and is to join"),
+        ({"init_server": False}, "would start a cluster of its own"),
     ],
 )
 def test_a_machine_that_could_never_join_is_refused(
     an_intent: Make, changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(BadIntent) as caught:
+    with pytest.raises(InvalidBootstrapSpec) as caught:
         rke2.render(an_intent(**changes))
 
     assert message in caught.value.message
@@ -361,7 +361,7 @@ def test_a_machine_that_could_never_join_is_refused(
     ],
 )
 def test_a_change_that_must_be_applied_is_another_revision(an_intent: Make, changes: dict[str, Any]) -> None:
-    assert rke2.revision(an_intent(**changes)) != rke2.revision(an_intent())
+    assert rke2.config_hash(an_intent(**changes)) != rke2.config_hash(an_intent())
 
 
 @pytest.mark.parametrize(
@@ -370,11 +370,11 @@ def test_a_change_that_must_be_applied_is_another_revision(an_intent: Make, chan
         {"hostname": "other", "machine_uid": "other"},
         {"labels": {"a": "b"}, "taints": ("c=d:NoSchedule",)},
         {"guest_credential": GuestCredential("renewed")},
-        {"first": False, "server": "https://10.0.0.6:9345"},
+        {"init_server": False, "join_server": "https://10.0.0.6:9345"},
     ],
 )
 def test_what_is_renewed_by_other_ways_is_no_other_revision(an_intent: Make, changes: dict[str, Any]) -> None:
-    assert rke2.revision(an_intent(**changes)) == rke2.revision(an_intent())
+    assert rke2.config_hash(an_intent(**changes)) == rke2.config_hash(an_intent())
 
 
 # --- the whole ---
@@ -388,7 +388,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=50)
 @given(
-    given=st.dictionaries(st.text(min_size=1).filter(lambda key: key not in rke2.OURS), VALUES, max_size=4)
+    given=st.dictionaries(st.text(min_size=1).filter(lambda key: key not in rke2.MANAGED), VALUES, max_size=4)
 )
 def test_whatever_the_user_writes_reaches_the_machine_unchanged(
     an_intent: Make, given: dict[str, Any]

@@ -2,7 +2,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 
-from windrow.bootstrap.intent import ClusterSecrets, Signer
+from windrow.bootstrap.spec import CertKeyPair, ClusterSecrets
 from windrow.bootstrap.tokens import agent_token, ca_hash, server_token
 from windrow.core import pki
 
@@ -36,6 +36,6 @@ def test_servers_and_workers_join_with_their_own_user_and_password(cluster_secre
 def test_a_token_for_another_authority_is_another_token(
     cluster_secrets: ClusterSecrets, now: datetime
 ) -> None:
-    other = replace(cluster_secrets, server_ca=Signer(*pki.new_ca("windrow-server-ca", now, 1)))
+    other = replace(cluster_secrets, server_ca=CertKeyPair(*pki.new_ca("windrow-server-ca", now, 1)))
 
     assert server_token(other) != server_token(cluster_secrets)

@@ -18,7 +18,7 @@ from windrow.cloudprovider.sweep import Sweep, plan_sweep
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
 from windrow.emulator.definitions import crds
-from windrow.harvester.kinds import LOAD_BALANCER
+from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.errors import Unreachable
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.requests import Reply

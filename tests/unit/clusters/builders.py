@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from windrow.bootstrap.intent import ClusterSecrets, Role, Signer
+from windrow.bootstrap.spec import CertKeyPair, ClusterSecrets, Role
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.machine import Machine
 from windrow.clusters.api.status import RecordedStatus
@@ -21,7 +21,7 @@ NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 ALL_ROLES = frozenset(Role)
 SERVER = frozenset({Role.ETCD, Role.CONTROL_PLANE})
 WORKER = frozenset({Role.WORKER})
-SIGNER = Signer("certificate", "key")
+SIGNER = CertKeyPair("certificate", "key")
 SECRETS = ClusterSecrets(SIGNER, SIGNER, SIGNER, SIGNER, SIGNER, "service", "server", "agent")
 OPTIONS = {"vmNamespace": "default", "cpuCount": "2"}
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.bootstrap.intent import Role
+from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import ClusterReading, IntOrPercent, read_cluster, read_options
 from windrow.clusters.api.rancher_import import strip_server_fields
 from windrow.core.yaml import load_all

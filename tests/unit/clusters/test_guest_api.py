@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
-from windrow.bootstrap.authorities import new_cluster_secrets
+from windrow.bootstrap.pki import new_cluster_secrets
 from windrow.client.transport import Transport
 from windrow.clusters.sources.guest_api import UNREACHABLE_GRACE, GuestConnection
 from windrow.core.rng import Rng

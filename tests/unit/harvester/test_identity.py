@@ -1,21 +1,21 @@
 from __future__ import annotations
 
-from windrow.harvester.identity import is_marked, marks, provider_id, vm_uid_of
+from windrow.harvester.identity import is_owned_by, owner_annotations, provider_id, vm_uid_of
 
 
 def marked(cluster: str, machine: str) -> dict[str, object]:
-    return {"metadata": {"name": "x", "annotations": marks(cluster, machine)}}
+    return {"metadata": {"name": "x", "annotations": owner_annotations(cluster, machine)}}
 
 
 def test_an_object_is_ours_only_with_both_marks() -> None:
-    assert is_marked(marked("c", "m"), "c", "m")
-    assert not is_marked(marked("c", "m"), "c", "other")
-    assert not is_marked(marked("c", "m"), "other", "m")
-    assert not is_marked({"metadata": {"name": "x"}}, "c", "m")
+    assert is_owned_by(marked("c", "m"), "c", "m")
+    assert not is_owned_by(marked("c", "m"), "c", "other")
+    assert not is_owned_by(marked("c", "m"), "other", "m")
+    assert not is_owned_by({"metadata": {"name": "x"}}, "c", "m")
 
 
 def test_without_a_machine_uid_nothing_is_ours() -> None:
-    assert not is_marked({"metadata": {"name": "x"}}, "", "")
+    assert not is_owned_by({"metadata": {"name": "x"}}, "", "")
 
 
 def test_a_provider_id_leads_back_to_its_vm() -> None:

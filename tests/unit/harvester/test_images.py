@@ -36,8 +36,8 @@ def test_a_failed_import_tells_harvesters_words() -> None:
             {"type": "RetryLimitExceeded", "status": "True", "message": "failed due to error: 404"},
         ]
     )
-    assert read_image(failed).gave_up
-    assert read_image(failed).trouble == "failed due to error: 404"
+    assert read_image(failed).import_failed
+    assert read_image(failed).failure == "failed due to error: 404"
 
 
 @pytest.mark.parametrize(

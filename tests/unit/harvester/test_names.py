@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.harvester.names import fitted_label, is_label_value, machine_set_label, pool_label
+from windrow.harvester.names import is_label_value, label_value, machine_set_label, pool_label
 
 
 def test_the_hash_of_a_name_that_does_not_fit_is_the_drivers() -> None:
-    assert fitted_label("machineSetName" * 12) == "hash_FR_ghQ_z"
+    assert label_value("machineSetName" * 12) == "hash_FR_ghQ_z"
 
 
 @pytest.mark.parametrize(

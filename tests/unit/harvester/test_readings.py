@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.harvester.access import explain, says_nothing
 from windrow.harvester.cloud_init_secret import build_secret, read_cloud_init_secret
-from windrow.harvester.key_pairs import read_key_pair
+from windrow.harvester.keypairs import read_key_pair
 from windrow.harvester.networks import read_network
+from windrow.harvester.problems import connection_problem, is_inconclusive
 from windrow.harvester.settings import read_setting
 from windrow.harvester.storage_classes import read_storage_class
 from windrow.kubernetes.errors import (
@@ -95,7 +95,7 @@ def test_a_cloud_init_secret_is_read_back() -> None:
     ],
 )
 def test_a_failure_names_server_credential_and_cure(error: KubeError, word: str) -> None:
-    message, hint = explain(error, "https://rack:6443", "ns:cc")
+    message, hint = connection_problem(error, "https://rack:6443", "ns:cc")
     assert word in message
     assert "https://rack:6443" in message
     assert "ns:cc" in message
@@ -104,8 +104,8 @@ def test_a_failure_names_server_credential_and_cure(error: KubeError, word: str)
 
 
 def test_only_an_answer_about_the_object_allows_conclusions() -> None:
-    assert says_nothing(Unauthorized("x", status=401))
-    assert says_nothing(Unreachable("x"))
-    assert says_nothing(ServerError("x", status=503))
-    assert not says_nothing(NotFound("x", status=404))
-    assert not says_nothing(Forbidden("x", status=403))
+    assert is_inconclusive(Unauthorized("x", status=401))
+    assert is_inconclusive(Unreachable("x"))
+    assert is_inconclusive(ServerError("x", status=503))
+    assert not is_inconclusive(NotFound("x", status=404))
+    assert not is_inconclusive(Forbidden("x", status=403))

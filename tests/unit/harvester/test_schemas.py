@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.harvester.test_vms import a_plan
 
-from windrow.harvester.identity import marks
+from windrow.harvester.identity import owner_annotations
 from windrow.harvester.vms import CloudInit, HostDevice, Nic, build_vm
 from windrow.harvester.volumes import Disk
 
@@ -46,7 +46,7 @@ def complaints(raw: dict[str, Any]) -> list[str]:
 
 
 FULL = a_plan(
-    marks=marks("cluster-1", "m-1"),
+    owner_annotations=owner_annotations("cluster-1", "m-1"),
     disks=(
         Disk("disk-0", "a", 40, "lh", "ns1/image-1", boot_order=1),
         Disk("disk-1", "b", 1, "x", bus="sata", is_cdrom=True, hotpluggable=True),

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from windrow.core.json import loads
-from windrow.harvester.identity import marks
-from windrow.harvester.names import GUEST_CLUSTER, fitted_label, is_label_value
-from windrow.harvester.vms import CloudInit, HostDevice, Nic, VmPlan, build_vm, read_vm
-from windrow.harvester.volumes import Disk, claim_name, own_claims
+from windrow.harvester.identity import owner_annotations
+from windrow.harvester.names import GUEST_CLUSTER, is_label_value, label_value
+from windrow.harvester.vms import CloudInit, HostDevice, Nic, VmSpec, build_vm, read_vm
+from windrow.harvester.volumes import Disk, claim_name, owned_claims
 from windrow.kubernetes.objects import labels_of, nested
 
 NAME = "c1-pool1-abcde-fghij"
 CLAIM = f"{NAME}-disk-0-x2x2x"
 
 
-def a_plan(**changes: Any) -> VmPlan:
-    plan = VmPlan(
+def a_plan(**changes: Any) -> VmSpec:
+    plan = VmSpec(
         name=NAME,
         namespace="ns1",
         guest_cluster="c1",
@@ -124,16 +124,16 @@ def test_a_vm_bears_labels_that_fit_whatever_its_cluster_is_called(cluster: str)
     labels = labels_of(made)
     assert labels == made["spec"]["template"]["metadata"]["labels"]
     assert [name for name, value in labels.items() if not is_label_value(value)] == []
-    assert labels[GUEST_CLUSTER] == fitted_label(cluster)
+    assert labels[GUEST_CLUSTER] == label_value(cluster)
 
 
 def test_marks_stand_on_the_vm_its_template_and_its_claims() -> None:
-    ours = marks("cluster-1", "m-1")
-    made = build_vm(a_plan(marks=ours))
+    ours = owner_annotations("cluster-1", "m-1")
+    made = build_vm(a_plan(owner_annotations=ours))
     assert made["metadata"]["annotations"].items() >= ours.items()
     assert made["spec"]["template"]["metadata"]["annotations"].items() >= ours.items()
-    assert own_claims(made, "cluster-1", "m-1") == {CLAIM}
-    assert own_claims(made, "cluster-1", "m-2") == frozenset()
+    assert owned_claims(made, "cluster-1", "m-1") == {CLAIM}
+    assert owned_claims(made, "cluster-1", "m-2") == frozenset()
 
 
 def test_a_claim_without_an_image_has_no_annotations() -> None:
@@ -238,7 +238,7 @@ def test_claim_names_are_the_same_for_the_same_machine_and_disk_only() -> None:
 
 
 def test_a_vm_is_read_back() -> None:
-    raw = build_vm(a_plan(marks=marks("cluster-1", "m-1")))
+    raw = build_vm(a_plan(owner_annotations=owner_annotations("cluster-1", "m-1")))
     raw["metadata"]["uid"] = "u-1"
     raw["spec"]["template"]["spec"]["volumes"].append(
         {"name": "csi", "persistentVolumeClaim": {"claimName": "pvc-1", "hotpluggable": True}}
@@ -252,7 +252,7 @@ def test_a_vm_is_read_back() -> None:
     }
     vm = read_vm(raw)
     assert (vm.uid, vm.machine_uid, vm.cluster_uid, vm.guest_cluster) == ("u-1", "m-1", "cluster-1", "c1")
-    assert (vm.status, vm.started_strategy, vm.awaits_start, vm.failure) == (
+    assert (vm.status, vm.observed_run_strategy, vm.start_requested, vm.failure) == (
         "Starting",
         "RerunOnFailure",
         True,

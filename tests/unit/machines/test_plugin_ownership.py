@@ -9,7 +9,7 @@ import pytest
 
 from windrow.app.clock import SystemClock
 from windrow.core.json import dumps
-from windrow.harvester.identity import marks
+from windrow.harvester.identity import owner_annotations
 from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
 from windrow.kubernetes.requests import Reply, Request
 from windrow.machines.plugin.credentials import CredentialResolver
@@ -69,8 +69,8 @@ def a_ring(vm: dict[str, Any] | None) -> CredentialResolver:
         (PLANNED, None, "absent"),
         (PLANNED, a_vm(labels=LABELS), "exists"),
         (PLANNED, a_vm(), "absent"),
-        (PLANNED, a_vm(labels=LABELS, annotations=marks("c-2", "uid-2")), "absent"),
-        (PLANNED, a_vm(annotations=marks("c-1", "uid-1")), "exists"),
+        (PLANNED, a_vm(labels=LABELS, annotations=owner_annotations("c-2", "uid-2")), "absent"),
+        (PLANNED, a_vm(annotations=owner_annotations("c-1", "uid-1")), "exists"),
         (MADE, None, "absent"),
         (MADE, a_vm(labels=LABELS), "exists"),
         ({**MADE, SEEN_UID_KEY: "vm-1"}, a_vm(), "exists"),

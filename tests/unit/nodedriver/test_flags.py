@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.nodedriver.rack import FLAGS, NAME
+from tests.unit.nodedriver.harvester_rig import FLAGS, NAME
 
-from windrow.nodedriver.configuration import UNSET, Configuration
+from windrow.nodedriver.config import UNSET, Configuration
+from windrow.nodedriver.errors import Refused
 from windrow.nodedriver.flags import read_flags
-from windrow.nodedriver.go_words import error_text
+from windrow.nodedriver.go_compat.errors import error_text
 from windrow.nodedriver.options import OPTIONS
-from windrow.nodedriver.problems import Refused
 
 NEW = replace(UNSET, machine_name=NAME, store_path="/store")
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.core.json import dumps, loads
-from windrow.nodedriver.go_json import decode
-from windrow.nodedriver.go_shapes import DISK_INFO, STORED
-from windrow.nodedriver.go_syntax import DEEPEST, GoJsonError, check_syntax
+from windrow.nodedriver.go_compat.json import decode
+from windrow.nodedriver.go_compat.shapes import DISK_INFO, STORED
+from windrow.nodedriver.go_compat.syntax import DEEPEST, GoJsonError, check_syntax
 
 SYNTAX = [
     (b"", "unexpected end of JSON input"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.nodedriver.network_data import find_network_problems
+from windrow.nodedriver.validate.network_data import find_network_problems
 
 NIC = "- type: physical\n  name: {name}\n  subnets: [{subnets}]\n"
 DNS = "- type: nameserver\n  address: [8.8.8.8]\n"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from windrow.nodedriver.options import BY_FIELD, OPTIONS, BadValue, read_value, read_values
+from windrow.nodedriver.options import BY_FIELD, OPTIONS, InvalidValue, read_value, read_values
 
 # Flag, type and default of the Go driver, in its order.
 GO_FLAGS = """
@@ -121,7 +121,7 @@ def test_values_are_taken_as_rancher_and_as_people_write_them(field: str, writte
     ],
 )
 def test_a_value_of_the_wrong_form_is_told_with_its_field_and_a_cure(field: str, written: Any) -> None:
-    with pytest.raises(BadValue, match=field) as bad:
+    with pytest.raises(InvalidValue, match=field) as bad:
         read_value(BY_FIELD[field], written)
     assert bad.value.hint
 

@@ -10,11 +10,11 @@ from tests.unit.harvester.test_schemas import SCHEMAS, complaints
 
 from windrow.core.yaml import load, load_all
 from windrow.harvester.vms import build_vm
-from windrow.nodedriver.configuration import read_fields
+from windrow.nodedriver.config import read_fields
 from windrow.nodedriver.options import BY_FIELD
-from windrow.nodedriver.plans import plan_vm
-from windrow.nodedriver.rules import find_problems
 from windrow.nodedriver.user_data import render_user_data
+from windrow.nodedriver.validate.rules import find_problems
+from windrow.nodedriver.vm.plan import plan_vm
 
 DUMP = Path(__file__).parents[4] / "shared" / "manifests" / "rancher-rke2-one-node.yaml"
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from windrow.nodedriver.configuration import Configuration, read_fields
-from windrow.nodedriver.problems import Problem
-from windrow.nodedriver.rules import find_problems
+from windrow.nodedriver.config import Configuration, read_fields
+from windrow.nodedriver.errors import Problem
+from windrow.nodedriver.validate.rules import find_problems
 
 GOOD: dict[str, Any] = {
     "diskInfo": {"disks": [{"imageName": "i", "size": 40}]},
@@ -153,7 +153,7 @@ def test_a_name_that_fits_is_not(name: str) -> None:
 def test_one_mistake_is_told_once(fields: dict[str, Any]) -> None:
     configuration, unread = read_fields({**GOOD, **fields})
     told = {problem.field for problem in unread}
-    found = find_problems(replace(configuration, machine_name="m"), unread=told)
+    found = find_problems(replace(configuration, machine_name="m"), unreadable=told)
     assert len([*unread, *found]) == 1
 
 

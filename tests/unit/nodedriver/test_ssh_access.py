@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from windrow.nodedriver.configuration import UNSET
-from windrow.nodedriver.problems import Refused
-from windrow.nodedriver.ssh_access import plan_key, with_login
-from windrow.nodedriver.ssh_keys import KeyPair
+from windrow.nodedriver.config import UNSET
+from windrow.nodedriver.errors import Refused
+from windrow.nodedriver.ssh_access import plan_key, with_ssh_defaults
+from windrow.nodedriver.ssh_keys import SshKeyPair
 
 MACHINE = replace(UNSET, machine_name="m", store_path="/store")
 KEY = "/store/machines/m/id_rsa"
-PAIR = KeyPair(b"private", "ssh-rsa AAAA\n")
+PAIR = SshKeyPair(b"private", "ssh-rsa AAAA\n")
 
 
 class Disk:
@@ -27,7 +27,7 @@ class Disk:
         return self.files[path][1]
 
 
-def never() -> KeyPair:
+def never() -> SshKeyPair:
     raise AssertionError("no key is to be made")
 
 
@@ -75,7 +75,7 @@ def test_contents_are_not_shown() -> None:
 
 
 def test_what_is_not_set_is_filled_in_as_go_s_getters_do() -> None:
-    filled = with_login(MACHINE)
+    filled = with_ssh_defaults(MACHINE)
     assert (filled.ssh_user, filled.ssh_port, filled.ssh_key_path) == ("root", 22, KEY)
     own = replace(MACHINE, ssh_user="u", ssh_port=2222, ssh_key_path="/k")
-    assert with_login(own) == own
+    assert with_ssh_defaults(own) == own

@@ -11,12 +11,12 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_public_key
 
 from windrow.core.rng import Rng, SystemRng
-from windrow.nodedriver.ssh_keys import is_prime, new_key
+from windrow.nodedriver.ssh_keys import generate_key_pair, is_prime
 
 
 @pytest.fixture(scope="module")
 def pair():
-    return new_key(Rng(1))
+    return generate_key_pair(Rng(1))
 
 
 def read(pem: bytes) -> RSAPrivateKey:
@@ -51,8 +51,8 @@ def test_the_primes_are_far_apart_and_fit_the_exponent(pair) -> None:
 
 
 def test_the_same_chance_makes_the_same_key_and_the_system_s_never_does(pair) -> None:
-    assert new_key(Rng(1)) == pair
-    assert new_key(SystemRng()) != new_key(SystemRng())
+    assert generate_key_pair(Rng(1)) == pair
+    assert generate_key_pair(SystemRng()) != generate_key_pair(SystemRng())
 
 
 def test_the_private_half_is_not_shown(pair) -> None:

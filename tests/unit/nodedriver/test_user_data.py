@@ -4,7 +4,7 @@ import pytest
 
 from windrow.cloudinit.document import BadUserData
 from windrow.core.yaml import load
-from windrow.nodedriver.configuration import Configuration
+from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.user_data import render_user_data
 
 # What real users paste (a Rancher dump): the agent, and the command that starts it.

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.plugin.http11 import BadHttp, Body, CutOff, Source, read_head, render_request
+from windrow.plugin.http.http11 import (
+    Body,
+    ConnectionClosed,
+    InvalidResponse,
+    Source,
+    read_head,
+    render_request,
+)
 
 
 def in_blocks(text: bytes, block: int) -> Callable[[int], bytes]:
@@ -80,7 +87,7 @@ def test_an_answer_is_read_to_its_end(text: bytes, method: str, found: tuple[int
     ],
 )
 def test_what_is_no_answer_is_refused(text: bytes):
-    with pytest.raises((BadHttp, CutOff)):
+    with pytest.raises((InvalidResponse, ConnectionClosed)):
         read(text, block=1000)
 
 
@@ -99,7 +106,7 @@ def test_bytes_behind_an_answer_make_its_connection_unusable():
     ],
 )
 def test_a_connection_that_ends_early_tells_whether_an_answer_had_begun(text: bytes, begun: bool):
-    with pytest.raises(CutOff) as caught:
+    with pytest.raises(ConnectionClosed) as caught:
         read(text)
     assert caught.value.begun is begun
 
@@ -107,7 +114,7 @@ def test_a_connection_that_ends_early_tells_whether_an_answer_had_begun(text: by
 @given(st.binary(max_size=300))
 def test_any_bytes_end_in_an_answer_or_a_named_error(noise: bytes):
     for text in (noise, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + noise):
-        with suppress(BadHttp, CutOff):
+        with suppress(InvalidResponse, ConnectionClosed):
             read(text)
 
 

@@ -32,7 +32,7 @@ from windrow.cloudprovider.services.readings import Service
 from windrow.cloudprovider.services.state import ClusterSettings, Unavailable
 from windrow.core.clock import Clock
 from windrow.harvester.identity import vm_uid_of
-from windrow.harvester.kinds import VM
+from windrow.harvester.resources import VM
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import nested, uid_of
 from windrow.kubernetes.resources import NODE, SERVICE

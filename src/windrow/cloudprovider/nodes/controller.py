@@ -48,7 +48,7 @@ from windrow.controller.controller import Controller
 from windrow.controller.outcomes import SETTLED, Failed, Outcome, Waiting
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
-from windrow.harvester.kinds import VM, VMI
+from windrow.harvester.resources import VM, VMI
 from windrow.kubernetes.errors import Conflict, Forbidden, KubeError
 from windrow.kubernetes.resources import NODE
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from windrow.client.client import Client
 from windrow.cloudprovider.nodes.readings import Instance
 from windrow.core.clock import Clock
-from windrow.harvester.kinds import VMI_ACTIONS
+from windrow.harvester.resources import VMI_ACTIONS
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.requests import Request
 

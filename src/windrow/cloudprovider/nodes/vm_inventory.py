@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from windrow.client.client import Client
 from windrow.core.clock import Clock
-from windrow.harvester.kinds import VM
+from windrow.harvester.resources import VM
 from windrow.kubernetes.objects import uid_of
 
 # As old as a list may be: the Go program looks at a node that is not Ready so often.

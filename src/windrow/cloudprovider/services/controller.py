@@ -40,7 +40,7 @@ from windrow.controller.controller import Backoff, Controller
 from windrow.controller.outcomes import SETTLED, Failed, Outcome, Waiting
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
-from windrow.harvester.kinds import LOAD_BALANCER
+from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.resources import CONFIG_MAP, SERVICE, ObjectRef
 

@@ -39,7 +39,7 @@ from windrow.cloudprovider.services.render import (
     render_service_patch,
 )
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState
-from windrow.harvester.kinds import LOAD_BALANCER
+from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.errors import AlreadyExists, Conflict, KubeError, NotFound, is_not_found
 from windrow.kubernetes.objects import Raw, is_deleting
 from windrow.kubernetes.resources import ObjectRef

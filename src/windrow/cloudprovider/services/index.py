@@ -25,7 +25,7 @@ from windrow.cloudprovider.services.sharing import (
 )
 from windrow.cloudprovider.services.state import ClusterSettings, ServiceState, Unavailable, WaitState
 from windrow.core.clock import Clock
-from windrow.harvester.kinds import LOAD_BALANCER
+from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.errors import Forbidden, Unauthorized
 from windrow.kubernetes.resources import CONFIG_MAP, SERVICE, ObjectRef
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.cloudprovider import names
-from windrow.harvester.kinds import LOAD_BALANCER
+from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import (
     Raw,

@@ -9,7 +9,7 @@ from windrow.cloudprovider import names
 from windrow.cloudprovider.services.actions import PatchService, RemoveFinalizer, UpdateLoadBalancer
 from windrow.cloudprovider.services.readings import Service
 from windrow.cloudprovider.services.state import ClusterSettings
-from windrow.harvester.kinds import LOAD_BALANCER
+from windrow.harvester.resources import LOAD_BALANCER
 from windrow.kubernetes.objects import Raw, new_object
 
 

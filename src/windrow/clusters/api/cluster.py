@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from windrow.bootstrap.intent import Role
+from windrow.bootstrap.spec import Role
 from windrow.clusters.api import names
 from windrow.clusters.api.fields import Fields, ProblemCollector
 from windrow.clusters.api.kinds import HARVESTER_CONFIG

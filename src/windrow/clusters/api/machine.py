@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from windrow.bootstrap.intent import Role
+from windrow.bootstrap.spec import Role
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Cluster, Pool
 from windrow.clusters.api.kinds import CLUSTER, MACHINE

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from windrow.bootstrap.intent import ClusterSecrets, GuestCredential, Signer
+from windrow.bootstrap.spec import CertKeyPair, ClusterSecrets, GuestCredential
 from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.kinds import CLUSTER
@@ -100,7 +100,7 @@ def render_secrets(cluster: Cluster, secrets: ClusterSecrets) -> Raw:
     """The Secret that holds them. Its owner is the Cluster, as a net below the finalizer."""
     data: dict[str, str] = {}
     for name in _CERTIFICATES:
-        signer: Signer = getattr(secrets, name)
+        signer: CertKeyPair = getattr(secrets, name)
         data[f"{_key(name)}.crt"] = signer.certificate
         data[f"{_key(name)}.key"] = signer.key
     data |= {_key(name): getattr(secrets, name) for name in _TEXTS}
@@ -145,7 +145,7 @@ def read_secrets(secret: SecretData | None, cluster_uid: str) -> ClusterSecrets 
     data = secret.data
     try:
         parts: dict[str, Any] = {
-            name: Signer(data[f"{_key(name)}.crt"], data[f"{_key(name)}.key"]) for name in _CERTIFICATES
+            name: CertKeyPair(data[f"{_key(name)}.crt"], data[f"{_key(name)}.key"]) for name in _CERTIFICATES
         }
         parts |= {name: data[_key(name)] for name in _TEXTS}
         return ClusterSecrets(**parts)

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
-from windrow.bootstrap.access import GuestAccount, find_credential
-from windrow.bootstrap.authorities import new_cluster_secrets
-from windrow.bootstrap.minting import mint_access
+from windrow.bootstrap.client_cert import issue_client_config
+from windrow.bootstrap.guest_account import GuestAccount, find_kubeconfig
+from windrow.bootstrap.pki import new_cluster_secrets
 from windrow.client.client import Client
 from windrow.clusters.api import names
 from windrow.clusters.api.kinds import MACHINE
@@ -111,10 +111,10 @@ async def create_service_account(
         else context.harvesters.get_client(credential)
     )
     last = await client.find(account.refs[-1])
-    if last is None or not account.is_mine(last):  # they are made in order, so the last one stands for all
+    if last is None or not account.is_owned(last):  # they are made in order, so the last one stands for all
         await _create_account_objects(client, account)
     server = await _guest_server(context, client, credential)
-    text = find_credential(await client.get(account.token), server, namespace)
+    text = find_kubeconfig(await client.get(account.token), server, namespace)
     if text is not None:
         ref = SECRET.ref(names.secrets_name(state.cluster.name), state.cluster.namespace)
         context.secrets.mutated(await context.api.patch(ref, {"data": {GUEST_KUBECONFIG: encode(text)}}))
@@ -223,7 +223,9 @@ async def publish_kubeconfig(
         raise StalePlan
     proxy = find_proxy(context, state)
     now = context.clock.now()
-    access = mint_access(state.secrets, action.server, now, KUBECONFIG_LIFETIME, proxy, "windrow-admin")
+    access = issue_client_config(
+        state.secrets, action.server, now, KUBECONFIG_LIFETIME, proxy, "windrow-admin"
+    )
     text = render_kubeconfig(access, state.cluster.name)
     raw = render_kubeconfig_secret(state.cluster, text, action.server, now + KUBECONFIG_RENEWAL)
     ref = SECRET.ref(names.kubeconfig_name(state.cluster.name), state.cluster.namespace)
@@ -259,7 +261,7 @@ async def delete_service_account(
     client = await context.harvesters.get_verified_client(recorded)
     for ref in reversed(account.refs):
         found = await client.find(ref)
-        if found is not None and account.is_mine(found):
+        if found is not None and account.is_owned(found):
             await delete_if_exists(client, ref, uid_of(found))
 
 
@@ -304,7 +306,7 @@ async def _create_account_objects(client: Client, account: GuestAccount) -> None
             await client.create(kind, raw)
         except AlreadyExists:
             found = await client.get(kind.ref(raw["metadata"]["name"], raw["metadata"].get("namespace", "")))
-            if not account.is_mine(found):
+            if not account.is_owned(found):
                 raise CredentialError(
                     f"{kind.kind} {raw['metadata']['name']} on Harvester belongs to somebody else",
                     "rename the cluster, or choose another vmNamespace",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from windrow.bootstrap.intent import BadIntent
+from windrow.bootstrap.spec import InvalidBootstrapSpec
 from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.clusters.api.secrets import CredentialError
 from windrow.clusters.context import ReconcileContext, StalePlan, find_machine
@@ -91,7 +91,7 @@ class Executor:
         match error:
             case InfrastructureUnknown():
                 return ActionFailure(error.message, error.hint, now)
-            case CredentialError() | RegistrySecretError() | BadIntent():
+            case CredentialError() | RegistrySecretError() | InvalidBootstrapSpec():
                 return ActionFailure(error.message, error.hint, now)
             case MachineRefused():
                 first, *rest = error.problems

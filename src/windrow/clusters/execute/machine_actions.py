@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from windrow.bootstrap.intent import Role
+from windrow.bootstrap.spec import Role
 from windrow.clusters.api import names
 from windrow.clusters.api.kinds import MACHINE
 from windrow.clusters.api.machine import Machine

@@ -9,7 +9,7 @@ authorities. Afterwards that would make a second, empty cluster, so it never hap
 
 from __future__ import annotations
 
-from windrow.bootstrap.intent import Role
+from windrow.bootstrap.spec import Role
 from windrow.clusters.api.names import CANNOT_SCRUB, secrets_name
 from windrow.clusters.plan.actions import (
     AddFinalizer,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from windrow.bootstrap.intent import Role
+from windrow.bootstrap.spec import Role
 from windrow.clusters.api.cluster import Pool
 from windrow.clusters.plan.partial_plan import Disruption, HeldDisruption
 from windrow.clusters.plan.remediation import is_unhealthy

@@ -6,7 +6,7 @@ server that is Ready. Each Machine records which one it was.
 
 from __future__ import annotations
 
-from windrow.bootstrap.intent import Role
+from windrow.bootstrap.spec import Role
 from windrow.clusters.state import ClusterState, MachineState
 
 ENDPOINT_MODE = "firstServer"

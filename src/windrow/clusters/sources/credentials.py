@@ -16,7 +16,7 @@ from windrow.clusters.sources.guest_api import Connect
 from windrow.clusters.state import CredentialProblem
 from windrow.controller.wait import wait_first
 from windrow.core.clock import Clock
-from windrow.harvester.access import explain
+from windrow.harvester.problems import connection_problem
 from windrow.kubernetes.errors import CertificateError, Forbidden, KubeError, Unauthorized
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.resources import NAMESPACE
@@ -88,5 +88,7 @@ class CredentialProber:
             return None  # it knows who asks
         except KubeError as error:
             certain = isinstance(error, Unauthorized | CertificateError)
-            return CredentialProblem(*explain(error, access.server, credential), is_rejected=certain)
+            return CredentialProblem(
+                *connection_problem(error, access.server, credential), is_rejected=certain
+            )
         return None

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 
-from windrow.bootstrap.intent import ClusterSecrets
-from windrow.bootstrap.minting import mint_access
+from windrow.bootstrap.client_cert import issue_client_config
+from windrow.bootstrap.spec import ClusterSecrets
 from windrow.client.client import Client
 from windrow.client.informer import Informer
 from windrow.client.transport import Transport
@@ -159,7 +159,7 @@ class GuestConnection:
         self.client = Client(self._transport)
 
     def _client_config(self, url: str) -> ClientConfig:
-        return mint_access(self._secrets, url, self._clock.now(), CERTIFICATE_LIFETIME, self._proxy)
+        return issue_client_config(self._secrets, url, self._clock.now(), CERTIFICATE_LIFETIME, self._proxy)
 
     def set_endpoints(self, urls: Sequence[str]) -> None:
         """The addresses have changed: ask at once."""

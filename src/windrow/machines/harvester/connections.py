@@ -14,15 +14,15 @@ from typing import Any, TypeVar
 from windrow.client.cache import Cache
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock
-from windrow.harvester.access import explain
-from windrow.harvester.identity import BY_CA, ask_identity, fingerprint, read_identity
+from windrow.harvester.identity import CA_PREFIX, ca_fingerprint, identity_request, read_identity
+from windrow.harvester.problems import connection_problem
 from windrow.kubernetes.errors import Forbidden, KubeError
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, parse_kubeconfig
 from windrow.kubernetes.resources import ApiResource
 from windrow.machines.harvester.runner import run_operation
 from windrow.machines.port import InfrastructureUnknown, MachineRefused, Problem
-from windrow.nodedriver.problems import Busy, Refused
-from windrow.nodedriver.steps import NotInTime, Talk, answer
+from windrow.nodedriver.effects import Operation, WaitTimeout, parse_reply
+from windrow.nodedriver.errors import Busy, Refused
 
 R = TypeVar("R")
 
@@ -61,7 +61,7 @@ class Connection:
 
     async def verify_identity(self, recorded: str) -> str:
         """The identity, which must be the recorded one where one is recorded. Raises InfrastructureUnknown."""
-        if recorded.startswith(BY_CA):
+        if recorded.startswith(CA_PREFIX):
             found = self.fingerprint  # the credential may see more by now; like is compared with like
         else:
             found = await self.identity()
@@ -74,7 +74,7 @@ class Connection:
     def _require_identity(self, recorded: str, found: str) -> str:
         if not recorded or found == recorded:
             return found
-        if found.startswith(BY_CA):
+        if found.startswith(CA_PREFIX):
             raise InfrastructureUnknown(
                 f"credential {self.credential} may not read the kube-system namespace of {self.client_config.server}, "
                 f"so nobody can tell whether that is Harvester {recorded}, on which the machine was made",
@@ -86,7 +86,7 @@ class Connection:
             "put the kubeconfig of the right Harvester into the credential Secret",
         )
 
-    async def run(self, operation: Talk[R], caches: Mapping[ApiResource, Cache[Any]] | None = None) -> R:
+    async def run(self, operation: Operation[R], caches: Mapping[ApiResource, Cache[Any]] | None = None) -> R:
         """The talk's result. Raises MachineRefused and InfrastructureUnknown, nothing else of Harvester's."""
         try:
             return await run_operation(operation, self.transport, caches or {}, self._clock, log.info)
@@ -94,14 +94,14 @@ class Connection:
             raise MachineRefused([port_problem(problem) for problem in refused.problems]) from refused
         except Busy as busy:
             raise InfrastructureUnknown(busy.message, busy.hint) from busy
-        except NotInTime as late:
+        except WaitTimeout as late:
             raise InfrastructureUnknown(str(late), "look at the VM in Harvester") from late
         except KubeError as error:
             raise self.translate_error(error) from error
 
     def translate_error(self, error: KubeError) -> InfrastructureUnknown:
         """The error in the port's words: which server, which credential, what to do."""
-        return InfrastructureUnknown(*explain(error, self.client_config.server, self.credential))
+        return InfrastructureUnknown(*connection_problem(error, self.client_config.server, self.credential))
 
     async def close(self) -> None:
         """Let go of the sockets; watches that stand on them end."""
@@ -111,7 +111,7 @@ class Connection:
 
     async def _read_identity(self) -> str:
         try:
-            return read_identity(answer(await self.transport.send(ask_identity())))
+            return read_identity(parse_reply(await self.transport.send(identity_request())))
         except Forbidden:
             return self.fingerprint
         except KubeError as error:
@@ -120,7 +120,7 @@ class Connection:
     @property
     def fingerprint(self) -> str:
         """Its identity as far as the kubeconfig alone tells it."""
-        return fingerprint(self.client_config)
+        return ca_fingerprint(self.client_config)
 
 
 class Connections:
@@ -144,7 +144,9 @@ class Connections:
                 f"credential {credential} holds no usable kubeconfig: {bad.message}", bad.hint
             ) from bad
         except KubeError as error:
-            raise InfrastructureUnknown(*explain(error, client_config.server, credential)) from error
+            raise InfrastructureUnknown(
+                *connection_problem(error, client_config.server, credential)
+            ) from error
         connection = Connection(credential, kubeconfig, client_config, transport, self._clock)
         self._connections[credential] = connection
         if current is not None:

@@ -46,19 +46,19 @@ from windrow.machines.port import (
     is_synthetic_uid,
 )
 from windrow.machines.status_store import StatusStore, with_since
-from windrow.nodedriver import power as powers
-from windrow.nodedriver.check import check
-from windrow.nodedriver.configuration import Configuration, read_fields, write_memory
-from windrow.nodedriver.create import order
-from windrow.nodedriver.observe import find
-from windrow.nodedriver.ownership import prove
-from windrow.nodedriver.plans import planned_claims
-from windrow.nodedriver.problems import Refused
-from windrow.nodedriver.remove import remove
-from windrow.nodedriver.rewrite import rewrite
-from windrow.nodedriver.rules import find_problems
-from windrow.nodedriver.steps import answer
-from windrow.nodedriver.stored import read_memory
+from windrow.nodedriver.config import Configuration, dump_driver_config, read_fields
+from windrow.nodedriver.config_json import load_driver_config
+from windrow.nodedriver.effects import parse_reply
+from windrow.nodedriver.errors import Refused
+from windrow.nodedriver.validate.check import check
+from windrow.nodedriver.validate.rules import find_problems
+from windrow.nodedriver.vm import power as powers
+from windrow.nodedriver.vm.create import ensure_created
+from windrow.nodedriver.vm.observe import find_object
+from windrow.nodedriver.vm.ownership import require_owner
+from windrow.nodedriver.vm.plan import planned_claims
+from windrow.nodedriver.vm.remove import remove
+from windrow.nodedriver.vm.replace_user_data import replace_user_data
 
 # How often a credential is read again by itself: while all is well, and while its Harvester cannot be seen.
 CREDENTIAL_CHECK_INTERVAL = timedelta(seconds=60)
@@ -255,7 +255,7 @@ class HarvesterMachines:
         configuration = _valid_configuration(spec)
         identity = await (await self._get_connection(spec.credential)).verify_identity("")
         claims = planned_claims(configuration)
-        return write_memory(replace(configuration, harvester_uid=identity, claims=claims))
+        return dump_driver_config(replace(configuration, harvester_uid=identity, claims=claims))
 
     async def ensure(self, spec: MachineSpec, config: DriverConfig | None) -> DriverConfig:
         if config is not None and config.get("WindrowVMUID"):
@@ -264,13 +264,15 @@ class HarvesterMachines:
         configuration = _valid_configuration(spec)
         connection = await self._get_connection(spec.credential)
         identity = await connection.verify_identity(str((config or {}).get("WindrowHarvesterUID") or ""))
-        made = await connection.run(order(replace(configuration, harvester_uid=identity), spec.cloud_config))
-        result = write_memory(made)
+        made = await connection.run(
+            ensure_created(replace(configuration, harvester_uid=identity), spec.cloud_config)
+        )
+        result = dump_driver_config(made)
         self.track(result)
         return result
 
     async def power(self, config: DriverConfig, wanted: Power) -> DriverConfig:
-        configuration = read_memory(config)
+        configuration = load_driver_config(config)
         connection = await self._get_connection(configuration.credential)
         await connection.verify_identity(configuration.harvester_uid)
         await _refuse_foreign_driver_vm(connection, configuration)
@@ -279,14 +281,14 @@ class HarvesterMachines:
         return config
 
     async def replace_user_data(self, config: DriverConfig, cloud_config: str) -> DriverConfig:
-        configuration = read_memory(config)
+        configuration = load_driver_config(config)
         connection = await self._get_connection(configuration.credential)
         await connection.verify_identity(configuration.harvester_uid)
-        await connection.run(rewrite(configuration, cloud_config))
+        await connection.run(replace_user_data(configuration, cloud_config))
         return config
 
     async def remove(self, config: DriverConfig, volumes: frozenset[str]) -> None:
-        configuration = read_memory(config)
+        configuration = load_driver_config(config)
         connection = await self._get_connection(configuration.credential)
         await connection.verify_identity(configuration.harvester_uid)
         await _refuse_foreign_driver_vm(connection, configuration)
@@ -305,7 +307,7 @@ class HarvesterMachines:
         return self._store
 
     def track(self, config: DriverConfig) -> None:
-        configuration = read_memory(config)
+        configuration = load_driver_config(config)
         worker = self._worker(configuration.credential)
         before = worker.find_machine(configuration.machine_uid)
         removal_requested = before is not None and before.removal_requested
@@ -329,7 +331,7 @@ class HarvesterMachines:
         """Return when the machine's own VM is there; the verbs of KubeVirt know names only."""
         if self._worker(configuration.credential).find_vm(configuration) is not None:
             return
-        raw = await connection.run(find(configuration.ref, "see whose VM it is"))
+        raw = await connection.run(find_object(configuration.ref, "see whose VM it is"))
         if raw is None:
             raise MachineRefused(
                 [
@@ -341,7 +343,7 @@ class HarvesterMachines:
                 ]
             )
         try:
-            prove(configuration, raw)
+            require_owner(configuration, raw)
         except Refused as refused:
             raise MachineRefused([port_problem(problem) for problem in refused.problems]) from refused
 
@@ -350,7 +352,7 @@ async def _refuse_foreign_driver_vm(connection: Connection, configuration: Confi
     """Raises InfrastructureUnknown where a VM stands that may be this machine's, and bears no marks by its making."""
     if not is_synthetic_uid(configuration.vm_uid):
         return
-    if await connection.run(find(configuration.ref, "see whether its VM is still there")) is not None:
+    if await connection.run(find_object(configuration.ref, "see whether its VM is still there")) is not None:
         raise foreign_driver_vm(configuration)
 
 
@@ -369,7 +371,7 @@ async def _missing_namespaces(
     problems = []
     for name in sorted({configuration.vm_namespace for configuration in configurations}):
         try:
-            answer(await connection.transport.send(get(NAMESPACE.ref(name))))
+            parse_reply(await connection.transport.send(get(NAMESPACE.ref(name))))
         except NotFound:
             message = f'namespace "{name}" does not exist on Harvester {connection.client_config.server}'
             problems.append(Problem(message, "create it there, or correct vmNamespace", "vmNamespace"))
@@ -397,5 +399,5 @@ def _read_spec(spec: MachineSpec) -> tuple[Configuration, list[Problem]]:
         cloud_config="",
     )
     unread_fields = {problem.field for problem in problems}
-    problems = [*problems, *find_problems(configuration, spec.cloud_config, unread=unread_fields)]
+    problems = [*problems, *find_problems(configuration, spec.cloud_config, unreadable=unread_fields)]
     return configuration, [port_problem(problem) for problem in problems]

@@ -12,13 +12,24 @@ from windrow.core.clock import Clock
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.requests import Request
 from windrow.kubernetes.resources import ApiResource
-from windrow.nodedriver.steps import Call, Gather, Note, NotInTime, Pending, Seen, Step, Talk, Until, answer
+from windrow.nodedriver.effects import (
+    Call,
+    Effect,
+    Gather,
+    Log,
+    NotYet,
+    Objects,
+    Operation,
+    WaitFor,
+    WaitTimeout,
+    parse_reply,
+)
 
 R = TypeVar("R")
 
 
 async def run_operation(
-    operation: Talk[R],
+    operation: Operation[R],
     transport: Transport,
     caches: Mapping[ApiResource, Cache[Any]],
     clock: Clock,
@@ -31,7 +42,7 @@ async def run_operation(
         while True:
             try:
                 result = await runner.execute(effect)
-            except (KubeError, NotInTime) as error:
+            except (KubeError, WaitTimeout) as error:
                 effect = operation.throw(error)
             else:
                 effect = operation.send(result)
@@ -50,37 +61,37 @@ class _Runner:
     ) -> None:
         self._transport, self._caches, self._clock, self._log_line = transport, caches, clock, log_line
 
-    async def execute(self, effect: Step) -> Any:
+    async def execute(self, effect: Effect) -> Any:
         match effect:
             case Call(request=request):
-                return answer(await self._transport.send(request))
+                return parse_reply(await self._transport.send(request))
             case Gather(requests=asked):
                 return tuple(await asyncio.gather(*(self._answer_or_error(request) for request in asked)))
-            case Until():
+            case WaitFor():
                 return await self._wait(effect)
-            case Note(text=text):
+            case Log(text=text):
                 return self._log_line(text)
 
     async def _answer_or_error(self, request: Request) -> Any:
         try:
-            return answer(await self._transport.send(request))
+            return parse_reply(await self._transport.send(request))
         except KubeError as error:
             return error
 
-    async def _wait(self, until: Until[Any]) -> Any:
+    async def _wait(self, until: WaitFor[Any]) -> Any:
         news = asyncio.Event()
-        last = Pending("nothing yet")
+        last = NotYet("nothing yet")
         deadline = self._clock.now() + until.within
-        for kind in {ref.kind for ref in until.of}:
+        for kind in {ref.kind for ref in until.refs}:
             await self._caches[kind].wait_for_sync()
         async with asyncio.TaskGroup() as group:
-            helpers = [group.create_task(self._ring(kind, news)) for kind in {ref.kind for ref in until.of}]
+            helpers = [group.create_task(self._ring(kind, news)) for kind in {ref.kind for ref in until.refs}]
             helpers.append(group.create_task(self._ring_at(deadline, news)))
             try:
                 while True:
                     news.clear()
-                    verdict = until.judge(self._look(until))
-                    if not isinstance(verdict, Pending):
+                    verdict = until.predicate(self._look(until))
+                    if not isinstance(verdict, NotYet):
                         return verdict
                     last = verdict
                     if self._clock.now() >= deadline:
@@ -89,10 +100,10 @@ class _Runner:
             finally:
                 for helper in helpers:
                     helper.cancel()
-        raise NotInTime(until.because, last.what, until.within, last.stage)
+        raise WaitTimeout(until.because, last.reason, until.within, last.stage)
 
-    def _look(self, until: Until[Any]) -> Seen:
-        return {ref: self._caches[ref.kind].get(ref) for ref in until.of}
+    def _look(self, until: WaitFor[Any]) -> Objects:
+        return {ref: self._caches[ref.kind].get(ref) for ref in until.refs}
 
     async def _ring(self, kind: ApiResource, news: asyncio.Event) -> None:
         async for _ in self._caches[kind].changes():

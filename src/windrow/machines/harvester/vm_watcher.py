@@ -20,8 +20,9 @@ from windrow.core.clock import Clock, sleep
 from windrow.core.rng import Rng
 from windrow.harvester import names
 from windrow.harvester.hosts import Host, read_host
-from windrow.harvester.instances import Vmi, read_vmi
-from windrow.harvester.kinds import VM, VMI
+from windrow.harvester.resources import VM, VMI
+from windrow.harvester.status import read_vm_status
+from windrow.harvester.vmis import Vmi, read_vmi
 from windrow.harvester.vms import Vm, read_vm
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import Forbidden, KubeError, error_for, is_not_found
@@ -30,10 +31,9 @@ from windrow.kubernetes.resources import NODE, ObjectRef
 from windrow.machines.harvester.connections import Connection
 from windrow.machines.port import InfrastructureUnknown, MachineStatus, is_synthetic_uid
 from windrow.machines.statuses import machine_status
-from windrow.nodedriver.configuration import Configuration
-from windrow.nodedriver.ownership import unclear, whose
-from windrow.nodedriver.sights import see
-from windrow.nodedriver.steps import answer
+from windrow.nodedriver.config import Configuration
+from windrow.nodedriver.effects import parse_reply
+from windrow.nodedriver.vm.ownership import owner_of, ownership_unknown
 
 CREATOR_SELECTOR = f"{names.CREATOR}={names.CREATOR_NODE_DRIVER}"
 # A VM that was just ordered reaches the cache by its watch; only what stays away is asked for.
@@ -232,7 +232,7 @@ class VmWatcher:
 
     def _present(self, uid: str, vm: Vm) -> MachineStatus:
         vmi: Vmi | None = self.vmis.get(VMI.ref(vm.ref.name, vm.ref.namespace))
-        return machine_status(uid, vm.ref.name, see(vm, vmi, self._host(vmi)))
+        return machine_status(uid, vm.ref.name, read_vm_status(vm, vmi, self._host(vmi)))
 
     def _host(self, vmi: Vmi | None) -> Host | None:
         return self._hosts.find(vmi.host) if vmi is not None and vmi.host else None
@@ -276,12 +276,12 @@ class VmWatcher:
         uid = configuration.machine_uid
         self._unlabelled.pop(uid, None)
         try:
-            raw = answer(await self._connection.transport.send(requests.get(configuration.ref)))
+            raw = parse_reply(await self._connection.transport.send(requests.get(configuration.ref)))
         except KubeError as error:
             if not is_not_found(error, configuration.machine_name):
                 raise self._connection.translate_error(error) from error
             raw = None
-        owner = "another's" if raw is None else whose(configuration, raw)
+        owner = "another's" if raw is None else owner_of(configuration, raw)
         if owner == "mine":
             vm = self._unlabelled[uid] = read_vm(raw)
             return self._present(uid, vm)
@@ -291,7 +291,7 @@ class VmWatcher:
         if raw is not None and is_synthetic_uid(configuration.vm_uid):
             raise foreign_driver_vm(configuration)
         if owner == "unclear":
-            problem = unclear(configuration, raw)
+            problem = ownership_unknown(configuration, raw)
             raise InfrastructureUnknown(problem.message, problem.hint)
         where = f"{configuration.vm_namespace}/{configuration.machine_name}"
         because = f"Harvester has no VM {where}"

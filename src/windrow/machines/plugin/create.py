@@ -20,7 +20,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
-from windrow.cloudinit.agent import lend_agent
+from windrow.cloudinit.guest_agent import add_guest_agent
 from windrow.core.json import dumps
 from windrow.machines.plugin.credentials import CredentialResolver, ResolvedCredential
 from windrow.machines.plugin.error_text import is_inconclusive, says_already_exists
@@ -39,9 +39,9 @@ from windrow.machines.port import (
     MachineSpec,
     initial_driver_config,
 )
-from windrow.nodedriver.configuration import read_fields
-from windrow.nodedriver.plans import planned_claims
-from windrow.nodedriver.stored import read_memory
+from windrow.nodedriver.config import read_fields
+from windrow.nodedriver.config_json import load_driver_config
+from windrow.nodedriver.vm.plan import planned_claims
 
 _LAST_SAVE_S = 1.0
 
@@ -212,7 +212,7 @@ class CreateOperation:
         if not await is_windrow_plugin(self.plugin):
             config.pop("WindrowClaims", None)  # it names its disks as it likes
         elif not config.get("WindrowClaims"):
-            config["WindrowClaims"] = list(planned_claims(read_memory(config)))
+            config["WindrowClaims"] = list(planned_claims(load_driver_config(config)))
         machine.account_differs = False
         machine.save(config, create_started=create_started)
 
@@ -229,7 +229,7 @@ class CreateOperation:
 def _cloud_config(spec: MachineSpec) -> str:
     if spec.driver != HARVESTER:
         return spec.cloud_config
-    return lend_agent(spec.cloud_config, read_fields(spec.options)[0].user_data)
+    return add_guest_agent(spec.cloud_config, read_fields(spec.options)[0].user_data)
 
 
 def _owner_keys(spec: MachineSpec) -> dict[str, Any]:

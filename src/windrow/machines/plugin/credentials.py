@@ -17,11 +17,11 @@ from typing import Any, Literal
 
 from windrow.core.clock import Clock
 from windrow.core.json import dumps
-from windrow.harvester.kinds import VM
+from windrow.harvester.resources import VM
 from windrow.kubernetes.errors import KubeError
 from windrow.machines.harvester.connections import Connect, Connections, ReadKubeconfig
 from windrow.machines.port import HARVESTER, InfrastructureUnknown
-from windrow.nodedriver.observe import find
+from windrow.nodedriver.vm.observe import find_object
 
 # A driver's name and a credential's "namespace:name" -> its fields (`<driver>credentialConfig-<field>` in the Secret).
 ReadCredentialFields = Callable[[str, str], Awaitable[Mapping[str, str]]]
@@ -106,7 +106,7 @@ class CredentialResolver:
             return "not_queried"
         connection = await self._connections.get(credential)
         found: Mapping[str, Any] | None = await connection.run(
-            find(VM.ref(name, namespace), "see whose VM it is")
+            find_object(VM.ref(name, namespace), "see whose VM it is")
         )
         return found
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from windrow.core.json import dumps
 from windrow.machines.port import HARVESTER, NOT_OPTIONS, Problem
-from windrow.nodedriver.options import BY_FIELD, BadValue, read_count, read_switch, read_value
+from windrow.nodedriver.options import BY_FIELD, InvalidValue, read_bool, read_count, read_value
 from windrow.protocols.dockermachine import Flag, config_field_of
 
 # The first flag with one of these in its name takes the path of the machine's cloud-config (reference/01 §5.3).
@@ -109,7 +109,7 @@ def _read(driver: str, flag: Flag, field: str, value: Any, problems: list[Proble
         if option is not None and option.form in _NUMERIC_FORMS and option.type == flag.kind:
             value = read_value(option, value)
         return _typed(flag, field, value)
-    except BadValue as bad:
+    except InvalidValue as bad:
         problems.append(Problem(str(bad), bad.hint, field))
         return _default(flag)
 
@@ -119,12 +119,12 @@ def _typed(flag: Flag, field: str, value: Any) -> Any:
         case "int":
             return read_count(field, value)
         case "bool":
-            return read_switch(field, value)
+            return read_bool(field, value)
         case "strings":
             if isinstance(value, str):
                 return [value]
             if not isinstance(value, list) or not all(isinstance(each, str | int) for each in value):
-                raise BadValue(f"{field} is {value!r}, not a list of text", f"write {field} as a list")
+                raise InvalidValue(f"{field} is {value!r}, not a list of text", f"write {field} as a list")
             return [str(each) for each in value]
     return _text(value)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from windrow.client.cache import Cache
-from windrow.cloudinit.agent import lend_agent
+from windrow.cloudinit.guest_agent import add_guest_agent
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
 from windrow.machines.harvester.connections import Connect, ReadKubeconfig
@@ -54,8 +54,8 @@ from windrow.machines.port import (
     initial_driver_config,
 )
 from windrow.machines.status_store import StatusStore
-from windrow.nodedriver.configuration import read_fields
-from windrow.nodedriver.plans import planned_claims
+from windrow.nodedriver.config import read_fields
+from windrow.nodedriver.vm.plan import planned_claims
 
 T = TypeVar("T")
 
@@ -209,7 +209,7 @@ class PluginMachines:
         machine = self._tracked(config)
         credential = await self._launcher.resolve(machine, config)
         if machine.driver == HARVESTER:
-            cloud_config = lend_agent(cloud_config, str(config.get("UserData") or ""))
+            cloud_config = add_guest_agent(cloud_config, str(config.get("UserData") or ""))
         try:
             replaced = await self._operations.replace_user_data(machine, cloud_config, credential)
         except (DriverError, PluginError) as error:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from windrow.harvester.identity import is_marked
+from windrow.harvester.identity import is_owned_by
 from windrow.harvester.names import MACHINE_UID
 from windrow.kubernetes.objects import annotations_of, uid_of
 from windrow.machines.plugin.credentials import SAME_ACCOUNT, CredentialResolver, ResolvedCredential
@@ -28,9 +28,9 @@ from windrow.machines.plugin.process.client import DriverError, Plugin
 from windrow.machines.plugin.status import poll
 from windrow.machines.plugin.tracked_machine import TrackedMachine
 from windrow.machines.port import HARVESTER, InfrastructureUnknown, is_synthetic_uid
-from windrow.nodedriver.configuration import Configuration
-from windrow.nodedriver.ownership import unclear, whose
-from windrow.nodedriver.stored import read_memory
+from windrow.nodedriver.config import Configuration
+from windrow.nodedriver.config_json import load_driver_config
+from windrow.nodedriver.vm.ownership import owner_of, ownership_unknown
 
 # The uid of the VM that the Go driver made.
 SEEN_UID_KEY = "WindrowSeenUID"
@@ -44,7 +44,7 @@ async def find_existence(resolver: CredentialResolver, machine: TrackedMachine) 
     which nothing tells whose it is."""
     if machine.driver != HARVESTER:
         return "not_queried", ""
-    configuration = read_memory(machine.config)
+    configuration = load_driver_config(machine.config)
     raw_vm = await resolver.find_vm(
         machine.credential, configuration.machine_name, configuration.vm_namespace
     )
@@ -53,7 +53,7 @@ async def find_existence(resolver: CredentialResolver, machine: TrackedMachine) 
     if raw_vm is None or (owner := _find_owner(machine, configuration, raw_vm)) == "another's":
         return "absent", ""
     if owner == "unclear":
-        problem = unclear(
+        problem = ownership_unknown(
             configuration if configuration.vm_uid == uid_of(raw_vm) else _without_owner(configuration), raw_vm
         )
         raise InfrastructureUnknown(problem.message, problem.hint)
@@ -62,15 +62,15 @@ async def find_existence(resolver: CredentialResolver, machine: TrackedMachine) 
 
 def _find_owner(machine: TrackedMachine, configuration: Configuration, raw_vm: Mapping[str, Any]) -> str:
     if configuration.vm_uid and not is_synthetic_uid(configuration.vm_uid):
-        return whose(configuration, raw_vm)
-    if is_marked(raw_vm, configuration.cluster_uid, configuration.machine_uid):
+        return owner_of(configuration, raw_vm)
+    if is_owned_by(raw_vm, configuration.cluster_uid, configuration.machine_uid):
         return "mine"
     if MACHINE_UID in annotations_of(raw_vm):
         return "another's"
     seen = str(machine.config.get(SEEN_UID_KEY) or "")
     if seen:
         return "mine" if seen == uid_of(raw_vm) else "another's"
-    owner = whose(_without_owner(configuration), raw_vm)
+    owner = owner_of(_without_owner(configuration), raw_vm)
     # The Go driver makes no VM without its labels; only of one that it made may somebody have taken them.
     return "another's" if owner == "unclear" and not machine.was_created else owner
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from windrow.harvester.status import InvalidVmStatus, load_vm_status
 from windrow.machines.plugin.error_text import says_not_found
 from windrow.machines.plugin.process.client import DriverError, Plugin, PluginUnusable
 from windrow.machines.plugin.tracked_machine import TrackedMachine
 from windrow.machines.port import MachineStatus
 from windrow.machines.statuses import machine_status
-from windrow.nodedriver.sights import BadSight, load_sight
 from windrow.protocols import dockermachine as wire
 
 # The Go driver says for ever that a guest that shut itself down is stopping (reference/01 D4).
@@ -60,8 +60,8 @@ async def poll(plugin: Plugin, machine: TrackedMachine) -> PollResult:
 
 async def _poll_windrow(plugin: Plugin, machine: TrackedMachine) -> PollResult:
     try:
-        sight = load_sight(await plugin.call(wire.GET_VM_STATUS))
-    except BadSight as bad:
+        sight = load_vm_status(await plugin.call(wire.GET_VM_STATUS))
+    except InvalidVmStatus as bad:
         raise PluginUnusable(
             f"what the plugin of driver {machine.driver} shows of {machine.name} makes no sense: {bad}",
             "install the plugin of this release",

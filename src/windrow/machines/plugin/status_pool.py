@@ -22,12 +22,12 @@ from windrow.machines.plugin.process.client import DriverError, Plugin, PluginEr
 from windrow.machines.plugin.status import PollResult, poll
 from windrow.machines.plugin.tracked_machine import TrackedMachine
 from windrow.machines.port import HARVESTER
-from windrow.nodedriver.configuration import Configuration, write_memory
+from windrow.nodedriver.config import Configuration, dump_driver_config
 
 # Longer than a look takes; whoever waits longer goes another way.
 _LOCK_TIMEOUT_S = 2.0
 # What a machine's memory does not say must not be left over from the machine before.
-_EMPTY_CONFIG: Mapping[str, Any] = write_memory(Configuration())
+_EMPTY_CONFIG: Mapping[str, Any] = dump_driver_config(Configuration())
 
 
 @dataclass(slots=True)

@@ -1,0 +1,111 @@
+"""The guest credential: what a guest's cloud provider and CSI driver are in Harvester, and how they say so.
+
+Harvester's own dialogue makes five things: an account, a token that does not expire, a binding for the cloud provider
+in the machines' namespace, a cluster-wide binding for the CSI driver, and a kubeconfig. These are the same five, with
+the same names, so that Harvester's users find what they know. Each object carries the cluster's uid: two clusters of
+one name in two management namespaces would otherwise share, and delete, one account.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.harvester.names import CLUSTER_UID
+from windrow.kubernetes.kubeconfig import ClientConfig, render_kubeconfig
+from windrow.kubernetes.objects import Raw, annotations_of, name_of, nested, new_object
+from windrow.kubernetes.resources import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    ROLE_BINDING,
+    SECRET,
+    SERVICE_ACCOUNT,
+    ApiResource,
+    ObjectRef,
+)
+
+CLOUD_PROVIDER_ROLE = "harvesterhci.io:cloudprovider"
+CSI_DRIVER_ROLE = "harvesterhci.io:csi-driver"
+TOKEN_TYPE = "kubernetes.io/service-account-token"
+ACCOUNT_NAME = "kubernetes.io/service-account.name"
+# What Harvester calls cluster, user and context in the kubeconfigs it makes.
+NAME = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class GuestAccount:
+    """One cluster's account in one Harvester namespace. Make the objects in this order; delete them in the reverse."""
+
+    cluster: str
+    namespace: str
+    cluster_uid: str
+
+    @property
+    def account(self) -> ObjectRef:
+        return SERVICE_ACCOUNT.ref(self.cluster, self.namespace)
+
+    @property
+    def token(self) -> ObjectRef:
+        return SECRET.ref(f"{self.cluster}-token", self.namespace)
+
+    @property
+    def refs(self) -> tuple[ObjectRef, ...]:
+        """The four objects, in the order of their making; the fifth thing, the kubeconfig, is text."""
+        binding = f"{self.namespace}-{self.cluster}"
+        return (
+            self.account,
+            self.token,
+            ROLE_BINDING.ref(binding, self.namespace),
+            CLUSTER_ROLE_BINDING.ref(binding),
+        )
+
+    def render_objects(self) -> list[tuple[ApiResource, Raw]]:
+        """The objects of `refs`, as they are created."""
+        account, token, binding, cluster_binding = self.refs
+        return [
+            (account.kind, self._object(account)),
+            (token.kind, self._object(token, {ACCOUNT_NAME: self.cluster}, type=TOKEN_TYPE)),
+            (binding.kind, self._object(binding, **self._bind(CLOUD_PROVIDER_ROLE))),
+            (cluster_binding.kind, self._object(cluster_binding, **self._bind(CSI_DRIVER_ROLE))),
+        ]
+
+    def is_owned(self, raw: Mapping[str, Any]) -> bool:
+        """Whether an object that already exists was made for this very cluster."""
+        return annotations_of(raw).get(CLUSTER_UID) == self.cluster_uid
+
+    def _object(self, ref: ObjectRef, annotations: Mapping[str, str] | None = None, **rest: Any) -> Raw:
+        marks = {**(annotations or {}), CLUSTER_UID: self.cluster_uid}
+        return new_object(ref.kind, ref.name, ref.namespace, annotations=marks, **rest)
+
+    def _bind(self, role: str) -> dict[str, Any]:
+        return {
+            "roleRef": {"apiGroup": CLUSTER_ROLE.group, "kind": CLUSTER_ROLE.kind, "name": role},
+            "subjects": [{"kind": SERVICE_ACCOUNT.kind, "name": self.cluster, "namespace": self.namespace}],
+        }
+
+
+def find_kubeconfig(
+    token_secret: Mapping[str, Any], server: str, namespace: str, proxy_url: str = ""
+) -> str | None:
+    """The kubeconfig for the account whose token Secret this is; None while the Secret has not been filled.
+
+    `server` is Harvester as guests reach it, `https://<VIP>:6443`. Raises ValueError where the Secret holds no base64.
+    """
+    token, ca = _decoded(token_secret, "token"), _decoded(token_secret, "ca.crt")
+    if not token or not ca:
+        return None
+    access = ClientConfig(server=server, ca=ca, token=token, namespace=namespace, proxy_url=proxy_url)
+    return render_kubeconfig(access, NAME)
+
+
+def _decoded(secret: Mapping[str, Any], key: str) -> str:
+    text = nested(secret, "data", key, default="")
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{key} of Secret {name_of(secret)} is not base64 text; delete the Secret"
+        ) from error

@@ -1,0 +1,109 @@
+"""The user's configuration keys, merged as Rancher merges them, and the labels and taints of a node.
+
+What is here is the same for every distribution; which keys a role needs is the distribution's own business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from windrow.bootstrap.spec import BootstrapSpec, Role
+from windrow.kubernetes.selectors import read_label_selector
+
+CLOUD_PROVIDER_NAME = "cloud-provider-name"
+CLOUD_PROVIDER_CONFIG = "cloud-provider-config"
+HARVESTER = "harvester"
+
+MACHINE_LABEL = "rke.cattle.io/machine"
+OS_LABEL = "cattle.io/os"
+WORKER_LABEL = "node-role.kubernetes.io/worker"
+
+# Only nodes that carry no workload are tainted.
+ROLE_TAINTS = {
+    Role.ETCD: "node-role.kubernetes.io/etcd:NoExecute",
+    Role.CONTROL_PLANE: "node-role.kubernetes.io/control-plane:NoSchedule",
+}
+
+# Labels under kubernetes.io and k8s.io that a kubelet may give itself; it refuses to start with any other.
+_KUBELET_MAY = frozenset(
+    {
+        "kubernetes.io/hostname",
+        "kubernetes.io/arch",
+        "kubernetes.io/os",
+        "beta.kubernetes.io/arch",
+        "beta.kubernetes.io/os",
+        "beta.kubernetes.io/instance-type",
+        "node.kubernetes.io/instance-type",
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+    }
+)
+_KUBELET_MAY_UNDER = ("kubelet.kubernetes.io", "node.kubernetes.io")
+_RESERVED = ("kubernetes.io", "k8s.io")
+
+
+def merge_config(spec: BootstrapSpec) -> dict[str, Any]:
+    """`machineGlobalConfig`, then each `machineSelectorConfig` whose selector fits the machine, in order.
+
+    A later value replaces an earlier one whole; lists are not joined. An entry without selector fits every machine.
+    """
+    merged = dict(spec.global_config)
+    for entry in spec.selector_config:
+        if read_label_selector(entry.get("machineLabelSelector")).matches(spec.machine_labels):
+            merged |= entry.get("config") or {}
+    return merged
+
+
+def uses_harvester(config: Mapping[str, Any]) -> bool:
+    """Whether the cluster runs Harvester's cloud provider and storage."""
+    return config.get(CLOUD_PROVIDER_NAME) == HARVESTER
+
+
+def list_of(value: Any) -> list[Any]:
+    """`value` as the list that a repeatable flag takes: YAML may hold nothing, one value, or several."""
+    if value is None or value == "":
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def union(*parts: Iterable[Any]) -> list[Any]:
+    """All values of `parts`, each once, first come first."""
+    return list(dict.fromkeys(value for part in parts for value in part))
+
+
+def kubelet_labels(spec: BootstrapSpec) -> list[str]:
+    """`key=value` for each label that the node gives itself."""
+    own = {MACHINE_LABEL: spec.machine_uid, OS_LABEL: "linux"}
+    allowed = {key: value for key, value in spec.labels.items() if kubelet_may_set(key)}
+    return [f"{key}={value}" for key, value in (allowed | own).items()]
+
+
+def manager_labels(spec: BootstrapSpec) -> dict[str, str]:
+    """The labels a kubelet must not give itself; the manager sets them on the Node once it is there."""
+    labels = {key: value for key, value in spec.labels.items() if not kubelet_may_set(key)}
+    return labels | ({WORKER_LABEL: "true"} if Role.WORKER in spec.roles else {})
+
+
+def kubelet_may_set(label: str) -> bool:
+    """Whether a kubelet may put `label` on its own node (the NodeRestriction rule)."""
+    domain, slash, _ = label.rpartition("/")
+    if not slash or not _is_under(domain, _RESERVED):
+        return True
+    return label in _KUBELET_MAY or _is_under(domain, _KUBELET_MAY_UNDER)
+
+
+def node_taints(spec: BootstrapSpec) -> list[str]:
+    """The pool's taints, and those that keep workload off a node that is no worker."""
+    by_role = (
+        []
+        if Role.WORKER in spec.roles
+        else [taint for role, taint in ROLE_TAINTS.items() if role in spec.roles]
+    )
+    return union(spec.taints, by_role)
+
+
+def _is_under(domain: str, parents: tuple[str, ...]) -> bool:
+    return any(domain == parent or domain.endswith(f".{parent}") for parent in parents)

@@ -1,0 +1,90 @@
+"""The certificate authorities and passwords a cluster is born with, and where a first server keeps them.
+
+`server-ca` is one self-signed certificate, not an issuing authority under a per-cluster root. Two certificates would
+let the join hash outlive a renewal of the server authority, but the hash rule for bundles differs, and the renewal that
+would profit from it does not exist yet. One certificate is what distributions make themselves, so each of their
+releases reads it; a cluster that is to change its server authority gets new join tokens with it.
+
+Every cluster has its own authorities: a client certificate of one cluster must never be good for another.
+"""
+
+from __future__ import annotations
+
+import secrets as operating_system
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from windrow.bootstrap.cloud_config import File
+from windrow.bootstrap.spec import CertKeyPair, ClusterSecrets
+from windrow.core import pki
+
+YEARS = 10
+DAYS = 365 * YEARS
+
+# Certificates are for the group too, keys for root only; the modes distributions give their own.
+CERTIFICATE_MODE = "0640"
+KEY_MODE = "0600"
+
+_AUTHORITIES = {
+    "server-ca": "server_ca",
+    "client-ca": "client_ca",
+    "request-header-ca": "request_header_ca",
+    "etcd/peer-ca": "etcd_peer_ca",
+    "etcd/server-ca": "etcd_server_ca",
+}
+# Rancher's names for the two passwords.
+_OTHERS = {"service.key": "service_key", "serverToken": "server_password", "agentToken": "agent_password"}
+
+
+def new_cluster_secrets(now: datetime) -> ClusterSecrets:
+    """Fresh authorities and passwords. Make them once per cluster and keep them: a second set is another cluster."""
+    authorities = {field: _new_authority(name, now) for name, field in _AUTHORITIES.items()}
+    return ClusterSecrets(
+        **authorities,
+        service_key=pki.new_rsa_signing_key(),
+        server_password=operating_system.token_hex(32),
+        agent_password=operating_system.token_hex(32),
+    )
+
+
+def list_ca_files(cluster: ClusterSecrets, tls: str) -> Iterator[File]:
+    """What the first server, and no other machine, finds in its `tls` directory before it starts.
+
+    A distribution generates only those that are absent; later servers fetch all of them from the first.
+    """
+    for name, field in _AUTHORITIES.items():
+        pair: CertKeyPair = getattr(cluster, field)
+        yield File(f"{tls}/{name}.crt", pair.certificate, CERTIFICATE_MODE)
+        yield File(f"{tls}/{name}.key", pair.key, KEY_MODE)
+    yield File(f"{tls}/service.key", cluster.service_key, KEY_MODE)
+
+
+def render_secrets(cluster: ClusterSecrets) -> dict[str, str]:
+    """The cluster's secrets as the `stringData` of the one Secret that keeps them."""
+    data = {}
+    for name, field in _AUTHORITIES.items():
+        pair: CertKeyPair = getattr(cluster, field)
+        data[f"{_key(name)}.crt"], data[f"{_key(name)}.key"] = pair.certificate, pair.key
+    return data | {key: getattr(cluster, field) for key, field in _OTHERS.items()}
+
+
+def read_secrets(data: Mapping[str, str]) -> ClusterSecrets:
+    """The reverse of `render_secrets`, from decoded data. Raises KeyError, naming the key that is missing."""
+    fields: dict[str, Any] = {
+        field: CertKeyPair(data[f"{_key(name)}.crt"], data[f"{_key(name)}.key"])
+        for name, field in _AUTHORITIES.items()
+    }
+    fields |= {field: data[key] for key, field in _OTHERS.items()}
+    return ClusterSecrets(**fields)
+
+
+def _key(name: str) -> str:
+    # Keys of a Secret take no slash.
+    return name.replace("/", "-")
+
+
+def _new_authority(name: str, now: datetime) -> CertKeyPair:
+    # The time in the name tells an old authority from its successor in a browser or a log.
+    certificate, key = pki.new_ca(f"windrow-{_key(name)}@{int(now.timestamp())}", now, DAYS)
+    return CertKeyPair(certificate, key)

@@ -1,0 +1,323 @@
+"""RKE2: what a machine needs on its disk to become a server or an agent of its cluster.
+
+Servers are all machines with etcd or control plane role. The first server brings the authorities and nothing to join;
+later servers fetch the authorities from it, encrypted with the server token, so no other machine ever gets their keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from windrow.bootstrap import node_config as keys
+from windrow.bootstrap.cloud_config import File, render_document, scrub
+from windrow.bootstrap.install_unit import BOOT_COMMANDS, RUN_COMMANDS, list_install_files
+from windrow.bootstrap.pki import list_ca_files
+from windrow.bootstrap.registries import render_registries
+from windrow.bootstrap.rke2.charts import chart_configs, credential_secret, harvester_values
+from windrow.bootstrap.rke2.flags import MANAGED, SERVER_ONLY, check_config
+from windrow.bootstrap.rke2.versions import find_charts
+from windrow.bootstrap.spec import BootstrapSpec, InvalidBootstrapSpec, Role
+from windrow.bootstrap.tokens import agent_token, server_token
+from windrow.core import yaml
+from windrow.core.cidr import is_address
+from windrow.core.version import NotVersion, Version
+
+__all__ = [
+    "API_PORT",
+    "NAME",
+    "SUPERVISOR_PORT",
+    "api_url",
+    "check",
+    "check_config",
+    "config_hash",
+    "join_url",
+    "render",
+    "scrub",
+]
+
+NAME = "rke2"
+SUPERVISOR_PORT = 9345
+API_PORT = 6443
+DATA_DIRECTORY = "/var/lib/rancher/rke2"
+CONFIG_DIRECTORY = "/etc/rancher/rke2"
+CONFIG_FILE = f"{CONFIG_DIRECTORY}/config.yaml.d/50-rancher.yaml"
+S3_CA_FILE = f"{CONFIG_DIRECTORY}/etcd-s3-endpoint-ca.pem"
+DEFAULT_CNI = "calico"  # Rancher's default; RKE2's own is canal
+
+_NO_CONTROL_PLANE = ("disable-apiserver", "disable-controller-manager", "disable-scheduler")
+_ETCD = {
+    "disableSnapshots": "etcd-disable-snapshots",
+    "snapshotScheduleCron": "etcd-snapshot-schedule-cron",
+    "snapshotRetention": "etcd-snapshot-retention",
+}
+# S3's credential is in a Secret; whoever reads that puts accessKey and secretKey beside its name.
+_S3 = {
+    "endpoint": "etcd-s3-endpoint",
+    "skipSSLVerify": "etcd-s3-skip-ssl-verify",
+    "bucket": "etcd-s3-bucket",
+    "region": "etcd-s3-region",
+    "folder": "etcd-s3-folder",
+    "retention": "etcd-s3-retention",
+    "accessKey": "etcd-s3-access-key",
+    "secretKey": "etcd-s3-secret-key",
+}
+
+
+def render(spec: BootstrapSpec) -> str:
+    """The cloud-config document that makes a machine what `intent` says. The same intent gives the same text.
+
+    Raises InvalidBootstrapSpec for a machine that could never join.
+    """
+    _require_joinable(spec)
+    return render_document(spec.hostname, list(_list_files(spec)), bootcmd=BOOT_COMMANDS, runcmd=RUN_COMMANDS)
+
+
+def render_config(spec: BootstrapSpec) -> dict[str, Any]:
+    """The keys of the machine's own configuration file: the user's, then those of its roles."""
+    user = keys.merge_config(spec)
+    server = _is_server(spec)
+    dropped = MANAGED if server else MANAGED | SERVER_ONLY
+    config = {key: value for key, value in user.items() if key not in dropped}
+    config |= _identity(spec, config) | _credential_keys(spec, user)
+    if not server:
+        return config | {"server": spec.join_server, "token": agent_token(spec.secrets)}
+    config.setdefault("cni", DEFAULT_CNI)
+    config |= _server_keys(spec, config)
+    return config
+
+
+def config_hash(spec: BootstrapSpec) -> str:
+    """A short digest of all that would have to be applied again on the machine if it changed.
+
+    Made of the user's fields only, so a newer Windrow that renders differently gives the same revision. Secrets,
+    labels and taints are not in it: those are renewed by other ways.
+    """
+    fields = {
+        "version": spec.version,
+        "roles": sorted(role.value for role in spec.roles),
+        "config": keys.merge_config(spec),
+        "tlsSan": sorted(spec.tls_san),
+        "etcd": spec.etcd,
+        "registries": spec.registries,
+        "chartValues": spec.chart_values,
+        "additionalManifest": spec.additional_manifest,
+    }
+    text = json.dumps(fields, sort_keys=True, default=_plain)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def check(spec: BootstrapSpec) -> list[str]:
+    """Warnings about what will be rendered, each a fact and a cure; what is refused is in `render`."""
+    warnings = check_config(keys.merge_config(spec), Version.parse(spec.version))
+    given = (spec.chart_values.get("harvester-cloud-provider") or {}).get("global") or {}
+    name = (given.get("cattle") or {}).get("clusterName")
+    if name and name != spec.cluster:
+        warnings.append(
+            f"the cloud provider is told that the cluster is {name!r}, but its machines are labelled {spec.cluster!r}, "
+            "so load balancers would stay behind when it is deleted; remove clusterName from chartValues"
+        )
+    return warnings
+
+
+def join_url(address: str) -> str:
+    """What joiners take as `server`, for a server's address or name."""
+    return f"https://{_bracketed(address)}:{SUPERVISOR_PORT}"
+
+
+def api_url(address: str) -> str:
+    """Where clients reach the cluster's API, on a server or an endpoint before them."""
+    return f"https://{_bracketed(address)}:{API_PORT}"
+
+
+def data_directory(spec: BootstrapSpec) -> str:
+    return spec.data_directory or DATA_DIRECTORY
+
+
+def credential_file(spec: BootstrapSpec) -> str:
+    """Where the guest credential lies on every node."""
+    return f"{data_directory(spec)}/etc/config-files/cloud-provider-config"
+
+
+# --- refusing --------------------------------------------------------------------------------------------------------
+
+
+def _require_joinable(spec: BootstrapSpec) -> None:
+    try:
+        version = Version.parse(spec.version)
+    except NotVersion as error:
+        raise InvalidBootstrapSpec(str(error), "correct kubernetesVersion") from error
+    if version.distribution != NAME:
+        raise InvalidBootstrapSpec(
+            f"{spec.version} is no release of RKE2", "choose a version that ends in +rke2r<n>"
+        )
+    if not spec.roles:
+        raise InvalidBootstrapSpec(f"machine {spec.hostname} has no role", "give its pool a role")
+    if spec.init_server and Role.ETCD not in spec.roles:
+        raise InvalidBootstrapSpec(
+            f"machine {spec.hostname} is first but has no etcd", "let a machine with etcd be the first"
+        )
+    if spec.init_server and spec.join_server:
+        raise InvalidBootstrapSpec(
+            f"machine {spec.hostname} is first and is to join {spec.join_server}", "choose one of the two"
+        )
+    if not spec.init_server and not spec.join_server:
+        raise InvalidBootstrapSpec(
+            f"machine {spec.hostname} has no server to join and would start a cluster of its own",
+            "wait until a server answers",
+        )
+
+
+def _is_server(spec: BootstrapSpec) -> bool:
+    return bool(spec.roles & {Role.ETCD, Role.CONTROL_PLANE})
+
+
+# --- configuration ---------------------------------------------------------------------------------------------------
+
+
+def _identity(spec: BootstrapSpec, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys that say which node this is. Lists of the user are kept and added to."""
+    identity: dict[str, Any] = {"node-name": spec.hostname}
+    identity["node-label"] = keys.union(keys.list_of(config.get("node-label")), keys.kubelet_labels(spec))
+    if taints := keys.union(keys.list_of(config.get("node-taint")), keys.node_taints(spec)):
+        identity["node-taint"] = taints
+    if spec.node_ip:
+        identity["node-ip"] = spec.node_ip
+    if spec.data_directory:
+        identity["data-dir"] = spec.data_directory
+    return identity
+
+
+def _credential_keys(spec: BootstrapSpec, user: Mapping[str, Any]) -> dict[str, Any]:
+    """`cloud-provider-config` as the path of a file, whatever the user wrote there."""
+    if _credential_text(spec, user):
+        return {keys.CLOUD_PROVIDER_CONFIG: credential_file(spec)}
+    return {}
+
+
+def _credential_text(spec: BootstrapSpec, user: Mapping[str, Any]) -> str:
+    """The content of the credential file; "" where the user names a file that is already on the machine, or nothing.
+
+    `secret://namespace:name` stands for what the manager was told to deliver. Other text is the content itself.
+    """
+    given = str(user.get(keys.CLOUD_PROVIDER_CONFIG) or "")
+    if given.startswith("/"):
+        return ""
+    if given and not given.startswith("secret://"):
+        return given
+    if spec.guest_credential and (given or keys.uses_harvester(user)):
+        return spec.guest_credential.kubeconfig
+    if given:
+        raise InvalidBootstrapSpec(
+            f"{given} was not read", "create the Secret it names, or remove cloud-provider-config"
+        )
+    return ""
+
+
+def _server_keys(spec: BootstrapSpec, config: Mapping[str, Any]) -> dict[str, Any]:
+    server: dict[str, Any] = {
+        "token": server_token(spec.secrets),
+        # Without its hash: here the password is being set, there is nobody to check it against.
+        "agent-token": spec.secrets.agent_password,
+    }
+    if not spec.init_server:
+        server["server"] = spec.join_server
+    if names := keys.union(keys.list_of(config.get("tls-san")), spec.tls_san):
+        server["tls-san"] = names
+    if Role.ETCD in spec.roles:
+        server |= _etcd_keys(spec.etcd)
+    else:
+        server["disable-etcd"] = True
+    if Role.CONTROL_PLANE not in spec.roles:
+        server |= dict.fromkeys(_NO_CONTROL_PLANE, True)
+    return server
+
+
+def _etcd_keys(etcd: Mapping[str, Any]) -> dict[str, Any]:
+    result = {key: etcd[field] for field, key in _ETCD.items() if etcd.get(field) not in (None, "")}
+    if s3 := etcd.get("s3"):
+        _require_s3_credential(s3)
+        result["etcd-s3"] = True
+        result |= {key: s3[field] for field, key in _S3.items() if s3.get(field) not in (None, "")}
+        if s3.get("endpointCA"):
+            result["etcd-s3-endpoint-ca"] = S3_CA_FILE
+    return result
+
+
+def _require_s3_credential(s3: Mapping[str, Any]) -> None:
+    name = s3.get("cloudCredentialName")
+    if name and not (s3.get("accessKey") and s3.get("secretKey")):
+        raise InvalidBootstrapSpec(
+            f"etcd snapshots go to S3 with credential {name!r}, which was not read", "create that Secret"
+        )
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def _list_files(spec: BootstrapSpec) -> Iterator[File]:
+    data, user = data_directory(spec), keys.merge_config(spec)
+    yield File(CONFIG_FILE, yaml.dump(render_config(spec)))
+    if spec.init_server:
+        yield from list_ca_files(spec.secrets, f"{data}/server/tls")
+    authority = (spec.etcd.get("s3") or {}).get("endpointCA")
+    if authority and Role.ETCD in spec.roles:
+        yield File(S3_CA_FILE, authority)
+    yield from render_registries(spec.registries, CONFIG_DIRECTORY)
+    if credential := _credential_text(spec, user):
+        yield File(credential_file(spec), credential)
+    if Role.CONTROL_PLANE in spec.roles:
+        yield from _list_manifests(spec, user)
+    yield from list_install_files(_environment(spec))
+
+
+def _list_manifests(spec: BootstrapSpec, user: Mapping[str, Any]) -> Iterator[File]:
+    """What the server applies to the cluster by itself, under the names Rancher gives these files."""
+    directory = f"{data_directory(spec)}/server/manifests/rancher"
+    values: Mapping[str, Any] = spec.chart_values
+    harvester = keys.uses_harvester(user)
+    if harvester:
+        values = harvester_values(
+            values,
+            cluster=spec.cluster,
+            credential_file=credential_file(spec),
+            charts=find_charts(Version.parse(spec.version)),
+        )
+    if values:
+        yield File(f"{directory}/managed-chart-config.yaml", yaml.dump_all(list(chart_configs(values))))
+    if spec.additional_manifest:
+        yield File(f"{directory}/addons.yaml", spec.additional_manifest)
+    # A server that joins later would bring an older Secret back: its file is as old as the server.
+    if harvester and spec.guest_credential and _writes_credential(spec):
+        yield File(
+            f"{directory}/harvester-credential.yaml", yaml.dump(credential_secret(spec.guest_credential))
+        )
+
+
+def _writes_credential(spec: BootstrapSpec) -> bool:
+    """The first server, or where that has no API server, those that have it."""
+    return spec.init_server or Role.ETCD not in spec.roles
+
+
+def _environment(spec: BootstrapSpec) -> dict[str, str]:
+    kind = "server" if _is_server(spec) else "agent"
+    environment = {
+        "INSTALL_RKE2_VERSION": spec.version,
+        "INSTALL_RKE2_TYPE": kind,
+        "RKE2_SERVICE": f"rke2-{kind}.service",
+        "WINDROW_REVISION": config_hash(spec),
+    }
+    if spec.data_directory:
+        environment["INSTALL_RKE2_AGENT_IMAGES_DIR"] = f"{spec.data_directory}/agent/images"
+    return environment
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if is_address(address) and ":" in address else address
+
+
+def _plain(value: Any) -> Any:
+    """Mappings and sequences that `json` does not know as such."""
+    return dict(value) if isinstance(value, Mapping) else list(value)

@@ -1,0 +1,75 @@
+"""What a server hands to the cluster's Helm controller at birth: chart values, and the guest credential as a Secret.
+
+The credential is delivered twice. As a file it is where Rancher users expect it and where older charts look; as the
+Secret `CREDENTIAL_SECRET` in kube-system it can be renewed through the cluster's own API, without touching a node. The
+Secret has one key, named as the CSI driver's mount wants it; the cloud provider chart is told that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windrow.bootstrap.rke2.versions import Charts
+from windrow.bootstrap.spec import GuestCredential
+from windrow.core import yaml
+from windrow.kubernetes.objects import Raw, nested, new_object
+from windrow.kubernetes.resources import SECRET, ApiResource
+
+HELM_CHART_CONFIG = ApiResource("helm.cattle.io", "v1", "HelmChartConfig", "helmchartconfigs")
+NAMESPACE = "kube-system"
+CREDENTIAL_SECRET = "harvester-cloud-provider-config"
+CREDENTIAL_KEY = "cloud-provider-config"
+CLOUD_PROVIDER_CHART = "harvester-cloud-provider"
+CSI_DRIVER_CHART = "harvester-csi-driver"
+
+
+def harvester_values(
+    given: Mapping[str, Any], *, cluster: str, credential_file: str, charts: Charts | None
+) -> dict[str, Any]:
+    """`chartValues` with what the two Harvester charts need to find Harvester. What the user set stays as set.
+
+    The path that Rancher's form fills in counts as not set, since it is the same for everybody.
+    """
+    values = {name: dict(chart or {}) for name, chart in given.items()}
+    provider = _overlay(
+        {"global": {"cattle": {"clusterName": cluster}}}, values.get(CLOUD_PROVIDER_CHART, {})
+    )
+    provider.setdefault("cloudConfigPath", credential_file)
+    if charts and charts.cloud_provider_reads_secret and provider["cloudConfigPath"] == credential_file:
+        secret = {"cloudConfig": {"secretName": CREDENTIAL_SECRET, "secretKey": CREDENTIAL_KEY}}
+        provider = _overlay(secret, provider)
+    storage = values.get(CSI_DRIVER_CHART, {})
+    if charts and charts.csi_driver_reads_secret and not nested(storage, "cloudConfig", "hostPath"):
+        storage = _overlay({"cloudConfig": {"secretName": CREDENTIAL_SECRET}}, storage)
+    values[CLOUD_PROVIDER_CHART] = provider
+    return values | ({CSI_DRIVER_CHART: storage} if storage else {})
+
+
+def chart_configs(values: Mapping[str, Any]) -> list[Raw]:
+    """One HelmChartConfig for each chart."""
+    return [
+        new_object(HELM_CHART_CONFIG, name, NAMESPACE, spec={"valuesContent": yaml.dump(dict(chart or {}))})
+        for name, chart in values.items()
+    ]
+
+
+def credential_secret(credential: GuestCredential) -> Raw:
+    """The guest credential as the charts read it. Also what a renewal writes through the cluster's API."""
+    return new_object(
+        SECRET,
+        CREDENTIAL_SECRET,
+        NAMESPACE,
+        type="Opaque",
+        stringData={CREDENTIAL_KEY: credential.kubeconfig},
+    )
+
+
+def _overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Both maps in one; where both have a value that is no map, `above` wins."""
+    result = dict(below)
+    for key, value in above.items():
+        under = result.get(key)
+        both = isinstance(under, Mapping) and isinstance(value, Mapping)
+        result[key] = _overlay(under, value) if both else value  # type: ignore[arg-type]
+    return result

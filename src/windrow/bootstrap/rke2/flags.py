@@ -1,0 +1,214 @@
+"""The configuration keys that RKE2 takes, as of `AS_OF`, and what to say of those it does not.
+
+A key that RKE2 does not know stops the service at its start. We keep such a key all the same, since it may be newer
+than this list, and warn. From RKE2's own command-line definitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windrow.bootstrap.node_config import CLOUD_PROVIDER_CONFIG, CLOUD_PROVIDER_NAME
+from windrow.core.version import Version
+
+AS_OF = "2026-08"
+NEWEST_LINE = (1, 36)
+
+# Servers and agents.
+COMMON = frozenset(
+    [
+        "airgap-extra-registry",
+        "bind-address",
+        "config",
+        "container-runtime-endpoint",
+        "data-dir",
+        "debug",
+        "default-runtime",
+        "disable-default-registry-endpoint",
+        "enable-pprof",
+        "image-credential-provider-bin-dir",
+        "image-credential-provider-config",
+        "kube-proxy-arg",
+        "kubelet-arg",
+        "lb-server-port",
+        "node-external-dns",
+        "node-external-ip",
+        "node-internal-dns",
+        "node-ip",
+        "node-label",
+        "node-name",
+        "node-taint",
+        "nonroot-devices",
+        "private-registry",
+        "protect-kernel-defaults",
+        "resolv-conf",
+        "selinux",
+        "server",
+        "snapshotter",
+        "token",
+        "token-file",
+        "with-node-id",
+        "v",
+        "vmodule",
+        "log",
+        "alsologtostderr",
+        "cloud-provider-config",
+        "cloud-provider-name",
+        "node-name-from-cloud-provider-metadata",
+        "kubelet-path",
+        "profile",
+        "audit-policy-file",
+        "pod-security-admission-config-file",
+        "control-plane-resource-requests",
+        "control-plane-resource-limits",
+        "control-plane-probe-configuration",
+        "kube-apiserver-image",
+        "kube-controller-manager-image",
+        "cloud-controller-manager-image",
+        "kube-proxy-image",
+        "kube-scheduler-image",
+        "pause-image",
+        "runtime-image",
+        "etcd-image",
+        "kube-apiserver-extra-mount",
+        "kube-scheduler-extra-mount",
+        "kube-controller-manager-extra-mount",
+        "kube-proxy-extra-mount",
+        "etcd-extra-mount",
+        "cloud-controller-manager-extra-mount",
+        "kube-apiserver-extra-env",
+        "kube-scheduler-extra-env",
+        "kube-controller-manager-extra-env",
+        "kube-proxy-extra-env",
+        "etcd-extra-env",
+        "cloud-controller-manager-extra-env",
+    ]
+)
+
+SERVER_ONLY = frozenset(
+    [
+        "advertise-address",
+        "agent-token",
+        "agent-token-file",
+        "cluster-cidr",
+        "cluster-dns",
+        "cluster-domain",
+        "cluster-reset",
+        "cluster-reset-restore-path",
+        "cni",
+        "datastore-cafile",
+        "datastore-certfile",
+        "datastore-endpoint",
+        "datastore-keyfile",
+        "disable",
+        "disable-agent",
+        "disable-apiserver",
+        "disable-cloud-controller",
+        "disable-controller-manager",
+        "disable-etcd",
+        "disable-kube-proxy",
+        "disable-scheduler",
+        "egress-selector-mode",
+        "embedded-registry",
+        "enable-servicelb",
+        "etcd-arg",
+        "etcd-disable-snapshots",
+        "etcd-expose-metrics",
+        "etcd-s3",
+        "etcd-s3-access-key",
+        "etcd-s3-bucket",
+        "etcd-s3-bucket-lookup-type",
+        "etcd-s3-config-secret",
+        "etcd-s3-endpoint",
+        "etcd-s3-endpoint-ca",
+        "etcd-s3-folder",
+        "etcd-s3-insecure",
+        "etcd-s3-proxy",
+        "etcd-s3-region",
+        "etcd-s3-retention",
+        "etcd-s3-secret-key",
+        "etcd-s3-session-token",
+        "etcd-s3-skip-ssl-verify",
+        "etcd-s3-timeout",
+        "etcd-snapshot-compress",
+        "etcd-snapshot-dir",
+        "etcd-snapshot-name",
+        "etcd-snapshot-reconcile-interval",
+        "etcd-snapshot-retention",
+        "etcd-snapshot-schedule-cron",
+        "helm-controller-arg",
+        "helm-job-image",
+        "ingress-controller",
+        "kube-apiserver-arg",
+        "kube-cloud-controller-manager-arg",
+        "kube-controller-manager-arg",
+        "kube-scheduler-arg",
+        "prime",
+        "secrets-encryption",
+        "secrets-encryption-provider",
+        "service-cidr",
+        "service-node-port-range",
+        "servicelb-namespace",
+        "supervisor-metrics",
+        "system-default-registry",
+        "tls-san",
+        "tls-san-security",
+        "write-kubeconfig",
+        "write-kubeconfig-group",
+        "write-kubeconfig-mode",
+        "write-kubeconfig-name",
+    ]
+)
+
+# Keys that decide which machine is which; a user's value would break the join, so ours stands.
+MANAGED = frozenset(
+    {"server", "token", "token-file", "agent-token", "agent-token-file", "node-name", "data-dir"}
+)
+
+# Keys of K3s that people carry over.
+_K3S = frozenset(
+    [
+        "cluster-init",
+        "flannel-backend",
+        "flannel-iface",
+        "disable-network-policy",
+        "disable-helm-controller",
+        "docker",
+        "default-local-storage-path",
+        "https-listen-port",
+        "rootless",
+    ]
+)
+
+
+def check_config(config: Mapping[str, Any], version: Version) -> list[str]:
+    """What RKE2 `version` will make of the user's keys: one warning per doubt, each a fact and a cure."""
+    warnings = [_unknown(key, version) for key in config if key not in COMMON | SERVER_ONLY]
+    warnings += [
+        f"{key!r} is set by Windrow, the value given is not used; remove it"
+        for key in config
+        if key in MANAGED
+    ]
+    if config.get(CLOUD_PROVIDER_CONFIG) and not config.get(CLOUD_PROVIDER_NAME):
+        warnings.append(f"{CLOUD_PROVIDER_CONFIG!r} means nothing without {CLOUD_PROVIDER_NAME!r}; set both")
+    if config.get(CLOUD_PROVIDER_NAME) and config.get("node-external-ip"):
+        warnings.append(
+            f"RKE2 refuses 'node-external-ip' beside {CLOUD_PROVIDER_NAME!r}; remove it, the provider sets addresses"
+        )
+    if config.get("profile"):
+        warnings.append(
+            f"profile {config['profile']!r} needs a user 'etcd' and kernel settings before RKE2 starts; "
+            "have the image or the user data bring them"
+        )
+    return warnings
+
+
+def _unknown(key: str, version: Version) -> str:
+    if key in _K3S:
+        return f"{key!r} is a key of K3s, RKE2 will not start with it; remove it"
+    if version.line > NEWEST_LINE:
+        return (
+            f"{key!r} was no key of RKE2 {'.'.join(map(str, NEWEST_LINE))}; make sure that {version} knows it"
+        )
+    return f"{key!r} is no key of RKE2, which will not start with it; remove it or correct its spelling"

@@ -1,0 +1,87 @@
+"""What a machine shall become, before it is turned into files: the input of every distribution module.
+
+`rke2`, `k3s` are sibling modules of one shape; `bootstrap.DISTRIBUTIONS` lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class Role(Enum):
+    ETCD = "etcd"
+    CONTROL_PLANE = "control-plane"
+    WORKER = "worker"
+
+
+class InvalidBootstrapSpec(ValueError):
+    """A machine that could never become what it is meant to be. `fact` says why, `cure` what to do."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(f"{message}; {hint}")
+        self.message = message
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class CertKeyPair:
+    """A certificate authority: PEM certificate (may be a chain) and PEM private key."""
+
+    certificate: str
+    key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSecrets:
+    """Everything secret that a cluster is born with (reference/04 §7.4–7.5). Made once, kept in one Secret."""
+
+    server_ca: CertKeyPair
+    client_ca: CertKeyPair
+    request_header_ca: CertKeyPair
+    etcd_peer_ca: CertKeyPair
+    etcd_server_ca: CertKeyPair
+    service_key: str = field(repr=False)
+    server_password: str = field(repr=False)
+    agent_password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class GuestCredential:
+    """A kubeconfig for Harvester that the guest's cloud provider and CSI driver use."""
+
+    kubeconfig: str = field(repr=False)
+    namespace: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapSpec:
+    """One machine's part in its cluster.
+
+    `first` is true for the one server that starts the cluster; it has no `server`. `machine_labels` are what
+    `machineSelectorConfig` selects on. `labels`/`taints` come from the pool.
+    """
+
+    cluster: str
+    hostname: str
+    machine_uid: str
+    version: str  # "v1.35.1+rke2r1"
+    roles: frozenset[Role]
+    secrets: ClusterSecrets
+    init_server: bool
+    join_server: str = ""  # "https://10.0.0.5:9345"; empty for the first server
+    tls_san: tuple[str, ...] = ()
+    node_ip: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[str, ...] = ()  # "key=value:Effect"
+    machine_labels: Mapping[str, str] = field(default_factory=dict)
+    global_config: Mapping[str, Any] = field(default_factory=dict)
+    selector_config: Sequence[Mapping[str, Any]] = ()
+    chart_values: Mapping[str, Any] = field(default_factory=dict)
+    additional_manifest: str = ""
+    registries: Mapping[str, Any] = field(default_factory=dict)
+    etcd: Mapping[str, Any] = field(default_factory=dict)
+    data_directory: str = ""  # empty: /var/lib/rancher/<distribution>
+    guest_credential: GuestCredential | None = None

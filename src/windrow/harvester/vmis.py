@@ -1,0 +1,100 @@
+"""VirtualMachineInstance: the running side of a VM, with the same name and a uid of its own for every start."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.harvester.names import REGION, ZONE
+from windrow.harvester.resources import VMI
+from windrow.kubernetes.conditions import find_condition, is_true
+from windrow.kubernetes.objects import annotations_of, is_deleting, nested, uid_of
+from windrow.kubernetes.resources import ObjectRef, ref_of
+
+
+@dataclass(frozen=True, slots=True)
+class Vmi:
+    """What we need to know of an instance. `addresses` are usable ones, best first."""
+
+    ref: ObjectRef
+    uid: str
+    vm_uid: str
+    phase: str
+    reason: str
+    is_deleting: bool
+    is_paused: bool
+    is_migrating: bool
+    agent_connected: bool
+    host: str
+    zone: str
+    region: str
+    addresses: tuple[str, ...]
+    pending_reason: str
+
+
+def read_vmi(raw: Mapping[str, Any]) -> Vmi:
+    conditions = nested(raw, "status", "conditions")
+    migration = nested(raw, "status", "migrationState")
+    annotations = annotations_of(raw)
+    return Vmi(
+        ref=ref_of(VMI, dict(raw)),
+        uid=uid_of(raw),
+        vm_uid=_owner_uid(raw),
+        phase=nested(raw, "status", "phase", default=""),
+        reason=nested(raw, "status", "reason", default=""),
+        is_deleting=is_deleting(raw),
+        is_paused=is_true(conditions, "Paused"),
+        is_migrating=migration is not None and not migration.get("completed"),
+        # Present with True while the channel is up, and removed otherwise; never "False".
+        agent_connected=is_true(conditions, "AgentConnected"),
+        host=nested(raw, "status", "nodeName", default=""),
+        zone=annotations.get(ZONE, ""),
+        region=annotations.get(REGION, ""),
+        addresses=usable_addresses(raw),
+        pending_reason=_pending_reason(conditions),
+    )
+
+
+def usable_addresses(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """The addresses of the VM's own network cards: in the order of its cards, IPv4 before IPv6.
+
+    The agent also reports the guest's bridges and tunnels; those have no `name` and do not count. Link-local
+    addresses lead nowhere. A card without an address yet counts as none, not as an error.
+    """
+    cards = [card.get("name") for card in nested(raw, "spec", "domain", "devices", "interfaces", default=[])]
+    reported = [card for card in nested(raw, "status", "interfaces", default=[]) if card.get("name")]
+    if cards:
+        reported.sort(key=lambda card: cards.index(card["name"]) if card["name"] in cards else len(cards))
+    found: list[tuple[int, str]] = []
+    for card in reported:
+        for text in (card.get("ipAddress"), *(card.get("ipAddresses") or ())):
+            usable = _usable(text)
+            if usable is not None and usable not in found:
+                found.append(usable)
+    return tuple(text for _, text in sorted(found, key=lambda pair: pair[0]))
+
+
+def _usable(text: str | None) -> tuple[int, str] | None:
+    try:
+        address = ipaddress.ip_address((text or "").partition("/")[0])
+    except ValueError:
+        return None
+    if address.is_link_local or address.is_loopback:
+        return None
+    return address.version, str(address)
+
+
+def _owner_uid(raw: Mapping[str, Any]) -> str:
+    owners = nested(raw, "metadata", "ownerReferences", default=[])
+    return next((str(owner.get("uid", "")) for owner in owners if owner.get("controller")), "")
+
+
+def _pending_reason(conditions: Any) -> str:
+    """KubeVirt's own words about what keeps the instance from running, "" when nothing is said."""
+    for type in ("PodScheduled", "Synchronized", "Provisioning"):
+        condition = find_condition(conditions, type)
+        if condition is not None and condition.status == "False" and (condition.message or condition.reason):
+            return condition.message or condition.reason
+    return ""

@@ -1,0 +1,219 @@
+"""The orders of docker-machine, each with its waits: what a host asks of the plugin, as talks.
+
+Calls, where all goes well, with one image and one network:
+
+    pre-create check   VM, image, network                        3
+    create             POST VM, POST Secret, watch its instance  3
+    remove             PATCH VM, DELETE VM, watch VM             3
+    start, stop, kill  VM, PUT, watch                            3
+    restart            VM, instance, PUT, watch                  4
+    state, addresses   VM, instance                              2
+
+Every order first proves that the VM is this machine's, since KubeVirt's verbs know names only; `remove` has its proof
+in the record of the VM's uid, which both of its writes carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from windrow.harvester.vms import read_vm
+from windrow.kubernetes.errors import KubeError
+from windrow.kubernetes.resources import ObjectRef
+from windrow.nodedriver.config import Configuration
+from windrow.nodedriver.effects import Log, Operation
+from windrow.nodedriver.errors import MachineNotFound, NotRunning, Problem, Refused, only_errors
+from windrow.nodedriver.ssh_access import needs_ssh
+from windrow.nodedriver.validate.references import (
+    ReferencedObjects,
+    all_references,
+    check_references,
+    read_references,
+)
+from windrow.nodedriver.validate.rules import find_problems
+from windrow.nodedriver.vm import power
+from windrow.nodedriver.vm.conditions import RESTARTED, wait_for_address, wait_for_stopped
+from windrow.nodedriver.vm.create import ensure_created
+from windrow.nodedriver.vm.observe import VmObservation, find_object, observe_vm
+from windrow.nodedriver.vm.ownership import name_taken, ownership_problem, require_owner
+from windrow.protocols.dockermachine import ERROR, RUNNING, STARTING, STOPPED, STOPPING
+
+_MACHINE_STATES: Mapping[str, int] = {
+    "provisioning": STARTING,
+    "starting": STARTING,
+    "running": RUNNING,
+    "migrating": RUNNING,
+    "stopping": STOPPING,
+    "deleting": STOPPING,
+    "stopped": STOPPED,
+    "failed": ERROR,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PreCreateResult:
+    """What the check looked up, for the creation that follows it in the same process."""
+
+    references: ReferencedObjects = field(default_factory=ReferencedObjects)
+
+
+def pre_create_check(configuration: Configuration, bootstrap: str = "") -> Operation[PreCreateResult]:
+    """Everything that can be known before anything is made. Raises Refused with all problems.
+
+    A VM of this very machine, from a creation that was cut off, is no problem: the next one continues with it.
+    """
+    problems = only_errors(
+        find_problems(configuration, bootstrap, needs_private_key=needs_ssh(configuration))
+    )
+    if problems:
+        raise Refused(*problems)
+    existing = yield from find_object(configuration.ref, "see whether the name is free")
+    if existing is not None and (problem := _name_problem(configuration, existing)):
+        problems.append(problem)
+    references = yield from read_references(all_references(configuration))
+    found = list(dict.fromkeys(check_references(configuration, references)))
+    for warning in (problem for problem in found if problem.severity == "warning"):
+        yield Log(f"{warning}")
+    if problems := problems + only_errors(found):
+        raise Refused(*problems)
+    return PreCreateResult(references)
+
+
+def _name_problem(configuration: Configuration, raw_vm: Mapping[str, Any]) -> Problem | None:
+    """A machine without a uid has not been made by us before: whatever has its name is in its way."""
+    if not configuration.machine_uid:
+        return name_taken(configuration, raw_vm)
+    return ownership_problem(configuration, raw_vm, creating=True)
+
+
+def create_and_wait(
+    configuration: Configuration,
+    bootstrap: str,
+    check_result: PreCreateResult | None = None,
+    *,
+    agent: bool = False,
+    save: Callable[[Configuration], object] = lambda made: None,
+) -> Operation[Configuration]:
+    """Make the machine, and return when it has an address. May be repeated, and continues.
+
+    `keep` is told what is made as soon as it is, minutes before the end. The guest agent is not added unless asked
+    for: users of this driver bring it in their user data or image.
+    """
+    references = check_result.references if check_result is not None else None
+    created = yield from ensure_created(configuration, bootstrap, agent=agent, references=references)
+    save(created)
+    yield Log(f"VM {created.vm_namespace}/{created.machine_name} is ordered; waiting for its address")
+    return (yield from _wait_for_addresses(created))
+
+
+def start_and_wait(configuration: Configuration) -> Operation[Configuration]:
+    """Start it, and return when it has an address. A machine that runs is left alone."""
+    yield from _require_own_vm(configuration)
+    yield from power.start(configuration.ref)
+    return (yield from _wait_for_addresses(configuration))
+
+
+def stop_and_wait(configuration: Configuration) -> Operation[None]:
+    """Ask the guest to power off, and return when it has. A machine that is down is left alone."""
+    yield from _power_down(configuration, power.stop)
+
+
+def kill_and_wait(configuration: Configuration) -> Operation[None]:
+    """Switch it off, whatever its guest does, and return when it is down."""
+    yield from _power_down(configuration, power.kill)
+
+
+def restart_and_wait(configuration: Configuration) -> Operation[Configuration]:
+    """Return when another instance of it runs and has an address. A machine that is down is started."""
+    observed = yield from _observe_own_vm(configuration)
+    yield from power.restart(configuration.ref)
+    addresses = yield from wait_for_address(
+        configuration.ref, except_instance=observed.vmi_uid, stage=RESTARTED
+    )
+    return with_addresses(configuration, addresses)
+
+
+def get_state(configuration: Configuration) -> Operation[int]:
+    """docker-machine's number for its state. Raises Gone where there is no such VM."""
+    observed = yield from _observe_own_vm(configuration)
+    return _machine_state(observed)
+
+
+def get_ip(configuration: Configuration) -> Operation[str]:
+    """Its first address, IPv4 before IPv6. Raises NotRunning."""
+    addresses = yield from _addresses(configuration)
+    return addresses[0]
+
+
+def get_ipv6(configuration: Configuration) -> Operation[str]:
+    """Its first IPv6 address. Raises NotRunning, and Refused where it has none."""
+    addresses = yield from _addresses(configuration)
+    for address in addresses:
+        if ":" in address:
+            return address
+    raise Refused(Problem("the machine has no IPv6 address", "use GetIP", go="IPv6 address is not set"))
+
+
+def get_url(configuration: Configuration) -> Operation[str]:
+    """Where a Docker daemon would be. Raises NotRunning."""
+    address = yield from get_ip(configuration)
+    return f"tcp://[{address}]:2376" if ":" in address else f"tcp://{address}:2376"
+
+
+def with_addresses(configuration: Configuration, addresses: tuple[str, ...]) -> Configuration:
+    """The record of what GetIP and GetIPv6 would say now."""
+    six = next((address for address in addresses if ":" in address), "")
+    return replace(configuration, ip_address=addresses[0], ipv6_address=six)
+
+
+def _wait_for_addresses(configuration: Configuration) -> Operation[Configuration]:
+    addresses = yield from wait_for_address(configuration.ref)
+    return with_addresses(configuration, addresses)
+
+
+def _power_down(
+    configuration: Configuration, request: Callable[[ObjectRef], Operation[None]]
+) -> Operation[None]:
+    yield from _require_own_vm(configuration)
+    yield from request(configuration.ref)
+    yield from wait_for_stopped(configuration.ref)
+
+
+def _machine_state(observed: VmObservation) -> int:
+    vm = read_vm(observed.raw_vm)
+    # KubeVirt before 1.3 never tells which strategy it has acted on, so a VM that is down looks like one that is new.
+    if (
+        not observed.vmi_uid
+        and not vm.observed_run_strategy
+        and not vm.start_requested
+        and vm.status == "Stopped"
+    ):
+        return STOPPED
+    return _MACHINE_STATES[observed.status.state]
+
+
+def _addresses(configuration: Configuration) -> Operation[tuple[str, ...]]:
+    observed = yield from _observe_own_vm(configuration)
+    if _machine_state(observed) != RUNNING:
+        raise NotRunning
+    if not observed.status.addresses:
+        because = observed.status.because or "none is reported"
+        raise KubeError(f"machine {configuration.machine_name} has no address yet: {because}")
+    return observed.status.addresses
+
+
+def _observe_own_vm(configuration: Configuration) -> Operation[VmObservation]:
+    observed = yield from observe_vm(configuration.ref)
+    if observed is None:
+        raise MachineNotFound(configuration.machine_name)
+    require_owner(configuration, observed.raw_vm)
+    return observed
+
+
+def _require_own_vm(configuration: Configuration) -> Operation[None]:
+    raw = yield from find_object(configuration.ref, "see whose VM it is")
+    if raw is None:
+        raise MachineNotFound(configuration.machine_name)
+    require_owner(configuration, raw)

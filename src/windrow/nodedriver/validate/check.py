@@ -1,0 +1,20 @@
+"""The pre-create check: everything that can be known before anything is made, all problems at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windrow.nodedriver.config import Configuration
+from windrow.nodedriver.effects import Operation
+from windrow.nodedriver.errors import Problem
+from windrow.nodedriver.validate.references import all_references, check_references, read_references
+
+
+def check(configurations: Sequence[Configuration]) -> Operation[list[Problem]]:
+    """Look up what all configurations refer to, each thing once, and tell every problem once.
+
+    What is wrong in a configuration itself is `rules.find_problems`; this adds what only Harvester knows.
+    """
+    found = yield from read_references([ref for each in configurations for ref in all_references(each)])
+    problems = [problem for each in configurations for problem in check_references(each, found)]
+    return list(dict.fromkeys(problems))

@@ -1,0 +1,211 @@
+"""What a configuration refers to on Harvester: asked for once each, judged with all problems at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from windrow.harvester.images import Image, read_image
+from windrow.harvester.keypairs import KeyPair, read_key_pair
+from windrow.harvester.networks import Network, read_network
+from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK
+from windrow.harvester.storage_classes import ClaimModes, StorageClass, read_storage_class
+from windrow.kubernetes import requests
+from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, is_not_found
+from windrow.kubernetes.resources import STORAGE_CLASS, ObjectRef
+from windrow.nodedriver.config import Configuration
+from windrow.nodedriver.devices import DiskSpec
+from windrow.nodedriver.effects import Gather, Operation
+from windrow.nodedriver.errors import Problem
+
+READERS = {
+    IMAGE: read_image,
+    NETWORK: read_network,
+    KEY_PAIR: read_key_pair,
+    STORAGE_CLASS: read_storage_class,
+}
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencedObjects:
+    """The readings of what exists, and the errors of what could not be read."""
+
+    readings: Mapping[ObjectRef, object] = field(default_factory=dict)
+    errors: Mapping[ObjectRef, KubeError] = field(default_factory=dict)
+
+    def image(self, ref: ObjectRef) -> Image | None:
+        found = self.readings.get(ref)
+        return found if isinstance(found, Image) else None
+
+    def key_pair(self, ref: ObjectRef) -> KeyPair | None:
+        found = self.readings.get(ref)
+        return found if isinstance(found, KeyPair) else None
+
+    @property
+    def class_modes(self) -> Mapping[str, ClaimModes]:
+        """How disks are claimed, by storage class; those that were not looked up are left out."""
+        return {each.name: each.modes for each in self.readings.values() if isinstance(each, StorageClass)}
+
+
+def image_ref(configuration: Configuration, name: str) -> ObjectRef:
+    namespace, image = configuration.qualified(name)
+    return IMAGE.ref(image, namespace)
+
+
+def key_pair_ref(configuration: Configuration) -> ObjectRef:
+    namespace, name = configuration.qualified(configuration.key_pair_name)
+    return KEY_PAIR.ref(name, namespace)
+
+
+def references_to_build(configuration: Configuration) -> list[ObjectRef]:
+    """What the VM cannot be written without: images, for their classes, classes, for how disks are claimed from them,
+    and the key pair, for its key."""
+    refs = [image_ref(configuration, disk.image) for disk in configuration.disks if disk.image]
+    if configuration.key_pair_name:
+        refs.append(key_pair_ref(configuration))
+    refs += [
+        STORAGE_CLASS.ref(disk.storage_class)
+        for disk in configuration.disks
+        if disk.storage_class and not disk.image
+    ]
+    return refs
+
+
+def all_references(configuration: Configuration) -> list[ObjectRef]:
+    """Everything the VM refers to."""
+    refs = references_to_build(configuration)
+    for nic in configuration.nics:
+        namespace, name = configuration.qualified(nic.network)
+        if name:
+            refs.append(NETWORK.ref(name, namespace))
+    return refs
+
+
+def read_references(refs: Sequence[ObjectRef]) -> Operation[ReferencedObjects]:
+    """Read each of `refs` once, and the storage classes of images that are not Longhorn's. Absence and lack of rights
+    are findings; every other error is raised."""
+    objects = yield from _read(refs)
+    images = [each for each in objects.readings.values() if isinstance(each, Image)]
+    classes = {
+        STORAGE_CLASS.ref(image.storage_class) for image in images if image.is_cdi and image.storage_class
+    }
+    classes_found = yield from _read(
+        sorted(classes - objects.readings.keys() - objects.errors.keys(), key=str)
+    )
+    return ReferencedObjects(
+        {**objects.readings, **classes_found.readings}, {**objects.errors, **classes_found.errors}
+    )
+
+
+def _read(refs: Sequence[ObjectRef]) -> Operation[ReferencedObjects]:
+    unique = tuple(dict.fromkeys(refs))
+    if not unique:
+        return ReferencedObjects()
+    answers = yield Gather(tuple(requests.get(ref) for ref in unique), "look up what the machine refers to")
+    readings: dict[ObjectRef, object] = {}
+    errors: dict[ObjectRef, KubeError] = {}
+    for ref, answer in zip(unique, answers, strict=True):
+        if not isinstance(answer, KubeError):
+            readings[ref] = READERS[ref.kind](answer)
+        elif isinstance(answer, Forbidden) or is_not_found(answer, ref.name):
+            errors[ref] = answer
+        else:
+            raise answer
+    return ReferencedObjects(readings, errors)
+
+
+def check_references(configuration: Configuration, references: ReferencedObjects) -> Iterator[Problem]:
+    """What is wrong with the things found, or with their absence. Things not looked up are passed over."""
+    yield from _check_images(configuration, references)
+    for ref in all_references(configuration):
+        if ref in references.errors:
+            yield _unreadable(ref, references.errors[ref])
+            continue
+        match references.readings.get(ref):
+            case Network() as network:
+                yield from _check_network(network)
+            case StorageClass(is_reserved=True, name=name):
+                yield Problem(f"storage class {name} is Harvester's own", "name another", "diskInfo")
+            case KeyPair(is_validated=False):
+                yield Problem(
+                    f"keypair {ref.namespace}/{ref.name} is not validated",
+                    "wait until Harvester has checked it, or correct its public key",
+                    "keyPairName",
+                )
+
+
+def _check_images(configuration: Configuration, references: ReferencedObjects) -> Iterator[Problem]:
+    for name, disk in zip(configuration.disk_names, configuration.disks, strict=True):
+        image = references.image(image_ref(configuration, disk.image)) if disk.image else None
+        if image is not None:
+            yield from _check_image(image, name, disk)
+
+
+def _check_image(image: Image, disk_name: str, disk: DiskSpec) -> Iterator[Problem]:
+    described = f"image {image.ref.namespace}/{image.ref.name} ({image.display_name})"
+    if image.import_failed:
+        yield Problem(
+            f"{described} failed to import: {image.failure or 'Harvester does not say why'}",
+            "upload it again, or name another image",
+            "diskInfo",
+        )
+    elif not image.is_ready:
+        yield Problem(
+            f"{described} is not ready: {image.progress} % imported", "wait for the import to end", "diskInfo"
+        )
+    if image.is_iso and not disk.is_cdrom:
+        yield Problem(
+            f"{described} is an installer disc (ISO), from which no machine boots by itself",
+            "name a cloud image (qcow2, img or raw)",
+            "diskInfo",
+        )
+    if image.is_iso is None:
+        yield Problem(
+            f"nothing tells whether {described} is a cloud image or an installer disc",
+            "label it harvesterhci.io/image-type: raw_qcow2 if it is a cloud image",
+            "diskInfo",
+            "warning",
+        )
+    if 0 < disk.size_gib * GIB < image.virtual_size:
+        yield Problem(
+            f"{disk_name} has {disk.size_gib} GiB, and {described} needs {-(-image.virtual_size // GIB)} GiB",
+            "make the disk larger",
+            "diskInfo",
+        )
+
+
+def _check_network(network: Network) -> Iterator[Problem]:
+    described = f"network {network.ref.namespace}/{network.ref.name}"
+    if network.is_for_storage:
+        yield Problem(f"{described} is Harvester's storage network", "name a VM network", "networkInfo")
+    if network.is_ready is False:
+        yield Problem(
+            f"{described} is not ready: its cluster network {network.cluster_network or '?'} is not",
+            "repair the cluster network in Harvester",
+            "networkInfo",
+        )
+
+
+_NOUNS = {
+    IMAGE: ("image", "diskInfo", "upload it to Harvester, or name another"),
+    NETWORK: ("network", "networkInfo", "create it in Harvester, or name another"),
+    STORAGE_CLASS: ("storage class", "diskInfo", "create it in Harvester, or name another"),
+    KEY_PAIR: ("key pair", "keyPairName", "create it in Harvester, or name another"),
+}
+
+
+def _unreadable(ref: ObjectRef, error: KubeError) -> Problem:
+    noun, field, hint = _NOUNS[ref.kind]
+    name = f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name
+    if isinstance(error, NotFound):
+        return Problem(f"{noun} {name} does not exist", hint, field)
+    # Harvester checks the caller's right to an image when a VM is made; the others it does not.
+    needed = ref.kind in (IMAGE, KEY_PAIR)
+    return Problem(
+        f"{noun} {name} may not be read with this credential: {error.message}",
+        "give its user the right to get it",
+        field,
+        "error" if needed else "warning",
+    )

@@ -1,0 +1,281 @@
+"""What can be said of a configuration before anybody is asked: one small rule each, all of them always applied.
+
+Facts name the field as people write it. Where the Go driver has a text of its own, `Problem.go` keeps that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from windrow.cloudinit.document import BadUserData
+from windrow.core.json import NotJson, loads
+from windrow.kubernetes.dns import is_dns_label
+from windrow.nodedriver.config import Configuration
+from windrow.nodedriver.errors import Problem
+from windrow.nodedriver.user_data import render_user_data
+from windrow.nodedriver.validate.network_data import find_network_problems
+
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_MAC = re.compile(r"([0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}")
+_DISK_BUSES = ("virtio", "sata", "scsi", "usb")
+_CDROM_BUSES = ("sata", "scsi", "usb")
+_DISK_TYPES = ("", "disk", "cd-rom")
+_NIC_MODELS = ("", "virtio", "e1000", "e1000e", "ne2k_pci", "pcnet", "rtl8139")
+_NIC_TYPES = ("", "bridge", "masquerade")
+_AFFINITIES = frozenset({"nodeAffinity", "podAffinity", "podAntiAffinity"})
+
+Rule = Callable[[Configuration], Iterator[Problem]]
+
+
+def find_problems(
+    configuration: Configuration,
+    bootstrap: str = "",
+    *,
+    needs_private_key: bool = False,
+    unreadable: Collection[str] = (),
+) -> list[Problem]:
+    """Everything that is wrong in itself. `needs_private_key` where the driver logs in by SSH, as plugins do.
+
+    `unread` are the fields that could not be read; nothing more is said about what then stands in their place.
+    """
+    problems = [problem for rule in RULES for problem in rule(configuration)]
+    if needs_private_key:
+        problems += _private_key(configuration)
+    try:
+        render_user_data(configuration, bootstrap, agent=True)
+    except BadUserData as bad:
+        problems.append(Problem(bad.message, bad.hint, "userData"))
+    return [problem for problem in problems if problem.field not in unreadable]
+
+
+def _names(configuration: Configuration) -> Iterator[Problem]:
+    name = configuration.machine_name
+    if len(name) > 63:
+        yield Problem(
+            f"the machine name {name} has {len(name)} characters; a VM, its labels and its host name take 63",
+            "shorten the cluster or pool name",
+            "name",
+        )
+    if not is_dns_label(name, max_length=None):
+        yield Problem(
+            f"the machine name {name!r} is not a DNS name",
+            "use small letters, digits and dashes, with a letter or digit at both ends",
+            "name",
+        )
+    if not is_dns_label(configuration.vm_namespace, max_length=None):
+        yield Problem(
+            f"{configuration.vm_namespace!r} is not a namespace name",
+            "name a namespace of Harvester",
+            "vmNamespace",
+        )
+
+
+def _size(configuration: Configuration) -> Iterator[Problem]:
+    if configuration.cpu < 1:
+        yield Problem(
+            f"cpuCount is {configuration.cpu}",
+            "ask for at least 1",
+            "cpuCount",
+            go=f"invalid number of CPU cores: {configuration.cpu}",
+        )
+    if configuration.memory_gib < 1:
+        yield Problem(f"memorySize is {configuration.memory_gib} GiB", "ask for at least 1 GiB", "memorySize")
+    reserved = configuration.reserved_mib
+    if reserved and reserved >= configuration.memory_gib * 1024:
+        yield Problem(
+            f"reservedMemorySize is {reserved} MiB of {configuration.memory_gib} GiB; nothing is left for the guest",
+            "reserve less, or ask for more memory",
+            "reservedMemorySize",
+        )
+
+
+def _cpu_model(configuration: Configuration) -> Iterator[Problem]:
+    """KubeVirt makes a node label of it, so that the VM is placed on a host that has this CPU."""
+    model = configuration.cpu_model
+    if model and not (_LABEL_NAME.fullmatch(model) and len(model) <= 63):
+        yield Problem(
+            f"cpuModel is {model!r}, which is no name of a CPU model",
+            "use host-model, host-passthrough or a model that a host of Harvester has, or leave it out",
+            "cpuModel",
+        )
+
+
+def _switches(configuration: Configuration) -> Iterator[Problem]:
+    if configuration.enable_secure_boot and not configuration.enable_efi:
+        yield Problem(
+            "enableSecureBoot is on without enableEfi",
+            "set enableEfi: true",
+            "enableSecureBoot",
+            go="enable secure boot requires enable EFI",
+        )
+    if configuration.isolate_emulator_thread and not configuration.cpu_pinning:
+        yield Problem(
+            "isolateEmulatorThread needs dedicated CPUs", "set cpuPinning: true", "isolateEmulatorThread"
+        )
+
+
+def _disks(configuration: Configuration) -> Iterator[Problem]:
+    if configuration.disk_info is None:
+        yield from _single_disk(configuration)
+        return
+    if not configuration.disk_info:
+        yield Problem("diskInfo lists no disk", "list one disk with an image", "diskInfo")
+    for name, disk in zip(configuration.disk_names, configuration.disk_info, strict=True):
+        if not disk.image and not disk.storage_class:
+            yield Problem(
+                f"{name} in diskInfo has neither an imageName nor a storageClassName",
+                "give it one of them",
+                "diskInfo",
+                go="must specify image name or storageClass name in harvester disk info",
+            )
+        if disk.size_gib <= 0:
+            yield Problem(
+                f"{name} in diskInfo has no size above 0",
+                "give it a size in GiB",
+                "diskInfo",
+                go="must specify disk size in harvester disk info",
+            )
+        if disk.image and disk.storage_class:
+            yield Problem(
+                f"{name} has an image and a storage class; the image's own class is used",
+                "leave storageClassName out",
+                "diskInfo",
+                "warning",
+            )
+        yield from _one_of(disk.type, _DISK_TYPES, f"the type of {name}", "diskInfo")
+        buses = _CDROM_BUSES if disk.is_cdrom else _DISK_BUSES
+        yield from _one_of(disk.bus, ("", *buses), f"the bus of {name}", "diskInfo")
+    orders = Counter(disk.boot_order for disk in configuration.disk_info if disk.boot_order)
+    for order, count in orders.items():
+        if count > 1:
+            yield Problem(
+                f"bootOrder {order} stands at {count} disks", "number the disks 1, 2, … once each", "diskInfo"
+            )
+        if order < 0:
+            yield Problem(f"bootOrder {order} is below 1", "number the disks 1, 2, … once each", "diskInfo")
+
+
+def _single_disk(configuration: Configuration) -> Iterator[Problem]:
+    hint = "list the disks in diskInfo, the first with an imageName and a size"
+    if not configuration.image_name:
+        message = "diskInfo and imageName are not set, so there is nothing to boot from"
+        yield Problem(message, hint, "diskInfo", go="must specify harvester image name")
+    elif configuration.disk_size == "0":
+        message = "diskInfo and diskSize are not set"
+        yield Problem(message, hint, "diskInfo", go="must specify harvester disk size")
+    if configuration.disk_size != "0" and not configuration.disk_size.isdigit():
+        yield Problem(f"the disk size is {configuration.disk_size} GiB", "give a size above 0", "diskSize")
+    yield from _one_of(configuration.disk_bus, ("", *_DISK_BUSES), "diskBus", "diskBus")
+
+
+def _nics(configuration: Configuration) -> Iterator[Problem]:
+    if configuration.network_info is None:
+        if not configuration.network_name:
+            yield Problem(
+                "networkInfo is not set",
+                "list the interfaces in it, each with a networkName",
+                "networkInfo",
+                go="must specify harvester network name",
+            )
+        yield from _one_of(configuration.network_model, _NIC_MODELS, "networkModel", "networkModel")
+        return
+    if not configuration.network_info:
+        yield Problem("networkInfo lists no interface", "list one interface with a network", "networkInfo")
+    for index, nic in enumerate(configuration.network_info):
+        if not nic.network:
+            yield Problem(
+                f"interface {index} in networkInfo has no networkName",
+                "give it the name of a network",
+                "networkInfo",
+                go="must specify network name in harvester network info",
+            )
+        if nic.mac and not _MAC.fullmatch(nic.mac):
+            yield Problem(
+                f"macAddress {nic.mac!r} of interface {index} is not a MAC address",
+                "write it as 02:00:00:00:00:01, or leave it out",
+                "networkInfo",
+            )
+        yield from _one_of(nic.model, _NIC_MODELS, f"the model of interface {index}", "networkInfo")
+        yield from _one_of(nic.type, _NIC_TYPES, f"the type of interface {index}", "networkInfo")
+
+
+def _devices(configuration: Configuration) -> Iterator[Problem]:
+    for index, device in enumerate(configuration.vgpu_info or ()):
+        if not device.device_name:
+            yield Problem(
+                f"vGPU request {index} has no deviceName", "give it a deviceName of Harvester", "vgpuInfo"
+            )
+
+
+def _affinity(configuration: Configuration) -> Iterator[Problem]:
+    affinity = read_affinity(configuration)
+    if affinity is None:
+        return
+    if not isinstance(affinity, dict) or not affinity.keys() <= _AFFINITIES:
+        yield Problem(
+            "vmAffinity is not an affinity object",
+            f"write an object with {', '.join(sorted(_AFFINITIES))}",
+            "vmAffinity",
+        )
+    elif not all(value is None or isinstance(value, dict) for value in affinity.values()):
+        yield Problem("a term of vmAffinity is not an object", "write each term as {...}", "vmAffinity")
+
+
+def _references(configuration: Configuration) -> Iterator[Problem]:
+    """Names of images, networks and the key pair: `namespace/name` or `name`."""
+    wanted = [(disk.image, "diskInfo") for disk in configuration.disks]
+    wanted += [(card.network, "networkInfo") for card in configuration.nics]
+    wanted.append((configuration.key_pair_name, "keyPairName"))
+    for name, field in wanted:
+        if name.count("/") > 1 or name.startswith("/") or name.endswith("/"):
+            yield Problem(
+                f"{field} has the name {name!r}, which is neither NAME nor NAMESPACE/NAME",
+                "correct the name",
+                field,
+                go=f'unexpected namespacedName format ("{name}"), expected "namespace/name" or "name"',
+            )
+
+
+def _network_data(configuration: Configuration) -> Iterator[Problem]:
+    yield from find_network_problems(configuration.network_data)
+
+
+def _private_key(configuration: Configuration) -> Iterator[Problem]:
+    if configuration.key_pair_name and not configuration.ssh_private_key_path:
+        yield Problem(
+            "keyPairName is set without sshPrivateKeyPath",
+            "set sshPrivateKeyPath, or leave keyPairName out",
+            "sshPrivateKeyPath",
+            go="must specify the ssh private key path of the harvester key pair",
+        )
+
+
+RULES: tuple[Rule, ...] = (
+    _names,
+    _size,
+    _cpu_model,
+    _switches,
+    _disks,
+    _nics,
+    _devices,
+    _affinity,
+    _references,
+    _network_data,
+)
+
+
+def read_affinity(configuration: Configuration) -> Any:
+    """The affinity the user gave; None where there is none (also for the JSON word `null`)."""
+    try:
+        return loads(configuration.vm_affinity) if configuration.vm_affinity else None
+    except NotJson:
+        return configuration.vm_affinity
+
+
+def _one_of(value: str, allowed: tuple[str, ...], what: str, field: str) -> Iterator[Problem]:
+    if value not in allowed:
+        words = ", ".join(word for word in allowed if word)
+        yield Problem(f"{what} is {value!r}", f"use one of {words}, or leave it out", field)

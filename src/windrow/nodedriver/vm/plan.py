@@ -1,0 +1,110 @@
+"""From a configuration to the VM that stands for it. Pure; the lookups are handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from windrow.harvester.cloud_init_secret import INLINE_LIMIT
+from windrow.harvester.identity import owner_annotations
+from windrow.harvester.storage_classes import LONGHORN, ClaimModes
+from windrow.harvester.vms import CloudInit, HostDevice, Nic, VmSpec
+from windrow.harvester.volumes import Disk, claim_name
+from windrow.nodedriver.config import Configuration
+from windrow.nodedriver.devices import DiskSpec, NicSpec
+from windrow.nodedriver.validate.rules import read_affinity
+
+
+def planned_claims(configuration: Configuration) -> tuple[str, ...]:
+    """The claims that this machine's disks will have, whether they exist or not."""
+    return tuple(
+        claim_name(configuration.machine_name, disk, configuration.machine_uid)
+        for disk in configuration.disk_names
+    )
+
+
+def plan_vm(
+    configuration: Configuration,
+    image_classes: Mapping[str, str],
+    class_modes: Mapping[str, ClaimModes] | None = None,
+) -> VmSpec:
+    """The VM. `image_classes` gives the storage class that clones each image named by a disk, `class_modes` how
+    disks are claimed from the classes that need not be as Longhorn's.
+
+    User data is never inline, whatever its length: it carries tokens, and a VM is read by more people than a Secret.
+    """
+    return VmSpec(
+        name=configuration.machine_name,
+        namespace=configuration.vm_namespace,
+        guest_cluster=configuration.cluster_name,
+        owner_annotations=owner_annotations(configuration.cluster_uid, configuration.machine_uid),
+        disks=_disks(configuration, image_classes, class_modes or {}),
+        nics=tuple(_nic(place, card) for place, card in enumerate(configuration.nics)),
+        cloud_init=_cloud_init(configuration.network_data),
+        cores=configuration.cpu,
+        memory=configuration.memory_size,
+        cpu_model=configuration.cpu_model,
+        reserved_memory=configuration.reserved_memory_size,
+        dedicated_cpus=configuration.cpu_pinning,
+        isolated_emulator=configuration.isolate_emulator_thread,
+        efi=configuration.enable_efi,
+        secure_boot=configuration.enable_secure_boot,
+        tpm=configuration.enable_tpm,
+        devices=tuple(
+            # Two devices without a name would collide, so a name is made where none is given.
+            HostDevice(wish.name or f"vgpu-{place}", wish.device_name)
+            for place, wish in enumerate(configuration.vgpu_info or ())
+        ),
+        affinity=read_affinity(configuration),
+        ssh_names=(configuration.key_pair_name,) if configuration.key_pair_name else (),
+    )
+
+
+def _disks(
+    configuration: Configuration, image_classes: Mapping[str, str], class_modes: Mapping[str, ClaimModes]
+) -> tuple[Disk, ...]:
+    specs = configuration.disks
+    # Without any boot order the cloud-init disk, which stands first, would be booted.
+    nothing_boots = not any(spec.boot_order for spec in specs)
+    return tuple(
+        _disk(
+            configuration, name, claim, wish, image_classes, class_modes, boots=nothing_boots and place == 0
+        )
+        for place, (name, claim, wish) in enumerate(
+            zip(configuration.disk_names, planned_claims(configuration), specs, strict=True)
+        )
+    )
+
+
+def _disk(
+    configuration: Configuration,
+    name: str,
+    claim: str,
+    spec: DiskSpec,
+    image_classes: Mapping[str, str],
+    class_modes: Mapping[str, ClaimModes],
+    *,
+    boots: bool,
+) -> Disk:
+    storage_class = image_classes[spec.image] if spec.image else spec.storage_class
+    return Disk(
+        name=name,
+        claim=claim,
+        size_gib=spec.size_gib,
+        storage_class=storage_class,
+        modes=class_modes.get(storage_class, LONGHORN),
+        image="/".join(configuration.qualified(spec.image)) if spec.image else "",
+        bus=spec.bus or ("sata" if spec.is_cdrom else "virtio"),
+        is_cdrom=spec.is_cdrom,
+        boot_order=1 if boots else spec.boot_order,
+        hotpluggable=spec.hotpluggable,
+    )
+
+
+def _nic(index: int, nic: NicSpec) -> Nic:
+    return Nic(f"nic-{index}", nic.network, nic.mac, nic.model or "virtio", nic.type in ("", "bridge"))
+
+
+def _cloud_init(network_data: str) -> CloudInit:
+    if len(network_data.encode()) > INLINE_LIMIT:
+        return CloudInit(user_data_in_secret=True, network_data_in_secret=True)
+    return CloudInit(network_data=network_data, user_data_in_secret=True)

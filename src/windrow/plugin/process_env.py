@@ -1,0 +1,29 @@
+"""What the process hands in of the world outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from windrow.core.rng import Rng
+from windrow.plugin.files import LocalFiles
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnv:
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    now: Callable[[], datetime]
+    monotonic: Callable[[], float]
+    sleep: Callable[[float], None]
+    rng: Rng
+    log: Callable[[str], None]
+    files: LocalFiles
+
+    def read_text(self, path: str) -> str:
+        """Raises OSError, UnicodeError."""
+        content = self.files.read(path)
+        if content is None:
+            raise FileNotFoundError(f"{path} does not exist")
+        return content.decode()

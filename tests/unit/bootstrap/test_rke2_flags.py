@@ -1,0 +1,50 @@
+from typing import Any
+
+import pytest
+
+from windrow.bootstrap.rke2.flags import COMMON, MANAGED, SERVER_ONLY, check_config
+from windrow.core.version import Version
+
+NOW = Version.parse("v1.35.1+rke2r1")
+
+
+def test_what_ranchers_form_writes_raises_no_doubt() -> None:
+    config = {
+        "cni": "calico",
+        "disable-kube-proxy": False,
+        "etcd-expose-metrics": False,
+        "ingress-controller": "ingress-nginx",
+        "cloud-provider-name": "harvester",
+        "cloud-provider-config": "secret://fleet-default:harvesterconfigndk26",
+        "protect-kernel-defaults": False,
+    }
+
+    assert check_config(config, NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "version", "words"),
+    [
+        ({"cnii": "calico"}, "v1.35.1+rke2r1", "'cnii' is no key of RKE2"),
+        ({"cluster-init": True}, "v1.35.1+rke2r1", "is a key of K3s"),
+        ({"brand-new": True}, "v1.39.0+rke2r1", "make sure that v1.39.0+rke2r1 knows it"),
+        ({"token": "x"}, "v1.35.1+rke2r1", "is set by Windrow"),
+        ({"cloud-provider-config": "x"}, "v1.35.1+rke2r1", "means nothing without"),
+        ({"cloud-provider-name": "harvester", "node-external-ip": "1.2.3.4"}, "v1.35.1+rke2r1", "refuses"),
+        ({"profile": "cis"}, "v1.35.1+rke2r1", "needs a user 'etcd'"),
+    ],
+)
+def test_each_doubt_is_one_warning_with_a_cure(config: dict[str, Any], version: str, words: str) -> None:
+    (warning,) = check_config(config, Version.parse(version))
+
+    assert words in warning
+    assert "; " in warning
+
+
+def test_no_warning_repeats_the_secret_it_is_about() -> None:
+    assert "hunter2" not in "".join(check_config({"token": "hunter2", "agent-token": "hunter2"}, NOW))
+
+
+def test_a_key_is_either_for_servers_only_or_for_all() -> None:
+    assert COMMON.isdisjoint(SERVER_ONLY)
+    assert MANAGED <= COMMON | SERVER_ONLY

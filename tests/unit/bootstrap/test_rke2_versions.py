@@ -1,0 +1,58 @@
+import pytest
+
+from windrow.bootstrap.rke2.versions import BUNDLED, Charts, find_charts, list_version_conflicts
+from windrow.core.version import Version
+
+
+@pytest.mark.parametrize(
+    ("version", "provider", "storage"),
+    [
+        ("v1.35.1+rke2r1", (0, 2, 11), (0, 1, 25)),
+        ("v1.35.4+rke2r1", (0, 2, 11), (0, 1, 28)),
+        ("v1.35.7+rke2r1", (0, 2, 14), (0, 1, 30)),
+        ("v1.33.13+rke2r1", (0, 2, 11), (0, 1, 28)),
+        ("v1.33.13+rke2r2", (0, 2, 14), (0, 1, 30)),
+        ("v1.31.1+rke2r1", (0, 2, 6), (0, 1, 18)),
+        ("v1.31.1+rke2r2", (0, 2, 6), (0, 1, 20)),
+        ("v1.99.0+rke2r1", (0, 2, 14), (0, 1, 30)),
+    ],
+)
+def test_a_release_bundles_the_charts_of_the_last_change_on_its_line(
+    version: str, provider: tuple[int, int, int], storage: tuple[int, int, int]
+) -> None:
+    assert find_charts(Version.parse(version)) == Charts(provider, storage)
+
+
+@pytest.mark.parametrize("version", ["v1.20.15+rke2r2", "v1.21.4+rke2r1"])
+def test_before_the_table_begins_nothing_is_known(version: str) -> None:
+    assert find_charts(Version.parse(version)) is None
+
+
+def test_on_each_line_newer_releases_bundle_newer_charts() -> None:
+    for line in {version.line for version, _ in BUNDLED}:
+        found = [charts for version, charts in BUNDLED if version.line == line]
+        assert found == sorted(found, key=lambda charts: (charts.cloud_provider, charts.csi_driver))
+
+
+def test_charts_read_a_secret_from_their_versions_on() -> None:
+    assert not Charts((0, 2, 11), (0, 1, 8)).cloud_provider_reads_secret
+    assert Charts((0, 2, 12), (0, 1, 8)).cloud_provider_reads_secret
+    assert not Charts((0, 2, 12), (0, 1, 8)).csi_driver_reads_secret
+    assert Charts((0, 2, 12), (0, 1, 9)).csi_driver_reads_secret
+
+
+@pytest.mark.parametrize(
+    ("rke2", "harvester", "words"),
+    [
+        ("v1.35.1+rke2r1", "v1.8.2", []),
+        ("v1.27.3+rke2r1", "v1.1.3", ["needs Harvester 1.2"]),
+        ("v1.30.6+rke2r1", "v1.3.2", ["cannot attach volumes"]),
+        ("v1.30.6+rke2r1", "v1.4.0", []),
+        ("v1.20.1+rke2r1", "v1.8.2", ["older than any"]),
+    ],
+)
+def test_pairs_known_not_to_work_are_named(rke2: str, harvester: str, words: list[str]) -> None:
+    conflicts = list_version_conflicts(Version.parse(rke2), Version.parse(harvester))
+
+    assert len(conflicts) == len(words)
+    assert all(word in conflict for word, conflict in zip(words, conflicts, strict=True))

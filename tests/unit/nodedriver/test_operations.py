@@ -1,0 +1,636 @@
+"""What a host of docker-machine orders, over a whole emulated Harvester, counted and interrupted."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.stories.rackside import a_vm
+from tests.unit.nodedriver.api_double import ApiDouble
+from tests.unit.nodedriver.api_double import refusal as answer
+from tests.unit.nodedriver.harvester_rig import NAME, Crash, HarvesterRig, a_machine, a_rack
+
+from windrow.core.json import dumps
+from windrow.core.rng import Rng
+from windrow.harvester.names import MACHINE_UID, REMOVE_ALL_CLAIMS, REMOVED_CLAIMS
+from windrow.harvester.resources import IMAGE, VM, VMI
+from windrow.kubernetes.errors import KubeError, OutcomeUnknown, ServerError, Unreachable
+from windrow.kubernetes.objects import annotations_of, uid_of
+from windrow.kubernetes.resources import PVC, SECRET
+from windrow.nodedriver.config import Configuration
+from windrow.nodedriver.config_json import dump, load
+from windrow.nodedriver.effects import WaitHopeless, WaitTimeout
+from windrow.nodedriver.errors import MachineNotFound, NotRunning, Refused
+from windrow.nodedriver.flags import with_machine_uid
+from windrow.nodedriver.go_compat.errors import error_text
+from windrow.nodedriver.operations import (
+    create_and_wait,
+    get_ip,
+    get_ipv6,
+    get_state,
+    get_url,
+    kill_and_wait,
+    pre_create_check,
+    restart_and_wait,
+    start_and_wait,
+    stop_and_wait,
+)
+from windrow.nodedriver.vm.remove_operation import remove_and_wait
+from windrow.protocols.dockermachine import ERROR, RUNNING, STARTING, STOPPED, STOPPING
+
+REF = VM.ref(NAME, "default")
+VMI_REF = VMI.ref(NAME, "default")
+BOOTSTRAP = "#cloud-config\nruncmd: [install]\n"
+
+
+@pytest.fixture
+def rack() -> Iterator[HarvesterRig]:
+    with a_rack() as rack:
+        yield rack
+
+
+def born(rack: HarvesterRig, configuration: Configuration | None = None) -> Configuration:
+    made: Configuration = rack.run(create_and_wait(configuration or a_machine(), BOOTSTRAP))
+    return made
+
+
+def refusal(rack: HarvesterRig, talk: Any) -> str:
+    with pytest.raises(Refused) as refused:
+        rack.run(talk)
+    return error_text(refused.value, "X")
+
+
+# --- how much is asked ---------------------------------------------------------------------------------------------
+
+
+def test_check_and_creation_ask_six_times(rack: HarvesterRig) -> None:
+    machine = a_machine()
+    checked, calls = rack.run_logged(pre_create_check(machine))
+    made, more = rack.run_logged(create_and_wait(machine, BOOTSTRAP, checked))
+
+    assert calls + more == [
+        f"GET virtualmachines/{NAME}",
+        "GET virtualmachineimages/jammy",
+        "GET network-attachment-definitions/vlan50",
+        "POST default/virtualmachines",
+        "POST default/secrets",
+        f"WATCH virtualmachineinstances/{NAME}",
+    ]
+    assert made.ip_address.startswith("192.168.50.")
+    assert made.vm_uid == uid_of(rack.get(REF))
+
+
+def test_each_further_object_is_asked_for_once(rack: HarvesterRig) -> None:
+    disks = [
+        {"imageName": "default/jammy", "size": 40},
+        {"imageName": "default/jammy", "size": 50},
+        {"storageClassName": "harvester-longhorn", "size": 10},
+    ]
+    cards = [{"networkName": "default/vlan50"}, {"networkName": "vlan50"}]
+    machine = a_machine(
+        disk_info=dumps({"disks": disks}).decode(), network_info=dumps({"interfaces": cards}).decode()
+    )
+    checked, calls = rack.run_logged(pre_create_check(machine))
+    _, more = rack.run_logged(create_and_wait(machine, BOOTSTRAP, checked))
+    assert len(calls + more) == 7
+
+
+def test_a_creation_without_a_check_before_it_looks_its_image_up_itself(rack: HarvesterRig) -> None:
+    _, calls = rack.run_logged(create_and_wait(a_machine(), BOOTSTRAP))
+    assert calls[0] == "GET virtualmachineimages/jammy"
+    assert len(calls) == 4
+
+
+def test_a_removal_asks_three_times(rack: HarvesterRig) -> None:
+    made = born(rack)
+    _, calls = rack.run_logged(remove_and_wait(made))
+    assert calls == [
+        f"PATCH virtualmachines/{NAME}",
+        f"DELETE virtualmachines/{NAME}",
+        f"WATCH virtualmachines/{NAME}",
+    ]
+    assert rack.leftovers() == []
+
+
+@pytest.mark.parametrize("ask", [get_state, get_ip, get_url])
+def test_a_question_asks_twice(rack: HarvesterRig, ask: Any) -> None:
+    made = born(rack)
+    assert len(rack.run_logged(ask(made))[1]) == 2
+
+
+def test_starts_and_stops_ask_three_times_and_a_restart_four(rack: HarvesterRig) -> None:
+    made = born(rack)
+    asked = [
+        len(rack.run_logged(talk(made))[1])
+        for talk in (stop_and_wait, start_and_wait, restart_and_wait, kill_and_wait, start_and_wait)
+    ]
+    assert asked == [3, 3, 4, 3, 3]
+
+
+# --- a machine's life ----------------------------------------------------------------------------------------------
+
+
+def test_states_and_addresses_through_a_machine_s_life(rack: HarvesterRig) -> None:
+    made = born(rack)
+    assert rack.run(get_state(made)) == RUNNING
+    assert rack.run(get_ip(made)) == made.ip_address
+    assert rack.run(get_url(made)) == f"tcp://{made.ip_address}:2376"
+
+    rack.run(stop_and_wait(made))
+    assert rack.run(get_state(made)) == STOPPED
+    with pytest.raises(NotRunning, match=r"^Host is not running$"):
+        rack.run(get_ip(made))
+
+    assert rack.run(start_and_wait(made)).ip_address == made.ip_address
+    rack.run(remove_and_wait(made))
+    with pytest.raises(MachineNotFound) as gone:
+        rack.run(get_state(made))
+    assert error_text(gone.value, "GetState") == f'virtualmachines.kubevirt.io "{NAME}" not found'
+
+
+def test_what_is_so_already_is_done(rack: HarvesterRig) -> None:
+    made = born(rack)
+    rack.run(start_and_wait(made))
+    rack.run(stop_and_wait(made))
+    rack.run(stop_and_wait(made))
+    rack.run(kill_and_wait(made))
+    rack.run(restart_and_wait(made))
+    assert rack.run(get_state(made)) == RUNNING
+
+
+def test_a_restart_ends_with_another_instance(rack: HarvesterRig) -> None:
+    made = born(rack)
+    before = uid_of(rack.get(VMI_REF))
+    rack.run(restart_and_wait(made))
+    assert uid_of(rack.get(VMI_REF)) != before
+
+
+def test_a_guest_that_powered_itself_off_is_stopped_and_can_be_stopped_and_started() -> None:
+    with a_rack() as rack:
+        made = born(rack)
+        rack.guests[-1].end("poweroff")
+        rack.pause(30)
+        assert rack.run(get_state(made)) == STOPPED
+        rack.run(stop_and_wait(made))
+        rack.run(start_and_wait(made))
+        assert rack.run(get_state(made)) == RUNNING
+
+
+def test_a_hanging_guest_is_killed_at_once() -> None:
+    with a_rack(hangs=True) as rack:
+        made = born(rack)
+        before = rack.now()
+        rack.run(kill_and_wait(made))
+        assert rack.now() - before < timedelta(seconds=20)
+        assert rack.run(get_state(made)) == STOPPED
+
+
+def test_a_machine_without_an_agent_is_waited_for_and_the_reason_told() -> None:
+    with a_rack(agent=False) as rack:
+        with pytest.raises(WaitTimeout) as late:
+            rack.run(create_and_wait(a_machine(), BOOTSTRAP))
+        assert error_text(late.value, "Create") == (
+            "too many retries waiting for get machine's ip.  Last error: "
+            "it runs, and no address is reported: its guest agent has not answered yet"
+        )
+        with pytest.raises(Exception, match="has no address yet"):
+            rack.run(get_ip(a_machine()))
+        rack.run(remove_and_wait(a_machine()))
+        assert rack.leftovers() == []
+
+
+def test_what_is_made_is_known_before_it_has_an_address() -> None:
+    with a_rack(agent=False) as rack:
+        kept: list[Configuration] = []
+        with pytest.raises(WaitTimeout):
+            rack.run(create_and_wait(a_machine(), BOOTSTRAP, save=kept.append))
+        assert [made.vm_uid for made in kept] == [uid_of(rack.get(REF))]
+
+
+def test_a_machine_that_is_removed_by_somebody_during_its_creation_is_not_waited_for(
+    rack: HarvesterRig,
+) -> None:
+    rack.after[4] = lambda: rack.delete(REF)
+    machine = a_machine()
+    rack.run(pre_create_check(machine))
+    with pytest.raises(WaitHopeless, match=r"removing the VM|the VM is gone"):
+        rack.run(create_and_wait(machine, BOOTSTRAP))
+
+
+# --- configurations and hosts --------------------------------------------------------------------------------------
+
+
+def test_a_machine_outlives_the_process_in_what_its_host_keeps(rack: HarvesterRig) -> None:
+    made = born(rack)
+    kept = load(dump(made), Configuration())
+    assert kept == made
+    rack.run(remove_and_wait(kept))
+    assert rack.leftovers() == []
+
+
+def test_what_the_host_kept_before_a_creation_that_failed_suffices_to_remove_it(rack: HarvesterRig) -> None:
+    machine = a_machine()
+    born(rack, machine)
+    assert rack.names(VM) == [NAME]
+    _, calls = rack.run_logged(remove_and_wait(machine))
+    assert calls[0] == f"GET virtualmachines/{NAME}"
+    assert rack.leftovers() == []
+
+
+def test_user_data_carries_no_agent_and_the_key_that_the_plugin_made(rack: HarvesterRig) -> None:
+    born(rack, replace(a_machine(), ssh_public_key="ssh-rsa AAAA\n"))
+    secret = rack.get(SECRET.ref(f"{NAME}-cloudinit", "default"))
+    document = base64.b64decode(secret["data"]["userdata"]).decode()
+    assert document == "#cloud-config\nruncmd:\n- install\nssh_authorized_keys:\n- ssh-rsa AAAA\n"
+
+
+# --- interruptions -------------------------------------------------------------------------------------------------
+
+
+def interrupted(rack: HarvesterRig, talk: Any, step: int, when: str) -> None:
+    def die() -> None:
+        raise Crash
+
+    getattr(rack, when)[len(rack.requests) + step] = die
+    with pytest.raises(Crash):
+        rack.run(talk)
+
+
+def checked_creation(machine: Configuration) -> Any:
+    checked = yield from pre_create_check(machine, BOOTSTRAP)
+    return (yield from create_and_wait(machine, BOOTSTRAP, checked))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", range(6))
+def test_after_a_crash_anywhere_the_next_creation_continues(rack: HarvesterRig, step: int, when: str) -> None:
+    machine = a_machine()
+    interrupted(rack, checked_creation(machine), step, when)
+    made = rack.run(checked_creation(machine))
+
+    assert rack.names(VM) == [NAME]
+    assert rack.names(PVC) == list(made.claims)
+    assert rack.run(get_ip(made)) == made.ip_address
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", range(6))
+def test_after_a_crash_anywhere_a_removal_leaves_nothing(rack: HarvesterRig, step: int, when: str) -> None:
+    machine = a_machine()
+    interrupted(rack, checked_creation(machine), step, when)
+    rack.run(remove_and_wait(machine))
+    assert rack.leftovers() == []
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", range(3))
+def test_a_removal_that_was_cut_off_is_finished_by_the_next(rack: HarvesterRig, step: int, when: str) -> None:
+    made = born(rack)
+    interrupted(rack, remove_and_wait(made), step, when)
+    rack.run(remove_and_wait(made))
+    assert rack.leftovers() == []
+
+
+@pytest.mark.parametrize("step", [3, 4])
+def test_an_answer_that_was_lost_on_the_way_back_changes_nothing(rack: HarvesterRig, step: int) -> None:
+    def lose() -> None:
+        raise OutcomeUnknown("connection reset")
+
+    rack.after[step] = lose
+    made = rack.run(checked_creation(a_machine()))
+    assert rack.names(VM) == [NAME]
+    assert rack.run(get_state(made)) == RUNNING
+
+
+FAULTS: dict[str, tuple[str, Callable[[], BaseException]]] = {
+    "dies before": ("before", Crash),
+    "dies after": ("after", Crash),
+    "not sent": ("before", lambda: Unreachable("connection refused")),
+    "answer lost": ("after", lambda: OutcomeUnknown("connection reset")),
+    "server fails": ("before", lambda: ServerError("etcdserver: request timed out", status=500)),
+}
+
+
+def insist(rack: HarvesterRig, order_: Callable[[], Any], faults: list[str]) -> Any:
+    """Give an order until it succeeds, while the first requests fare as `faults` say."""
+
+    def failing(error: Callable[[], BaseException]) -> Callable[[], None]:
+        def fail() -> None:
+            raise error()
+
+        return fail
+
+    for step, fault in enumerate(faults):
+        if fault in FAULTS:
+            when, error = FAULTS[fault]
+            getattr(rack, when)[len(rack.requests) + step] = failing(error)
+    for _ in range(len(faults) + 1):
+        with suppress(Crash, KubeError):
+            return rack.run(order_())
+    raise AssertionError("it never succeeds")
+
+
+fates = st.lists(st.sampled_from(["fine", *FAULTS]), max_size=12)
+
+
+@settings(max_examples=60)
+@given(fates, fates)
+def test_whatever_happens_on_the_way_one_machine_comes_to_be_and_nothing_stays(
+    born_so: list[str], gone_so: list[str]
+) -> None:
+    with a_rack() as rack:
+        rack.create(VM, a_vm("neighbour"))
+        machine = a_machine()
+        made = insist(rack, lambda: checked_creation(machine), born_so)
+        assert rack.names(VM) == [NAME, "neighbour"]
+        assert sum(name.startswith(NAME) for name in rack.names(PVC)) == 1
+        assert f"{NAME}-cloudinit" in rack.names(SECRET)
+        assert rack.run(get_state(made)) == RUNNING
+
+        insist(rack, lambda: remove_and_wait(made), gone_so)
+        assert [name for name in rack.leftovers() if "neighbour" not in name] == []
+        assert "neighbour" in rack.names(VM)
+
+
+# --- whose VM it is ------------------------------------------------------------------------------------------------
+
+OWN_OR_NOT: list[Callable[[Configuration], Any]] = [
+    start_and_wait,
+    stop_and_wait,
+    kill_and_wait,
+    restart_and_wait,
+    get_state,
+    get_ip,
+]
+
+
+def go_written(made: Configuration) -> Configuration:
+    """The configuration as the Go driver would have written it."""
+    return replace(made, machine_uid="", vm_uid="", claims=(), cluster_uid="")
+
+
+def test_a_name_that_is_taken_is_told_in_go_s_words(rack: HarvesterRig) -> None:
+    rack.create(VM, a_vm(NAME))
+    assert (
+        refusal(rack, pre_create_check(a_machine())) == f"machine {NAME} already exists in namespace default"
+    )
+    assert (
+        refusal(rack, create_and_wait(a_machine(), BOOTSTRAP))
+        == f"machine {NAME} already exists in namespace default"
+    )
+    assert rack.names(SECRET) == []
+
+
+def test_a_check_goes_on_where_this_very_machine_was_begun(rack: HarvesterRig) -> None:
+    machine = a_machine()
+    born(rack, machine)
+    rack.run(pre_create_check(machine))
+    assert "already exists" in refusal(rack, pre_create_check(a_machine(seed=2)))
+
+
+@pytest.mark.parametrize("talk", OWN_OR_NOT)
+def test_no_order_touches_the_vm_of_another_machine(rack: HarvesterRig, talk: Any) -> None:
+    born(rack)
+    begun = len(rack.requests)
+    text = refusal(rack, talk(a_machine(seed=2)))
+    assert "is not this machine's" in text
+    assert "not found" not in text
+    assert all(call.startswith("GET") for call in rack.requests[begun:])
+
+
+@pytest.mark.parametrize("owner", ["another machine", "somebody"])
+def test_a_removal_leaves_the_vm_of_another_alone_and_is_done(rack: HarvesterRig, owner: str) -> None:
+    if owner == "somebody":
+        rack.create(VM, a_vm(NAME))
+    else:
+        born(rack)
+    before = rack.get(REF)["spec"], rack.names(PVC), rack.names(SECRET)
+    rack.run(remove_and_wait(a_machine(seed=2)))
+    assert (rack.get(REF)["spec"], rack.names(PVC), rack.names(SECRET)) == before
+    assert REMOVED_CLAIMS not in annotations_of(rack.get(REF))
+
+
+def test_a_machine_that_is_gone_is_removed_also_where_nothing_else_may_be_read() -> None:
+    shelf = ApiDouble()
+    shelf.answer("GET", f"{NAME}-cloudinit", answer(403, "Forbidden", "may not"))
+    shelf.run(remove_and_wait(a_machine()))
+    assert any("may not be looked at" in note for note in shelf.log_lines)
+
+
+def test_a_vm_that_lost_its_marks_is_not_removed_and_the_cure_told(rack: HarvesterRig) -> None:
+    made = born(rack)
+    rack.patch(REF, {"metadata": {"annotations": {MACHINE_UID: None}}})
+    assert "annotations do not say so any more" in refusal(rack, remove_and_wait(made))
+    assert REMOVED_CLAIMS not in annotations_of(rack.get(REF))
+
+
+def test_a_vm_made_anew_from_a_backup_is_still_the_machine_s(rack: HarvesterRig) -> None:
+    made = born(rack)
+    rack.run(remove_and_wait(replace(made, vm_uid="that-of-the-vm-before-the-restore")))
+    assert rack.leftovers() == []
+
+
+def test_a_machine_of_the_go_driver_is_known_by_its_labels_and_removed_with_its_disks(
+    rack: HarvesterRig,
+) -> None:
+    made = born(rack)
+    rack.patch(REF, {"metadata": {"annotations": {MACHINE_UID: None}}})
+    ours = go_written(made)
+    assert rack.run(get_state(ours)) == RUNNING
+    _, calls = rack.run_logged(remove_and_wait(ours))
+    assert len(calls) == 4
+    assert rack.leftovers() == []
+
+
+def test_a_record_that_the_go_driver_rewrote_does_not_cost_the_machine(rack: HarvesterRig) -> None:
+    made = born(rack)
+    text = refusal(rack, remove_and_wait(go_written(made)))
+    assert f'put "WindrowMachineUID": "{made.machine_uid}" into the record' in text
+    assert rack.names(VM) == [NAME]
+
+
+def test_a_vm_that_may_or_may_not_be_the_go_driver_s_is_left_alone_and_named(rack: HarvesterRig) -> None:
+    stranger = a_vm(NAME)
+    stranger["metadata"]["labels"] = {"harvesterhci.io/creator": "harvester"}
+    rack.create(VM, stranger)
+    text = refusal(rack, remove_and_wait(go_written(a_machine())))
+    assert "does not bear the label harvesterhci.io/creator" in text
+    assert rack.names(VM) == [NAME]
+
+
+# --- disks ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_disk_that_was_moved_to_another_vm_survives_its_first_machine(rack: HarvesterRig) -> None:
+    made = born(rack)
+    annotation: list[str] = []
+    spec = rack.get(REF)["spec"]
+    volumes = [volume for volume in spec["template"]["spec"]["volumes"] if volume["name"] != "disk-0"]
+    disks = [
+        disk for disk in spec["template"]["spec"]["domain"]["devices"]["disks"] if disk["name"] != "disk-0"
+    ]
+    rack.patch(
+        REF, {"spec": {"template": {"spec": {"volumes": volumes, "domain": {"devices": {"disks": disks}}}}}}
+    )
+    rack.before[len(rack.requests) + 2] = lambda: annotation.append(
+        annotations_of(rack.get(REF)).get(REMOVED_CLAIMS, "")
+    )
+    _, calls = rack.run_logged(remove_and_wait(made))
+    assert len(calls) == 4
+    assert annotation == [""]
+    assert rack.leftovers() == list(made.claims)
+
+
+def test_a_volume_that_was_plugged_into_a_machine_of_the_go_driver_survives_it(rack: HarvesterRig) -> None:
+    made = born(rack)
+    a_claim(rack, "data", "c1")
+    volumes = rack.get(REF)["spec"]["template"]["spec"]["volumes"]
+    plugged = {"name": "data", "persistentVolumeClaim": {"claimName": "data", "hotpluggable": True}}
+    rack.patch(
+        REF,
+        {
+            "metadata": {"annotations": {MACHINE_UID: None}},
+            "spec": {"template": {"spec": {"volumes": [*volumes, plugged]}}},
+        },
+    )
+    rack.run(remove_and_wait(go_written(made)))
+    assert rack.leftovers() == ["data"]
+
+
+def a_claim(rack: HarvesterRig, name: str, cluster: str) -> None:
+    rack.create(
+        PVC,
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "labels": {"guestcluster.harvesterhci.io/name": cluster},
+            },
+            "spec": {
+                "accessModes": ["ReadWriteMany"],
+                "resources": {"requests": {"storage": "1Gi"}},
+                "storageClassName": "harvester-longhorn",
+                "volumeMode": "Block",
+            },
+        },
+    )
+
+
+def test_the_volumes_of_a_cluster_that_goes_go_with_its_machines(rack: HarvesterRig) -> None:
+    made = born(rack)
+    a_claim(rack, "of-the-cluster", "c1")
+    a_claim(rack, "of-another", "c2")
+    rack.patch(REF, {"metadata": {"annotations": {REMOVE_ALL_CLAIMS: "true"}}})
+    _, calls = rack.run_logged(remove_and_wait(made))
+    assert len(calls) == 5
+    assert rack.leftovers() == ["of-another"]
+
+
+def test_without_a_cluster_name_no_volume_of_others_goes(rack: HarvesterRig) -> None:
+    made = born(rack, a_machine(cluster_name=""))
+    a_claim(rack, "of-nobody", "")
+    rack.patch(REF, {"metadata": {"annotations": {REMOVE_ALL_CLAIMS: "true"}}})
+    rack.run(remove_and_wait(made))
+    assert rack.leftovers() == ["of-nobody"]
+
+
+# --- names ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["m", "a-b", "c1"])
+def test_a_name_with_few_dashes_makes_a_machine_too(rack: HarvesterRig, name: str) -> None:
+    made = born(rack, a_machine(name))
+    labels = rack.get(made.ref)["metadata"]["labels"]
+    assert labels["harvesterhci.io/machineSetName"] == f"default-{name}"
+    assert rack.run(get_state(made)) == RUNNING
+
+
+# --- checks --------------------------------------------------------------------------------------------------------
+
+
+def test_everything_that_is_wrong_is_told_at_once_the_taken_name_first(rack: HarvesterRig) -> None:
+    rack.create(VM, a_vm(NAME))
+    rack.delete(IMAGE.ref("jammy", "default"))
+    text = refusal(rack, pre_create_check(a_machine()))
+    assert text.startswith(f"machine {NAME} already exists in namespace default; image default/jammy ")
+
+
+def test_faults_in_user_data_and_bootstrap_are_told_before_anything_is_asked(rack: HarvesterRig) -> None:
+    text = refusal(rack, pre_create_check(a_machine(), "- a list\n"))
+    assert "not found" not in text
+    assert rack.requests == []
+
+
+def test_a_machine_is_starting_until_it_runs(rack: HarvesterRig) -> None:
+    machine = a_machine()
+    interrupted(rack, create_and_wait(machine, BOOTSTRAP), 3, "before")
+    assert rack.run(get_state(machine)) == STARTING
+
+
+@pytest.mark.parametrize("status", [401, 403, 500])
+def test_an_unclear_answer_is_not_taken_for_a_free_name(status: int) -> None:
+    shelf = ApiDouble()
+    shelf.answer("GET", f"virtualmachines/{NAME}", answer(status, "", "no"))
+    with pytest.raises(KubeError):
+        shelf.run(pre_create_check(a_machine()))
+
+
+@pytest.mark.parametrize(
+    ("vm", "vmi", "number"),
+    [
+        ({"printableStatus": "Provisioning"}, None, STARTING),
+        ({"printableStatus": "Starting"}, {"phase": "Pending"}, STARTING),
+        ({"printableStatus": "Running"}, {"phase": "Running"}, RUNNING),
+        ({"printableStatus": "Migrating"}, {"phase": "Running", "migrationState": {}}, RUNNING),
+        ({"printableStatus": "Stopping"}, {"phase": "Running"}, STOPPING),
+        ({"printableStatus": "Stopped"}, {"phase": "Succeeded"}, STOPPED),
+        ({"printableStatus": "Stopped"}, None, STOPPED),
+        ({"printableStatus": "Stopped", "runStrategy": ""}, None, STOPPED),  # KubeVirt before 1.3
+        ({"printableStatus": "CrashLoopBackOff"}, None, ERROR),
+    ],
+)
+def test_every_state_has_docker_machine_s_number(vm: Any, vmi: Any, number: int) -> None:
+    machine = a_machine()
+    mark = {"annotations": {MACHINE_UID: machine.machine_uid}}
+    status = {"runStrategy": "RerunOnFailure", **vm}
+    shelf = ApiDouble((REF, {"metadata": mark, "spec": {"runStrategy": "RerunOnFailure"}, "status": status}))
+    if vmi:
+        shelf.put(VMI_REF, {"status": vmi})
+    assert shelf.run(get_state(machine)) == number
+
+
+SIX = {"phase": "Running", "interfaces": [{"name": "nic-0", "ipAddresses": ["fe80::1", "fd00::5"]}]}
+BOTH = {"phase": "Running", "interfaces": [{"name": "nic-0", "ipAddresses": ["fd00::5", "10.0.0.5"]}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "ip", "url"),
+    [(SIX, "fd00::5", "tcp://[fd00::5]:2376"), (BOTH, "10.0.0.5", "tcp://10.0.0.5:2376")],
+)
+def test_ipv4_comes_first_and_ipv6_will_do(status: Any, ip: str, url: str) -> None:
+    machine = a_machine()
+    mark = {"annotations": {MACHINE_UID: machine.machine_uid}}
+    shelf = ApiDouble((REF, {"metadata": mark}), (VMI_REF, {"status": status}))
+    assert shelf.run(get_ip(machine)) == ip
+    assert shelf.run(get_ipv6(machine)) == "fd00::5"
+    assert shelf.run(get_url(machine)) == url
+
+
+def test_a_machine_without_ipv6_says_so_in_go_s_words(rack: HarvesterRig) -> None:
+    made = born(rack)
+    assert refusal(rack, get_ipv6(made)) == "IPv6 address is not set"
+
+
+def test_a_uid_is_given_once() -> None:
+    machine = a_machine()
+    assert machine.machine_uid
+    assert with_machine_uid(machine, Rng(9)) == machine

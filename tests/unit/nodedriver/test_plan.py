@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from windrow.harvester.vms import HostDevice, Nic
+from windrow.nodedriver.config import Configuration
+from windrow.nodedriver.devices import DeviceSpec, DiskSpec, NicSpec
+from windrow.nodedriver.vm.plan import plan_vm, planned_claims
+
+BASE = Configuration(
+    machine_name="c1-pool1-abcde-fghij",
+    vm_namespace="ns1",
+    cluster_name="c1",
+    machine_uid="m-1",
+    cluster_uid="cluster-1",
+    disk_info=(DiskSpec("image-1", size_gib=40), DiskSpec("", "longhorn", 10)),
+    network_info=(NicSpec("net-1"),),
+)
+CLASSES = {"image-1": "lh-image-1"}
+
+
+def test_an_image_gives_its_disk_the_class_and_the_full_name() -> None:
+    root, data = plan_vm(BASE, CLASSES).disks
+    assert (root.storage_class, root.image) == ("lh-image-1", "ns1/image-1")
+    assert (data.storage_class, data.image) == ("longhorn", "")
+
+
+def test_a_disk_is_cloned_with_its_image_s_class_whatever_class_stands_beside_it() -> None:
+    asked = replace(BASE, disk_info=(DiskSpec("image-1", "other", 40),))
+    [root] = plan_vm(asked, CLASSES).disks
+    assert root.storage_class == "lh-image-1"
+
+
+def test_without_boot_orders_the_first_disk_boots_and_not_the_cloud_init_disk() -> None:
+    assert [disk.boot_order for disk in plan_vm(BASE, CLASSES).disks] == [1, 0]
+
+
+def test_given_boot_orders_are_kept() -> None:
+    asked = replace(BASE, disk_info=(DiskSpec("image-1", boot_order=2), DiskSpec("", "x", boot_order=1)))
+    assert [disk.boot_order for disk in plan_vm(asked, CLASSES).disks] == [2, 1]
+
+
+def test_a_disc_stands_on_sata_unless_told_otherwise() -> None:
+    asked = replace(BASE, disk_info=(DiskSpec("image-1", type="cd-rom"), DiskSpec("", "x", bus="scsi")))
+    assert [(disk.is_cdrom, disk.bus) for disk in plan_vm(asked, CLASSES).disks] == [
+        (True, "sata"),
+        (False, "scsi"),
+    ]
+
+
+def test_cards_are_bridged_on_virtio_unless_told_otherwise() -> None:
+    asked = replace(
+        BASE, network_info=(NicSpec("net-1"), NicSpec("b", "02:00:00:00:00:01", "e1000", "masquerade"))
+    )
+    assert plan_vm(asked, CLASSES).nics == (
+        Nic("nic-0", "net-1"),
+        Nic("nic-1", "b", "02:00:00:00:00:01", "e1000", is_bridge=False),
+    )
+
+
+def test_devices_without_a_name_get_one_each() -> None:
+    asked = replace(BASE, vgpu_info=(DeviceSpec("", "d"), DeviceSpec("", "d"), DeviceSpec("mine", "d")))
+    assert plan_vm(asked, CLASSES).devices == (
+        HostDevice("vgpu-0", "d"),
+        HostDevice("vgpu-1", "d"),
+        HostDevice("mine", "d"),
+    )
+
+
+def test_user_data_is_always_in_the_secret_and_network_data_only_when_long() -> None:
+    short = plan_vm(replace(BASE, network_data="version: 2\n"), CLASSES).cloud_init
+    assert (short.user_data_in_secret, short.network_data_in_secret) == (True, False)
+    assert short.network_data == "version: 2\n"
+    long = plan_vm(replace(BASE, network_data="#" * 2049), CLASSES).cloud_init
+    assert (long.network_data_in_secret, long.network_data) == (True, "")
+
+
+def test_the_claims_are_known_before_anything_is_made() -> None:
+    assert tuple(disk.claim for disk in plan_vm(BASE, CLASSES).disks) == planned_claims(BASE)
+    assert planned_claims(replace(BASE, machine_uid="m-2")) != planned_claims(BASE)
+
+
+def test_key_pair_affinity_and_memory_are_passed_on() -> None:
+    asked = replace(
+        BASE,
+        key_pair_name="k",
+        vm_affinity='{"nodeAffinity":{}}',
+        memory_size="8Gi",
+        reserved_memory_size="256Mi",
+    )
+    plan = plan_vm(asked, CLASSES)
+    assert plan.ssh_names == ("k",)
+    assert plan.affinity == {"nodeAffinity": {}}
+    assert (plan.memory, plan.reserved_memory) == ("8Gi", "256Mi")
+
+
+@pytest.mark.parametrize("written", ["", "null", " null\n"])
+def test_an_affinity_of_null_is_none(written: str) -> None:
+    assert plan_vm(replace(BASE, vm_affinity=written), CLASSES).affinity is None

@@ -1,0 +1,183 @@
+"""A removal's writes carry their proofs, and what another has is not taken along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.nodedriver.api_double import ApiDouble
+
+from windrow.core.json import dumps, loads
+from windrow.harvester.identity import owner_annotations
+from windrow.harvester.names import CLUSTER_UID, MACHINE_UID, OWNED_BY, REMOVE_ALL_CLAIMS, REMOVED_CLAIMS
+from windrow.kubernetes.objects import annotations_of
+from windrow.kubernetes.requests import JSON_PATCH, Reply, Request
+from windrow.kubernetes.resources import PVC
+from windrow.nodedriver.config import Configuration
+from windrow.nodedriver.errors import Refused
+from windrow.nodedriver.vm.remove_operation import remove_and_wait
+
+MACHINE = Configuration(
+    machine_name="m",
+    vm_namespace="ns",
+    cluster_name="c",
+    machine_uid="m-1",
+    cluster_uid="c-1",
+    vm_uid="vm-1",
+    claims=("own",),
+)
+REF = MACHINE.ref
+
+
+def a_vm(*claims: str, uid: str = "vm-1", **annotations: str) -> dict[str, Any]:
+    volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
+    return {
+        "metadata": {"uid": uid, "annotations": {**owner_annotations("c-1", "m-1"), **annotations}},
+        "spec": {"template": {"spec": {"volumes": volumes}}},
+    }
+
+
+class Watched(ApiDouble):
+    """Notes how each PATCH was answered, and what else happens just before one."""
+
+    def __init__(self, raw_vm: dict[str, Any], *claims: dict[str, Any]) -> None:
+        super().__init__((REF, raw_vm))
+        self.listed = claims
+        self.patches: list[tuple[str, int]] = []
+        self.removed: list[str] = []
+        self.before_patch: Callable[[], None] = lambda: None
+
+    def serve(self, request: Request) -> Reply:
+        if request.method == "GET" and request.path.endswith("/persistentvolumeclaims"):
+            return Reply(200, dumps({"items": list(self.listed)}))
+        if request.method == "DELETE":
+            self.removed.append(annotations_of(self.objects[request.path]).get(REMOVED_CLAIMS, ""))
+        if request.method != "PATCH":
+            return super().serve(request)
+        self.before_patch()
+        reply = super().serve(request)
+        self.patches.append(("unseen" if request.content_type == JSON_PATCH else "seen", reply.status))
+        return reply
+
+
+def test_named_volumes_go_along_though_they_are_not_in_the_vm() -> None:
+    for uid in ("vm-1", ""):  # with the first write, and after a look
+        shelf = Watched(a_vm("own"))
+        shelf.run(remove_and_wait(replace(MACHINE, vm_uid=uid, volumes=("data",))))
+        assert shelf.removed == ["data,own"]
+
+
+# --- proofs --------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_write_changes_the_recorded_vm() -> None:
+    shelf = Watched(a_vm("own"))
+    shelf.run(remove_and_wait(MACHINE))
+    assert shelf.patches == [("unseen", 200)]
+    assert shelf.removed == ["own"]
+
+
+@pytest.mark.parametrize(
+    "raw_vm",
+    [
+        a_vm("own", uid="vm-2"),
+        a_vm("own", **{MACHINE_UID: "m-2"}),
+        a_vm("own", **{CLUSTER_UID: "c-2"}),
+        {"spec": a_vm("own")["spec"], "metadata": {"uid": "vm-1"}},
+    ],
+    ids=["another uid", "another machine", "another cluster", "no marks"],
+)
+def test_the_first_write_changes_no_vm_that_differs_in_any_proof(raw_vm: dict[str, Any]) -> None:
+    shelf = Watched(raw_vm)
+    before = loads(dumps(shelf.objects[REF.path]))
+    seen: list[dict[str, Any]] = []
+    get = shelf.serve
+
+    def serve(request: Request) -> Reply:
+        if request.method == "GET" and not seen:
+            seen.append(loads(dumps(shelf.objects[REF.path])))
+        return get(request)
+
+    shelf.serve = serve  # type: ignore[method-assign]
+    try:
+        shelf.run(remove_and_wait(MACHINE))
+    except Refused:
+        assert shelf.objects[REF.path] == before
+    assert shelf.patches[0] == ("unseen", 422)
+    assert seen == [before]
+
+
+def test_a_vm_that_changes_hands_before_the_second_write_is_not_hit() -> None:
+    shelf = Watched(a_vm("own"))
+    another = a_vm("own", uid="vm-2", **{MACHINE_UID: "m-2"})
+
+    def swap() -> None:
+        shelf.before_patch = lambda: None
+        shelf.put(REF, another)
+
+    shelf.before_patch = swap
+    shelf.run(remove_and_wait(replace(MACHINE, vm_uid="")))
+    assert shelf.patches == [("seen", 409)]
+    assert annotations_of(shelf.objects[REF.path]) == another["metadata"]["annotations"]
+
+
+# --- the volumes of a cluster that goes ----------------------------------------------------------------------------
+
+
+def a_claim(name: str, **annotations: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "ns", "annotations": annotations}}
+
+
+def in_vms(*vms: str) -> str:
+    return dumps([{"schema": "kubevirt.io.virtualmachine", "refs": list(vms)}]).decode()
+
+
+GOES: dict[str, dict[str, str]] = {
+    "plain": {},
+    "ours": {CLUSTER_UID: "c-1"},
+    "our-own": owner_annotations("c-1", "m-1"),
+    "in-this-vm": {OWNED_BY: in_vms("ns/m")},
+    "in-two": {OWNED_BY: in_vms("ns/other", "ns/m")},
+    "in-none": {OWNED_BY: "[]"},
+    "unclear": {OWNED_BY: "{"},
+    "odd": {OWNED_BY: dumps([{"schema": "kubevirt.io.virtualmachine", "refs": "ns/other"}, 5]).decode()},
+    "of-no-vm": {OWNED_BY: dumps([{"schema": "other", "refs": ["ns/other"]}]).decode()},
+}
+STAYS: dict[str, dict[str, str]] = {
+    "of-another-cluster": {CLUSTER_UID: "c-2"},
+    "of-another-machine": owner_annotations("c-1", "m-2"),
+    "of-a-machine-elsewhere": {MACHINE_UID: "m-2"},
+    "in-another-vm": {OWNED_BY: in_vms("ns/other")},
+    "in-a-vm-of-that-name-elsewhere": {OWNED_BY: in_vms("other/m")},
+}
+
+
+def taken(machine: Configuration, raw_vm: dict[str, Any]) -> tuple[set[str], str]:
+    """The claims that go along, and what is said."""
+    claims = [a_claim(name, **annotations) for name, annotations in {**GOES, **STAYS}.items()]
+    shelf = Watched(raw_vm, *claims)
+    shelf.run(remove_and_wait(machine))
+    assert PVC.ref("x", "ns").path not in shelf.objects
+    return set(shelf.removed[0].split(",")), "\n".join(shelf.log_lines)
+
+
+def test_of_the_volumes_under_a_cluster_s_name_those_of_others_stay() -> None:
+    went, said = taken(MACHINE, a_vm("own", "plugged", **{REMOVE_ALL_CLAIMS: "true"}))
+    assert went == {"own", "plugged", *GOES}
+    assert all(name in said for name in STAYS)
+
+
+def test_a_machine_without_a_cluster_uid_takes_no_volume_that_bears_one() -> None:
+    rancher_s = replace(MACHINE, cluster_uid="")
+    raw_vm = a_vm("own", **{REMOVE_ALL_CLAIMS: "true"})
+    del raw_vm["metadata"]["annotations"][CLUSTER_UID]
+    went, _ = taken(rancher_s, raw_vm)
+    assert went == {"own", *GOES} - {"ours", "our-own"}
+
+
+def test_a_volume_in_the_vm_goes_with_it_whoever_marked_it() -> None:
+    went, said = taken(MACHINE, a_vm("own", "of-another-cluster", **{REMOVE_ALL_CLAIMS: "true"}))
+    assert "of-another-cluster" in went
+    assert "of-another-cluster" not in said
