@@ -1,42 +1,72 @@
-"""Events: what a controller tells people about an object, damped so that a loop cannot flood the cluster.
+"""Writing Events, with the correlation of client-go: counting, aggregation and a rate limit per object.
 
-As in client-go: an identical event is counted on the first one instead of written anew; and each object has an
-allowance of 25 events that fills up by one each five minutes. Losing an event is never an error.
+| The same object, type and reason                        | Written                                              |
+|---------------------------------------------------------|------------------------------------------------------|
+| and the same message                                    | the first Event's count and lastTimestamp are patched |
+| with the tenth and later message within ten minutes     | one Event "(combined from similar events): …", counted |
+
+Each object has a budget of 25 writes that refills by one every five minutes; what is beyond it is dropped. An Event
+that cannot be written is logged and lost: Events never hold up work.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections import OrderedDict
-from dataclasses import dataclass
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from windrow.client.client import Client
 from windrow.core.clock import Clock, format_time
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import KubeError, NotFound
-from windrow.kubernetes.objects import new_object
-from windrow.kubernetes.resources import EVENT, ObjectRef
+from windrow.kubernetes.objects import new_object, uid_of
+from windrow.kubernetes.resources import EVENT, ApiResource, ObjectRef, ref_of
 
 log = logging.getLogger(__name__)
 
 SPAM_BURST = 25
 SPAM_REFILL = timedelta(minutes=5)
+MAX_SIMILAR = 10
+SIMILAR_INTERVAL = timedelta(minutes=10)
+COMBINED = "(combined from similar events): "
 CACHE_ENTRIES = 4096
+MAX_QUEUED = 10_000
+MAX_MESSAGE_LENGTH = 1024
 
 EventType = Literal["Normal", "Warning"]
 
 
 @dataclass(frozen=True, slots=True)
 class EventNote:
-    """What is said about which object. `uid` ties the event to this very object."""
+    """What an Event says about an object; `uid` ties it to this very object."""
 
     involved_object: ObjectRef
     uid: str
     reason: str
     message: str
     type: EventType = "Normal"
+
+    @classmethod
+    def about(
+        cls, kind: ApiResource, raw: Mapping[str, Any], reason: str, message: str, type: EventType = "Normal"
+    ) -> EventNote:
+        """The note about the object `raw` of that kind."""
+        return cls(ref_of(kind, dict(raw)), uid_of(raw), reason, message, type)
+
+
+_AggregationKey = tuple[ObjectRef, str, str, EventType]
+
+
+@dataclass(slots=True)
+class _Similar:
+    """The messages of one object, type and reason, and when the last of them came."""
+
+    messages: set[str] = field(default_factory=set)
+    last: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -46,61 +76,110 @@ class _TokenBucket:
 
 
 class EventRecorder:
-    """Writes events in the name of `component`."""
+    """Writes Events in the name of `component`.
 
-    def __init__(self, client: Client, component: str, clock: Clock, rng: Rng) -> None:
+    `record` queues and returns; its owner runs `run` as a task, which writes in the same order. What is queued when
+    `run` ends is lost. `write` writes at once, for those who have no task.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        component: str,
+        clock: Clock,
+        rng: Rng,
+        *,
+        burst: int = SPAM_BURST,
+        refill: timedelta = SPAM_REFILL,
+    ) -> None:
         self._client = client
         self._component = component
         self._clock = clock
         self._rng = rng
+        self._burst = burst
+        self._refill = refill
+        self._queue: deque[EventNote] = deque(maxlen=MAX_QUEUED)
+        self._queued = asyncio.Event()
         self._recorded: OrderedDict[EventNote, tuple[str, int]] = OrderedDict()
+        self._similar: OrderedDict[_AggregationKey, _Similar] = OrderedDict()
         self._buckets: OrderedDict[ObjectRef, _TokenBucket] = OrderedDict()
 
-    async def record(self, note: EventNote) -> None:
-        """Write or count the event. Never raises a KubeError."""
+    def record(self, note: EventNote) -> None:
+        """Queue the Event; of more than 10,000 the oldest are dropped."""
+        self._queue.append(note)
+        self._queued.set()
+
+    async def run(self) -> None:
+        """Write queued Events until cancelled."""
+        while True:
+            await self._queued.wait()
+            self._queued.clear()
+            while self._queue:
+                await self.write(self._queue.popleft())
+
+    async def write(self, note: EventNote) -> None:
+        """Write, count or drop the Event. Never raises a KubeError."""
+        note = replace(note, message=note.message[:MAX_MESSAGE_LENGTH])
+        key, message = self._aggregate(note)
         if not self._is_allowed(note.involved_object):
             return
         try:
-            await self._write(note)
+            await self._create_or_count(key, message)
         except KubeError as error:
-            log.warning("event %s of %s was not written: %s", note.reason, note.involved_object, error)
+            log.warning("Event %s about %s was not written: %s", note.reason, note.involved_object, error)
+
+    def _aggregate(self, note: EventNote) -> tuple[EventNote, str]:
+        """What identifies the Event to count on, and the message to write."""
+        key = (note.involved_object, note.uid, note.reason, note.type)
+        now = self._clock.now()
+        similar = self._similar.setdefault(key, _Similar())
+        if similar.last is None or now - similar.last > SIMILAR_INTERVAL:
+            similar.messages.clear()
+        similar.last = now
+        self._similar.move_to_end(key)
+        _bound(self._similar)
+        if note.message in similar.messages or len(similar.messages) < MAX_SIMILAR - 1:
+            similar.messages.add(note.message)
+            return note, note.message
+        return replace(note, message=COMBINED), f"{COMBINED}{note.message}"
 
     def _is_allowed(self, involved_object: ObjectRef) -> bool:
         now = self._clock.now()
-        bucket = self._buckets.setdefault(involved_object, _TokenBucket(SPAM_BURST, now))
-        bucket.tokens = min(SPAM_BURST, bucket.tokens + (now - bucket.refilled_at) / SPAM_REFILL)
+        bucket = self._buckets.setdefault(involved_object, _TokenBucket(self._burst, now))
+        bucket.tokens = min(self._burst, bucket.tokens + (now - bucket.refilled_at) / self._refill)
         bucket.refilled_at = now
-        if len(self._buckets) > CACHE_ENTRIES:
-            self._buckets.popitem(last=False)
+        self._buckets.move_to_end(involved_object)
+        _bound(self._buckets)
         if bucket.tokens < 1:
             return False
         bucket.tokens -= 1
         return True
 
-    async def _write(self, note: EventNote) -> None:
+    async def _create_or_count(self, key: EventNote, message: str) -> None:
         now = format_time(self._clock.now())
-        # Events of cluster-scoped objects live in `default`.
-        namespace = note.involved_object.namespace or "default"
-        if note in self._recorded and await self._count(note, namespace, now):
+        # Events about cluster-scoped objects are in `default`.
+        namespace = key.involved_object.namespace or "default"
+        if key in self._recorded and await self._count(key, message, namespace, now):
             return
-        # Lists come in the order of names, so these begin with the time.
+        ref = key.involved_object
+        # Lists are ordered by name, so names begin with the time.
         instant = int(self._clock.now().timestamp() * 1e6)
-        name = f"{note.involved_object.name}.{instant:014x}{self._rng.name_suffix(5)}"
+        event_name = f"{ref.name}.{instant:014x}{self._rng.name_suffix(5)}"
         involved = {
-            "kind": note.involved_object.kind.kind,
-            "apiVersion": note.involved_object.kind.api_version,
-            "name": note.involved_object.name,
-            "namespace": note.involved_object.namespace,
-            "uid": note.uid,
+            "kind": ref.kind.kind,
+            "apiVersion": ref.kind.api_version,
+            "name": ref.name,
+            "namespace": ref.namespace,
+            "uid": key.uid,
         }
         event = new_object(
             EVENT,
-            name,
+            event_name,
             namespace,
-            involvedObject={key: value for key, value in involved.items() if value},
-            reason=note.reason,
-            message=note.message,
-            type=note.type,
+            involvedObject={name: value for name, value in involved.items() if value},
+            reason=key.reason,
+            message=message,
+            type=key.type,
             source={"component": self._component},
             reportingComponent=self._component,
             firstTimestamp=now,
@@ -108,17 +187,25 @@ class EventRecorder:
             count=1,
         )
         await self._client.create(EVENT, event)
-        self._recorded[note] = (name, 1)
-        if len(self._recorded) > CACHE_ENTRIES:
-            self._recorded.popitem(last=False)
+        self._recorded[key] = (event_name, 1)
+        _bound(self._recorded)
 
-    async def _count(self, note: EventNote, namespace: str, now: str) -> bool:
-        """Count the event once more; False when it has expired meanwhile (servers keep events for an hour)."""
-        name, count = self._recorded[note]
+    async def _count(self, key: EventNote, message: str, namespace: str, now: str) -> bool:
+        """Count the Event once more; False when it has expired (API servers keep Events for an hour)."""
+        name, count = self._recorded[key]
+        change: dict[str, Any] = {"count": count + 1, "lastTimestamp": now}
+        if key.message == COMBINED:
+            change["message"] = message
         try:
-            await self._client.patch(EVENT.ref(name, namespace), {"count": count + 1, "lastTimestamp": now})
+            await self._client.patch(EVENT.ref(name, namespace), change)
         except NotFound:
-            del self._recorded[note]
+            del self._recorded[key]
             return False
-        self._recorded[note] = (name, count + 1)
+        self._recorded[key] = (name, count + 1)
+        self._recorded.move_to_end(key)
         return True
+
+
+def _bound(cache: OrderedDict[Any, Any]) -> None:
+    if len(cache) > CACHE_ENTRIES:
+        cache.popitem(last=False)

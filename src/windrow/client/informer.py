@@ -74,7 +74,7 @@ class Informer(Generic[V]):
         self.error_since: datetime | None = None
         self._transport = transport
         self._client = Client(transport)
-        self._read = read
+        self.read = read
         self._clock = clock
         self._rng = rng
         self._labels = labels
@@ -103,6 +103,11 @@ class Informer(Generic[V]):
     @property
     def is_watching(self) -> bool:
         return self._watching
+
+    @property
+    def resource_version(self) -> str:
+        """The resource version up to which this informer has read; "" before the first list."""
+        return self._resource_version
 
     def get(self, key: Hashable) -> V | None:
         return self._values.get(key)  # type: ignore[call-overload,no-any-return]
@@ -208,7 +213,7 @@ class Informer(Generic[V]):
 
     def _read_object(self, ref: ObjectRef, raw: Raw) -> V | None:
         try:
-            return self._read(raw)
+            return self.read(raw)
         except Exception:
             # One malformed object must not blind us to the others, nor look like a deletion.
             log.exception("%s cannot be read; what was known of it stays", ref)

@@ -58,4 +58,4 @@ class StatusWriter:
         told = EventNote(
             ref, state.driver.uid, condition.reason, message, "Warning" if is_fault else "Normal"
         )
-        await self._recorder.record(told)
+        await self._recorder.write(told)

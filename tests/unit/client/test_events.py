@@ -25,7 +25,7 @@ def told(story):
 
 
 def test_an_event_names_its_object_and_its_source():
-    [event] = told(lambda recorder: recorder.record(SYNCED))
+    [event] = told(lambda recorder: recorder.write(SYNCED))
 
     assert event["metadata"]["namespace"] == "default"
     assert event["involvedObject"] == {"kind": "Node", "apiVersion": "v1", "name": "w1", "uid": "uid-1"}
@@ -39,7 +39,7 @@ def test_an_event_names_its_object_and_its_source():
 def test_the_same_event_is_counted_not_repeated():
     async def story(recorder):
         for _ in range(3):
-            await recorder.record(SYNCED)
+            await recorder.write(SYNCED)
             await asyncio.sleep(60)
 
     [event] = told(story)
@@ -56,7 +56,7 @@ def test_events_are_listed_in_the_order_in_which_they_were_told():
 
     async def story(recorder):
         for reason in reasons:
-            await recorder.record(EventNote(NODE.ref("w1"), "uid-1", reason, "it goes on"))
+            await recorder.write(EventNote(NODE.ref("w1"), "uid-1", reason, "it goes on"))
             await asyncio.sleep(0.001)
 
     assert [event["reason"] for event in told(story)] == reasons
@@ -65,12 +65,54 @@ def test_events_are_listed_in_the_order_in_which_they_were_told():
 def test_one_object_cannot_flood_the_cluster():
     async def story(recorder):
         for number in range(100):
-            await recorder.record(EventNote(NODE.ref("w1"), "uid-1", "Failed", f"number {number}"))
-        await recorder.record(EventNote(NODE.ref("w2"), "uid-2", "Failed", "another"))
+            await recorder.write(EventNote(NODE.ref("w1"), "uid-1", f"Failed{number}", "again"))
+        await recorder.write(EventNote(NODE.ref("w2"), "uid-2", "Failed", "another"))
 
     names = [event["involvedObject"]["name"] for event in told(story)]
 
     assert (names.count("w1"), names.count("w2")) == (25, 1)
+
+
+def test_events_that_differ_in_their_message_only_are_combined_from_the_tenth_on():
+    async def story(recorder):
+        for number in range(15):
+            await asyncio.sleep(0.001)
+            await recorder.write(EventNote(NODE.ref("w1"), "uid-1", "Failed", f"number {number}"))
+
+    events = told(story)
+
+    assert [event["message"] for event in events] == [
+        *(f"number {number}" for number in range(9)),
+        "(combined from similar events): number 14",
+    ]
+    assert events[-1]["count"] == 6
+
+
+def test_events_are_similar_within_ten_minutes_only():
+    async def story(recorder):
+        for number in range(12):
+            await asyncio.sleep(0.001 if number < 9 else 601)
+            await recorder.write(EventNote(NODE.ref("w1"), "uid-1", "Failed", f"number {number}"))
+
+    assert [event["message"] for event in told(story)] == [f"number {number}" for number in range(12)]
+
+
+def test_a_long_message_is_cut():
+    [event] = told(lambda recorder: recorder.write(EventNote(NODE.ref("w1"), "u", "Failed", "x" * 5000)))
+
+    assert len(event["message"]) == 1024
+
+
+def test_recording_waits_for_no_answer_and_keeps_the_order():
+    async def story(recorder):
+        running = asyncio.ensure_future(recorder.run())
+        for number in range(3):
+            recorder.record(EventNote(NODE.ref("w1"), "uid-1", f"Step{number}", "it goes on"))
+            await asyncio.sleep(0.001)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    assert [event["reason"] for event in told(story)] == ["Step0", "Step1", "Step2"]
 
 
 def test_a_lost_event_is_no_error():
@@ -79,7 +121,7 @@ def test_a_lost_event_is_no_error():
             raise ServerError("out of order")
 
     async def story():
-        await EventRecorder(Client(Broken()), "controller", LoopClock(), Rng(1)).record(SYNCED)
+        await EventRecorder(Client(Broken()), "controller", LoopClock(), Rng(1)).write(SYNCED)
         return "went on"
 
     assert run_driven(story()) == "went on"
@@ -90,11 +132,11 @@ def test_an_event_that_has_expired_is_written_anew():
         clock = LoopClock()
         local = ApiServer(MemoryStore(), clock, Rng(1)).local()
         recorder = EventRecorder(Client(local), "controller", clock, Rng(1))
-        await recorder.record(SYNCED)
+        await recorder.write(SYNCED)
         [event] = await local.list(EVENT)
         await local.delete(EVENT.ref(event["metadata"]["name"], "default"))
         await asyncio.sleep(60)
-        await recorder.record(SYNCED)
+        await recorder.write(SYNCED)
         return await local.list(EVENT)
 
     [event] = run_driven(whole())

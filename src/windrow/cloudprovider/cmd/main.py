@@ -294,4 +294,4 @@ class Program:
         told = EventNote(self._elector.ref, "", "CredentialExpires", warning, "Warning")
         with suppress(TimeoutError):  # a guest that does not answer must not keep us from the files
             async with asyncio.timeout(EVENT_TIMEOUT_S):
-                await recorder.record(told)
+                await recorder.write(told)

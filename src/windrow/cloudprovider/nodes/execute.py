@@ -103,7 +103,7 @@ async def _finish(
     for change in changes:
         match change:
             case EmitEvent(source, reason, message):
-                await recorders[source].record(EventNote(ref, node.uid, reason, message))
+                await recorders[source].write(EventNote(ref, node.uid, reason, message))
             case DeleteNode():
                 await _delete(client, recorders, node)
             case _:
@@ -134,5 +134,5 @@ async def _delete(client: Client, recorders: Mapping[str, EventRecorder], node: 
             f"Failed deleting node {node.name}: {_why_not_deleted(error)}",
             "Warning",
         )
-        await recorders[names.LIFECYCLE_CONTROLLER].record(told)
+        await recorders[names.LIFECYCLE_CONTROLLER].write(told)
         raise

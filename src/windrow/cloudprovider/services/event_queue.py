@@ -31,4 +31,4 @@ class EventQueue:
             await self._added.wait()
             self._added.clear()
             while self._waiting:
-                await self._recorder.record(self._waiting.popleft())
+                await self._recorder.write(self._waiting.popleft())
