@@ -7,6 +7,7 @@ from pathlib import Path
 
 from windrow.app.machines import read_create_flags
 from windrow.core.clock import Clock
+from windrow.core.errors import UserError
 from windrow.drivers.faults import Fault
 from windrow.drivers.probe import probe_flags
 from windrow.machines.port import HARVESTER
@@ -16,12 +17,8 @@ HINT = "name a docker-machine driver for Harvester: ours, which `make driver` bu
 MARKER_FLAG = "harvester-kubeconfig-content"
 
 
-class BadDriver(Exception):
+class BadDriver(UserError):
     """The file is no docker-machine driver for Harvester."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(f"{message}; {hint}")
-        self.message, self.hint = message, hint
 
 
 async def require_harvester_driver(path: Path, env: Mapping[str, str], clock: Clock) -> None:

@@ -7,18 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from windrow.core.errors import UserError
+
 try:
     import fcntl
 except ImportError:  # Windows has none; there nobody is kept out
     fcntl = None  # type: ignore[assignment]
 
 
-class DirectoryInUse(RuntimeError):
+class DirectoryInUse(UserError):
     """Another process holds the directory. `fact` says which, `cure` what to do."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(f"{message}; {hint}")
-        self.message, self.hint = message, hint
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from windrow.core.errors import UserError
+
 
 class Role(Enum):
     ETCD = "etcd"
@@ -17,13 +19,8 @@ class Role(Enum):
     WORKER = "worker"
 
 
-class InvalidBootstrapSpec(ValueError):
+class InvalidBootstrapSpec(UserError):
     """A machine that could never become what it is meant to be. `fact` says why, `cure` what to do."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(f"{message}; {hint}")
-        self.message = message
-        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from windrow.cli import exit_codes
+from windrow.core.errors import UserError
 
 
-class CliError(Exception):
+class CliError(UserError):
     """Ends a verb: `fact` is what was found, `cure` what to do about it. `also` are further ones."""
 
     def __init__(
         self, message: str, hint: str, code: int = exit_codes.FAILED, others: Sequence[CliError] = ()
     ) -> None:
-        super().__init__(f"{message}; {hint}")
-        self.message, self.hint, self.code, self.others = message, hint, code, tuple(others)
+        super().__init__(message, hint)
+        self.code, self.others = code, tuple(others)
 
 
 def combine(errors: Sequence[CliError]) -> CliError:
@@ -130,8 +131,7 @@ def to_cli_error(error: BaseException) -> CliError:
             return _from_port_error(error)
         case ExceptionGroup() if len(error.exceptions) == 1:
             return to_cli_error(error.exceptions[0])
-    message, hint = getattr(error, "message", ""), getattr(error, "hint", "")
-    if message and hint:  # InfrastructureUnknown and its like
+    if isinstance(error, UserError):
         name = type(error).__name__
         code = (
             exit_codes.FAILED
@@ -140,7 +140,7 @@ def to_cli_error(error: BaseException) -> CliError:
             if name in _MISNAMED
             else exit_codes.UNREACHABLE
         )
-        return CliError(str(message), str(hint), code)
+        return CliError(error.message, error.hint, code)
     return CliError(
         f"{type(error).__name__}: {error}",
         "This is a defect of Windrow. Run it again with --verbose and report what you see.",

@@ -20,6 +20,7 @@ from urllib.parse import urljoin, urlsplit
 import aiohttp
 from yarl import URL
 
+from windrow.core.errors import UserError
 from windrow.kubernetes.proxies import BadProxy, Proxy
 
 MIB = 2**20
@@ -27,13 +28,13 @@ CHUNK = 256 * 1024
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
-class DownloadFailed(Exception):
+class DownloadFailed(UserError):
     """The file did not come, or not whole. `fact` names the server, never the query of its URL. `is_away` says that
     the server, or the way there, may be back later."""
 
     def __init__(self, message: str, hint: str, *, is_temporary: bool = False) -> None:
-        super().__init__(f"{message}; {hint}")
-        self.message, self.hint, self.is_temporary = message, hint, is_temporary
+        super().__init__(message, hint)
+        self.is_temporary = is_temporary
 
 
 @dataclass(frozen=True, slots=True)

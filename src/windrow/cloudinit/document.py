@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from windrow.core.errors import UserError
 from windrow.core.yaml import NotYaml, dump, load
 
 HEADER = "#cloud-config"
@@ -29,12 +30,8 @@ _OTHER_FORMS = {
 }
 
 
-class BadUserData(ValueError):
+class BadUserData(UserError):
     """The user data cannot be used. `fact` says what was found, `cure` what to do."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(f"{message}; {hint}")
-        self.message, self.hint = message, hint
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from windrow.client.client import Client
+from windrow.core.errors import UserError
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.objects import nested
 from windrow.kubernetes.resources import DEPLOYMENT, LEASE
@@ -12,16 +13,15 @@ _RANCHER = DEPLOYMENT.ref("rancher", "cattle-system")
 _RANCHER_LEASE = LEASE.ref("cattle-controllers", "kube-system")
 
 
-class RancherPresent(Exception):
+class RancherPresent(UserError):
     """The Kubernetes that was to hold our management API is a Rancher's."""
 
     def __init__(self, found: str) -> None:
-        self.message = f"a Rancher manages clusters here: {found}"
-        self.hint = (
+        super().__init__(
+            f"a Rancher manages clusters here: {found}",
             "keep the management API elsewhere (windrow serve --state DIR brings its own), "
-            "and bring single clusters over with windrow import"
+            "and bring single clusters over with windrow import",
         )
-        super().__init__(f"{self.message}; {self.hint}")
 
 
 async def refuse_if_rancher_present(api: Client) -> None:

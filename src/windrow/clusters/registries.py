@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windrow.client.client import Client
+from windrow.core.errors import UserError
 from windrow.core.json import NotJson, loads
 from windrow.kubernetes.objects import Raw, nested
 from windrow.kubernetes.resources import SECRET
@@ -18,12 +19,8 @@ _DOCKER = ".dockerconfigjson"
 _FIELD = "spec.rkeConfig.registries.configs"
 
 
-class RegistrySecretError(Exception):
+class RegistrySecretError(UserError):
     """A Secret that a registry needs is absent or holds nothing of use."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(f"{message}; {hint}")
-        self.message, self.hint = message, hint
 
 
 async def resolve_registries(api: Client, namespace: str, registries: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from windrow.core.errors import UserError
+
 # The machine-readable side of each, for conditions and events.
 Reason = Literal[
     "Refused",
@@ -26,12 +28,12 @@ TERMINAL_REASONS: frozenset[Reason] = frozenset(
 )
 
 
-class Fault(Exception):
+class Fault(UserError):
     """One thing that is wrong. As an exception it ends the step that met it; as a value it stands in a status."""
 
     def __init__(self, message: str, hint: str, reason: Reason = "Refused", field: str = "") -> None:
-        super().__init__(f"{message}; {hint}")
-        self.message, self.hint, self.reason, self.field = message, hint, reason, field
+        super().__init__(message, hint)
+        self.reason, self.field = reason, field
 
     @property
     def is_retryable(self) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from windrow.core.errors import UserError
 from windrow.core.yaml import NotYaml, dump, load
 
 MAX_SHOWN_LENGTH = 200
@@ -24,13 +25,8 @@ SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 _EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
-class BadKubeconfig(ValueError):
+class BadKubeconfig(UserError):
     """The text is not a kubeconfig that can be used. `fact` says what was found, `cure` what to do."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(f"{message}; {hint}")
-        self.message = message
-        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from urllib.parse import unquote, urlsplit
 
+from windrow.core.errors import UserError
+
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-class BadProxy(ValueError):
+class BadProxy(UserError):
     """A proxy is named that cannot be used."""
 
     def __init__(self, message: str, hint: str = "write it as http://HOST:PORT") -> None:
-        super().__init__(f"{message}; {hint}")
-        self.message, self.hint = message, hint
+        super().__init__(message, hint)
 
 
 @dataclass(frozen=True, slots=True)

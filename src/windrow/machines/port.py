@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, Literal, Protocol
 
 from windrow.client.cache import Cache
+from windrow.core.errors import UserError
 
 # The node driver that is built in, and the key under which the memory of any other driver's machine names it.
 HARVESTER = "harvester"
@@ -118,20 +119,12 @@ class MachineRefused(Exception):
         self.problems = tuple(problems)
 
 
-class ReplaceUserDataUnsupported(Exception):
+class ReplaceUserDataUnsupported(UserError):
     """The machine's driver has no means to replace what it reads at its next start; trying again is useless."""
 
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(f"{message}; {hint}")
-        self.message, self.hint = message, hint
 
-
-class InfrastructureUnknown(Exception):
+class InfrastructureUnknown(UserError):
     """The infrastructure could not be asked (401, 403, time-out, other identity). Says which and what to do."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(f"{message}; {hint}")
-        self.message, self.hint = message, hint
 
 
 class Machines(Protocol):

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from windrow.core.errors import UserError
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -44,12 +46,8 @@ class NotRunning(Exception):
         super().__init__("Host is not running")
 
 
-class Busy(Exception):
+class Busy(UserError):
     """Another order is being carried out; this one has to wait and be given again."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(f"{message}; {hint}")
-        self.message, self.hint = message, hint
 
 
 def only_errors(problems: Sequence[Problem]) -> list[Problem]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from windrow.core.errors import UserError
 from windrow.core.json import NotJson, loads
 from windrow.core.quantity import NotQuantity, Quantity
 from windrow.nodedriver.base64_text import decode_if_base64
@@ -173,12 +174,8 @@ OPTIONS: tuple[Option, ...] = (
 BY_FIELD: Mapping[str, Option] = {option.field: option for option in OPTIONS}
 
 
-class InvalidValue(ValueError):
+class InvalidValue(UserError):
     """The value does not have the form of its option; the message is the fact, `cure` the rest."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 def read_value(option: Option, value: Any) -> Any:
@@ -219,7 +216,7 @@ def read_values(fields: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem
         try:
             values[option.key] = read_value(option, fields.get(option.field))
         except InvalidValue as bad:
-            problems.append(Problem(str(bad), bad.hint, option.field))
+            problems.append(Problem(bad.message, bad.hint, option.field))
             values[option.key] = read_value(option, None)
     return values, problems
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from windrow.apiserver.storage.memory import BACKLOG, HISTORY, MemoryStore
 from windrow.apiserver.storage.port import Change, Entry
+from windrow.core.errors import UserError
 from windrow.core.fastjson import loads
 
 SCHEMA = """
@@ -26,12 +27,8 @@ CREATE TABLE IF NOT EXISTS marks (name TEXT PRIMARY KEY, rev INTEGER NOT NULL) W
 PRUNE_EVERY = 1_000
 
 
-class StoreInUse(RuntimeError):
+class StoreInUse(UserError):
     """Another process has the file open. `fact` says which file, `cure` what to do."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(f"{message}; {hint}")
-        self.message, self.hint = message, hint
 
 
 class SqliteStore(MemoryStore):

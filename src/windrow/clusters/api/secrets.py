@@ -14,6 +14,7 @@ from windrow.clusters.api import names
 from windrow.clusters.api.cluster import Cluster
 from windrow.clusters.api.kinds import CLUSTER
 from windrow.core.clock import format_time, parse_time
+from windrow.core.errors import UserError
 from windrow.harvester.names import CLUSTER_UID
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, parse_kubeconfig
 from windrow.kubernetes.objects import Raw, annotations_of, new_object, owner_reference
@@ -60,12 +61,8 @@ def _decode(text: str) -> str:
         return ""
 
 
-class CredentialError(Exception):
+class CredentialError(UserError):
     """A credential Secret is absent or empty. `fact` and `cure` as ever."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(f"{message}; {hint}")
-        self.message, self.hint = message, hint
 
 
 def read_credential(name: str, secret: SecretData | None) -> ClientConfig:

@@ -110,7 +110,7 @@ def _read(driver: str, flag: Flag, field: str, value: Any, problems: list[Proble
             value = read_value(option, value)
         return _typed(flag, field, value)
     except InvalidValue as bad:
-        problems.append(Problem(str(bad), bad.hint, field))
+        problems.append(Problem(bad.message, bad.hint, field))
         return _default(flag)
 
 

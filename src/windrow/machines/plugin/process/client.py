@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from windrow.core.errors import UserError
 from windrow.core.json import NotJson, loads
 from windrow.machines.plugin.process.child import CUT_MARK, ChildProcess
 from windrow.machines.plugin.process.redaction import Redactor
@@ -72,12 +73,8 @@ class Timeouts:
         return self.calls.get(method, default)
 
 
-class PluginError(Exception):
+class PluginError(UserError):
     """Something is wrong with the plugin itself, not with what it was asked."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(f"{message}; {hint}")
-        self.message, self.hint = message, hint
 
 
 class PluginUnusable(PluginError):
