@@ -130,7 +130,7 @@ class KubeVip:
             vip = self._settings_of_chart = await self._wait_for_placement()
             work = asyncio.ensure_future(self._run_pod())
             changed = asyncio.ensure_future(
-                self.cluster.vip_changed.wait_for(lambda: self.cluster.vip_settings != vip)
+                self.cluster.vip_changed.wait_for(lambda: self.cluster.vip_settings != vip)  # noqa: B023
             )
             either: set[asyncio.Future[None]] = {work, changed}
             try:
