@@ -355,7 +355,7 @@ async def test_one_job_creates_and_another_removes_with_the_state_in_a_secret(
         Fault(CONFLICT, frozenset({"update", "patch"}), frozenset({"virtualmachines"}), times=1),
         Fault(DropReply(), frozenset({"delete"}), frozenset({"virtualmachines"}), times=1),
     ],
-    ids=lambda fault: f"{type(fault.effect).__name__}-{'-'.join([*fault.verbs, *fault.plurals])}",
+    ids=lambda fault: f"{type(fault.effect).__name__}-{'-'.join([*sorted(fault.verbs), *sorted(fault.plurals)])}",
 )  # fmt: skip
 async def test_whatever_fails_on_the_way_rm_leaves_nothing(desk: MachineHost, fault: Fault) -> None:
     desk.site.harvester.faults.add(fault)
