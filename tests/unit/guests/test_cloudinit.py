@@ -40,7 +40,9 @@ def test_a_cloud_config_is_a_mapping():
 
 
 def test_gzip_is_unpacked_wherever_it_comes():
-    assert read_user_data(gzip.compress(b"#cloud-config\nhostname: one\n", mtime=0)).config == {"hostname": "one"}
+    assert read_user_data(gzip.compress(b"#cloud-config\nhostname: one\n", mtime=0)).config == {
+        "hostname": "one"
+    }
 
 
 def test_a_script_is_kept_for_the_end_of_the_boot():
