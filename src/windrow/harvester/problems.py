@@ -1,68 +1,30 @@
-"""Which Harvester a failed request was sent to, as whom, and what to do: one sentence of fact, one of cure."""
+"""Problem: one fault in what was asked for, with a message, a hint and the field it is in."""
 
 from __future__ import annotations
 
-from windrow.kubernetes.errors import (
-    CertificateError,
-    Forbidden,
-    KubeError,
-    OutcomeUnknown,
-    TooManyRequests,
-    Unauthorized,
-    Unreachable,
-)
-
-# First match wins, so subclasses stand before their parents.
-_SENTENCES: tuple[tuple[type[KubeError], str, str], ...] = (
-    (
-        Unauthorized,
-        "Harvester {server} does not accept credential {credential} (401): {message}",
-        "put a valid kubeconfig into that Secret; the old one is expired or revoked",
-    ),
-    (
-        Forbidden,
-        "Harvester {server} forbids this to credential {credential} (403): {message}",
-        "give its user that right on Harvester",
-    ),
-    (
-        CertificateError,
-        "the certificate of Harvester {server} is not signed by the CA in credential {credential}: {message}",
-        "put Harvester's current CA into the kubeconfig",
-    ),
-    (
-        Unreachable,
-        "Harvester {server} (credential {credential}) cannot be reached: {message}",
-        "check the address in the kubeconfig, and the network between",
-    ),
-    (
-        OutcomeUnknown,
-        "Harvester {server} (credential {credential}) did not answer: {message}",
-        "nothing to do if it comes back; it is asked again",
-    ),
-    (
-        TooManyRequests,
-        "Harvester {server} (credential {credential}) asks to slow down: {message}",
-        "nothing to do; it is asked again later",
-    ),
-)
-_OTHERWISE = (
-    "Harvester {server} (credential {credential}) failed: {message}",
-    "nothing to do if it comes back; else look at Harvester's own API",
-)
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
 
 
-def connection_problem(error: KubeError, server: str, credential: str) -> tuple[str, str]:
-    """Fact and cure for an error that says nothing about the machine itself."""
-    fitting = ((fact, cure) for kind, fact, cure in _SENTENCES if isinstance(error, kind))
-    message, hint = next(fitting, _OTHERWISE)
-    if server in error.message:  # a transport has said it all but the Secret's name
-        return f"credential {credential}: {error.message.partition('; ')[0]}", hint
-    return message.format(server=server, credential=credential, message=error.message), hint
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a machine's spec, found before anything is created.
+
+    `field` is the HarvesterConfig field that holds it. `go` is the Go driver's text for the same problem, where it has
+    one: hosts and their users search for that text.
+    """
+
+    message: str
+    hint: str
+    field: str = ""
+    severity: Literal["error", "warning"] = "error"
+    go: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}"
 
 
-def is_inconclusive(error: KubeError) -> bool:
-    """Whether the error leaves open what is true on Harvester, so that nothing may be concluded from it."""
-    return (
-        isinstance(error, Unauthorized | Unreachable | OutcomeUnknown | TooManyRequests)
-        or error.status >= 500
-    )
+def only_errors(problems: Iterable[Problem]) -> list[Problem]:
+    """Those that prevent the machine; warnings do not."""
+    return [problem for problem in problems if problem.severity == "error"]

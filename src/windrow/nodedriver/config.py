@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from windrow.core.json import dumps
+from windrow.harvester.problems import Problem
 from windrow.harvester.resources import VM
 from windrow.kubernetes.resources import ObjectRef
 from windrow.nodedriver.devices import (
@@ -25,7 +26,6 @@ from windrow.nodedriver.devices import (
     write_disks,
     write_nics,
 )
-from windrow.nodedriver.errors import Problem
 from windrow.nodedriver.options import read_values
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from windrow.core.quantity import NotQuantity, Quantity
-from windrow.nodedriver.errors import Problem
+from windrow.harvester.problems import Problem
 from windrow.nodedriver.options import GIB
 
 

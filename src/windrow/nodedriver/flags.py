@@ -13,9 +13,10 @@ from typing import Any
 from windrow.core.json import NotJson, dumps, loads
 from windrow.core.rng import Rng
 from windrow.core.yaml import NotYaml, load
+from windrow.harvester.problems import Problem, only_errors
 from windrow.nodedriver.base64_text import decode_if_base64
 from windrow.nodedriver.config import KEYS, Configuration, size_texts
-from windrow.nodedriver.errors import Problem, Refused, only_errors
+from windrow.nodedriver.errors import Refused
 from windrow.nodedriver.go_compat.json import decode, valid_unicode
 from windrow.nodedriver.go_compat.shapes import STRUCTURES, read_structure
 from windrow.nodedriver.go_compat.syntax import GoJsonError

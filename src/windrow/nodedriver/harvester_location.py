@@ -16,9 +16,9 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from windrow.harvester.identity import CA_PREFIX, ca_fingerprint
+from windrow.harvester.problems import Problem
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.nodedriver.config import Configuration
-from windrow.nodedriver.errors import Problem
 
 # Set to anything, it makes the driver believe every Harvester.
 ANY_HARVESTER = "WINDROW_DRIVER_ANY_HARVESTER"

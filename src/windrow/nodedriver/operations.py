@@ -19,12 +19,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from windrow.harvester.problems import Problem, only_errors
 from windrow.harvester.vms import read_vm
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.resources import ObjectRef
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.effects import Log, Operation
-from windrow.nodedriver.errors import MachineNotFound, NotRunning, Problem, Refused, only_errors
+from windrow.nodedriver.errors import MachineNotFound, NotRunning, Refused
 from windrow.nodedriver.ssh_access import needs_ssh
 from windrow.nodedriver.validate.references import (
     ReferencedObjects,

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from windrow.core.errors import UserError
 from windrow.core.json import NotJson, loads
 from windrow.core.quantity import NotQuantity, Quantity
+from windrow.harvester.problems import Problem
 from windrow.nodedriver.base64_text import decode_if_base64
-from windrow.nodedriver.errors import Problem
 from windrow.protocols.dockermachine import config_field_of
 
 # How a value is written, and what parsing makes of it.

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from posixpath import join, normpath
 from typing import Protocol
 
+from windrow.harvester.problems import Problem
 from windrow.nodedriver.config import Configuration
-from windrow.nodedriver.errors import Problem, Refused
+from windrow.nodedriver.errors import Refused
 from windrow.nodedriver.ssh_keys import SshKeyPair
 
 USER, PORT = "root", 22

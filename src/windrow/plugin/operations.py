@@ -12,6 +12,7 @@ from os.path import dirname
 from threading import Lock
 from typing import Any, TypeVar
 
+from windrow.harvester.problems import Problem
 from windrow.harvester.status import dump_vm_status
 from windrow.kubernetes import messages
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig
@@ -19,7 +20,7 @@ from windrow.nodedriver import flags, harvester_location, operations, ssh_access
 from windrow.nodedriver.blocking_runner import run
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.effects import Operation
-from windrow.nodedriver.errors import MachineNotFound, Problem, Refused
+from windrow.nodedriver.errors import MachineNotFound, Refused
 from windrow.nodedriver.operations import PreCreateResult as PreCreateResult
 from windrow.nodedriver.vm.observe import get_status
 from windrow.nodedriver.vm.remove_operation import remove_and_wait

@@ -1,15 +1,14 @@
-"""Networks, key pairs, settings, classes, and what a failed request means."""
+"""Networks, key pairs, storage classes, and what a failed request means."""
 
 from __future__ import annotations
 
 import pytest
 
 from windrow.harvester.cloud_init_secret import build_secret, read_cloud_init_secret
+from windrow.harvester.connection import connection_problem, is_inconclusive
 from windrow.harvester.keypairs import read_key_pair
 from windrow.harvester.networks import read_network
-from windrow.harvester.problems import connection_problem, is_inconclusive
-from windrow.harvester.settings import read_setting
-from windrow.harvester.storage_classes import read_storage_class
+from windrow.harvester.volumes import read_storage_class
 from windrow.kubernetes.errors import (
     CertificateError,
     Forbidden,
@@ -54,11 +53,6 @@ def test_a_key_pair_counts_once_validated() -> None:
     assert not read_key_pair(raw).is_validated
     raw["status"] = {"conditions": [{"type": "validated", "status": "True"}]}
     assert read_key_pair(raw).is_validated
-
-
-def test_an_empty_setting_means_its_default() -> None:
-    assert read_setting({"metadata": {"name": "s"}, "value": "", "default": "v1.8.2"}).value == "v1.8.2"
-    assert read_setting({"metadata": {"name": "s"}, "value": "v1.9.0", "default": "v1.8.2"}).value == "v1.9.0"
 
 
 def test_the_default_class_and_harvesters_own_are_known() -> None:

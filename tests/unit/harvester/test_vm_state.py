@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from windrow.harvester.vm_state import read_state
+from windrow.harvester.status import read_state
 from windrow.harvester.vmis import read_vmi
 from windrow.harvester.vms import read_vm
 

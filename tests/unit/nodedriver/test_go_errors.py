@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.cloudinit.document import BadUserData
+from windrow.harvester.problems import Problem
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, Unauthorized, Unreachable
 from windrow.nodedriver.config import InvalidDriverConfig
 from windrow.nodedriver.effects import WaitHopeless, WaitTimeout
-from windrow.nodedriver.errors import Busy, MachineNotFound, NotRunning, Problem, Refused
+from windrow.nodedriver.errors import Busy, MachineNotFound, NotRunning, Refused
 from windrow.nodedriver.go_compat.errors import MAX_LENGTH, error_text
 
 TEN = timedelta(minutes=10)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from windrow.harvester.problems import Problem
 from windrow.nodedriver.config import Configuration, read_fields
-from windrow.nodedriver.errors import Problem
 from windrow.nodedriver.validate.rules import find_problems
 
 GOOD: dict[str, Any] = {

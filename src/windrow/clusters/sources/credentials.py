@@ -16,7 +16,7 @@ from windrow.clusters.sources.guest_api import Connect
 from windrow.clusters.state import CredentialProblem
 from windrow.controller.wait import wait_first
 from windrow.core.clock import Clock
-from windrow.harvester.problems import connection_problem
+from windrow.harvester.connection import connection_problem
 from windrow.kubernetes.errors import CertificateError, Forbidden, KubeError, Unauthorized
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.resources import NAMESPACE

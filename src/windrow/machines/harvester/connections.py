@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from windrow.client.cache import Cache
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock
+from windrow.harvester.connection import connection_problem
 from windrow.harvester.identity import CA_PREFIX, ca_fingerprint, identity_request, read_identity
-from windrow.harvester.problems import connection_problem
 from windrow.kubernetes.errors import Forbidden, KubeError
 from windrow.kubernetes.kubeconfig import BadKubeconfig, ClientConfig, parse_kubeconfig
 from windrow.kubernetes.resources import ApiResource

@@ -12,11 +12,12 @@ from collections.abc import Iterable
 
 from windrow.cloudinit.document import BadUserData
 from windrow.core.text import one_line
+from windrow.harvester.problems import Problem
 from windrow.kubernetes.errors import KubeError, Unauthorized
 from windrow.kubernetes.kubeconfig import BadKubeconfig
 from windrow.nodedriver.config import InvalidDriverConfig
 from windrow.nodedriver.effects import WaitHopeless, WaitTimeout
-from windrow.nodedriver.errors import Busy, MachineNotFound, NotRunning, Problem, Refused
+from windrow.nodedriver.errors import Busy, MachineNotFound, NotRunning, Refused
 
 MAX_LENGTH = 1900
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from windrow.harvester.problems import Problem
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.effects import Operation
-from windrow.nodedriver.errors import Problem
 from windrow.nodedriver.validate.references import all_references, check_references, read_references
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.core.yaml import NotYaml, load
-from windrow.nodedriver.errors import Problem
+from windrow.harvester.problems import Problem
 
 FIELD = "networkData"
 _DHCP = frozenset({"dhcp", "dhcp4", "dhcp6", "ipv6_dhcpv6-stateful", "ipv6_dhcpv6-stateless", "ipv6_slaac"})

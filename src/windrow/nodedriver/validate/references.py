@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from windrow.harvester.images import Image, read_image
 from windrow.harvester.keypairs import KeyPair, read_key_pair
 from windrow.harvester.networks import Network, read_network
+from windrow.harvester.problems import Problem
 from windrow.harvester.resources import IMAGE, KEY_PAIR, NETWORK
-from windrow.harvester.storage_classes import ClaimModes, StorageClass, read_storage_class
+from windrow.harvester.volumes import ClaimModes, StorageClass, read_storage_class
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, is_not_found
 from windrow.kubernetes.resources import STORAGE_CLASS, ObjectRef
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.devices import DiskSpec
 from windrow.nodedriver.effects import Gather, Operation
-from windrow.nodedriver.errors import Problem
 
 READERS = {
     IMAGE: read_image,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from windrow.harvester.resources import VMI
-from windrow.harvester.vm_state import ObservedState, read_instance_state, read_state
+from windrow.harvester.status import ObservedState, read_instance_state, read_state
 from windrow.harvester.vmis import Vmi
 from windrow.harvester.vms import Vm
 from windrow.kubernetes.resources import ObjectRef

@@ -22,6 +22,7 @@ from windrow.harvester.cloud_init_secret import (
     secret_ref,
 )
 from windrow.harvester.identity import is_owned_by, owner_annotations
+from windrow.harvester.problems import Problem, only_errors
 from windrow.harvester.resources import VM
 from windrow.harvester.vms import build_vm
 from windrow.kubernetes import requests
@@ -41,7 +42,7 @@ from windrow.kubernetes.objects import uid_of
 from windrow.kubernetes.resources import SECRET
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.effects import Call, Log, Operation
-from windrow.nodedriver.errors import Problem, Refused, only_errors
+from windrow.nodedriver.errors import Refused
 from windrow.nodedriver.user_data import render_user_data
 from windrow.nodedriver.validate.references import (
     ReferencedObjects,

@@ -11,11 +11,12 @@ from typing import Any, Literal
 
 from windrow.harvester.identity import is_owned_by, owner_annotations
 from windrow.harvester.names import CLUSTER_UID, CREATOR, CREATOR_NODE_DRIVER, MACHINE_UID, VM_NAME
+from windrow.harvester.problems import Problem
 from windrow.harvester.vms import read_vm
 from windrow.harvester.volumes import owned_claims, vms_using
 from windrow.kubernetes.objects import annotations_of, labels_of, name_of, uid_of
 from windrow.nodedriver.config import Configuration
-from windrow.nodedriver.errors import Problem, Refused
+from windrow.nodedriver.errors import Refused
 
 Owner = Literal["mine", "another's", "unclear"]
 

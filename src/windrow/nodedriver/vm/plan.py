@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from windrow.harvester.cloud_init_secret import INLINE_LIMIT
 from windrow.harvester.identity import owner_annotations
-from windrow.harvester.storage_classes import LONGHORN, ClaimModes
 from windrow.harvester.vms import CloudInit, HostDevice, Nic, VmSpec
-from windrow.harvester.volumes import Disk, claim_name
+from windrow.harvester.volumes import LONGHORN, ClaimModes, Disk, claim_name
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.devices import DiskSpec, NicSpec
 from windrow.nodedriver.validate.rules import read_affinity

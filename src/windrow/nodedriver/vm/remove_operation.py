@@ -19,6 +19,7 @@ from windrow.harvester.names import (
     REMOVED_CLAIMS,
     label_value,
 )
+from windrow.harvester.problems import Problem
 from windrow.harvester.vms import read_vm
 from windrow.kubernetes import requests
 from windrow.kubernetes.errors import (
@@ -34,7 +35,7 @@ from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of
 from windrow.kubernetes.resources import PVC
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.effects import Call, Log, Operation
-from windrow.nodedriver.errors import Problem, Refused
+from windrow.nodedriver.errors import Refused
 from windrow.nodedriver.vm.conditions import wait_for_removal
 from windrow.nodedriver.vm.observe import find_object
 from windrow.nodedriver.vm.ownership import (

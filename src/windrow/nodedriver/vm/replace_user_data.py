@@ -5,10 +5,11 @@ from __future__ import annotations
 from windrow.cloudinit.document import BadUserData
 from windrow.harvester.cloud_init_secret import USER_DATA, read_cloud_init_secret, secret_data, secret_ref
 from windrow.harvester.identity import is_owned_by
+from windrow.harvester.problems import Problem
 from windrow.kubernetes import requests
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.effects import Call, Operation
-from windrow.nodedriver.errors import Problem, Refused
+from windrow.nodedriver.errors import Refused
 from windrow.nodedriver.user_data import render_user_data
 from windrow.nodedriver.vm.observe import find_object
 

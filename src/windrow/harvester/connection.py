@@ -1,0 +1,68 @@
+"""Errors of a connection to Harvester as message and hint for an operator, and whether they prove anything."""
+
+from __future__ import annotations
+
+from windrow.kubernetes.errors import (
+    CertificateError,
+    Forbidden,
+    KubeError,
+    OutcomeUnknown,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+)
+
+# First match wins, so subclasses stand before their parents.
+_SENTENCES: tuple[tuple[type[KubeError], str, str], ...] = (
+    (
+        Unauthorized,
+        "Harvester {server} does not accept credential {credential} (401): {message}",
+        "put a valid kubeconfig into that Secret; the old one is expired or revoked",
+    ),
+    (
+        Forbidden,
+        "Harvester {server} forbids this to credential {credential} (403): {message}",
+        "give its user that right on Harvester",
+    ),
+    (
+        CertificateError,
+        "the certificate of Harvester {server} is not signed by the CA in credential {credential}: {message}",
+        "put Harvester's current CA into the kubeconfig",
+    ),
+    (
+        Unreachable,
+        "Harvester {server} (credential {credential}) cannot be reached: {message}",
+        "check the address in the kubeconfig, and the network between",
+    ),
+    (
+        OutcomeUnknown,
+        "Harvester {server} (credential {credential}) did not answer: {message}",
+        "nothing to do if it comes back; it is asked again",
+    ),
+    (
+        TooManyRequests,
+        "Harvester {server} (credential {credential}) asks to slow down: {message}",
+        "nothing to do; it is asked again later",
+    ),
+)
+_OTHERWISE = (
+    "Harvester {server} (credential {credential}) failed: {message}",
+    "nothing to do if it comes back; else look at Harvester's own API",
+)
+
+
+def connection_problem(error: KubeError, server: str, credential: str) -> tuple[str, str]:
+    """Message and hint for an error of the connection or its credential. Both name the server and the credential Secret."""
+    fitting = (texts for kind, *texts in _SENTENCES if isinstance(error, kind))
+    message, hint = next(fitting, _OTHERWISE)
+    if server in error.message:  # the transport has named server and cause; only the Secret is missing
+        return f"credential {credential}: {error.message.partition('; ')[0]}", hint
+    return message.format(server=server, credential=credential, message=error.message), hint
+
+
+def is_inconclusive(error: KubeError) -> bool:
+    """Whether the error leaves the state on Harvester unknown: nothing may be concluded from it."""
+    return (
+        isinstance(error, Unauthorized | Unreachable | OutcomeUnknown | TooManyRequests)
+        or error.status >= 500
+    )
