@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="fail when more tests are skipped than FILE allows: lines 'NUMBER REASON', REASON a beginning",
     )
+
+
+def pytest_configure() -> None:
+    """A script's background job inherits SIGINT as ignored; so would every program that a test starts and interrupts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,4 +1,4 @@
-"""Running a service: uvloop where it is installed, and an orderly end on SIGTERM and SIGHUP as on Ctrl-C."""
+"""Run a service until it ends or a signal stops it, on uvloop where that is installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_STOP_SIGNALS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+_STOP_SIGNALS = ("SIGTERM", "SIGHUP")  # SIGINT is asyncio.Runner's
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -24,8 +24,9 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 def run_service(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` to its end and return what it returns.
 
-    SIGTERM, and SIGHUP of a terminal that closes, cancel it as Ctrl-C does, so that leases are given back, stores
-    closed and scratch directories removed; all raise KeyboardInterrupt here once `main` has ended.
+    SIGTERM, SIGHUP and SIGINT cancel `main`, so that leases are released, stores closed and temporary directories
+    removed; then this raises KeyboardInterrupt. A signal that the process ignores when it starts (SIGHUP under nohup,
+    SIGINT in the background of a script) stays ignored, as in a shell's own commands.
     """
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_run_until_signal(main))
@@ -41,8 +42,11 @@ async def _run_until_signal(main: Coroutine[Any, Any, T]) -> T:
         task.cancel()
 
     loop = asyncio.get_running_loop()
-    with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows, or not in the main thread
-        for number in _STOP_SIGNALS:
+    for name in _STOP_SIGNALS:
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is None or signal.getsignal(number) is signal.SIG_IGN:
+            continue
+        with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows, or not in the main thread
             loop.add_signal_handler(number, stop)
     try:
         return await task
