@@ -28,7 +28,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 MADE = "<!-- Made by `make docs` from the code; change it there. -->\n"
 
 
-# The verbs below a noun.
+# The commands below a noun.
 INNER = {"machine": ("list",), "driver": ("list", "show", "add", "enable", "disable", "remove")}
 
 
@@ -42,26 +42,28 @@ def help_of(*words: str) -> str:
 def cli() -> str:
     parts = ["# Command line\n", MADE]
     parts.append(
-        "`windrow VERB --help` prints the same. Verbs for clusters stand alone; for the rest the noun comes first.\n"
-        "Every verb takes `--verbose`, which shows the trace of an error. Answers go to standard output and notes to\n"
+        "`windrow COMMAND --help` prints the same. Commands for clusters stand alone; for the rest the noun comes first.\n"
+        "Every command takes `--verbose`, which prints logs and tracebacks. Answers go to standard output and notes to\n"
         "standard error. Colours and live views appear on a terminal only; `NO_COLOR` switches colours off there.\n"
         "Exit codes: [exit-codes.md](exit-codes.md).\n"
     )
     parts.append(f"```text\n{help_of()}\n```\n")
-    for verb in main.COMMANDS.values():
-        parts.append(f"## windrow {verb.name}\n\n```text\n{help_of(verb.name)}\n```\n")
-        for inner in INNER.get(verb.name, ()):
-            parts.append(f"### windrow {verb.name} {inner}\n\n```text\n{help_of(verb.name, inner)}\n```\n")
+    for command in main.COMMANDS.values():
+        parts.append(f"## windrow {command.name}\n\n```text\n{help_of(command.name)}\n```\n")
+        for inner in INNER.get(command.name, ()):
+            parts.append(
+                f"### windrow {command.name} {inner}\n\n```text\n{help_of(command.name, inner)}\n```\n"
+            )
     return "\n".join(parts)
 
 
 def exit_code_page() -> str:
     rows = "\n".join(f"| {code} | {meaning} |" for code, meaning in exit_codes.MEANING.items())
     return (
-        f"# Exit codes\n\n{MADE}\nThe same for every verb. Scripts may rely on them: a code never changes its meaning.\n\n"
+        f"# Exit codes\n\n{MADE}\nThe same for every command. A code never changes its meaning, so scripts may rely on it.\n\n"
         f"| Code | Meaning |\n|---|---|\n{rows}\n\n"
-        "A failure prints two lines on standard error for each thing that is wrong: the fact, and after an arrow the\n"
-        "cure.\n"
+        "A failure prints two lines on standard error for each error: the message, and after an arrow the\n"
+        "hint.\n"
     )
 
 
@@ -140,8 +142,8 @@ def delays() -> str:
         f"| `{one.name}` | {getattr(GuestDelays(), one.name):g} s |" for one in fields(GuestDelays)
     )
     return (
-        f"# Stated delays\n\n{MADE}\n"
-        "How long things take in the emulator, as on hardware; `--speed N` divides each by N. “Reference” is the\n"
+        f"# Delays of the emulator\n\n{MADE}\n"
+        "How long things take in the emulator, as on hardware; `--time-scale N` divides each by N. “Reference” is the\n"
         "collection of facts that Windrow was written from.\n\n"
         f"## Harvester\n\n| Delay | Takes | Why |\n|---|---|---|\n{rack}\n\n"
         "## Guests\n\nReasons stand beside the numbers in `src/windrow/emulator/guest_os/delays.py`.\n\n"

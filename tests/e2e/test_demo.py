@@ -48,7 +48,7 @@ WITH_LOSSES = ALWAYS | {
 
 def report_of(folder: Path, *arguments: str) -> dict[str, object]:
     out = Shell(folder).windrow(
-        "demo", "--plain", "--speed", SPEED, "--report", "r.json", *arguments, within=170
+        "demo", "--plain", "--time-scale", SPEED, "--report", "r.json", *arguments, within=170
     )
     assert max(len(line) for line in out.splitlines()) <= 80
     return dict(json.loads((folder / "r.json").read_text()))
@@ -73,7 +73,7 @@ def test_three_servers_and_two_workers_lose_machines_under_a_service_heal_and_le
 
 @needs_dump
 def test_a_real_rancher_dump_comes_up_as_it_is_and_its_last_member_is_never_replaced(tmp_path: Path) -> None:
-    report = report_of(tmp_path, "--manifest", str(RANCHER_DUMP))
+    report = report_of(tmp_path, "-f", str(RANCHER_DUMP))
 
     assert names(report) == ALWAYS | {"last-etcd-member-kept"}
 
@@ -82,7 +82,7 @@ def test_the_whole_demo_goes_through_a_docker_machine_plugin(tmp_path: Path) -> 
     """The one-file driver where it has been built, else the same program as pip installs it."""
     built = Path(os.environ.get("WINDROW_DRIVER_ELF") or ROOT / "dist" / DRIVER)
     driver = str(built) if built.is_file() else str(Path(WINDROW).with_name(DRIVER))
-    report = report_of(tmp_path, "--machines", "plugin", "--driver", driver)
+    report = report_of(tmp_path, "--machine-backend", "plugin", "--driver", driver)
 
     assert names(report) == WITH_LOSSES
     timeline = report["timeline"]
@@ -102,7 +102,7 @@ def test_the_whole_demo_goes_through_a_docker_machine_plugin(tmp_path: Path) -> 
 def test_a_kept_demo_can_be_used_with_kubectl_and_curl(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     with shell.process(
-        "demo", "--plain", "--keep", "--speed", "60", "--state", ".", until=["orchard.yaml"]
+        "demo", "--plain", "--keep", "--time-scale", "60", "--state-dir", ".", until=["orchard.yaml"]
     ) as demo:
         command = last_curl(tmp_path / "demo.log")
         first = json.loads(shell.run(*command))

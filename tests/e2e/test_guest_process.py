@@ -17,24 +17,24 @@ def test_the_process_initialises_the_nodes_of_a_cluster(tmp_path: Path) -> None:
     stocked = ("rack/harvester.yaml", "rack/credentials.yaml")
     emulate = (
         "emulate",
-        "--state",
+        "--state-dir",
         "rack",
-        "--stock",
+        "--preload",
         MANIFEST,
-        "--speed",
+        "--time-scale",
         SPEED,
         "--cloud-provider",
         PROGRAM,
     )
     with (
         shell.process(*emulate, until=stocked),
-        shell.process("serve", "--state", "manager", until=["manager/manager.yaml"]),
+        shell.process("serve", "--state-dir", "manager", until=["manager/manager.yaml"]),
     ):
         manager = ("--kubeconfig", "manager/manager.yaml")
         shell.windrow("apply", *manager, "rack/credentials.yaml", MANIFEST, "--timeout", "120s", within=150)
         machines = loads(shell.windrow("machine", "list", *manager, "-o", "json").encode())
         consoles = [
-            shell.windrow("emulate", "console", f"default/{one['metadata']['name']}", "--state", "rack")
+            shell.windrow("emulate", "console", f"default/{one['metadata']['name']}", "--state-dir", "rack")
             for one in machines["items"]
         ]
 

@@ -20,7 +20,7 @@ def shell(tmp_path: Path) -> Shell:
 def test_a_manager_works_in_an_outside_kubernetes_and_gives_its_lease_back(shell: Shell) -> None:
     stocked = (KUBERNETES, "rack/credentials.yaml")
     with shell.process(
-        "emulate", "--state", "rack", "--stock", str(MANIFEST), "--speed", SPEED, until=stocked
+        "emulate", "--state-dir", "rack", "--preload", str(MANIFEST), "--time-scale", SPEED, until=stocked
     ):
         with shell.process("serve", "--kubeconfig", KUBERNETES, until=[]):
             shell.wait_for_any(KUBERNETES, "customresourcedefinitions", "clusters.provisioning.cattle.io")

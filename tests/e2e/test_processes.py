@@ -20,14 +20,14 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     shell = Shell(tmp_path)
     stocked = (HARVESTER, "rack/credentials.yaml")
     with shell.process(
-        "emulate", "--state", "rack", "--stock", str(RANCHER_DUMP), "--speed", SPEED, until=stocked
+        "emulate", "--state-dir", "rack", "--preload", str(RANCHER_DUMP), "--time-scale", SPEED, until=stocked
     ):
         yield shell
 
 
 def apply_dump(shell: Shell) -> list[str]:
     shell.kubectl(MANAGER, "apply", "-f", "rack/credentials.yaml")
-    clean = shell.windrow("import", str(RANCHER_DUMP))
+    clean = shell.windrow("import", "-f", str(RANCHER_DUMP))
     return shell.kubectl(MANAGER, "apply", "-f", "-", given=clean).splitlines()
 
 
@@ -44,7 +44,7 @@ def inventory(shell: Shell) -> list[str]:
 
 def test_a_cluster_lives_from_import_to_deletion_under_kubectls_eyes(shell: Shell) -> None:
     before = inventory(shell)
-    with shell.process("serve", "--state", "manager", until=[MANAGER]):
+    with shell.process("serve", "--state-dir", "manager", until=[MANAGER]):
         assert all(line.endswith(" created") for line in apply_dump(shell))
         assert all(line.endswith(" unchanged") for line in apply_dump(shell))
 
@@ -68,13 +68,13 @@ def test_a_cluster_lives_from_import_to_deletion_under_kubectls_eyes(shell: Shel
 
 def test_a_manager_that_is_killed_goes_on_where_it_was(shell: Shell) -> None:
     before = inventory(shell)
-    with shell.process("serve", "--state", "manager", until=[MANAGER]) as manager:
+    with shell.process("serve", "--state-dir", "manager", until=[MANAGER]) as manager:
         apply_dump(shell)
         shell.wait_for_any(MANAGER, "machines")
         manager.send_signal(signal.SIGKILL)
         manager.wait()
 
-    with shell.process("serve", "--state", "manager", until=[MANAGER]):
+    with shell.process("serve", "--state-dir", "manager", until=[MANAGER]):
         wait_until_ready(shell)
         assert len(shell.objects(MANAGER, "machines", "-A")) == 1
         assert len(shell.objects(HARVESTER, "vms", "-A")) == 1

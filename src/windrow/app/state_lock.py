@@ -37,7 +37,7 @@ def lock_state_dir(state_dir: Path, role: str, program: str) -> Iterator[None]:
             holder = file.read().strip()
             raise DirectoryInUse(
                 f"{state_dir} is in use by another {program}{f' (process {holder})' if holder else ''}",
-                "Stop that one, or name another directory with --state.",
+                "Stop that one, or name another directory with --state-dir.",
             ) from None
         file.truncate(0)
         file.write(str(os.getpid()))

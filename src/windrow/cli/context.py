@@ -1,22 +1,28 @@
-"""Everything the command line takes from its surroundings, in one value, so that tests can hand in others."""
+"""What the command line takes from its process: streams, environment, directory, clock. Tests pass their own."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
 WIDTH = 80
+PROGRAM = "windrow"
+# `windrow` where a command follows it: not a path, a module or an API group.
+_COMMAND = re.compile(r"(?<![\w./-])windrow(?= (?:-|[a-z]+\b))")
 
 
 @dataclass(frozen=True, slots=True)
 class CliContext:
-    """`terminal` says whether `out` is one; `colour` whether colours are wanted there."""
+    """`terminal`: whether `out` is one. `colour`: whether to print colours there. `program`: how a user types `windrow`
+    in this shell; every command that a note, a hint or the demo offers is printed with it."""
 
     env: Mapping[str, str]
     cwd: Path
@@ -27,18 +33,23 @@ class CliContext:
     terminal: bool = False
     colour: bool = False
     width: int = WIDTH
+    program: str = PROGRAM
 
     def print(self, line: str = "") -> None:
-        """One line of the answer."""
+        """One line of the answer, to standard output."""
         print(line, file=self.out, flush=True)
 
     def print_note(self, line: str) -> None:
-        """One line beside the answer: standard error, so that the answer can be piped on."""
-        print(line, file=self.err, flush=True)
+        """One line beside the answer, to standard error, so that the answer can be piped."""
+        print(self.typed(line), file=self.err, flush=True)
+
+    def typed(self, text: str) -> str:
+        """`text` with each `windrow COMMAND` in it as the user can type it."""
+        return text if self.program == PROGRAM else _COMMAND.sub(self.program, text)
 
 
 def process_context() -> CliContext:
-    """The edge of this process."""
+    """The context of this process."""
     terminal = sys.stdout.isatty() and os.environ.get("TERM", "") != "dumb"
     return CliContext(
         env=os.environ,
@@ -50,4 +61,24 @@ def process_context() -> CliContext:
         terminal=terminal,
         colour=terminal and not os.environ.get("NO_COLOR"),
         width=shutil.get_terminal_size((WIDTH, 24)).columns if terminal else WIDTH,
+        program=_typed_program(),
     )
+
+
+def _typed_program() -> str:
+    """The first words of a command line that starts this program again from the present directory."""
+    started = Path(sys.argv[0])
+    if started.name == "__main__.py":
+        return f"{_shortest(Path(sys.executable), 'python')} -m {PROGRAM}"
+    return _shortest(started, PROGRAM) if started.name == PROGRAM else PROGRAM
+
+
+def _shortest(program: Path, name: str) -> str:
+    """`name` where the PATH leads to that very file, else its path, relative to the directory where it lies below."""
+    found = shutil.which(name)
+    if found is not None and Path(found).absolute() == program.absolute():
+        return name
+    with suppress(ValueError):
+        below = str(program.absolute().relative_to(Path.cwd()))
+        return below if os.sep in below else os.path.join(os.curdir, below)
+    return str(program)

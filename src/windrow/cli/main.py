@@ -1,6 +1,6 @@
-"""`windrow`: the table of verbs, and what is common to all of them.
+"""`windrow`: the table of commands, and what all of them share.
 
-Start-up is kept light: a verb's module, and whatever that needs, is imported when the verb is called.
+A command's module, and whatever it needs, is imported when the command is called: `--help` stays fast.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import argparse
 import importlib
 import os
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -25,37 +25,38 @@ class Command:
     name: str
     module: str
     summary: str
-    long_running: bool = False  # runs until it is ended
+    long_running: bool = False  # serves until it is interrupted
 
 
 GROUPS: dict[str, tuple[Command, ...]] = {
     "Try it": (Command("demo", "demo", "watch a cluster come up, lose machines and heal"),),
     "Run it": (
-        Command("emulate", "emulate", "run an embedded Harvester on this computer", long_running=True),
+        Command("emulate", "emulate", "run an emulated Harvester on this computer", long_running=True),
         Command("serve", "serve", "run the management API and the cluster manager", long_running=True),
     ),
     "Clusters": (
-        Command("check", "check", "say what is wrong with a manifest; change nothing"),
-        Command("apply", "apply", "create or change what a manifest describes"),
-        Command("import", "import_", "print a manifest without Rancher's own bookkeeping"),
-        Command("status", "status", "show clusters, pools and machines, and what each waits for"),
-        Command("scale", "scale", "set the size of a pool"),
+        Command("check", "check", "report what is wrong with a manifest; change nothing"),
+        Command("apply", "apply", "create or change the objects of a manifest"),
+        Command("import", "import_", "print a manifest without fields that Rancher's server set"),
+        Command("status", "status", "show clusters, pools, machines, and what each waits for"),
+        Command("scale", "scale", "set the number of machines in a pool"),
         Command("kubeconfig", "kubeconfig", "print the kubeconfig of a cluster"),
-        Command("delete", "delete", "delete a cluster and everything made for it"),
+        Command("delete", "delete", "delete a cluster, its machines and their disks"),
     ),
-    "Look closer": (
+    "Details": (
         Command("machine", "machine", "list machines"),
-        Command("driver", "driver", "list, add, switch and remove node drivers"),
+        Command("driver", "driver", "list, add, enable, disable and remove node drivers"),
         Command("version", "version", "print the version"),
+        Command("completion", "completion", "print a completion script for bash, zsh or fish"),
     ),
 }
 
-COMMANDS = {verb.name: verb for verbs in GROUPS.values() for verb in verbs}
+COMMANDS = {one.name: one for group in GROUPS.values() for one in group}
 
 FIRST_STEPS = """First steps:
   windrow demo                    a whole cluster on this computer
-  windrow VERB --help             what a verb takes
-  docs/tutorial/first-cluster.md  the same by hand, step by step"""
+  windrow COMMAND --help          options and examples of a command
+  docs/tutorial/first-cluster.md  the demo's steps by hand"""
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -68,7 +69,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Prints to the edge; says a fault in two lines."""
+    """Prints to the context; an error is two lines, the message and the hint."""
 
     def __init__(self, context: CliContext, **settings: Any) -> None:
         width = min(context.width, 80)
@@ -90,15 +91,15 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self._context.print_note(f"{self.prog}: {message}")
-        self._context.print_note(f"→ See what it takes: {self.prog} --help")
+        self._context.print_note(f"→ See its options: {self.prog} --help")
         raise SystemExit(exit_codes.USAGE)
 
 
 def render_help() -> list[str]:
-    """The first thing a visitor reads."""
-    lines = ["Kubernetes clusters on Harvester HCI.", "", "  windrow VERB [options]", ""]
+    """The lines of `windrow --help`."""
+    lines = ["Kubernetes clusters on Harvester HCI.", "", "  windrow COMMAND [options]", ""]
     for group, commands in GROUPS.items():
-        lines += [f"{group}:", *(f"  {verb.name:<11} {verb.summary}" for verb in commands), ""]
+        lines += [f"{group}:", *(f"  {one.name:<11} {one.summary}" for one in commands), ""]
     lines += FIRST_STEPS.splitlines()
     return lines
 
@@ -107,13 +108,13 @@ def _unknown_command(word: str, context: CliContext) -> int:
     import difflib
 
     near = difflib.get_close_matches(word, COMMANDS, 1)
-    context.print_note(f"windrow: there is no verb {word!r}")
-    context.print_note(f"→ Did you mean: windrow {near[0]}" if near else "→ See the verbs: windrow --help")
+    context.print_note(f"windrow: unknown command {word!r}")
+    context.print_note(f"→ Did you mean: windrow {near[0]}" if near else "→ See the commands: windrow --help")
     return exit_codes.USAGE
 
 
 def _parser_for(command: Command, module: Any, context: CliContext) -> _Parser:
-    """The verb's parser. Its help is the module's docstring: paragraphs, then examples as they stand."""
+    """The command's parser. Its help is the module's docstring: paragraphs, then examples."""
     head, _, examples = (module.__doc__ or command.summary).partition("\nExamples:\n")
     width = min(context.width, 80)
     parser = _Parser(
@@ -125,6 +126,13 @@ def _parser_for(command: Command, module: Any, context: CliContext) -> _Parser:
     module.arguments(parser)
     options.add_verbose(parser)
     return parser
+
+
+def command_parsers(context: CliContext) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
+    """Name, summary and parser of each command."""
+    for command in COMMANDS.values():
+        module = importlib.import_module(f"windrow.cli.commands.{command.module}")
+        yield command.name, command.summary, _parser_for(command, module, context)
 
 
 def _run_command(command: Command, arguments: Sequence[str], context: CliContext, verbose: bool) -> int:
@@ -159,8 +167,8 @@ def _report_error(error: Exception, context: CliContext, verbose: bool) -> int:
 
 
 def run(argv: Sequence[str], context: CliContext) -> int:
-    """Carry out one command line and return its exit code."""
-    words = [word for word in argv if word != "--verbose"]  # common to all verbs, so at home in any place
+    """Run one command line and return its exit code."""
+    words = [word for word in argv if word != "--verbose"]  # may stand anywhere on the command line
     verbose = "--verbose" in argv
     match words:
         case [] | ["--help" | "-h" | "help"]:
@@ -179,7 +187,7 @@ def run(argv: Sequence[str], context: CliContext) -> int:
     except SystemExit as end:
         return int(end.code or 0)
     except KeyboardInterrupt:
-        if command.long_running:  # how else would it end
+        if command.long_running:  # Ctrl-C is the way to end it
             context.print_note("Stopped.")
             return exit_codes.OK
         context.print_note("Interrupted.")
@@ -194,7 +202,7 @@ def main() -> int:
     try:
         code = run(sys.argv[1:], context)
         context.out.flush()
-    except BrokenPipeError:  # `windrow … | head`: the reader has enough
+    except BrokenPipeError:  # `windrow … | head` closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.OK
     return code

@@ -75,7 +75,7 @@ def find_source(args: argparse.Namespace, context: CliContext) -> Source:
         faults.append(
             Fault(
                 "--url names a file",
-                "name it with --file, for a manager that runs with --driver-files",
+                "name it with --file, for a manager that runs with --allow-file-urls",
                 "Refused",
             )
         )

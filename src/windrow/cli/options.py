@@ -1,4 +1,4 @@
-"""Options that several verbs share. Light to import, because every `--help` needs them."""
+"""Options that several commands share. Light to import, because every `--help` needs them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,36 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="FORMAT",
         choices=("json", "yaml"),
-        help="print data for programs: json or yaml",
+        help="print json or yaml instead",
     )
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """How a verb reaches the management API."""
+    """How a command reaches the management API."""
     parser.add_argument(
         "--kubeconfig",
         metavar="FILE",
-        help="the management API's (default: $WINDROW_KUBECONFIG, else .windrow/manager.yaml)",
+        help="kubeconfig of the management API (default: $WINDROW_KUBECONFIG, else .windrow/manager.yaml)",
     )
-    parser.add_argument("-n", "--namespace", metavar="NAME", help="look, or put things, there only")
+    parser.add_argument("-n", "--namespace", metavar="NAME", help="use this namespace only")
+
+
+def add_filenames(parser: argparse.ArgumentParser, about: str, *, required: bool = True) -> None:
+    """`-f FILE`, as kubectl has it: read with `manifests.read_documents`."""
+    parser.add_argument(
+        "-f",
+        "--filename",
+        metavar="FILE",
+        nargs="+",
+        action="extend",
+        default=None if required else [],
+        required=required,
+        help=f"{about}; - is standard input; may be repeated",
+    )
 
 
 def _duration(text: str) -> timedelta:
-    if text.isascii() and text.isdigit():  # as `timeout` and many others take it
+    if text.isascii() and text.isdigit():  # seconds, as timeout(1) takes it
         text = f"{text}s"
     try:
         return parse_duration(text)
@@ -42,9 +56,9 @@ DEFAULT_TIMEOUT = timedelta(minutes=30)
 
 
 def add_wait(parser: argparse.ArgumentParser, until: str) -> None:
-    """`--wait` and `--timeout`; the second means the first. See `settle_wait`."""
+    """`--wait` and `--timeout`; the second implies the first. See `settle_wait`."""
     parser.add_argument("--wait", action="store_true", help=f"return when {until}")
-    add_timeout(parser, default=None, note="; means --wait")
+    add_timeout(parser, default=None, note="; implies --wait")
 
 
 def normalize_wait(args: argparse.Namespace) -> None:
@@ -58,10 +72,10 @@ def add_timeout(
 ) -> None:
     parser.add_argument(
         "--timeout",
-        metavar="SPAN",
+        metavar="DURATION",
         type=_duration,
         default=default,
-        help=f"how long to wait, as 90s or 20m (default: 30m); passing it is exit code 6{note}",
+        help=f"how long to wait, such as 90s or 20m (default: 30m); exit code 6 when it passes{note}",
     )
 
 
@@ -75,12 +89,12 @@ def _port(text: str) -> int:
 
 def add_port(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--port", type=_port, default=0, metavar="PORT", help="of the API (default: one that is free)"
+        "--port", type=_port, default=0, metavar="PORT", help="port of the API (default: a free one)"
     )
 
 
 def _proxy(text: str) -> str:
-    if not text:  # none; argparse sends the default through here, too
+    if not text:  # the default; argparse converts it, too
         return text
     try:
         url = urlsplit(text)
@@ -89,7 +103,7 @@ def _proxy(text: str) -> str:
         good = False
     if not good:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not the URL of an HTTP proxy; write http://HOST:PORT (TLS goes through it untouched)"
+            f"{text!r} is not the URL of an HTTP proxy; write http://HOST:PORT (TLS is tunnelled through it)"
         )
     return text
 
@@ -105,13 +119,13 @@ def add_proxy(parser: argparse.ArgumentParser) -> None:
 
 
 def add_verbose(parser: argparse.ArgumentParser) -> None:
-    """For help only: `--verbose` is taken out before, because it may stand anywhere."""
-    parser.add_argument("--verbose", action="store_true", help="show the trace of an error")
+    """For help only: `main.run` takes `--verbose` out before, because it may stand anywhere."""
+    parser.add_argument("--verbose", action="store_true", help="print logs and tracebacks")
 
 
 def add_state_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--state", metavar="DIR", default=".windrow", help="where state is kept (default: .windrow)"
+        "--state-dir", metavar="DIR", default=".windrow", help="directory of the state (default: .windrow)"
     )
 
 
@@ -121,31 +135,33 @@ def _time_scale(text: str) -> float:
     except ValueError:
         scale = 0.0
     if not 0 < scale <= 10_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a speed; 1 is real time, 10 ten times as fast")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time scale; 1 is real time, 10 ten times as fast"
+        )
     return scale
 
 
 def add_time_scale(parser: argparse.ArgumentParser, default: float) -> None:
     parser.add_argument(
-        "--speed",
+        "--time-scale",
         type=_time_scale,
         default=default,
         metavar="N",
-        help=f"divide the machines' stated delays by N (default: {default:g})",
+        help=f"run the emulator's delays N times as fast (default: {default:g})",
     )
 
 
 def add_machine_backend(parser: argparse.ArgumentParser) -> None:
     """How machines on Harvester are made. See `places.find_driver`."""
     parser.add_argument(
-        "--machines",
+        "--machine-backend",
         choices=("direct", "plugin"),
         default=None,
-        help="make machines directly, or through a docker-machine plugin (default: direct)",
+        help="create machines directly, or through a docker-machine plugin (default: direct)",
     )
     parser.add_argument(
         "--driver",
         metavar="FILE",
-        help="the plugin: ours or the Go one; means --machines plugin (default: the one in PATH, else "
-        "the one that came with windrow)",
+        help="program of that plugin, Windrow's or the Go one; implies --machine-backend plugin (default: the one in "
+        "PATH, else the one installed with windrow)",
     )

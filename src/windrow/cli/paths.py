@@ -47,7 +47,7 @@ def find_driver_program(backend: str | None, args: str | None, context: CliConte
     """The plugin that shall make machines; None where they are made directly. Complains where there is none."""
     if backend == "direct" and args is not None:
         raise CliError(
-            "--machines direct uses no driver file, and --driver names one.",
+            "--machine-backend direct uses no driver file, and --driver names one.",
             "Leave one of the two out.",
             exit_codes.USAGE,
         )

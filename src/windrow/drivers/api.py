@@ -211,7 +211,7 @@ def _file_faults(host: str, path: str, files_allowed: bool, fault: Any) -> list[
         return list(
             fault(
                 "spec.url names a file, and drivers from files are not allowed here",
-                "put it behind https, or start the manager with --driver-files",
+                "put it behind https, or start the manager with --allow-file-urls",
             )
         )
     if host not in ("", "localhost") or not path.startswith("/"):

@@ -64,8 +64,6 @@ def test_these_tests_pass_in_a_process_that_ignores_the_signals():
         "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
         "sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', '-k', 'a_signal', sys.argv[1]]))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, __file__], capture_output=True, text=True, timeout=100
-    )
+    done = subprocess.run([sys.executable, "-c", code, __file__], capture_output=True, text=True, timeout=100)
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -22,7 +22,7 @@ def test_a_directory_has_one_holder_in_each_role(tmp_path: Path):
         pass
 
     assert f"process {os.getpid()}" in refused.value.message
-    assert "--state" in refused.value.hint
+    assert "--state-dir" in refused.value.hint
 
 
 def test_a_directory_that_was_given_back_can_be_held_again(tmp_path: Path):

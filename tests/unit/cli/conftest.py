@@ -79,16 +79,16 @@ class Manager:
 
     def __enter__(self) -> Manager:
         self._thread.start()
-        assert self._up.wait(10)
+        assert self._up.wait(60)
         return self
 
     def __exit__(self, *rest: object) -> None:
         self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join(10)
+        self._thread.join(60)
 
     def do(self, work: Callable[[LoopbackClient], Coroutine[Any, Any, Any]]) -> Any:
         """Do something to the objects, as the manager would."""
-        return asyncio.run_coroutine_threadsafe(work(self._api.local()), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(work(self._api.local()), self._loop).result(60)
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ ORCHARD = CLUSTER.ref("orchard", "fleet-default")
 @pytest.fixture
 def orchard(windrow: Windrow, manager: Manager) -> Manager:
     """A management API in which the cluster orchard is asked for."""
-    assert windrow("apply", "cluster.yaml").code == exit_codes.OK
+    assert windrow("apply", "-f", "cluster.yaml").code == exit_codes.OK
     return manager
 
 
@@ -60,7 +60,7 @@ READY = [{"type": "Ready", "status": "True", "reason": "Ready", "message": ""}]
 
 
 def test_apply_makes_objects_in_the_order_that_they_need_each_other(windrow: Windrow, manager: Manager):
-    answer = windrow("apply", "cluster.yaml")
+    answer = windrow("apply", "-f", "cluster.yaml")
 
     assert answer.code == exit_codes.OK
     assert answer.out.splitlines() == [
@@ -72,7 +72,7 @@ def test_apply_makes_objects_in_the_order_that_they_need_each_other(windrow: Win
 
 
 def test_applying_again_changes_nothing(windrow: Windrow, orchard: Manager):
-    answer = windrow("apply", "cluster.yaml")
+    answer = windrow("apply", "-f", "cluster.yaml")
 
     assert [line.split()[-1] for line in answer.out.splitlines()] == ["unchanged"] * 3
 
@@ -84,7 +84,7 @@ def test_applying_what_kubectl_applied_takes_over_what_the_manifest_names(
         (tmp_path / "cluster.yaml").read_text().replace("quantity: 2", "quantity: 4")
     )
 
-    assert "Cluster fleet-default/orchard changed" in windrow("apply", "cluster.yaml").out
+    assert "Cluster fleet-default/orchard changed" in windrow("apply", "-f", "cluster.yaml").out
     after = orchard.do(lambda api: api.get(ORCHARD))
     assert [pool["quantity"] for pool in after["spec"]["rkeConfig"]["machinePools"]] == [3, 4]
 
@@ -94,7 +94,7 @@ def test_apply_waits_until_the_cluster_is_ready_and_says_what_it_waits_for(
 ):
     orchard.do(report({"waiting": {"for": "the first server"}, "conditions": READY}))
 
-    answer = windrow("apply", "cluster.yaml", "--wait")
+    answer = windrow("apply", "-f", "cluster.yaml", "--wait")
 
     assert answer.code == exit_codes.OK
     assert "Cluster fleet-default/orchard is ready" in answer.out
@@ -105,14 +105,14 @@ def test_apply_waits_until_the_cluster_is_ready_and_says_what_it_waits_for(
 def test_a_timeout_means_to_wait_and_a_bare_number_means_seconds(
     windrow: Windrow, orchard: Manager, timeout: str
 ):
-    assert windrow("apply", "cluster.yaml", "--timeout", timeout).code == exit_codes.TIMED_OUT
+    assert windrow("apply", "-f", "cluster.yaml", "--timeout", timeout).code == exit_codes.TIMED_OUT
     assert windrow("scale", "orchard", "workers=1", "--timeout", timeout).code == exit_codes.TIMED_OUT
 
 
 def test_a_status_about_an_older_manifest_does_not_count_as_ready(windrow: Windrow, orchard: Manager):
     orchard.do(report({"observedGeneration": 0, "conditions": READY}))
 
-    assert windrow("apply", "cluster.yaml", "--wait", "--timeout", "1s").code == exit_codes.TIMED_OUT
+    assert windrow("apply", "-f", "cluster.yaml", "--wait", "--timeout", "1s").code == exit_codes.TIMED_OUT
 
 
 def test_apply_does_not_wait_for_what_was_refused(windrow: Windrow, orchard: Manager):
@@ -124,7 +124,7 @@ def test_apply_does_not_wait_for_what_was_refused(windrow: Windrow, orchard: Man
     }
     orchard.do(report({"phase": "Refused", "conditions": [no]}))
 
-    answer = windrow("apply", "cluster.yaml", "--wait")
+    answer = windrow("apply", "-f", "cluster.yaml", "--wait")
 
     assert answer.code == exit_codes.REFUSED
     assert "ISO" in answer.err
@@ -136,7 +136,7 @@ def test_a_refused_cluster_shows_each_fact_with_its_cure(windrow: Windrow, orcha
     orchard.do(report({"phase": "Refused", "waiting": {"for": "the image is an ISO"}, "conditions": [no]}))
 
     drawn = [line.lstrip("│ ") for line in windrow("status").out.splitlines()]
-    told = windrow("apply", "cluster.yaml", "--wait").err.splitlines()
+    told = windrow("apply", "-f", "cluster.yaml", "--wait").err.splitlines()
 
     assert drawn[1:5] == ["the image is an ISO", "→ name another", "pool a has no role", "→ give it one"]
     assert told[-4:] == [
@@ -148,7 +148,7 @@ def test_a_refused_cluster_shows_each_fact_with_its_cure(windrow: Windrow, orcha
 
 
 def test_waiting_ends_at_the_time_that_was_given(windrow: Windrow, orchard: Manager):
-    answer = windrow("apply", "cluster.yaml", "--wait", "--timeout", "1s")
+    answer = windrow("apply", "-f", "cluster.yaml", "--wait", "--timeout", "1s")
 
     assert answer.code == exit_codes.TIMED_OUT
     assert len(answer.err.strip().splitlines()) == 2
@@ -159,7 +159,7 @@ def test_an_object_that_the_schema_forbids_is_refused(windrow: Windrow, orchard:
         (tmp_path / "cluster.yaml").read_text().replace("quantity: 2", "quantity: two")
     )
 
-    answer = windrow("apply", "bad.yaml")
+    answer = windrow("apply", "-f", "bad.yaml")
 
     assert answer.code == exit_codes.REFUSED
     assert "quantity" in answer.err
@@ -171,7 +171,7 @@ def test_apply_changes_nothing_when_the_manifest_is_wrong_in_itself(
     text = (tmp_path / "cluster.yaml").read_text()
     (tmp_path / "bad.yaml").write_text(text.replace("quantity: 2", "quantity: two").replace('"4"', '"four"'))
 
-    answer = windrow("apply", "bad.yaml")
+    answer = windrow("apply", "-f", "bad.yaml")
 
     assert answer.code == exit_codes.REFUSED
     assert answer.out == ""
@@ -185,6 +185,7 @@ def test_apply_changes_nothing_when_the_manifest_is_wrong_in_itself(
 def test_a_refusal_after_something_was_done_does_not_say_that_nothing_was(windrow: Windrow, manager: Manager):
     answer = windrow(
         "apply",
+        "-f",
         "-",
         stdin="apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n---\n"
         "apiVersion: v1\nkind: Secret\nmetadata: {name: Not_A_Name, namespace: a}\n",
@@ -199,7 +200,7 @@ def test_apply_goes_on_past_warnings(windrow: Windrow, manager: Manager, tmp_pat
     text = (tmp_path / "cluster.yaml").read_text()
     (tmp_path / "odd.yaml").write_text(text.replace("cpuCount", "cpuCuont: x\ncpuCount"))
 
-    answer = windrow("apply", "odd.yaml")
+    answer = windrow("apply", "-f", "odd.yaml")
 
     assert answer.code == exit_codes.OK
     assert "cpuCuont is not a field we know" in " ".join(answer.err.split())
@@ -210,7 +211,7 @@ def test_apply_knows_the_configs_that_are_there_already(windrow: Windrow, orchar
     _, cluster, _ = (tmp_path / "cluster.yaml").read_text().split("---")
     (tmp_path / "alone.yaml").write_text(cluster.replace("quantity: 2", "quantity: 4"))
 
-    assert windrow("apply", "alone.yaml").code == exit_codes.OK
+    assert windrow("apply", "-f", "alone.yaml").code == exit_codes.OK
 
 
 # -- check -------------------------------------------------------------------------------------------------------
@@ -222,7 +223,7 @@ def test_check_tells_what_is_wrong_with_a_kubeconfig_by_the_name_of_its_file(
     (tmp_path / "cluster.yaml").write_text(MANIFEST)
     (tmp_path / "README.md").write_text("# Windrow\n\n`code: [`\n")
 
-    asked = windrow("check", "cluster.yaml", "--harvester", "README.md")
+    asked = windrow("check", "-f", "cluster.yaml", "--harvester", "README.md")
     shown = windrow("status", env={"WINDROW_KUBECONFIG": str(tmp_path / "README.md")})
 
     for answer in (asked, shown):
@@ -234,7 +235,7 @@ def test_check_tells_what_is_wrong_with_a_kubeconfig_by_the_name_of_its_file(
 def test_check_without_a_harvester_says_how_to_name_one(windrow: Windrow, tmp_path: Path):
     (tmp_path / "cluster.yaml").write_text(MANIFEST)
 
-    answer = windrow("check", "cluster.yaml")
+    answer = windrow("check", "-f", "cluster.yaml")
 
     assert answer.code == exit_codes.OK
     assert "→ Add --harvester FILE, or start windrow serve." in answer.out
@@ -244,7 +245,7 @@ def test_check_tells_of_kinds_that_nobody_here_knows(windrow: Windrow, tmp_path:
     strange = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n"
     (tmp_path / "cluster.yaml").write_text(MANIFEST + strange)
 
-    answer = windrow("check", "cluster.yaml")
+    answer = windrow("check", "-f", "cluster.yaml")
 
     assert answer.code == exit_codes.REFUSED
     assert "Deployment web (apps/v1)" in answer.err
@@ -255,7 +256,7 @@ def test_every_file_that_cannot_be_read_is_told(windrow: Windrow, tmp_path: Path
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "broken.yaml").write_text("a: [")
 
-    answer = windrow("check", "nope.yaml", "binary.yaml", "broken.yaml")
+    answer = windrow("check", "-f", "nope.yaml", "binary.yaml", "broken.yaml")
 
     assert answer.code == exit_codes.REFUSED
     assert all(name in answer.err for name in ("nope.yaml", "binary.yaml", "broken.yaml"))
@@ -306,7 +307,7 @@ def test_a_name_that_is_not_there_is_not_found(windrow: Windrow, orchard: Manage
 
 def test_a_name_that_is_there_twice_must_be_told_apart(windrow: Windrow, orchard: Manager, tmp_path: Path):
     twin = (tmp_path / "cluster.yaml").read_text().replace("fleet-default", "elsewhere")
-    assert windrow("apply", "-", stdin=twin).code == exit_codes.OK
+    assert windrow("apply", "-f", "-", stdin=twin).code == exit_codes.OK
 
     answer = windrow("status", "orchard")
 

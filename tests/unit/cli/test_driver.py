@@ -192,7 +192,7 @@ def test_add_takes_a_file_and_computes_its_checksum(windrow: Windrow, shop: Shop
         ),
         (
             ("--url", "file:///x", "--checksum", "d" * 64),
-            "→ Name it with --file, for a manager that runs with --driver-files.",
+            "→ Name it with --file, for a manager that runs with --allow-file-urls.",
         ),
     ],
 )
@@ -429,10 +429,10 @@ def test_a_cluster_of_another_driver_s_kind_can_be_checked_and_applied(
     (tmp_path / "orchard.yaml").write_text(ORCHARD)
     (tmp_path / "whole.yaml").write_text(ORCHARD + CREDENTIAL)
 
-    without = windrow("check", "orchard.yaml")
-    whole = windrow("check", "whole.yaml")
-    applied = windrow("apply", "whole.yaml")
-    afterwards = windrow("check", "orchard.yaml")
+    without = windrow("check", "-f", "orchard.yaml")
+    whole = windrow("check", "-f", "whole.yaml")
+    applied = windrow("apply", "-f", "whole.yaml")
+    afterwards = windrow("check", "-f", "orchard.yaml")
 
     assert without.code == exit_codes.REFUSED
     assert "credential fleet-default:cc-noop cannot be read" in " ".join(without.out.split())
@@ -458,9 +458,9 @@ def test_a_cluster_of_a_kind_that_no_driver_gives_now_is_not_sent(
 ):
     (tmp_path / "orchard.yaml").write_text(ORCHARD)
     windrow("driver", "disable", "noop")
-    off = windrow("apply", "orchard.yaml")
+    off = windrow("apply", "-f", "orchard.yaml")
     windrow("driver", "remove", "noop")
-    gone = windrow("apply", "orchard.yaml")
+    gone = windrow("apply", "-f", "orchard.yaml")
 
     assert off.code == gone.code == exit_codes.REFUSED
     assert "the node driver noop, which gives that kind, is not active" in " ".join(off.err.split())
@@ -475,5 +475,5 @@ def test_a_node_driver_can_be_applied_from_a_manifest(windrow: Windrow, shop: Sh
         f"spec: {{displayName: noop, active: true, url: '{URL}', checksum: {sha256(FILE)}}}\n"
     )
 
-    assert windrow("apply", "driver.yaml").out == "NodeDriver noop created\n"
+    assert windrow("apply", "-f", "driver.yaml").out == "NodeDriver noop created\n"
     assert windrow("driver", "enable", "noop").out.splitlines()[-1] == "NodeDriver noop is active"

@@ -116,7 +116,7 @@ def test_a_second_manager_in_a_directory_is_refused_with_the_store_that_is_in_us
     (tmp_path / "taken").mkdir()
     store = SqliteStore(tmp_path / "taken" / "manager.db")
     try:
-        answer = windrow("serve", "--state", "taken")
+        answer = windrow("serve", "--state-dir", "taken")
     finally:
         store.close()
 
@@ -155,12 +155,12 @@ def test_a_fact_that_begins_with_a_name_keeps_its_spelling():
 @pytest.mark.parametrize(
     ("argv", "code", "named"),
     [
-        (["demo", "--manifest", "nope.yaml"], exit_codes.REFUSED, "nope.yaml"),
-        (["demo", "--manifest", "bad.yaml"], exit_codes.REFUSED, "bad.yaml"),
-        (["demo", "--manifest", "config.yaml"], exit_codes.REFUSED, "no Cluster"),
+        (["demo", "-f", "nope.yaml"], exit_codes.REFUSED, "nope.yaml"),
+        (["demo", "-f", "bad.yaml"], exit_codes.REFUSED, "bad.yaml"),
+        (["demo", "-f", "config.yaml"], exit_codes.REFUSED, "no Cluster"),
         (["demo", "--report", "nowhere/r.json"], exit_codes.USAGE, "nowhere/r.json"),
-        (["demo", "--speed", "0"], exit_codes.USAGE, "'0'"),
-        (["emulate", "--stock", "bad.yaml"], exit_codes.REFUSED, "bad.yaml"),
+        (["demo", "--time-scale", "0"], exit_codes.USAGE, "'0'"),
+        (["emulate", "--preload", "bad.yaml"], exit_codes.REFUSED, "bad.yaml"),
         (["emulate", "console", "x"], exit_codes.USAGE, "console x"),
         (["emulate", "console", "a/b"], exit_codes.UNREACHABLE, "harvester.yaml"),
         (["emulate", "frob"], exit_codes.USAGE, "frob"),
@@ -170,11 +170,11 @@ def test_a_fact_that_begins_with_a_name_keeps_its_spelling():
         (["serve", "--proxy", "banana"], exit_codes.USAGE, "banana"),
         (["serve", "--proxy", "http://host:x"], exit_codes.USAGE, "http://HOST:PORT"),
         (["serve", "--kubeconfig", "x.bin"], exit_codes.REFUSED, "x.bin is not text"),
-        (["serve", "--state", "config.yaml"], exit_codes.USAGE, "config.yaml"),
-        (["emulate", "--state", "config.yaml/x"], exit_codes.USAGE, "config.yaml"),
-        (["emulate", "--stock", "x.bin"], exit_codes.REFUSED, "x.bin is not text"),
-        (["demo", "--manifest", "x.bin"], exit_codes.REFUSED, "x.bin is not text"),
-        (["demo", "--state", "config.yaml"], exit_codes.USAGE, "directory that can be written"),
+        (["serve", "--state-dir", "config.yaml"], exit_codes.USAGE, "config.yaml"),
+        (["emulate", "--state-dir", "config.yaml/x"], exit_codes.USAGE, "config.yaml"),
+        (["emulate", "--preload", "x.bin"], exit_codes.REFUSED, "x.bin is not text"),
+        (["demo", "-f", "x.bin"], exit_codes.REFUSED, "x.bin is not text"),
+        (["demo", "--state-dir", "config.yaml"], exit_codes.USAGE, "directory that can be written"),
         (["demo", "--report", "."], exit_codes.USAGE, "ile that can be written"),
         (["scale", "a", "b=1", "--timeout", "soon"], exit_codes.USAGE, "soon"),
         (["serve", "--kubeconfig", "bad.yaml"], exit_codes.UNREACHABLE, "not YAML"),

@@ -28,7 +28,7 @@ status: {ready: true}
 def test_import_prints_what_can_be_piped_on_and_says_what_it_left_out(windrow: Windrow, tmp_path: Path):
     (tmp_path / "c.yaml").write_text(CLUSTER)
 
-    answer = windrow("import", "c.yaml")
+    answer = windrow("import", "-f", "c.yaml")
 
     (kept,) = load_all(answer.out)
     assert kept["metadata"] == {"name": "orchard", "namespace": "fleet-default"}
@@ -43,12 +43,12 @@ def test_import_reads_standard_input_and_takes_lists_apart(windrow: Windrow):
     )
     listed = f"apiVersion: v1\nkind: List\nitems:\n{body}\n"
 
-    assert [raw["kind"] for raw in load_all(windrow("import", "-", stdin=listed).out)] == ["Cluster"]
+    assert [raw["kind"] for raw in load_all(windrow("import", "-f", "-", stdin=listed).out)] == ["Cluster"]
 
 
 @pytest.mark.parametrize("text", ["", "just a word", "a: [", "kind: Cluster\nmetadata: {name: x}", "[1, 2]"])
 def test_what_is_no_object_is_refused_with_its_place(windrow: Windrow, text: str):
-    answer = windrow("import", "-", stdin=text)
+    answer = windrow("import", "-f", "-", stdin=text)
 
     assert answer.code == exit_codes.REFUSED
     assert "tandard input" in answer.err
@@ -56,7 +56,7 @@ def test_what_is_no_object_is_refused_with_its_place(windrow: Windrow, text: str
 
 
 def test_a_kind_that_the_manager_does_not_know_is_refused_before_anything_is_sent(windrow: Windrow):
-    answer = windrow("apply", "-", stdin="apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}")
+    answer = windrow("apply", "-f", "-", stdin="apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}")
 
     assert answer.code == exit_codes.REFUSED
     assert "Deployment x" in answer.err

@@ -1,12 +1,12 @@
-"""Create or change what a manifest describes. May be repeated.
+"""Create or change the objects of a manifest. May be repeated.
 
-Reads what Rancher users have, also as `kubectl get -o yaml` prints it (see `windrow import`). Objects go to the
-management API in the order that they need each other; the cluster manager then does the work. What `windrow check`
-finds wrong in the manifest itself is told first, and then nothing is sent.
+The manifest may be one written for Rancher, also as `kubectl get -o yaml` prints it (see `windrow import`). The
+objects are applied to the management API in the order in which they refer to each other; the cluster manager then
+creates the machines. Where `windrow check` finds an error in the manifest, it is printed and nothing is applied.
 
 Examples:
-  windrow apply cluster.yaml
-  windrow apply cluster.yaml --wait --timeout 20m
+  windrow apply -f cluster.yaml
+  windrow apply -f cluster.yaml --wait --timeout 20m
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FIELD_MANAGER = "windrow-apply"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", metavar="FILE", help="manifests; - reads standard input")
+    options.add_filenames(parser, "a manifest")
     options.add_wait(parser, "the clusters are ready")
     options.add_connection(parser)
 
@@ -102,7 +102,7 @@ async def _send(placed: list[tuple[ApiResource, Raw]], manager: Connection, cont
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
     options.normalize_wait(args)
-    documents, notes = strip_server_fields(read_documents(args.files, context))
+    documents, notes = strip_server_fields(read_documents(args.filename, context))
     placed = _sorted_by_kind(documents)
     print_notes(notes, context)
 

@@ -1,14 +1,13 @@
-"""Say what is wrong with a manifest, all at once; change nothing.
+"""Report everything that is wrong with a manifest; change nothing.
 
-The manifest is read as the cluster manager reads it. Then Harvester is asked whether its machines could be made:
-image, networks, storage class, key pair, names. The credential comes from the management API, where one is known,
-or from --harvester. With neither, only the manifest is judged. Pools of another
-driver's kind are named, since Harvester cannot judge them; where the management API is known, their credential is
-looked for. Exit code 3 means that something is wrong.
+The manifest is read as the cluster manager reads it. Then image, networks, storage class, key pair and names of its
+machines are checked on Harvester, with the credential from the management API or with --harvester. Without both, only
+the manifest is checked. Pools of another driver's kind are listed: Harvester cannot check them, but their credential
+is looked up in the management API. Exit code 3 means that there is an error.
 
 Examples:
-  windrow check cluster.yaml
-  windrow check cluster.yaml --harvester harvester.yaml
+  windrow check -f cluster.yaml
+  windrow check -f cluster.yaml --harvester harvester.yaml
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", metavar="FILE", help="manifests; - reads standard input")
+    options.add_filenames(parser, "a manifest")
     parser.add_argument("--harvester", metavar="FILE", help="kubeconfig of the Harvester to ask")
     options.add_output(parser)
     options.add_connection(parser)
@@ -40,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, context: CliContext) -> int:
     import asyncio
 
-    documents, notes = strip_server_fields(read_documents(args.files, context))
+    documents, notes = strip_server_fields(read_documents(args.filename, context))
     print_notes(notes, context)
     unknown_kinds = unknown_kind_errors(documents)
     documents = [raw for raw in documents if find_kind(raw) is not None]

@@ -1,7 +1,8 @@
-"""Delete a cluster: its machines, their disks, the load balancers of its services, and everything else that was made
-for it. Nothing else.
+"""Delete a cluster, its machines and their disks, the load balancers of its services, and every other object that was
+created for it.
 
-At a terminal it asks first. It stays until all is gone and says what it waits for; --no-wait returns at once.
+At a terminal it asks for confirmation. It waits until all of them are gone and prints what it waits for; --no-wait
+returns at once.
 
 Examples:
   windrow delete prod
@@ -24,8 +25,8 @@ from windrow.kubernetes.resources import ref_of
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
-    parser.add_argument("--no-wait", action="store_true", help="return when it is ordered")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
+    parser.add_argument("--no-wait", action="store_true", help="return once the deletion is requested")
     options.add_timeout(parser)
     options.add_connection(parser)
 

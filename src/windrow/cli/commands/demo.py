@@ -1,14 +1,14 @@
-"""Watch a cluster come up, lose machines and heal. Needs nothing but this computer.
+"""Watch a cluster come up, lose machines and heal, on this computer alone.
 
-An embedded Harvester and a cluster manager run in this process; the machines' delays are real ones, divided by
---speed. A service gets an address of a pool and is asked over the network. Then, as far as the cluster's shape
-allows: a worker is lost and replaced, a machine stopped and started, an etcd member lost and replaced, and the service
-goes on; a pool is scaled, the cluster deleted, and Harvester's inventory compared with before.
-Exit code 0 means that every check held; docs/reference/demo.md lists them.
+An emulated Harvester and a cluster manager run in this process, with the delays of hardware divided by --time-scale.
+A LoadBalancer Service gets an address of an IPPool and answers requests. Then, as the cluster's pools allow, a worker
+VM is deleted and replaced, a VM stopped and started, an etcd member deleted and replaced, while the service goes on;
+a pool is scaled, the cluster deleted, and Harvester's objects compared with those from before.
+Exit code 0 means that every check passed; docs/reference/demo.md lists them.
 
 Examples:
   windrow demo
-  windrow demo --manifest cluster.yaml --report report.json
+  windrow demo -f cluster.yaml --report report.json
   windrow demo --keep
 """
 
@@ -27,24 +27,18 @@ TIME_SCALE = 20.0
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--manifest",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="a cluster of yours (default: 3 servers, 2 workers); may be repeated",
-    )
+    options.add_filenames(parser, "a manifest of yours (default: 3 servers and 2 workers)", required=False)
     options.add_time_scale(parser, TIME_SCALE)
     options.add_machine_backend(parser)
     parser.add_argument(
-        "--keep", action="store_true", help="leave everything running at the end, until Ctrl-C"
+        "--keep", action="store_true", help="keep everything running at the end, until Ctrl-C"
     )
-    parser.add_argument("--plain", action="store_true", help="plain lines, also at a terminal")
+    parser.add_argument("--plain", action="store_true", help="print plain lines at a terminal, too")
     parser.add_argument(
-        "--report", metavar="FILE", help="write checks, timeline and call counts there, as JSON"
+        "--report", metavar="FILE", help="write checks, timeline and request counts there, as JSON"
     )
     parser.add_argument(
-        "--state", metavar="DIR", help="keep the state there (default: a directory that goes away)"
+        "--state-dir", metavar="DIR", help="directory of the state (default: a temporary one)"
     )
 
 
@@ -57,12 +51,12 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
     documents = _read_input(args, context)
     wanted = DemoOptions(
         documents=tuple(documents),
-        time_scale=args.speed,
+        time_scale=args.time_scale,
         keep=args.keep,
         plain=args.plain or not context.terminal,
         report=context.cwd / args.report if args.report else None,
-        state_dir=context.cwd / args.state if args.state else None,
-        driver=find_driver_program(args.machines, args.driver, context),
+        state_dir=context.cwd / args.state_dir if args.state_dir else None,
+        driver=find_driver_program(args.machine_backend, args.driver, context),
         env=context.env,
     )
     with open_output(context, plain=wanted.plain) as out:
@@ -70,16 +64,16 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
 
 
 def _read_input(args: argparse.Namespace, context: CliContext) -> list[Raw]:
-    """The objects to play with. Complains about what can be known before anything starts."""
-    documents = read_documents(args.manifest, context)
-    if args.manifest and not any(raw["kind"] == "Cluster" for raw in documents):
+    """The objects to apply. Raises CliError for what can be known before anything starts."""
+    documents = read_documents(args.filename, context)
+    if args.filename and not any(raw["kind"] == "Cluster" for raw in documents):
         raise CliError(
-            f"There is no Cluster in {', '.join(args.manifest)}.",
+            f"There is no Cluster in {', '.join(args.filename)}.",
             "Name the file that holds it.",
             exit_codes.REFUSED,
         )
     if args.report:
         require_writable_file(context.cwd / args.report, args.report)
-    if args.state:
-        require_writable_directory(context.cwd / args.state, args.state)
+    if args.state_dir:
+        require_writable_directory(context.cwd / args.state_dir, args.state_dir)
     return documents

@@ -1,8 +1,8 @@
-"""Node drivers: docker-machine drivers that machines can be made with.
+"""Manage node drivers: docker-machine drivers that create machines.
 
-The manager fetches a driver over https, checks its SHA-256 before anything is unpacked or run, asks it for its create
-flags, and makes a machine config kind of them; the pools of a Cluster may then name that kind. The driver for
-Harvester is built in; what is changed of it lasts until the manager's next start.
+The manager downloads a driver over https, verifies its SHA-256 before anything is unpacked or run, reads its create
+flags, and defines a machine config kind from them, which the pools of a Cluster may then name. The driver for
+Harvester is built in; changes to it last until the manager restarts.
 
 Examples:
   windrow driver list
@@ -23,57 +23,53 @@ Action = Callable[[argparse.Namespace, CliContext, Connection], Awaitable[int]]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    listing = verbs.add_parser("list", help="list node drivers, and how each stands")
+    listing = commands.add_parser("list", help="list node drivers and their state")
     _add_output(listing)
 
-    show = verbs.add_parser("show", help="show one node driver")
+    show = commands.add_parser("show", help="show one node driver")
     _add_name(show)
     _add_output(show)
 
-    add = verbs.add_parser("add", help="add a node driver by its URL")
+    add = commands.add_parser("add", help="add a node driver by its URL")
     _add_name(add)
     source = add.add_mutually_exclusive_group(required=True)
+    source.add_argument("--url", metavar="URL", help="https URL of a tar.gz, tar, zip or of the program")
     source.add_argument(
-        "--url", metavar="URL", help="where it comes from (https); a tar.gz, tar, zip or the program"
+        "--file", metavar="FILE", help="a file of this computer, if the manager runs with --allow-file-urls"
     )
-    source.add_argument(
-        "--file", metavar="FILE", help="a file of this computer, where the manager allows that"
-    )
+    add.add_argument("--checksum", metavar="SHA256", help="SHA-256 of the download; computed for --file")
+    add.add_argument("--description", metavar="TEXT", default="", help="description of the driver")
     add.add_argument(
-        "--checksum", metavar="SHA256", help="of what the URL delivers; of --file it is computed"
-    )
-    add.add_argument("--description", metavar="TEXT", default="", help="what it is for")
-    add.add_argument(
-        "--replace", action="store_true", help="change the URL and checksum of one that is there"
+        "--replace", action="store_true", help="change the URL and checksum of an existing driver"
     )
     _add_waiting(add)
 
-    for name, said in (("enable", "let Clusters use a node driver"), ("disable", "let no Cluster use it")):
-        switch = verbs.add_parser(name, help=said)
+    for name, said in (("enable", "allow Clusters to use a node driver"), ("disable", "forbid it")):
+        switch = commands.add_parser(name, help=said)
         _add_name(switch)
         _add_waiting(switch)
 
-    remove = verbs.add_parser("remove", help="remove a node driver, its files and its kind")
+    remove = commands.add_parser("remove", help="remove a node driver, its files and its kind")
     _add_name(remove)
     _add_waiting(remove)
 
-    for one in (listing, show, add, *(verbs.choices[name] for name in ("enable", "disable")), remove):
+    for one in (listing, show, add, *(commands.choices[name] for name in ("enable", "disable")), remove):
         _add_kubeconfig(one)
         options.add_verbose(one)
 
 
 def _add_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="of the NodeDriver")
+    parser.add_argument("name", metavar="NAME", help="name of the NodeDriver")
 
 
 def _add_kubeconfig(parser: argparse.ArgumentParser) -> None:
-    """Without a namespace, unlike the other verbs': node drivers have none."""
+    """Without --namespace: NodeDrivers are cluster-scoped."""
     parser.add_argument(
         "--kubeconfig",
         metavar="FILE",
-        help="the management API's (default: $WINDROW_KUBECONFIG, else .windrow/manager.yaml)",
+        help="kubeconfig of the management API (default: $WINDROW_KUBECONFIG, else .windrow/manager.yaml)",
     )
 
 
@@ -89,7 +85,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_waiting(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--no-wait", action="store_true", help="return when it is ordered")
+    parser.add_argument("--no-wait", action="store_true", help="return once the change is requested")
     options.add_timeout(parser)
 
 
@@ -103,12 +99,12 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
         "disable": changes.disable,
         "remove": changes.remove,
     }
-    if args.verb == "add":
+    if args.command == "add":
         source = changes.find_source(args, context)
         return connect.run_connected(
             args, context, lambda manager: changes.add(args, context, manager, source)
         )
-    return connect.run_connected(args, context, lambda manager: actions[args.verb](args, context, manager))
+    return connect.run_connected(args, context, lambda manager: actions[args.command](args, context, manager))
 
 
 async def _list(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:

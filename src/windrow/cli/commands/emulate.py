@@ -1,12 +1,12 @@
-"""Run an embedded Harvester on this computer, until Ctrl-C. Its machines act on the cloud-init they are given.
+"""Run an emulated Harvester on this computer, until Ctrl-C. Its machines act on their cloud-init.
 
-It keeps its kubeconfig (harvester.yaml) and credentials in DIR; its objects live in memory, so stopping it means
-starting over. --stock puts the images, networks, storage
-classes, key pairs and namespaces that manifests name onto its shelves.
-`windrow emulate console NAMESPACE/NAME` prints what a machine of a running emulator wrote on its console.
+It writes its kubeconfig to DIR/harvester.yaml; its objects are in memory and end with it. --preload creates the
+images, networks, storage classes, key pairs and namespaces that a manifest refers to, and writes the credential
+Secrets to DIR/credentials.yaml.
+`windrow emulate console NAMESPACE/NAME` prints the console of a machine of a running emulator.
 
 Examples:
-  windrow emulate --stock cluster.yaml --speed 10
+  windrow emulate --preload cluster.yaml --time-scale 10
   windrow emulate console default/prod-servers-x5x7z-9k2lp
 """
 
@@ -23,25 +23,30 @@ from windrow.cli.paths import find_cloud_provider, require_writable_directory
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "action", nargs="*", metavar="console NAMESPACE/NAME", help="print a machine's console instead"
+        "action",
+        nargs="*",
+        metavar="console NAMESPACE/NAME",
+        help="print the console of this VirtualMachine instead",
     )
     options.add_state_dir(parser)
     parser.add_argument(
-        "--stock",
+        "--preload",
         metavar="FILE",
         action="append",
         default=[],
-        help="a manifest whose needs shall be in stock",
+        help="a manifest; create what it refers to; may be repeated",
     )
     options.add_port(parser)
-    parser.add_argument("--plain", action="store_true", help="plain lines, also at a terminal")
+    parser.add_argument("--plain", action="store_true", help="print plain lines at a terminal, too")
     parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="for console: the emulator's (default: DIR/harvester.yaml)"
+        "--kubeconfig",
+        metavar="FILE",
+        help="for console: kubeconfig of the emulator (default: DIR/harvester.yaml)",
     )
     parser.add_argument(
         "--cloud-provider",
         metavar="FILE",
-        help="a program that guests shall run as their harvester-cloud-provider, in place of ours",
+        help="program that guests run as harvester-cloud-provider instead of Windrow's",
     )
     options.add_time_scale(parser, 1.0)
 
@@ -53,8 +58,8 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
         case ["console", machine] if machine.count("/") == 1 and all(machine.split("/")):
             return _console(machine, args, context)
     raise CliError(
-        f"windrow emulate does not understand {' '.join(args.action)!r}.",
-        "It takes nothing, or: console NAMESPACE/NAME",
+        f"Unknown argument of windrow emulate: {' '.join(args.action)!r}.",
+        "Use no argument, or: console NAMESPACE/NAME",
         exit_codes.USAGE,
     )
 
@@ -66,11 +71,11 @@ def _emulate(args: argparse.Namespace, context: CliContext) -> int:
     from windrow.cli.manifests import read_documents
     from windrow.cli.output.progress import PlainOutput
 
-    require_writable_directory(context.cwd / args.state, args.state)
+    require_writable_directory(context.cwd / args.state_dir, args.state_dir)
     wanted = EmulateOptions(
-        state_dir=context.cwd / args.state,
-        preload=tuple(read_documents(args.stock, context)),
-        time_scale=args.speed,
+        state_dir=context.cwd / args.state_dir,
+        preload=tuple(read_documents(args.preload, context)),
+        time_scale=args.time_scale,
         port=args.port,
         plain=args.plain or not context.terminal,
         cloud_provider=find_cloud_provider(args.cloud_provider, context),
@@ -87,11 +92,11 @@ def _console(machine: str, args: argparse.Namespace, context: CliContext) -> int
     from windrow.kubernetes.errors import error_for
     from windrow.kubernetes.requests import Request
 
-    path = Path(args.kubeconfig) if args.kubeconfig else context.cwd / args.state / "harvester.yaml"
+    path = Path(args.kubeconfig) if args.kubeconfig else context.cwd / args.state_dir / "harvester.yaml"
     if not path.exists():
         raise CliError(
-            f"There is no kubeconfig of an emulator at {path}.",
-            "Start one with `windrow emulate`, or name its --state directory.",
+            f"No kubeconfig of an emulator: {path} does not exist.",
+            "Start one: windrow emulate; or name its directory with --state-dir.",
             exit_codes.UNREACHABLE,
         )
 
@@ -102,8 +107,8 @@ def _console(machine: str, args: argparse.Namespace, context: CliContext) -> int
             reply = await transport.send(Request("GET", f"/windrow/console/{machine}", accept="text/plain"))
             if reply.status == 404:
                 raise CliError(
-                    f"The emulator has no machine {machine}.",
-                    f"See which it has: kubectl --kubeconfig {path} get vm -A",
+                    f"virtualmachines {machine!r} not found on the emulator.",
+                    f"List them: kubectl --kubeconfig {path} get vm -A",
                     exit_codes.NOT_FOUND,
                 )
             if error := error_for(reply):

@@ -1,12 +1,12 @@
-"""Print a manifest without the bookkeeping of the Rancher that it was taken from.
+"""Print a manifest without the fields that a Rancher server set.
 
-What Rancher (or any Kubernetes) wrote for itself is left out: uid, resource version, managed fields, status,
-finalizers of Rancher's controllers, owner references to objects that are not here. Everything left out is named
-on standard error; the rest goes to standard output, unchanged.
+Removed are uid, resourceVersion, managedFields, status, finalizers of Rancher's controllers, and owner references to
+objects that are not in the manifest. Each removed field is listed on standard error; the rest goes to standard output
+unchanged.
 
 Examples:
-  windrow import cluster.yaml | kubectl apply -f -
-  kubectl get clusters.provisioning.cattle.io prod -o yaml | windrow import -
+  windrow import -f cluster.yaml | kubectl apply -f -
+  kubectl get clusters.provisioning.cattle.io prod -o yaml | windrow import -f -
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from windrow.clusters.api.rancher_import import strip_server_fields
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", metavar="FILE", help="manifests; - reads standard input")
+    options.add_filenames(parser, "a manifest")
     options.add_output(parser)
 
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
     from windrow.core.yaml import dump_all
 
-    documents, notes = strip_server_fields(read_documents(args.files, context))
+    documents, notes = strip_server_fields(read_documents(args.filename, context))
     print_notes(notes, context)
     if args.output == "json":
         context.print(render_data({"apiVersion": "v1", "kind": "List", "items": documents}, "json"))

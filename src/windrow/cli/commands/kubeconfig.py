@@ -1,4 +1,4 @@
-"""Print the kubeconfig of a cluster, for kubectl and its kin.
+"""Print the kubeconfig of a guest cluster, for kubectl and every other client.
 
 Examples:
   windrow kubeconfig prod --file prod.yaml
@@ -24,7 +24,7 @@ from windrow.kubernetes.resources import SECRET
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
     parser.add_argument(
-        "-f", "--file", metavar="FILE", help="write it there, for your eyes only, instead of printing it"
+        "--file", metavar="FILE", help="write it to this file, mode 0600, instead of printing it"
     )
     options.add_connection(parser)
 
@@ -60,7 +60,7 @@ def _not_ready_error(cluster: Raw, context: CliContext) -> CliError:
     view = read_cluster(cluster, ())
     why = f" It {format_wait(view.wait, context.now())}." if view.wait else ""
     return CliError(
-        f"{connect.full_name(cluster)} has no kubeconfig yet.{why}",
+        f"Cluster {connect.full_name(cluster)} has no kubeconfig yet.{why}",
         f"Try again when it is ready: windrow status {connect.full_name(cluster)} --watch",
         exit_codes.NOT_FOUND,
     )

@@ -18,9 +18,11 @@ from windrow.cli.output.views import read_machine
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    listing = verbs.add_parser("list", help="list machines")
-    listing.add_argument("name", nargs="?", default="", metavar="CLUSTER", help="of this cluster only")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    listing = commands.add_parser("list", help="list machines")
+    listing.add_argument(
+        "name", nargs="?", default="", metavar="CLUSTER", help="list the machines of this cluster only"
+    )
     options.add_output(listing)
     options.add_connection(listing)
     options.add_verbose(listing)

@@ -1,7 +1,7 @@
-"""Set the size of one or more pools.
+"""Set the number of machines in one or more pools.
 
-Going down, machines marked with the annotation cluster.x-k8s.io/delete-machine leave first, then unhealthy ones,
-then the oldest. Servers that carry etcd leave one by one, after their member has left.
+When a pool shrinks, machines with the annotation cluster.x-k8s.io/delete-machine are deleted first, then unhealthy
+ones, then the oldest. Servers with etcd are deleted one by one, each after its member was removed from etcd.
 
 Examples:
   windrow scale prod workers=5
@@ -32,7 +32,11 @@ def _pool_size(text: str) -> tuple[str, int]:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
     parser.add_argument(
-        "sizes", nargs="+", type=_pool_size, metavar="POOL=NUMBER", help="the size that the pool shall have"
+        "sizes",
+        nargs="+",
+        type=_pool_size,
+        metavar="POOL=NUMBER",
+        help="a pool and its new number of machines",
     )
     options.add_wait(parser, "the cluster is ready again")
     options.add_connection(parser)

@@ -1,11 +1,11 @@
 """Run the management API and the cluster manager, until Ctrl-C.
 
-The API keeps its state in DIR and its kubeconfig in DIR/manager.yaml; kubectl and the other verbs use that. With
---kubeconfig the state is kept in a Kubernetes cluster of yours instead.
+The API keeps its state in DIR and writes its kubeconfig to DIR/manager.yaml, for kubectl and the other commands. With
+--kubeconfig the objects are kept in a Kubernetes cluster of yours instead.
 
 Examples:
   windrow serve
-  windrow serve --state /var/lib/windrow --port 6443
+  windrow serve --state-dir /var/lib/windrow --port 6443
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.add_state_dir(parser)
     options.add_port(parser)
     parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="keep the state in this Kubernetes cluster instead"
+        "--kubeconfig", metavar="FILE", help="keep the objects in this Kubernetes cluster instead"
     )
     options.add_proxy(parser)
     options.add_machine_backend(parser)
-    parser.add_argument(
-        "--driver-files", action="store_true", help="let node drivers come from files here (file: URLs)"
-    )
+    parser.add_argument("--allow-file-urls", action="store_true", help="allow node drivers with a file: URL")
 
 
 def run(args: argparse.Namespace, context: CliContext) -> int:
@@ -38,16 +36,18 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
     from windrow.cli.output.progress import PlainOutput
 
     if args.kubeconfig:
-        connect.read_client_config(context.cwd / args.kubeconfig)  # so that a fault in it is told by its name
+        connect.read_client_config(
+            context.cwd / args.kubeconfig
+        )  # an error in it is reported with the file's name
     else:
-        require_writable_directory(context.cwd / args.state, args.state)
+        require_writable_directory(context.cwd / args.state_dir, args.state_dir)
     wanted = ServeOptions(
-        state_dir=context.cwd / args.state,
+        state_dir=context.cwd / args.state_dir,
         port=args.port,
         kubeconfig=Path(context.cwd / args.kubeconfig) if args.kubeconfig else None,
         proxy=args.proxy,
         env=context.env,
-        driver=find_driver_program(args.machines, args.driver, context),
-        allow_file_urls=args.driver_files,
+        driver=find_driver_program(args.machine_backend, args.driver, context),
+        allow_file_urls=args.allow_file_urls,
     )
     return run_service(serve.run(wanted, PlainOutput(context)))

@@ -1,7 +1,7 @@
 """Show clusters, their pools and machines: what each waits for, since when, and what comes next.
 
-Without a name it shows every cluster that the credential may see. The sentences are those of the objects' own
-status, so `kubectl describe` says the same.
+Without a name it shows every cluster that the kubeconfig may list. The sentences are those of status.waiting in the
+objects, so `kubectl describe` shows the same. -o prints the Cluster objects; `windrow machine list -o` the Machines.
 
 Examples:
   windrow status
@@ -26,8 +26,12 @@ from windrow.cli.output.views import ClusterView, read_views
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", default="", metavar="CLUSTER", help="NAME or NAMESPACE/NAME")
-    parser.add_argument("-A", "--all-namespaces", action="store_true", help="look in every namespace")
-    parser.add_argument("-w", "--watch", action="store_true", help="keep looking, until Ctrl-C")
+    parser.add_argument(
+        "-A", "--all-namespaces", action="store_true", help="show the clusters of all namespaces"
+    )
+    parser.add_argument(
+        "-w", "--watch", action="store_true", help="show changes as they happen, until Ctrl-C"
+    )
     options.add_output(parser)
     options.add_connection(parser)
 

@@ -1,0 +1,217 @@
+"""Print a completion script for bash, zsh or fish.
+
+The script completes commands, subcommands, options, and the values of options that name a file, a directory or one
+of a few words. It is made from the same tables as --help.
+
+Examples:
+  source <(windrow completion bash)
+  windrow completion zsh > "${fpath[1]}/_windrow"
+  windrow completion fish > ~/.config/fish/completions/windrow.fish
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from windrow.cli import exit_codes
+from windrow.cli.context import CliContext
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its spellings, its help, and what its value may be."""
+
+    flags: tuple[str, ...]
+    help: str
+    takes_value: bool = False
+    choices: tuple[str, ...] = ()
+    value: str = ""  # the metavar
+
+    @property
+    def is_file(self) -> bool:
+        return self.value == "FILE"
+
+    @property
+    def is_directory(self) -> bool:
+        return self.value == "DIR"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A command or subcommand: what may be typed behind it."""
+
+    help: str = ""
+    options: tuple[Option, ...] = ()
+    subcommands: Mapping[str, Node] = field(default_factory=dict)
+    words: tuple[str, ...] = ()  # positional arguments with a fixed choice
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=tuple(SCRIPTS), help="the shell that shall read the script")
+
+
+def run(args: argparse.Namespace, context: CliContext) -> int:
+    from windrow.cli.main import command_parsers
+
+    commands = {name: read_parser(parser, summary) for name, summary, parser in command_parsers(context)}
+    context.print(SCRIPTS[args.shell](Node(subcommands=commands)).rstrip("\n"))
+    return exit_codes.OK
+
+
+def read_parser(parser: argparse.ArgumentParser, summary: str = "") -> Node:
+    """The parser's options and subcommands as a tree."""
+    options, words = [], []
+    subcommands: dict[str, Node] = {}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {one.dest: one.help or "" for one in action._choices_actions}
+            subcommands = {
+                name: read_parser(one, helps.get(name, "")) for name, one in action.choices.items()
+            }
+        elif action.option_strings:
+            options.append(
+                Option(
+                    tuple(action.option_strings),
+                    (action.help or "").split(" (")[0].split(";")[0],
+                    takes_value=action.nargs != 0,
+                    choices=tuple(str(one) for one in action.choices or ()),
+                    value=str(action.metavar or ""),
+                )
+            )
+        else:
+            words += [str(one) for one in action.choices or ()]
+    return Node(summary, tuple(options), subcommands, tuple(words))
+
+
+def _walk(node: Node, path: str = "") -> Iterable[tuple[str, Node]]:
+    """Each command with the words that lead to it; "" is `windrow` itself."""
+    yield path, node
+    for name, inner in node.subcommands.items():
+        yield from _walk(inner, f"{path} {name}".strip())
+
+
+def _case(paths: Iterable[str], action: str) -> str:
+    return f"    {'|'.join(shlex.quote(path) for path in paths)}) {action} ;;"
+
+
+def _posix_cases(
+    tree: Node, reply: Callable[[str], str], files: str, directories: str
+) -> dict[str, list[str]]:
+    """The branches of the script's three `case` statements, for bash and zsh alike."""
+    nodes = list(_walk(tree))
+    steps, values, replies = [], [], []
+    for path, node in nodes:
+        for name in node.subcommands:
+            step = f"{path} {name}"
+            steps.append(_case([step], f"at={shlex.quote(step.strip())}"))
+        for option in node.options:
+            if not option.takes_value:
+                continue
+            places = [f"{path} {flag}" for flag in option.flags]
+            action = (
+                reply(" ".join(option.choices))
+                if option.choices
+                else files
+                if option.is_file
+                else directories
+                if option.is_directory
+                else ":"
+            )
+            values.append(_case(places, f"{action}; return"))
+        found = [*node.subcommands, *node.words, *(flag for option in node.options for flag in option.flags)]
+        replies.append(_case([path], reply(" ".join(found))))
+    return {"steps": steps, "values": values, "replies": replies}
+
+
+def render_bash(tree: Node) -> str:
+    cases = _posix_cases(
+        tree,
+        lambda words: f'COMPREPLY=($(compgen -W {shlex.quote(words)} -- "$current"))',
+        'COMPREPLY=($(compgen -f -- "$current"))',
+        'COMPREPLY=($(compgen -d -- "$current"))',
+    )
+    return "\n".join(
+        [
+            "# bash completion for windrow; load it with: source <(windrow completion bash)",
+            "_windrow() {",
+            '  local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" at="" i',
+            "  for ((i = 1; i < COMP_CWORD; i++)); do",
+            '    case "$at ${COMP_WORDS[i]}" in',
+            *cases["steps"],
+            "    esac",
+            "  done",
+            '  case "$at $previous" in',
+            *cases["values"],
+            "  esac",
+            '  case "$at" in',
+            *cases["replies"],
+            "  esac",
+            "}",
+            "complete -o default -F _windrow windrow",
+        ]
+    )
+
+
+def render_zsh(tree: Node) -> str:
+    cases = _posix_cases(tree, lambda words: f"compadd -- {words}", "_files", "_files -/")
+    return "\n".join(
+        [
+            "#compdef windrow",
+            "# zsh completion for windrow; save it as _windrow in a directory of $fpath",
+            "_windrow() {",
+            '  local at="" i',
+            "  for ((i = 2; i < CURRENT; i++)); do",
+            '    case "$at ${words[i]}" in',
+            *cases["steps"],
+            "    esac",
+            "  done",
+            '  case "$at ${words[CURRENT-1]}" in',
+            *cases["values"],
+            "  esac",
+            '  case "$at" in',
+            *cases["replies"],
+            "  esac",
+            "}",
+            'if [ "$funcstack[1]" = "_windrow" ]; then _windrow "$@"; else compdef _windrow windrow; fi',
+        ]
+    )
+
+
+def render_fish(tree: Node) -> str:
+    nodes = list(_walk(tree))
+    known = " ".join(shlex.quote(path) for path, _ in nodes if path)
+    lines = [
+        "# fish completion for windrow; save it in ~/.config/fish/completions",
+        "function __windrow_at",
+        "    set -l at ''",
+        "    for word in (commandline -opc)[2..-1]",
+        '        set -l step (string trim -- "$at $word")',
+        f"        contains -- $step {known}; and set at $step",
+        "    end",
+        '    test "$at" = "$argv[1]"',
+        "end",
+        "complete -c windrow -f -n '__windrow_at \"\"'",
+    ]
+    for path, node in nodes:
+        condition = f'__windrow_at "{path}"'
+        head = f"complete -c windrow -n {shlex.quote(condition)}"
+        for name, inner in node.subcommands.items():
+            lines.append(f"{head} -f -a {shlex.quote(name)} -d {shlex.quote(inner.help)}")
+        if node.words:
+            lines.append(f"{head} -f -a {shlex.quote(' '.join(node.words))}")
+        for option in node.options:
+            flags = [f"-l {one[2:]}" if one.startswith("--") else f"-s {one[1:]}" for one in option.flags]
+            if option.choices:
+                flags.append(f"-x -a {shlex.quote(' '.join(option.choices))}")
+            elif option.is_directory:
+                flags.append("-x -a '(__fish_complete_directories)'")
+            elif option.takes_value:
+                flags.append("-r" if option.is_file else "-x")
+            lines.append(f"{head} {' '.join(flags)} -d {shlex.quote(option.help)}")
+    return "\n".join(lines)
+
+
+SCRIPTS: dict[str, Callable[[Node], str]] = {"bash": render_bash, "zsh": render_zsh, "fish": render_fish}

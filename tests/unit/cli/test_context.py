@@ -1,0 +1,71 @@
+"""What the command line offers to type can be typed: it names the program as the shell finds it."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from windrow.cli import exit_codes, main
+from windrow.cli.context import CliContext, process_context
+
+WINDROW = Path(sys.executable).with_name("windrow")
+
+
+def a_context(program: str) -> CliContext:
+    out = io.StringIO()
+    return CliContext({}, Path(), io.StringIO(), out, out, lambda: datetime.now(UTC), program=program)
+
+
+def test_hints_name_the_program_as_it_was_started():
+    context = a_context(".venv/bin/windrow")
+
+    assert main.run(["statsu"], context) == exit_codes.USAGE
+    assert "Did you mean: .venv/bin/windrow status" in context.out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("text", "typed"),
+    [
+        ("List them: windrow status -A", "List them: python -m windrow status -A"),
+        ("machines.windrow.io default/a", "machines.windrow.io default/a"),
+        ("/opt/windrow serve", "/opt/windrow serve"),
+    ],
+)
+def test_only_commands_are_renamed(text: str, typed: str):
+    assert a_context("python -m windrow").typed(text) == typed
+
+
+@pytest.mark.parametrize(
+    ("argv0", "path", "program"),
+    [
+        (WINDROW, str(WINDROW.parent), "windrow"),
+        (WINDROW, "/nowhere", f"./{WINDROW.name}"),
+        (WINDROW.with_name("__main__.py"), "/nowhere", f"./{Path(sys.executable).name} -m windrow"),
+    ],
+)
+def test_the_program_is_named_by_the_shortest_path_that_leads_to_it(
+    argv0: Path, path: str, program: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sys, "argv", [str(argv0)])
+    monkeypatch.setenv("PATH", path)
+    monkeypatch.chdir(WINDROW.parent)
+
+    assert process_context().program == program
+
+
+def test_python_m_windrow_is_the_command_line(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "windrow", "version"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": "/nowhere"},
+        capture_output=True,
+        text=True,
+    )
+
+    assert (done.returncode, done.stdout[:8]) == (0, "windrow ")
