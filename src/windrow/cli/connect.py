@@ -1,4 +1,4 @@
-"""Reaching the management API: which kubeconfig, which namespace, and which cluster is meant by a name."""
+"""Connecting to the management API: which kubeconfig, which namespace, which cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windrow.clusters.api.kinds import CLUSTER, MACHINE
 from windrow.kubernetes.errors import Forbidden
 from windrow.kubernetes.objects import Raw
 
-# Asyncio, YAML and sockets are imported when they are used: `--help` needs none of them.
+# asyncio, YAML and sockets are imported where they are used: `--help` needs none of them.
 if TYPE_CHECKING:
     from windrow.client.client import Client
     from windrow.core.clock import Clock
@@ -29,7 +29,7 @@ DEFAULT_KUBECONFIG = Path(".windrow") / "manager.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """The management API, opened. `namespace` is for objects that name none."""
+    """A connection to the management API. `namespace` is for objects that name none."""
 
     client: Client
     config: ClientConfig
@@ -38,7 +38,7 @@ class Connection:
 
 
 def find_kubeconfig(args: argparse.Namespace, context: CliContext) -> Path:
-    """The management API's kubeconfig: as told, else from the environment, else where `windrow serve` leaves it."""
+    """The management API's kubeconfig: from --kubeconfig, WINDROW_KUBECONFIG, or where `windrow serve` writes it."""
     if args.kubeconfig:
         return Path(args.kubeconfig)
     if named := context.env.get("WINDROW_KUBECONFIG"):
@@ -47,15 +47,15 @@ def find_kubeconfig(args: argparse.Namespace, context: CliContext) -> Path:
     if usual.exists():
         return usual
     raise CliError(
-        f"No management API is known: there is no {DEFAULT_KUBECONFIG} here, and neither --kubeconfig nor "
+        f"No kubeconfig of a management API: {DEFAULT_KUBECONFIG} does not exist here, and neither --kubeconfig nor "
         "WINDROW_KUBECONFIG is set.",
-        "Start one with `windrow serve`, or name its kubeconfig.",
+        "Start one: windrow serve; or name its kubeconfig with --kubeconfig.",
         exit_codes.UNREACHABLE,
     )
 
 
 def read_client_config(path: Path) -> ClientConfig:
-    """The access that the file's current context stands for. Complains by the file's name; raises OSError."""
+    """The client config of the file's current context. Raises CliError with the file's name, and OSError."""
     from windrow.kubernetes.kubeconfig import parse_kubeconfig
 
     with _name_file_in_errors(path):
@@ -63,7 +63,7 @@ def read_client_config(path: Path) -> ClientConfig:
 
 
 def read_kubeconfig(path: Path) -> str:
-    """The text of a kubeconfig that is to be used without its files. Complains where it cannot be."""
+    """The text of a kubeconfig that refers to no other file. Raises CliError where it does, and OSError."""
     from windrow.kubernetes.kubeconfig import parse_kubeconfig
 
     with _name_file_in_errors(path):
@@ -86,7 +86,7 @@ def _name_file_in_errors(path: Path) -> Iterator[None]:
 
 @asynccontextmanager
 async def connect(args: argparse.Namespace, context: CliContext) -> AsyncIterator[Connection]:
-    """The management API, for as long as the verb needs it."""
+    """The management API, while the block runs."""
     from windrow.app.clock import SystemClock
     from windrow.client.client import Client
     from windrow.client.http_transport import HttpTransport
@@ -101,7 +101,7 @@ async def connect(args: argparse.Namespace, context: CliContext) -> AsyncIterato
 def run_connected(
     args: argparse.Namespace, context: CliContext, work: Callable[[Connection], Awaitable[T]]
 ) -> T:
-    """Run `work` with the management API and return its result."""
+    """Run `work` with a connection to the management API and return its result."""
     import asyncio
 
     async def connected() -> T:
@@ -112,7 +112,8 @@ def run_connected(
 
 
 async def find_clusters(manager: Connection, name: str = "", namespace: str = "") -> list[Raw]:
-    """Clusters by name and namespace, where given. Looks in every namespace that the credential may see."""
+    """Clusters by name and namespace, where given; of all namespaces, or of the connection's where listing all is
+    forbidden."""
     try:
         found = await manager.client.list(CLUSTER, namespace)
     except Forbidden:
@@ -130,7 +131,7 @@ async def list_machines(manager: Connection, clusters: list[Raw]) -> list[Raw]:
 
 
 async def get_cluster(manager: Connection, name: str, namespace: str = "") -> Raw:
-    """The one cluster that `name` (or `namespace/name`) means. Complains where there is none, or several."""
+    """The one cluster called `name` or `namespace/name`. Raises CliError where there is none, or several."""
     if "/" in name:
         namespace, name = name.split("/", 1)
     found = await find_clusters(manager, name, namespace)
@@ -140,12 +141,16 @@ async def get_cluster(manager: Connection, name: str, namespace: str = "") -> Ra
         case []:
             where = f"namespace {namespace}" if namespace else "any namespace"
             raise CliError(
-                f"There is no cluster {name!r} in {where} of {manager.config.server}.",
-                "See which there are: windrow status",
+                f"Cluster {name!r} not found in {where} of {manager.config.server}.",
+                "List the clusters: windrow status",
                 exit_codes.NOT_FOUND,
             )
     places = ", ".join(f"{raw['metadata']['namespace']}/{name}" for raw in found)
-    raise CliError(f"Several clusters are called {name!r}: {places}.", "Name one of these.", exit_codes.USAGE)
+    raise CliError(
+        f"Several Clusters are named {name!r}: {places}.",
+        "Name one of them as NAMESPACE/NAME.",
+        exit_codes.USAGE,
+    )
 
 
 def full_name(raw: Raw) -> str:

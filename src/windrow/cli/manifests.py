@@ -1,4 +1,4 @@
-"""Manifests that verbs read: files, or `-` for standard input."""
+"""Reading manifests: files, or `-` for standard input."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from windrow.drivers.kinds import NODE_DRIVER
 from windrow.kubernetes.objects import Raw, flatten_list
 from windrow.kubernetes.resources import CONFIG_MAP, NAMESPACE, SECRET, ApiResource
 
-# What the management API takes, in the order in which they need each other. HarvesterConfig stands for the machine
-# config kinds of all node drivers.
+# The kinds of the management API, in the order in which objects refer to each other. HarvesterConfig stands for the
+# machine config kinds of all node drivers.
 KINDS: tuple[ApiResource, ...] = (NAMESPACE, SECRET, CONFIG_MAP, NODE_DRIVER, HARVESTER_CONFIG, CLUSTER)
 
 
 def read_documents(names: Sequence[str], context: CliContext) -> list[Raw]:
-    """Every object in the files, in order; the items of Lists one by one. Complains about what is no object, and
-    about every file that cannot be read at once."""
+    """Every object in the files, in order; Lists as their items. Raises one CliError for all unreadable files and
+    documents that are no objects."""
     documents: list[Raw] = []
     errors: list[CliError] = []
     for name in names:
@@ -36,7 +36,7 @@ def read_documents(names: Sequence[str], context: CliContext) -> list[Raw]:
 
 
 def find_kind(raw: Mapping[str, Any]) -> ApiResource | None:
-    """The kind of the object, None where the management API has no use for it."""
+    """The kind of the object, or None where the management API does not have it."""
     wanted = (raw["apiVersion"], raw["kind"])
     if wanted[0] == HARVESTER_CONFIG.api_version and str(wanted[1]).endswith("Config"):
         return machine_config(wanted[1])
@@ -44,17 +44,17 @@ def find_kind(raw: Mapping[str, Any]) -> ApiResource | None:
 
 
 def apply_order(kind: ApiResource) -> int:
-    """Where the kind stands in the order of KINDS."""
+    """The position of the kind in KINDS."""
     return KINDS.index(HARVESTER_CONFIG if kind.group == HARVESTER_CONFIG.group else kind)
 
 
 def unknown_kind_errors(documents: Sequence[Raw]) -> list[CliError]:
-    """One for each object of a kind that the manager does not know."""
+    """One error for each object of a kind that the management API does not have."""
     known = ", ".join(f"{kind.kind} ({kind.api_version})" for kind in KINDS)
     return [
         CliError(
-            f"{raw['kind']} {raw['metadata']['name']} ({raw['apiVersion']}) is not of a kind that the manager knows.",
-            f"Take it out, or apply it with kubectl where it belongs. Known are: {known}.",
+            f"{raw['kind']} {raw['metadata']['name']} ({raw['apiVersion']}) is not of a kind of the management API.",
+            f"Remove it, or apply it with kubectl where it belongs. The kinds are: {known}.",
             exit_codes.REFUSED,
         )
         for raw in documents
@@ -73,18 +73,18 @@ def _read_file(name: str, context: CliContext) -> list[Raw]:
         raise not_utf8(shown) from error
     except NotYaml as error:
         raise CliError(
-            f"{shown} is not YAML: {one_line(error)}", "Correct it there.", exit_codes.REFUSED
+            f"{shown} is not YAML: {one_line(error)}", "Correct the file.", exit_codes.REFUSED
         ) from error
     objects = [item for document in found for item in flatten_list(document)]
     if not objects:
-        raise CliError(f"{shown} holds no object.", "Name a file with manifests.", exit_codes.REFUSED)
+        raise CliError(f"{shown} contains no object.", "Name a file with manifests.", exit_codes.REFUSED)
     invalid = [place for place, document in enumerate(objects, 1) if not _is_object(document)]
     if invalid:
         raise combine(
             [
                 CliError(
-                    f"Document {place} of {shown} is no Kubernetes object: it lacks apiVersion, kind or a name that is text.",
-                    "Complete it (a number as a name wants quotes), or take it out.",
+                    f"Document {place} of {shown} is not a Kubernetes object: apiVersion, kind or metadata.name (a string) is missing.",
+                    "Add what is missing (quote a name that is a number), or remove the document.",
                     exit_codes.REFUSED,
                 )
                 for place in invalid
@@ -102,7 +102,7 @@ def _is_object(document: object) -> bool:
 
 
 def print_notes(notes: Sequence[str], context: CliContext) -> None:
-    """What was left out or is worth knowing, beside the answer."""
+    """Notes on standard error, wrapped."""
     for note in notes:
         for part in wrap(note, context.width, rest="  "):
             context.print_note(part)

@@ -1,4 +1,4 @@
-"""What `windrow driver` changes: add, enable, disable, remove. Each stays until the manager has done it, or says why not."""
+"""Changes of NodeDrivers: add, enable, disable, remove. Each waits until the manager has acted on it."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ async def list_drivers(manager: Connection) -> list[Raw]:
 
 
 async def get_driver(manager: Connection, name: str) -> Raw:
-    """The NodeDriver. Complains where there is none."""
+    """The NodeDriver. Raises CliError where there is none."""
     try:
         return await manager.client.get(NODE_DRIVER.ref(name))
     except NotFound as error:
         if not is_not_found(error, name):
             raise _no_node_drivers() from error
         raise CliError(
-            f"There is no node driver {name!r}.", "See them: windrow driver list", exit_codes.NOT_FOUND
+            f"NodeDriver {name!r} not found.", "List them: windrow driver list", exit_codes.NOT_FOUND
         ) from error
 
 
 def _no_node_drivers() -> CliError:
     return CliError(
-        "This management API knows no node drivers.",
-        "Start it with `windrow serve` of this release.",
+        "This management API does not have the kind NodeDriver.",
+        "Run this release there: windrow serve",
         exit_codes.NOT_FOUND,
     )
 
@@ -59,14 +59,14 @@ def _no_node_drivers() -> CliError:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a driver comes from, and the SHA-256 of that."""
+    """The URL of a driver, and the SHA-256 of the download."""
 
     url: str
     checksum: str
 
 
 def find_source(args: argparse.Namespace, context: CliContext) -> Source:
-    """What was given, completed. Complains about what can be known before anything is sent."""
+    """The source that the flags describe. Raises CliError for what can be known before anything is sent."""
     checksum = (args.checksum or "").removeprefix("sha256:").lower()  # as release pages write it
     if args.file:
         return _source_of_file(args.file, checksum, context)
@@ -93,14 +93,14 @@ def _source_of_file(name: str, checksum: str, context: CliContext) -> Source:
     if checksum not in ("", found):
         raise CliError(
             f"The SHA-256 of {name} is {found}, not {checksum}.",
-            "Find out which of the two is right.",
+            "Check which of the two is right.",
             exit_codes.REFUSED,
         )
     return Source(path.as_uri(), found)
 
 
 def _in_flag_words(fault: Fault) -> CliError:
-    """The fault in the words of the command line."""
+    """The problem with flags in place of fields."""
     message = fault.message.replace("spec.checksum", "--checksum").replace("spec.url", "--url")
     return CliError(f"{message}.", f"{fault.hint[:1].upper()}{fault.hint[1:]}.", exit_codes.REFUSED)
 
@@ -124,11 +124,11 @@ async def add(args: argparse.Namespace, context: CliContext, manager: Connection
 
 @contextmanager
 def _note_that_record_stays(name: str, context: CliContext) -> Iterator[None]:
-    """However the waiting ends without success, the manager has the record."""
+    """A failure inside the block also says that the NodeDriver was created."""
     import asyncio
 
     stays = CliError(
-        "The record stays.",
+        "The NodeDriver was created.",
         f"Change it: windrow driver add {name} ... --replace; or remove it: windrow driver remove {name}",
     )
     try:
@@ -147,14 +147,14 @@ def _note_that_record_stays(name: str, context: CliContext) -> Iterator[None]:
 def _require_replace(args: argparse.Namespace, before: Raw) -> None:
     if before["spec"].get("builtin") is True:
         raise CliError(
-            f"{args.name} is built in, and the manager's next start would undo the change.",
+            f"NodeDriver {args.name} is built in: the manager would undo the change when it restarts.",
             "Choose another name.",
             exit_codes.REFUSED,
         )
     if not args.replace:
         raise CliError(
-            f"NodeDriver {args.name} is there already, from {before['spec'].get('url')}.",
-            "Choose another name, or change that one with --replace.",
+            f"NodeDriver {args.name} exists already, with URL {before['spec'].get('url')}.",
+            "Choose another name, or change it with --replace.",
             exit_codes.REFUSED,
         )
 
@@ -171,7 +171,7 @@ async def disable(args: argparse.Namespace, context: CliContext, manager: Connec
     raw = await _switch(args, context, manager, False)
     code = await _wait_until(args, context, manager, _is_inactive, f"NodeDriver {args.name} is not active")
     if raw["spec"].get("builtin") is True:
-        context.print_note(f"{args.name} is built in: the manager's next start enables it again.")
+        context.print_note(f"NodeDriver {args.name} is built in: the manager enables it again when it restarts.")
     return code
 
 
@@ -199,12 +199,12 @@ async def remove(args: argparse.Namespace, context: CliContext, manager: Connect
 
 
 async def _require_unused(raw: Raw, manager: Connection) -> None:
-    """A deletion cannot be taken back, so it is ordered only where it can be carried out."""
+    """A deletion cannot be undone, so it is requested only where the manager can finish it."""
     view = read_view(raw)
     if view.builtin:
         raise CliError(
-            f"{view.name} is built in, and the manager's next start would bring it back.",
-            f"Switch it off: windrow driver disable {view.name}",
+            f"NodeDriver {view.name} is built in: the manager would create it again when it restarts.",
+            f"Disable it: windrow driver disable {view.name}",
             exit_codes.REFUSED,
         )
     clusters = await manager.client.list(CLUSTER) if view.kind else []
@@ -219,19 +219,19 @@ async def _require_unused(raw: Raw, manager: Connection) -> None:
     made = [connect.full_name(one) for one in machines if read_machine_driver(one) == view.driver]
     if made:
         raise CliError(
-            f"Driver {view.driver} made {', '.join(sorted(made))}.",
+            f"Driver {view.driver} created {', '.join(sorted(made))}.",
             "Wait until these machines are gone: the driver is needed to remove them.",
             exit_codes.REFUSED,
         )
 
 
-# -- staying -------------------------------------------------------------------------------------------------------
+# -- waiting -------------------------------------------------------------------------------------------------------
 
 Predicate = Callable[[Any], bool]
 
 
 class _Removed(CliError):
-    """Somebody else removed what is waited for."""
+    """The NodeDriver was deleted while the command waited for it."""
 
 
 def _is_active(raw: Raw | None) -> bool:
@@ -240,7 +240,7 @@ def _is_active(raw: Raw | None) -> bool:
     if not view.is_observed or active is None:
         return False
     if downloaded is not None and downloaded.reason == "ServerAway":
-        return False  # the manager tries again by itself
+        return False  # the manager tries again
     if active.status == "False" or active.reason == "OlderInUse":
         raise _failed(view)
     return active.status == "True" and active.reason != "Updating"
@@ -255,7 +255,7 @@ def _is_inactive(raw: Raw | None) -> bool:
 def _view(raw: Raw | None) -> DriverView:
     if raw is None:
         raise _Removed(
-            "It was removed meanwhile.", "See what is there: windrow driver list", exit_codes.FAILED
+            "The NodeDriver was deleted meanwhile.", "List them: windrow driver list", exit_codes.FAILED
         )
     return read_view(raw)
 
@@ -264,14 +264,14 @@ def _failed(view: DriverView) -> CliError:
     active = view.find("Active")
     code = exit_codes.REFUSED if active is not None and active.reason == "Refused" else exit_codes.FAILED
     return CliError(
-        f"{view.name}: {view.message}", f"See how it stands: windrow driver show {view.name}", code
+        f"{view.name}: {view.message}", f"See its conditions: windrow driver show {view.name}", code
     )
 
 
 async def _wait_until(
     args: argparse.Namespace, context: CliContext, manager: Connection, predicate: Predicate, done: str
 ) -> int:
-    """Return once `judge` is satisfied with the object (None when it is gone), telling what it waits for."""
+    """Return once `predicate` holds for the NodeDriver (None when it is gone); prints what it waits for."""
     if args.no_wait:
         return exit_codes.OK
     import asyncio
@@ -293,8 +293,8 @@ async def _wait_until(
             await watch_until(look, manager, kinds=(NODE_DRIVER,))
     except TimeoutError:
         raise CliError(
-            f"Waited {args.timeout.total_seconds():.0f} s in vain: {printed[-1] if printed else NOT_OBSERVED}.",
-            f"See how it stands: windrow driver show {args.name}",
+            f"Waited {args.timeout.total_seconds():.0f} s for NodeDriver {args.name}: {printed[-1] if printed else NOT_OBSERVED}.",
+            f"See its conditions: windrow driver show {args.name}",
             exit_codes.TIMED_OUT,
         ) from None
     context.print(done)
@@ -303,7 +303,7 @@ async def _wait_until(
 
 def _print_progress(view: DriverView, printed: list[str], context: CliContext) -> None:
     message = view.message
-    # What was said before the order, and that it was given, whoever gave it need not hear.
+    # Messages of before the change, and that the change was requested, are no news here.
     if view.is_observed and message not in printed and message not in (DELETED_MESSAGE, NOT_OBSERVED):
         printed.append(message)
         for part in wrap(message, context.width, rest="  "):

@@ -20,7 +20,7 @@ from windrow.kubernetes.resources import EVENT, ObjectRef
 
 
 class _WaitPrinter:
-    """Says what a cluster waits for, once for each new sentence."""
+    """Prints what a cluster waits for, each sentence once."""
 
     def __init__(self, context: CliContext) -> None:
         self._edge = context
@@ -44,7 +44,7 @@ async def _watch_until(
     except TimeoutError:
         raise CliError(
             f"Waited {timeout.total_seconds():.0f} s for {what}.",
-            "The work goes on. See what it waits for: windrow status",
+            "The manager goes on. See what it waits for: windrow status",
             exit_codes.TIMED_OUT,
         ) from None
 
@@ -58,7 +58,7 @@ async def _read_views(manager: Connection, refs: Sequence[ObjectRef]) -> tuple[C
 async def wait_for_ready(
     manager: Connection, refs: Sequence[ObjectRef], timeout: timedelta, context: CliContext
 ) -> int:
-    """Return once every cluster is ready. Complains when one is refused, or when the time has passed."""
+    """Return once every cluster is Ready. Raises CliError when one is refused, or the timeout passes."""
     teller = _WaitPrinter(context)
 
     async def look() -> bool:
@@ -78,7 +78,7 @@ async def wait_for_ready(
 async def wait_for_settled(
     manager: Connection, ref: ObjectRef, timeout: timedelta, context: CliContext
 ) -> int:
-    """Return once every pool has the machines that it wants, all ready, and no other."""
+    """Return once every pool has its quantity of machines, all Ready, and no other."""
     teller = _WaitPrinter(context)
 
     async def look() -> bool:
@@ -91,14 +91,14 @@ async def wait_for_settled(
         )
 
     await _watch_until(look, manager, ref.namespace, timeout, f"the pools of {ref}")
-    context.print(f"{ref} has the machines that its pools want")
+    context.print(f"{ref}: every pool has its machines")
     return exit_codes.OK
 
 
 async def wait_for_deletion(
     manager: Connection, ref: ObjectRef, uid: str, timeout: timedelta, context: CliContext
 ) -> int:
-    """Return once that very cluster is gone."""
+    """Return once the cluster with this uid is gone."""
     teller = _WaitPrinter(context)
 
     async def look() -> bool:
@@ -116,23 +116,23 @@ async def wait_for_deletion(
     kept = await _find_kept_objects(manager, ref, uid)
     for part in (part for one in kept for part in wrap(one, context.width, rest="  ")):
         context.print_note(part)
-    context.print(f"{ref} is gone, with everything made for it{', except for those' if kept else ''}")
+    context.print(f"{ref} deleted, with everything created for it{', except for those' if kept else ''}")
     return exit_codes.OK
 
 
 async def _find_kept_objects(manager: Connection, ref: ObjectRef, uid: str) -> list[str]:
-    """What the manager said that it left on Harvester, since it may be somebody else's."""
+    """The events about objects that the manager kept on Harvester, because they may belong to another cluster."""
     try:
         events = await manager.client.list(EVENT, ref.namespace)
     except KubeError:
-        return []  # whoever may delete a cluster may be forbidden to read events
+        return []  # deleting a Cluster needs no permission to read events
     told = [raw for raw in events if raw.get("reason") == "KeepLoadBalancers"]
     return sorted({str(raw["message"]) for raw in told if nested(raw, "involvedObject", "uid") == uid})
 
 
 def _refused_error(cluster: ClusterView) -> CliError:
     name = f"{cluster.namespace}/{cluster.name}"
-    why = cluster.problem or (cluster.wait.what if cluster.wait else "the manager does not say why")
+    why = cluster.problem or (cluster.wait.what if cluster.wait else "no reason in its status")
     parts = why.split("; ")
     if len(parts) % 2:
         return CliError(

@@ -193,7 +193,7 @@ def test_a_refusal_after_something_was_done_does_not_say_that_nothing_was(windro
 
     assert answer.code == exit_codes.FAILED
     assert "Namespace a created" in answer.out
-    assert "What is listed above was done" in answer.err
+    assert "The objects listed above were applied" in answer.err
 
 
 def test_apply_goes_on_past_warnings(windrow: Windrow, manager: Manager, tmp_path: Path):
@@ -249,7 +249,7 @@ def test_check_tells_of_kinds_that_nobody_here_knows(windrow: Windrow, tmp_path:
 
     assert answer.code == exit_codes.REFUSED
     assert "Deployment web (apps/v1)" in answer.err
-    assert "fleet-default/orchard  nothing wrong" in answer.out
+    assert "fleet-default/orchard  no problem" in answer.out
 
 
 def test_every_file_that_cannot_be_read_is_told(windrow: Windrow, tmp_path: Path):
@@ -266,7 +266,7 @@ def test_every_file_that_cannot_be_read_is_told(windrow: Windrow, tmp_path: Path
 def test_a_namespace_without_clusters_is_told_by_its_name(windrow: Windrow, orchard: Manager):
     answer = windrow("status", "-n", "nope")
 
-    assert answer.out == "There are no clusters in namespace nope; see all: windrow status\n"
+    assert answer.out == "No clusters in namespace nope. All namespaces: windrow status\n"
 
 
 # -- status ------------------------------------------------------------------------------------------------------
@@ -362,7 +362,7 @@ def test_delete_returns_when_the_cluster_is_gone(windrow: Windrow, orchard: Mana
     answer = windrow("delete", "orchard")
 
     assert answer.code == exit_codes.OK
-    assert "is gone" in answer.out
+    assert "deleted" in answer.out
     assert windrow("status", "orchard").code == exit_codes.NOT_FOUND
 
 

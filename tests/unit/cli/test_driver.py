@@ -106,7 +106,7 @@ def test_list_says_how_each_stands_within_80_columns(windrow: Windrow, added: Sh
     lines = windrow("driver", "list").out.splitlines()
 
     assert lines == [
-        "NAME       KIND             STATE   WHAT THE MANAGER SAYS",
+        "NAME       KIND             STATE   MESSAGE",
         "harvester  HarvesterConfig  active  Clusters may use HarvesterConfig",
         "noop       NoopConfig       active  Clusters may use NoopConfig",
     ]
@@ -127,7 +127,7 @@ def test_show_tells_where_it_comes_from_and_each_condition(windrow: Windrow, add
         "noop  active",
         "  Kind        NoopConfig",
         "  Driver      noop",
-        f"  From        {URL}",
+        f"  Source      {URL}",
         f"  SHA-256     {sha256(FILE)}",
         f"  Downloaded  from {URL}",
         "  Installed   the driver noop, from",
@@ -142,8 +142,8 @@ def test_a_driver_that_is_not_there_is_said_with_what_to_do(windrow: Windrow, sh
         answer = windrow("driver", verb, "nope")
         assert answer.code == exit_codes.NOT_FOUND
         assert answer.err.splitlines() == [
-            "There is no node driver 'nope'.",
-            "→ See them: windrow driver list",
+            "NodeDriver 'nope' not found.",
+            "→ List them: windrow driver list",
         ]
 
 
@@ -151,7 +151,7 @@ def test_a_management_api_without_a_catalogue_is_said(windrow: Windrow, manager:
     answer = windrow("driver", "list")
 
     assert answer.code == exit_codes.NOT_FOUND
-    assert "knows no node drivers" in answer.err
+    assert "does not have the kind NodeDriver" in answer.err
 
 
 # -- add ---------------------------------------------------------------------------------------------------------
@@ -218,11 +218,11 @@ def test_add_says_why_it_does_not_become_active(windrow: Windrow, shop: Shop):
     assert "could not be asked for its create flags: it printed its usage" in mute.err
     listed = windrow("driver", "list").out
     assert listed.count("failed") == 3
-    assert listed.splitlines()[-1] == "→ See it whole: windrow driver show NAME"
+    assert listed.splitlines()[-1] == "→ See the whole message: windrow driver show NAME"
     for answer, name in ((missing, "a"), (wrong, "b"), (mute, "c")):
         assert answer.err.splitlines()[-3:] == [
-            f"→ See how it stands: windrow driver show {name}",
-            "The record stays.",
+            f"→ See its conditions: windrow driver show {name}",
+            "The NodeDriver was created.",
             f"→ Change it: windrow driver add {name} ... --replace; or remove it: windrow driver remove {name}",
         ]
 
@@ -245,8 +245,8 @@ def test_add_does_not_wait_for_a_server_longer_than_it_is_told_to(windrow: Windr
     answer = windrow("driver", "add", "noop", "--url", URL, "--checksum", sha256(FILE), "--timeout", "1s")
 
     assert answer.code == exit_codes.TIMED_OUT
-    assert f"Waited 1 s in vain: {URL} cannot be reached" in answer.err
-    assert "The record stays." in answer.err
+    assert f"Waited 1 s for NodeDriver noop: {URL} cannot be reached" in answer.err
+    assert "The NodeDriver was created." in answer.err
 
 
 class Impatient(io.StringIO):
@@ -267,7 +267,7 @@ def test_an_interrupted_add_says_that_the_record_stays(windrow: Windrow, shop: S
 
     assert code == exit_codes.INTERRUPTED
     assert err.getvalue().splitlines()[-3:] == [
-        "The record stays.",
+        "The NodeDriver was created.",
         "→ Change it: windrow driver add noop ... --replace; or remove it: windrow driver remove noop",
         "Interrupted.",
     ]
@@ -313,7 +313,7 @@ def test_disabling_the_built_in_driver_says_for_how_long(windrow: Windrow, shop:
     answer = windrow("driver", "disable", "harvester")
 
     assert answer.code == exit_codes.OK
-    assert "the manager's next start enables it again" in answer.err
+    assert "the manager enables it again when it restarts" in answer.err
 
 
 def test_remove_stays_until_it_is_gone(windrow: Windrow, added: Shop):
@@ -363,7 +363,7 @@ def test_a_driver_whose_machines_are_still_there_is_not_removed(windrow: Windrow
     answer = windrow("driver", "remove", "noop")
 
     assert answer.code == exit_codes.REFUSED
-    assert "Driver noop made fleet/orchard-a-1." in answer.err
+    assert "Driver noop created fleet/orchard-a-1." in answer.err
     assert "deletionTimestamp" not in added.get("noop")["metadata"]
 
 
@@ -371,7 +371,7 @@ def test_the_built_in_driver_is_not_removed(windrow: Windrow, shop: Shop):
     answer = windrow("driver", "remove", "harvester")
 
     assert answer.code == exit_codes.REFUSED
-    assert "→ Switch it off: windrow driver disable harvester" in answer.err
+    assert "→ Disable it: windrow driver disable harvester" in answer.err
 
 
 def test_waiting_ends_with_what_was_waited_for(windrow: Windrow, manager: Manager):
@@ -441,9 +441,9 @@ def test_a_cluster_of_another_driver_s_kind_can_be_checked_and_applied(
         whole.out.splitlines()
         == afterwards.out.splitlines()
         == [
-            "fleet-default/orchard  nothing wrong, as far as it was looked at",
-            "Harvester was not asked about NoopConfig (pool servers): its machines are",
-            "another driver's to judge.",
+            "fleet-default/orchard  no problem in what was checked",
+            "Not checked: NoopConfig (pool servers); its machines are created by another",
+            "driver.",
         ]
     )
     assert applied.code == exit_codes.OK, applied.err

@@ -46,13 +46,13 @@ def test_the_plugin_in_path_is_taken_where_none_is_named(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("way", "given", "words"),
     [
-        ("direct", "mine", "uses no driver file"),
-        (None, "nowhere", "There is no file nowhere"),
-        (None, "plain", "may not be executed"),
+        ("direct", "mine", "exclude each other"),
+        (None, "nowhere", "nowhere is not a file"),
+        (None, "plain", "is not executable"),
         (None, "", "names no file"),
         (None, "folder", "is a directory"),
         (None, "packed.tar.gz", "is an archive"),
-        (None, "README.md", "is no program"),
+        (None, "README.md", "is not a program"),
     ],
 )
 def test_a_driver_that_cannot_be_used_is_told_before_anything_starts(

@@ -129,7 +129,7 @@ def test_a_refusal_with_several_reasons_names_each_once():
 def test_repair_that_is_held_back_is_said_with_its_reason():
     held = {"type": "RepairAllowed", "status": "False", "message": "orchard-a: 3 of 5 machines are unhealthy"}
 
-    assert "  repair is held: orchard-a: 3 of 5" in drawn(
+    assert "  remediation is paused: orchard-a: 3 of 5" in drawn(
         [a_cluster(pools=[], conditions=[*ready(), held])], []
     )
 

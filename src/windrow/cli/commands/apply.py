@@ -43,14 +43,14 @@ def _sorted_by_kind(documents: list[Raw]) -> list[tuple[ApiResource, Raw]]:
 
 
 async def _ensure(manager: Connection, ref: ObjectRef, raw: Raw) -> str:
-    """Make the object as described; the word says what that took."""
+    """Apply the object. Returns created, changed or unchanged."""
     try:
         existing = await manager.client.get(ref)
     except NotFound as error:
         if error.details.get("name") != ref.name:  # the kind, not the object, is unknown
             raise
         existing = None
-    # Whoever applied it before (kubectl, a GitOps tool) hands the fields named here over to us.
+    # Forced: the fields of the manifest are taken over from other managers (kubectl, a GitOps tool).
     applied = await manager.client.apply(ref, raw, FIELD_MANAGER, force=True)
     if existing is None:
         return "created"
@@ -58,7 +58,7 @@ async def _ensure(manager: Connection, ref: ObjectRef, raw: Raw) -> str:
 
 
 def _content(raw: Raw) -> Raw:
-    """The object without the server's record of who wrote what when."""
+    """The object without managedFields, resourceVersion and status."""
     metadata = {
         key: value
         for key, value in raw["metadata"].items()
@@ -68,7 +68,7 @@ def _content(raw: Raw) -> Raw:
 
 
 async def _passes_check(documents: list[Raw], manager: Connection, context: CliContext) -> bool:
-    """Whether the manifest may be sent. Tells everything that is wrong with it in itself."""
+    """Whether the manifest has no error in itself. Prints every problem."""
     from windrow.app.check import check, read_existing
 
     configs, judge_kind = await read_existing(manager.client, documents)
@@ -94,7 +94,7 @@ async def _send(placed: list[tuple[ApiResource, Raw]], manager: Connection, cont
                 raise
             raise CliError(
                 f"{ref} was refused: {complaint.message}",
-                "What is listed above was done. Correct this one, then apply it all again.",
+                "The objects listed above were applied. Correct this one, then apply the manifest again.",
             ) from error
         changed = changed or took != "unchanged"
         context.print(f"{ref} {took}")
@@ -120,7 +120,7 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
 
             return await wait.wait_for_ready(manager, clusters, args.timeout, context)
         for ref in clusters:
-            context.print_note(f"See how it goes: windrow status {ref.namespace}/{ref.name} --watch")
+            context.print_note(f"Follow it: windrow status {ref.namespace}/{ref.name} --watch")
         return exit_codes.OK
 
     return connect.run_connected(args, context, work)

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
     results = asyncio.run(_check(documents, args, context))
     if not results and not unknown_kinds:
         raise CliError(
-            "There is no Cluster in the manifest.", "Name the file that holds it.", exit_codes.REFUSED
+            "The manifest contains no Cluster.", "Name the file that contains it.", exit_codes.REFUSED
         )
     if args.output:
         context.print(render_data(_as_data(results, unknown_kinds), args.output))
@@ -66,12 +66,12 @@ def _title(result: CheckResult) -> str:
 
 
 async def _check(documents: list[Raw], args: argparse.Namespace, context: CliContext) -> list[CheckResult]:
-    """Ask as much as can be asked with what was given."""
+    """Check as much as the flags and the management API allow."""
     from windrow.app import check
 
     try:
         manager = connect.read_client_config(connect.find_kubeconfig(args, context))
-    except CliError:  # no management API is known: the manifest can still be judged
+    except CliError:  # without a management API the manifest itself can be checked
         manager = None
     harvester = connect.read_kubeconfig(context.cwd / args.harvester) if args.harvester else ""
     return await check.run(documents, manager, harvester)

@@ -34,7 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, context: CliContext) -> int:
     seen = ""
     if context.terminal and context.stdin.isatty() and not args.yes:
-        # Asked outside of the event loop, which would keep Ctrl-C to itself until the line is read.
+        # Confirmed outside of the event loop, which would hold Ctrl-C back until the line is read.
         cluster, machines = connect.run_connected(args, context, lambda manager: _read_cluster(args, manager))
         _confirm(cluster, machines, context)
         seen = uid_of(cluster)
@@ -49,12 +49,12 @@ async def _read_cluster(args: argparse.Namespace, manager: Connection) -> tuple[
 
 
 async def _delete(args: argparse.Namespace, context: CliContext, manager: Connection, seen: str) -> int:
-    """`seen` is the uid of the cluster that was agreed to; "" where nobody was asked."""
+    """`seen` is the uid of the cluster that was confirmed; "" without a confirmation."""
     cluster = await connect.get_cluster(manager, args.name, args.namespace or "")
     if seen and uid_of(cluster) != seen:
         raise CliError(
-            f"{connect.full_name(cluster)} was made anew meanwhile.",
-            "Look at it, then delete it.",
+            f"{connect.full_name(cluster)} was created again meanwhile.",
+            "Check the new Cluster, then delete it.",
             exit_codes.FAILED,
         )
     ref, uid = ref_of(CLUSTER, cluster), uid_of(cluster)
@@ -71,8 +71,10 @@ def _confirm(cluster: Raw, count: int, context: CliContext) -> None:
     name = cluster["metadata"]["name"]
     context.out.write(
         f"This deletes {connect.full_name(cluster)}: {count} machine{'s' * (count != 1)}, with their disks.\n"
-        f"Type its name to go on: "
+        f"Type the name of the Cluster to confirm: "
     )
     context.out.flush()
     if context.stdin.readline().strip() not in (name, connect.full_name(cluster)):
-        raise CliError("Nothing was deleted.", "Type the cluster's name, or give --yes.", exit_codes.FAILED)
+        raise CliError(
+            "Nothing was deleted.", "Type the name of the Cluster, or use --yes.", exit_codes.FAILED
+        )

@@ -117,7 +117,7 @@ async def _list(args: argparse.Namespace, context: CliContext, manager: Connecti
         context.print(render_data({"apiVersion": "v1", "kind": "List", "items": raws}, args.output))
         return exit_codes.OK
     views = sorted((read_view(raw) for raw in raws), key=lambda one: one.name)
-    for one in render_drivers(views, context.width) if views else ["There are no node drivers."]:
+    for one in render_drivers(views, context.width) if views else ["No node drivers."]:
         context.print(one)
     return exit_codes.OK
 

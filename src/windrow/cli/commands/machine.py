@@ -44,6 +44,6 @@ async def _list(args: argparse.Namespace, context: CliContext, manager: Connecti
         context.print(render_data({"apiVersion": "v1", "kind": "List", "items": raws}, args.output))
         return exit_codes.OK
     lines = render_machines([read_machine(raw) for raw in raws], context.now(), context.width)
-    for one in lines or ["There are no machines."]:
+    for one in lines or ["No machines."]:
         context.print(one)
     return exit_codes.OK

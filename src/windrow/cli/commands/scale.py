@@ -78,7 +78,7 @@ def _describe_change(pool: Raw, wanted: int) -> str:
 
 
 def plan_sizes(cluster: Raw, sizes: dict[str, int]) -> list[dict[str, Any]]:
-    """The JSON patch that gives the pools these sizes. Complains about pools that are not there, and where no
+    """The JSON patch that gives the pools these sizes. Raises CliError for a pool that does not exist, and where no
     machine would be left for etcd or the control plane."""
     pools = _pools(cluster)
     names = [str(pool.get("name")) for pool in pools]
@@ -105,7 +105,7 @@ def plan_sizes(cluster: Raw, sizes: dict[str, int]) -> list[dict[str, Any]]:
     for place, (name, pool) in enumerate(zip(names, pools, strict=True)):
         if name in sizes and sizes[name] != _quantity(pool):
             at = f"/spec/rkeConfig/machinePools/{place}"
-            # The test makes sure that nobody moved the pools about between our look and the change.
+            # The test fails where the order of the pools changed since they were read.
             steps.append({"op": "test", "path": f"{at}/name", "value": name})
             steps.append({"op": "add", "path": f"{at}/quantity", "value": sizes[name]})
     return steps

@@ -63,9 +63,9 @@ async def _read_views(args: argparse.Namespace, manager: Connection) -> tuple[Cl
 
 def _lines(picture: tuple[ClusterView, ...], context: CliContext, namespace: str | None) -> list[StyledLine]:
     if not picture and namespace:
-        return [line(f"There are no clusters in namespace {namespace}; see all: windrow status")]
+        return [line(f"No clusters in namespace {namespace}. All namespaces: windrow status")]
     if not picture:
-        return [line("There are no clusters yet. Make one: windrow apply FILE")]
+        return [line("No clusters yet. Create one: windrow apply -f FILE")]
     return render_tree(picture, context.now(), context.width)
 
 
@@ -89,7 +89,7 @@ async def _watch(args: argparse.Namespace, context: CliContext, manager: Connect
 def _print_changes(
     args: argparse.Namespace, context: CliContext, manager: Connection
 ) -> Callable[[], Awaitable[bool]]:
-    """Prints the whole picture whenever it says something new; ages alone are not new."""
+    """Prints all clusters whenever something but an age has changed."""
     seen: list[tuple[ClusterView, ...]] = []
 
     async def look() -> bool:

@@ -1,1 +1,1 @@
-"""What people see, as pure functions from data to lines. `paint` alone knows about terminals."""
+"""What the command line prints: pure functions from data to lines; only `terminal` draws on a terminal."""

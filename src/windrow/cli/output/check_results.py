@@ -1,4 +1,4 @@
-"""What `windrow check` found: each problem as a fact and a cure, errors first."""
+"""The screen of `windrow check`: each problem as a message and a hint, errors first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from windrow.cli.output.lines import StyledLine, Tone, line, wrap
 
 
 class Problem(Protocol):
-    """What this screen needs of a problem, whoever found it."""
+    """What this screen prints of a problem."""
 
     @property
     def message(self) -> str: ...
@@ -37,7 +37,7 @@ def _count(number: int, word: str) -> str:
 
 
 def render_problems(problems: Sequence[Problem], width: int = 80) -> list[StyledLine]:
-    """Each problem as a fact and a cure, errors first."""
+    """Each problem as a message and a hint, errors first."""
     errors = [one for one in problems if one.severity == "error"]
     warnings = [one for one in problems if one.severity == "warning"]
     return [part for problem in [*errors, *warnings] for part in _problem(problem, width)]
@@ -50,18 +50,18 @@ def render_check_result(
     width: int = 80,
     unchecked_kinds: Sequence[str] = (),
 ) -> list[StyledLine]:
-    """One cluster's problems under its name, and the sum of them. `strange` are kinds that nobody was asked about."""
+    """One cluster's problems under its name and their count. `unchecked_kinds` are not Harvester's to check."""
     errors = sum(one.severity == "error" for one in problems)
     warnings = len(problems) - errors
-    summary = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}" if problems else "nothing wrong"
+    summary = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}" if problems else "no problem"
     if unchecked_kinds and not problems:
-        summary = "nothing wrong, as far as it was looked at"
+        summary = "no problem in what was checked"
     head = line((name, "strong"), f"  {summary}")
     lines = [head, *render_problems(problems, width)]
     if not_asked:
-        lines += [line((part, "quiet")) for part in wrap(f"Harvester was not asked: {not_asked}.", width)]
+        lines += [line((part, "quiet")) for part in wrap(f"Not checked on Harvester: {not_asked}.", width)]
         lines.append(line(("→ Add --harvester FILE, or start windrow serve.", "quiet")))
     for kind in unchecked_kinds:
-        told = f"Harvester was not asked about {kind}: its machines are another driver's to judge."
+        told = f"Not checked: {kind}; its machines are created by another driver."
         lines += [line((part, "quiet")) for part in wrap(told, width)]
     return lines

@@ -1,4 +1,4 @@
-"""Answers for programs: `-o json|yaml`."""
+"""Output for programs: `-o json|yaml`, objects in the form of `kubectl get -o`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Node drivers on the screen: how each stands, in a word and in the sentence of its status."""
+"""The screens of `windrow driver`: the state of each NodeDriver in a word, and the message of its condition."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from windrow.kubernetes.objects import is_deleting, name_of, nested
 NOT_OBSERVED = "the manager has not looked at it yet"
 CONDITIONS = ("Downloaded", "Installed", "Active")
 _TONES: dict[str, Tone] = {"active": "good", "failed": "bad", "inactive": "quiet", "working": "busy"}
-# What goes on beside a driver that is active.
+# An active driver of which a newer version is not in use yet.
 _STILL_ACTIVE = {"OlderInUse": "active, failed", "Updating": "active, working"}
 
 
 @dataclass(frozen=True, slots=True)
 class DriverView:
-    """One NodeDriver as people see it. `is_observed` says whether the conditions are about the spec as it is."""
+    """One NodeDriver. `is_observed`: whether the conditions are about the present spec."""
 
     name: str
     url: str
@@ -39,12 +39,12 @@ class DriverView:
 
     @property
     def state(self) -> str:
-        """One word: active, inactive, working, failed, removing or unseen. With two, an older one is active still."""
+        """active, inactive, working, failed, deleting or pending. Two words: an older version is still active."""
         active = self.find("Active")
         if self.deleting:
-            return "removing"
+            return "deleting"
         if active is None:
-            return "unseen"
+            return "pending"
         if active.status == "True":
             return _STILL_ACTIVE.get(active.reason, "active")
         if active.status == "Unknown":
@@ -78,21 +78,23 @@ def read_view(raw: Mapping[str, Any]) -> DriverView:
 def render_drivers(drivers: Sequence[DriverView], width: int = 80) -> list[str]:
     """`windrow driver list`."""
     rows = [(one.name, one.kind or "-", one.state, one.message) for one in drivers]
-    lines = render_table(("NAME", "KIND", "STATE", "WHAT THE MANAGER SAYS"), rows, width)
+    lines = render_table(("NAME", "KIND", "STATE", "MESSAGE"), rows, width)
     short = [one.name for one, row in zip(drivers, lines[1:], strict=True) if not row.endswith(one.message)]
     if short:
-        lines.append(f"→ See it whole: windrow driver show {short[0] if len(short) == 1 else 'NAME'}")
+        lines.append(
+            f"→ See the whole message: windrow driver show {short[0] if len(short) == 1 else 'NAME'}"
+        )
     return lines
 
 
 def render_driver(driver: DriverView, width: int = 80) -> list[StyledLine]:
     """`windrow driver show`."""
     facts = [
-        ("Kind", driver.kind or "none yet"),
+        ("Kind", driver.kind or "not known yet"),
         ("Driver", driver.driver or "not known yet"),
-        ("From", "Windrow itself" if driver.builtin else driver.url),
+        ("Source", "built in" if driver.builtin else driver.url),
         ("SHA-256", driver.checksum),
-        ("About", driver.description),
+        ("Description", driver.description),
     ]
     head = line((driver.name, "strong"), "  ", (driver.state, _TONES.get(driver.state, "")))
     lines = [head]

@@ -1,4 +1,4 @@
-"""Spans of time as people say them."""
+"""Durations and ages for people."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def format_duration(duration: timedelta) -> str:
 
 
 def format_age(since: datetime | None, now: datetime) -> str:
-    """How long ago `since` was; "" where nobody knows."""
+    """How long ago `since` was; "" where it is None."""
     return "" if since is None else format_duration(now - since)

@@ -1,4 +1,4 @@
-"""A line of a screen: pieces of text, each with what it means, so that colour stays out of the content."""
+"""Styled lines: pieces of text with a tone each; the terminal chooses the colours."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def to_text(lines: Iterable[StyledLine]) -> list[str]:
 
 
 def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """`text` broken between words so that no line is wider; a longer word keeps its line to itself."""
+    """`text` broken between words so that no line is wider; a longer word has a line of its own."""
     lines, current = [], first
     empty = True
     for word in text.split():
@@ -51,7 +51,7 @@ def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
 
 
 def wrap_problems(text: str, width: int) -> list[str]:
-    """Reasons joined as statuses join them, `fact; cure; fact; cure`: a line for each fact, and for each cure.
+    """Problems joined as conditions join them, `message; hint; message; hint`: a line for each message and hint.
 
     A text that does not come in pairs is left whole.
     """
@@ -65,12 +65,12 @@ def wrap_problems(text: str, width: int) -> list[str]:
 
 
 def truncate(text: str, width: int) -> str:
-    """`text`, cut at the end where it is too wide: a sentence tells most at its beginning."""
+    """`text`, truncated at the end where it is too wide: for sentences."""
     return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
 
 
 def elide_middle(text: str, width: int) -> str:
-    """`text`, cut in the middle where it is too wide: both ends of a name tell something."""
+    """`text`, shortened in the middle where it is too wide: for names, whose ends differ."""
     if len(text) <= width:
         return text
     head = (width - 1) // 2

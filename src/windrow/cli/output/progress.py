@@ -1,4 +1,4 @@
-"""Where demo, emulate and serve speak: plain lines, or a live view on a terminal. Implements `DemoOutput`."""
+"""Output of demo, emulate and serve: plain lines, or a live view on a terminal. Implements `DemoOutput`."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class PlainOutput:
         self._lines(timeline.render_check(check.name, check.ok, check.detail, self._edge.width))
 
     def update(self, clusters: Iterable[Raw], machines: Iterable[Raw]) -> None:
-        """A log does not stand still; the moments tell the same."""
+        """Nothing: the timeline entries say the same."""
 
     def _lines(self, lines: Iterable[StyledLine]) -> None:
         print_lines(self._edge, lines)
 
 
 class LiveOutput(PlainOutput):
-    """What happens scrolls by; below it the clusters stand and change. `board` calls `picture` to draw itself."""
+    """Entries scroll above a live view of the clusters, which `display` redraws with `render`."""
 
     def __init__(self, context: CliContext) -> None:
         super().__init__(context)
@@ -54,7 +54,7 @@ class LiveOutput(PlainOutput):
         self._clusters, self._machines = tuple(clusters), tuple(machines)
 
     def render(self) -> list[StyledLine]:
-        """The clusters as they stand now, under a rule; nothing where there are none."""
+        """The present clusters under a rule; nothing where there are none."""
         clusters = read_views(self._clusters, self._machines)
         tree = render_tree(clusters, self._edge.now(), self._edge.width)
         return [line(("─" * min(self._edge.width, 80), "quiet")), *tree] if tree else []
@@ -70,7 +70,7 @@ _COMMAND = re.compile(r"(^|: )(kubectl|windrow) ")
 
 
 def wrap_line(text: str, width: int) -> list[str]:
-    """`text` in lines that fit, hanging under its own indent. Commands stay whole, so that they can be copied."""
+    """`text` wrapped under its own indent. Commands stay on one line, so that they can be copied."""
     stripped = text.lstrip(" ")
     indent = " " * (len(text) - len(stripped))
     if len(text) <= width or _COMMAND.search(stripped):
@@ -80,7 +80,7 @@ def wrap_line(text: str, width: int) -> list[str]:
 
 @contextmanager
 def open_output(context: CliContext, *, plain: bool) -> Iterator[PlainOutput]:
-    """The one that fits: live on a terminal, plain lines else."""
+    """Live output on a terminal, plain lines elsewhere or with `plain`."""
     if plain or not context.terminal:
         yield PlainOutput(context)
         return

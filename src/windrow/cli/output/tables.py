@@ -13,7 +13,7 @@ from windrow.cli.output.views import MachineView
 
 
 def render_table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
-    """The table as lines. The last column takes what room is left and is cut there; no other column is."""
+    """The table as lines. The last column is truncated to the remaining width; no other column is."""
     cells = [list(heads), *(list(row) for row in rows)]
     widths = [max(len(row[place]) for row in cells) for place in range(len(heads))]
     room = max(width - sum(widths[:-1]) - 2 * (len(heads) - 1), len(heads[-1]))
@@ -27,7 +27,7 @@ def render_table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int
 
 
 def render_machines(machines: Sequence[MachineView], now: datetime, width: int = 80) -> list[str]:
-    """`windrow machine list`: grouped by cluster, so that long names leave room for what matters."""
+    """`windrow machine list`, grouped by cluster."""
     lines: list[str] = []
     keys = sorted({(one.namespace, one.cluster) for one in machines})
     for place, (namespace, cluster) in enumerate(keys):
@@ -49,7 +49,7 @@ def render_machines(machines: Sequence[MachineView], now: datetime, width: int =
 
 
 def _waits(machine: MachineView) -> str:
-    """Without the machine's own name, which stands in the same row and would take the room."""
+    """What the machine waits for, without its own name, which is in the same row."""
     if machine.wait is None or machine.ready:
         return "-"
     named = re.compile(rf"(?:^|\s)(?:of )?(?:[\w.-]+/)?{re.escape(machine.name)}(?![\w-])")

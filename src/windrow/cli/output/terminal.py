@@ -1,4 +1,4 @@
-"""Lines on a terminal. The only place that knows rich, and it is imported only when something is drawn there."""
+"""Drawing on a terminal: the adapter module of rich, which is imported when something is drawn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CODES: dict[Tone, str] = {"": "", "good": "32", "bad": "1;31", "busy": "33", "q
 
 
 def print_lines(context: CliContext, lines: Iterable[StyledLine]) -> None:
-    """Print the lines, in colour where that is wanted."""
+    """Print the lines, in colour where the context asks for it."""
     for one in lines:
         context.print(_coloured(one) if context.colour else one.text)
 
@@ -48,7 +48,7 @@ def _texts(lines: Iterable[StyledLine]) -> Text:
 
 
 class LiveDisplay(Protocol):
-    """A part of the terminal that is drawn over and over, while other lines scroll above it."""
+    """A region at the foot of the terminal that is redrawn, while other lines scroll above it."""
 
     def draw(self, lines: Iterable[StyledLine]) -> None: ...
 
@@ -62,7 +62,7 @@ REFRESH_HZ = 4
 def live_display(
     context: CliContext, render: Callable[[], Iterable[StyledLine]] | None = None
 ) -> Iterator[LiveDisplay]:
-    """A board at the foot of the terminal; its last picture stays when it closes.
+    """A live region at the foot of the terminal; its last content stays when it closes.
 
     With `look` it draws itself, a few times a second, from a thread of its own, so that ages grow on screen.
     """

@@ -1,4 +1,4 @@
-"""The demo's lines: what happened, and what was looked at."""
+"""The demo's lines: timeline entries and checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree of `windrow status`: cluster → pools → machines, and under each what it waits for.
+"""The tree of `windrow status`: Cluster, pools, Machines, and under each what it waits for.
 
 fleet-default/orchard  v1.34.7+rke2r1  coming up, 1 min 12 s old
 │ waits for the API of the first server, since 35 s; then the other servers join
@@ -31,7 +31,7 @@ _TONES: dict[str, Tone] = {
 
 
 def format_wait(wait: Wait, now: datetime) -> str:
-    """One sentence: what for, since when, what comes next."""
+    """status.waiting as one sentence: what for, since when, what comes next."""
     sentence = f"waits for {wait.what}"
     if wait.since is not None:
         sentence += f", since {format_age(wait.since, now)}"
@@ -39,12 +39,12 @@ def format_wait(wait: Wait, now: datetime) -> str:
 
 
 def format_phase(phase: str) -> str:
-    """`NotReady` as people write it: `not ready`."""
+    """`NotReady` as `not ready`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", phase).lower()
 
 
 def machine_state(machine: MachineView) -> str:
-    """One or two words for how a machine is."""
+    """The machine's state in one or two words."""
     if machine.deleting:
         return "removing"
     if machine.ready:
@@ -62,7 +62,7 @@ def _state_of_cluster(cluster: ClusterView) -> tuple[str, Tone]:
 
 
 def _paragraph(text: str, indent: str, width: int, tone: Tone) -> list[StyledLine]:
-    """`text` under its heading, wrapped, each line behind the tree's own strokes."""
+    """`text` wrapped, each line behind the lines of the tree."""
     return [line((indent, "quiet"), (part, tone)) for part in wrap(text, width - len(indent))]
 
 
@@ -122,7 +122,7 @@ def render_cluster(cluster: ClusterView, now: datetime, width: int = 80) -> list
     )
     stem = "│ " if cluster.pools else "  "
     lines = [head]
-    # A refusal with several reasons names them all; its wait would repeat the first.
+    # A refusal lists every problem; the wait would repeat the first.
     wait = None if cluster.refused and cluster.problem else cluster.wait
     if cluster.refused and cluster.problem:
         reasons = wrap_problems(cluster.problem, width - len(stem))
@@ -130,7 +130,7 @@ def render_cluster(cluster: ClusterView, now: datetime, width: int = 80) -> list
     elif not cluster.ready or cluster.deleting or wait is not None:
         lines += _details(wait, cluster.problem, stem, now, width)
     if cluster.remediation_blocked:
-        lines += _paragraph(f"repair is held: {cluster.remediation_blocked}", stem, width, "busy")
+        lines += _paragraph(f"remediation is paused: {cluster.remediation_blocked}", stem, width, "busy")
     for warning in cluster.warnings:
         lines += _paragraph(f"warning: {warning}", stem, width, "busy")
     for place, pool in enumerate(cluster.pools):

@@ -1,4 +1,4 @@
-"""The picture of clusters that every screen draws: read from Cluster and Machine objects, and nothing else.
+"""Views of Cluster and Machine objects, which every screen prints.
 
 Objects are read leniently: a field that is absent, or of a later version, leaves a gap in the picture and never
 an error.
@@ -22,7 +22,7 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What is waited for, since when, and what comes next: the sentence of the object's own status."""
+    """status.waiting: what for, since when, what comes next."""
 
     what: str
     since: datetime | None = None
@@ -184,7 +184,7 @@ def _read_pools(raw: Raw, machines: Sequence[MachineView]) -> tuple[PoolView, ..
         for pool in pools
     ]
     named = {view.name for view in views}
-    # A pool that was taken out of the manifest stays in sight until its machines are gone.
+    # A pool that was removed from the Cluster is shown until its machines are gone.
     for gone in sorted({one.pool for one in machines} - named):
         views.append(PoolView(gone, 0, machines=tuple(one for one in machines if one.pool == gone)))
     return tuple(views)
@@ -209,7 +209,7 @@ def read_cluster(raw: Raw, machines: Iterable[MachineView]) -> ClusterView:
         is_observed=_is_observed(raw),
         endpoint=str(nested(raw, "status", "endpoint", "api", default="")),
         created=_parse_time(nested(raw, "metadata", "creationTimestamp")),
-        # A refusal is told in full: the wait repeats only its first reason.
+        # A refusal lists every problem; the wait only the first.
         problem=_problem(raw, None if phase == "Refused" else wait),
         remediation_blocked=_remediation_blocked(raw),
         warnings=tuple(str(text) for text in nested(raw, "status", "warnings", default=())),
