@@ -171,7 +171,9 @@ async def disable(args: argparse.Namespace, context: CliContext, manager: Connec
     raw = await _switch(args, context, manager, False)
     code = await _wait_until(args, context, manager, _is_inactive, f"NodeDriver {args.name} is not active")
     if raw["spec"].get("builtin") is True:
-        context.print_note(f"NodeDriver {args.name} is built in: the manager enables it again when it restarts.")
+        context.print_note(
+            f"NodeDriver {args.name} is built in: the manager enables it again when it restarts."
+        )
     return code
 
 
