@@ -39,7 +39,7 @@ def test_a_client_certificate_carries_user_and_groups() -> None:
 
     subject = pki.read_certificate(certificate)
 
-    assert (subject.common_name, subject.organizations) == ("clusters-port", ("system:masters", "b"))
+    assert (subject.common_name, subject.organizations) == ("manager", ("system:masters", "b"))
     assert not subject.is_ca
 
 

@@ -1,0 +1,68 @@
+"""Log records with the objects they are about as fields, one line each, as klog writes them.
+
+    log = with_values(logging.getLogger(__name__), cluster="default/prod")
+    log.info("created", machine="prod-workers-x7k2p")
+    # 12:00:05 info: created cluster="default/prod" machine="prod-workers-x7k2p"
+
+Fields are named after kinds in small letters (`cluster`, `machine`, `virtualmachine`, `node`, `service`), and their
+values are names as kubectl takes them, `namespace/name` where there is a namespace.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+_OPTIONS = frozenset({"exc_info", "extra", "stack_info", "stacklevel"})
+
+
+class FieldLogger(logging.LoggerAdapter[logging.Logger]):
+    """A logger whose methods take fields as keywords; `fields` are in every record."""
+
+    def __init__(self, logger: logging.Logger, fields: dict[str, object]) -> None:
+        super().__init__(logger, {})
+        self.fields = fields
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        options = {key: value for key, value in kwargs.items() if key in _OPTIONS}
+        fields = {**self.fields, **{key: value for key, value in kwargs.items() if key not in _OPTIONS}}
+        return msg, {**options, "extra": {**options.get("extra", {}), "fields": fields}}
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        if self.isEnabledFor(level):
+            text, options = self.process(msg, kwargs)
+            self.logger.log(level, text, *args, **options)
+
+
+def with_values(logger: logging.Logger | FieldLogger, **fields: object) -> FieldLogger:
+    """A logger that writes `fields` with every record, those of `logger` first."""
+    if isinstance(logger, FieldLogger):
+        return FieldLogger(logger.logger, {**logger.fields, **fields})
+    return FieldLogger(logger, fields)
+
+
+class LineFormatter(logging.Formatter):
+    """`<time> <level>: <message> key="value" …`, on one line; the traceback follows where `tracebacks` is set."""
+
+    def __init__(self, time: Callable[[], str] | None = None, *, tracebacks: bool = False) -> None:
+        super().__init__()
+        self._time = time
+        self._tracebacks = tracebacks
+
+    def format(self, record: logging.LogRecord) -> str:
+        error = record.exc_info[1] if record.exc_info else None
+        text = record.getMessage()
+        if error is not None:
+            text += f": {type(error).__name__}: {error}"
+        fields = "".join(f" {key}={_quoted(value)}" for key, value in getattr(record, "fields", {}).items())
+        time = self._time() if self._time else self.formatTime(record, "%H:%M:%S")
+        line = f"{time} {record.levelname.lower()}: {' '.join(text.split())}{fields}"
+        if self._tracebacks and record.exc_info:
+            line += f"\n{self.formatException(record.exc_info)}"
+        return line
+
+
+def _quoted(value: object) -> str:
+    text = " ".join(str(value).split()).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
