@@ -1,17 +1,17 @@
-"""A cache kept by list and watch: the only way services learn what exists.
+"""Informers: the objects of one kind and scope, kept current by list and watch (client-go's Reflector and Store).
 
-The life of a `Informer`, which its owner runs as a task:
+The life of an `Informer`, which its owner runs as a task:
 
     list, page by page ── complete ──> watch from the list's version
          ^                                │  the server ends it: watch on from the last version seen
          │                                │  it breaks: back off, watch on from the last version seen
          └── 410, version too old ────────┘
 
-* What vanished while nobody watched is found by the next list and told as a deletion.
-* `is_synced` is false from the moment a watch breaks until the next one stands. What is not in an unsynced cache
-  may exist all the same.
-* Readings that did not change are not told: a heartbeat that a reading leaves out wakes nobody.
-* Only readings are kept, never raw objects.
+* An object that was deleted while no watch was open is found by the next list, and is a change like any other.
+* `is_watching` is false from the moment a watch breaks until the next one is open. An object that is not in the store
+  may exist all the same then.
+* A change that `read` leaves out, such as a heartbeat, is no change.
+* Only what `read` returns is kept, never the raw objects.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ import asyncio
 import logging
 import weakref
 from collections.abc import AsyncIterator, Callable, Hashable, ValuesView
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from windrow.client.client import PAGE_SIZE, Client
 from windrow.client.transport import Transport
@@ -48,11 +49,12 @@ Change = tuple[V | None, V | None]
 
 
 class Informer(Generic[V]):
-    """Readings of all objects of one kind in one scope, keyed by Ref. Implements the port Cache.
+    """All objects of one kind in one namespace ("" for all), by ObjectRef, as `read` reads them. Implements Cache.
 
-    `read` turns a raw object into a reading, or into None to leave it out. Where it raises, the reading before stays.
-    `heard` is told each new problem with the server, and None when it is over. Lists are read `page` objects at a time:
-    the fewer, the less memory, because whole objects are in it meanwhile.
+    `read` returns None to leave an object out; where it raises, the value before stays. `on_error` is called with each
+    new error of the server, and with None when it is over. Lists are read `page_size` objects at a time: a page of
+    whole objects is in memory meanwhile. With `raise_refusals`, `run` raises a refusal (400, 401, 403, 404, 405)
+    instead of trying again: for those who wait for one thing and then end.
     """
 
     def __init__(
@@ -67,6 +69,9 @@ class Informer(Generic[V]):
         fields: str = "",
         on_error: Callable[[KubeError | None], None] | None = None,
         page_size: int = PAGE_SIZE,
+        *,
+        raise_refusals: bool = False,
+        max_backoff_s: float = MAX_BACKOFF_S,
     ) -> None:
         self.kind = kind
         self.namespace = namespace
@@ -81,13 +86,15 @@ class Informer(Generic[V]):
         self._fields = fields
         self._on_error = on_error
         self._page_size = page_size
+        self._raise_refusals = raise_refusals
+        self._max_backoff_s = max_backoff_s
         self._values: dict[ObjectRef, V] = {}
         self._listed = asyncio.Event()
         self._watching = False
         self._resource_version = ""
         self._failures = 0
         self._numbers = count()
-        # Ordered, so that a story wakes its readers in the same order each time.
+        # Ordered, so that a simulation resumes its subscribers in the same order each time.
         self._subscribers: weakref.WeakValueDictionary[int, _Subscriber[V]] = weakref.WeakValueDictionary()
 
     # --- the port ---------------------------------------------------------------------------------------------------
@@ -97,7 +104,7 @@ class Informer(Generic[V]):
 
     @property
     def has_synced(self) -> bool:
-        """True from the first complete list on, whatever happens later: what `synced` waits for."""
+        """True from the first complete list on, whatever happens later: what `wait_for_sync` waits for."""
         return self._listed.is_set()
 
     @property
@@ -128,7 +135,7 @@ class Informer(Generic[V]):
     # --- the work ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep the cache current until cancelled. Errors are waited out; `problem` holds the present one."""
+        """Keep the objects current until cancelled. Errors are retried; `error` holds the present one."""
         try:
             while True:
                 try:
@@ -148,7 +155,7 @@ class Informer(Generic[V]):
         listed: set[ObjectRef] = set()
         try:
             version = await self._read_pages(listed, self._page_size)
-        except Expired:  # it outlived the server's history between two pages: take it whole
+        except Expired:  # the pages took longer than the server keeps its history: list without pages
             listed.clear()
             version = await self._read_pages(listed, 0)
         for ref in [ref for ref in self._values if ref not in listed]:
@@ -169,7 +176,7 @@ class Informer(Generic[V]):
         return version
 
     async def _watch_from_version(self) -> None:
-        """Watch from the version last seen, again and again. Raises Expired when only a list helps."""
+        """Watch from the last resource version on, again and again. Raises Expired when only a list helps."""
         while True:
             started = self._clock.now()
             try:
@@ -215,8 +222,8 @@ class Informer(Generic[V]):
         try:
             return self.read(raw)
         except Exception:
-            # One malformed object must not blind us to the others, nor look like a deletion.
-            log.exception("%s cannot be read; what was known of it stays", ref)
+            # One malformed object must not hide the others, nor look like a deletion.
+            log.exception("%s cannot be read; its last known state is kept", ref)
             return self._values.get(ref)
 
     def _store(self, ref: ObjectRef, after: V | None) -> None:
@@ -230,13 +237,15 @@ class Informer(Generic[V]):
         for subscriber in list(self._subscribers.values()):
             subscriber.notify(ref, before, after)
 
-    # --- bad days ---------------------------------------------------------------------------------------------------
+    # --- errors -----------------------------------------------------------------------------------------------------
 
     @property
     def _scope(self) -> str:
         return f"{self.kind.group_resource} in {self.namespace or 'all namespaces'}"
 
     async def _handle_error(self, error: KubeError) -> None:
+        if self._raise_refusals and error.status in (400, 401, 403, 404, 405):
+            raise error
         self._watching = False
         if self.error is None:
             self.error_since = self._clock.now()
@@ -250,11 +259,8 @@ class Informer(Generic[V]):
 
     async def _wait_backoff(self, retry_after_s: float = 0.0) -> None:
         """Nothing after one expiry; else longer with each failure in a row."""
-        delay_s = (
-            min(INITIAL_BACKOFF_S * 2 ** min(self._failures - 1, 16), MAX_BACKOFF_S)
-            if self._failures
-            else 0.0
-        )
+        doubled = INITIAL_BACKOFF_S * 2 ** min(self._failures - 1, 16)
+        delay_s = min(doubled, self._max_backoff_s) if self._failures else 0.0
         wait = max(delay_s, retry_after_s) * self._rng.uniform(1.0, 2.0)
         await sleep(self._clock, timedelta(seconds=wait))
 
@@ -268,8 +274,33 @@ class Informer(Generic[V]):
         self.error_since = None
 
 
+@asynccontextmanager
+async def watching(*informers: Informer[Any]) -> AsyncIterator[asyncio.Event]:
+    """Run `informers` inside this context; the event is set at every change of any of them.
+
+    The one way to wait for a state of objects: look, `clear` the event, wait for it, look again. Raises what an
+    informer made with `raise_refusals` raises.
+    """
+    changed = asyncio.Event()
+
+    async def follow(informer: Informer[Any]) -> None:
+        await informer.wait_for_sync()
+        changed.set()
+        async for _ in informer.changes():
+            changed.set()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for one in informers for work in (one.run(), follow(one))]
+            yield changed
+            for task in tasks:
+                task.cancel()
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
 class _Subscriber(Generic[V]):
-    """One reader's unread changes, one per key at most."""
+    """The changes that one subscriber has not taken yet, one per object at most."""
 
     def __init__(self) -> None:
         self._pending: dict[ObjectRef, Change[V]] = {}
@@ -278,7 +309,7 @@ class _Subscriber(Generic[V]):
     def notify(self, ref: ObjectRef, before: V | None, after: V | None) -> None:
         first = self._pending[ref][0] if ref in self._pending else before
         if first == after:
-            self._pending.pop(ref, None)  # it is again as the reader knows it
+            self._pending.pop(ref, None)  # the object is again as the subscriber last saw it
         else:
             self._pending[ref] = (first, after)
             self._changed.set()

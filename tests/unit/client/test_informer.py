@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from windrow.client.informer import Informer
+from windrow.client.informer import Informer, watching
 from windrow.core.json import dumps
 from windrow.core.rng import Rng
-from windrow.kubernetes.errors import Expired, OutcomeUnknown, Unreachable
+from windrow.kubernetes.errors import Expired, Forbidden, OutcomeUnknown, Unreachable
 from windrow.kubernetes.requests import Reply, WatchEvent
 from windrow.kubernetes.resources import CONFIG_MAP
 from windrow.testing.clock import LoopClock, run_driven
@@ -121,6 +121,9 @@ class Server:
                 await self._news.wait()
         if ending[0]:
             raise ending[0]
+
+    async def aclose(self):
+        pass
 
 
 def tell(story):
@@ -353,3 +356,62 @@ def test_after_any_trouble_cache_and_reader_agree_with_the_server(seed):
         )
 
     assert tell(story) == (True, True)
+
+
+def wait_for_value(value, prepare, raise_refusals=False):
+    """What the store has once the value of `a` is `value`; `prepare(server)` runs meanwhile."""
+
+    async def whole():
+        server = Server()
+        informer = Informer(
+            server, CONFIG_MAP, "default", read, LoopClock(), Rng(1), raise_refusals=raise_refusals
+        )
+        preparing = asyncio.ensure_future(prepare(server))
+        async with asyncio.timeout(600), watching(informer) as changed:
+            while (found := informer.get(ref("a"))) is None or found.value != value:
+                changed.clear()
+                await changed.wait()
+        await preparing
+        assert server.watching == 0
+        return found.value
+
+    return run_driven(whole())
+
+
+def test_a_wait_ends_at_the_change_that_it_is_for():
+    async def prepare(server):
+        for value in ("1", "2", "3"):
+            server.put("a", value)
+            await asyncio.sleep(10)
+
+    assert wait_for_value("2", prepare) == "2"
+
+
+def test_a_wait_survives_a_server_that_is_away():
+    async def prepare(server):
+        server.go_down()
+        await asyncio.sleep(60)
+        server.down = None
+        server.put("a", "1")
+
+    assert wait_for_value("1", prepare) == "1"
+
+
+def test_a_wait_ends_with_the_refusal_where_that_is_asked_for():
+    async def prepare(server):
+        server.go_down(Forbidden("may not list configmaps", status=403))
+
+    with pytest.raises(Forbidden):
+        wait_for_value("1", prepare, raise_refusals=True)
+    with pytest.raises(TimeoutError):
+        wait_for_value("1", prepare)
+
+
+def test_an_error_of_the_one_who_waits_ends_the_wait_as_it_is():
+    async def whole():
+        informer = Informer(Server(), CONFIG_MAP, "default", read, LoopClock(), Rng(1))
+        async with watching(informer):
+            raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        run_driven(whole())
