@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.client.transport import Transport
+from windrow.client.transport import Transport, TransportMiddleware
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
 from windrow.emulator.guest_os.blank import BlankMachine
@@ -32,11 +32,12 @@ class CallCount:
         self.watches.clear()
 
 
-class CountingTransport:
+class CountingTransport(TransportMiddleware):
     """Counts what goes through it."""
 
     def __init__(self, inner: Transport, count: CallCount) -> None:
-        self._inner, self._count = inner, count
+        super().__init__(inner)
+        self._count = count
 
     async def send(self, request: Request) -> Reply:
         self._count.calls.append(f"{request.method} {request.path}")

@@ -88,6 +88,9 @@ class _Pages:
 
         return silence()
 
+    async def aclose(self) -> None:
+        pass
+
 
 def measure() -> Iterator[Figure]:
     pages = _Pages()

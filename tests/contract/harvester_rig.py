@@ -37,6 +37,9 @@ class Counting:
         self._log.append(request)
         return self._inner.stream(request)
 
+    async def aclose(self) -> None:
+        pass
+
 
 class RackWorld:
     def __init__(self, harvester: Harvester) -> None:

@@ -205,6 +205,9 @@ class Teller:
         letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
         return self._addresses.setdefault(found[0], f"<{letters[len(self._addresses)]}>")
 
+    async def aclose(self) -> None:
+        pass
+
 
 def compare(name: str, lines: Sequence[str]) -> None:
     """Fail with the difference when the story is not the one in `golden/<name>.txt`."""

@@ -215,6 +215,9 @@ class Line:
         async with self._inner.stream(request) as events:
             yield events
 
+    async def aclose(self) -> None:
+        pass
+
 
 class Lives:
     """The manager's lives, one after the other. `writes` is what all of them wrote, in order."""

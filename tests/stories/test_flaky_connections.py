@@ -63,6 +63,9 @@ class Flaky:
             if self._strikes():
                 raise OutcomeUnknown("the watch broke")
 
+    async def aclose(self) -> None:
+        pass
+
 
 def _refusal(status: int, reason: str, message: str) -> Reply:
     body = {

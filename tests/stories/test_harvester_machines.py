@@ -213,6 +213,9 @@ class Fragile:
     def stream(self, request: Request) -> Any:
         return self._inner.stream(request)
 
+    async def aclose(self) -> None:
+        pass
+
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", [1, 2, 3, 4])
@@ -274,6 +277,9 @@ class Deaf:
 
     def stream(self, request: Request) -> Any:
         return self._inner.stream(request)
+
+    async def aclose(self) -> None:
+        pass
 
 
 @pytest.mark.parametrize("last", ["virtualmachines", "secrets"])
@@ -548,6 +554,9 @@ class Narrow:
 
     def stream(self, request: Request) -> Any:
         return self._inner.stream(request)
+
+    async def aclose(self) -> None:
+        pass
 
 
 def test_a_narrow_credential_works_without_hosts_and_is_known_by_its_ca() -> None:

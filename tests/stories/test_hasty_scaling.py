@@ -45,6 +45,9 @@ class Slow:
         async with self.inner.stream(request) as events:
             yield events
 
+    async def aclose(self) -> None:
+        pass
+
 
 @dataclass
 class Line:
@@ -64,6 +67,9 @@ class Line:
             raise Unreachable("the line is cut")
         async with self.inner.stream(request) as events:
             yield events
+
+    async def aclose(self) -> None:
+        pass
 
 
 async def _ready_workers(room: Simulation, ref: ObjectRef) -> set[str]:

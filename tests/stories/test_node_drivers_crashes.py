@@ -67,6 +67,9 @@ class MortalTransport:
     def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         return self.inner.stream(request)
 
+    async def aclose(self) -> None:
+        pass
+
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Life], None]:

@@ -36,6 +36,9 @@ class LoopbackClient:
     def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         return self._server.handle_watch(request, self.user)
 
+    async def aclose(self) -> None:
+        """Nothing to close: there are no sockets."""
+
     async def get(self, ref: ObjectRef) -> Raw:
         return _object_of(await self._perform("get", ref))
 

@@ -12,7 +12,7 @@ from types import TracebackType
 
 from windrow.client.http_transport import ConnectionPool, HttpTransport
 from windrow.client.in_process import InProcessTransport
-from windrow.client.transport import Transport
+from windrow.client.transport import Transport, TransportMiddleware
 from windrow.core.clock import Clock
 from windrow.emulator.kit.network import Network
 from windrow.kubernetes.kubeconfig import ClientConfig, ReadFile
@@ -32,11 +32,12 @@ def verb_and_resource(request: Request) -> str:
     return f"{method} {resource}"
 
 
-class CountingTransport:
+class CountingTransport(TransportMiddleware):
     """Counts what goes through it, by verb and resource."""
 
     def __init__(self, inner: Transport, counts: Counter[str], label: str) -> None:
-        self._inner, self._counts, self._label = inner, counts, label
+        super().__init__(inner)
+        self._counts, self._label = counts, label
 
     async def send(self, request: Request) -> Reply:
         self._counts[f"{self._label} {verb_and_resource(request)}"] += 1

@@ -98,6 +98,9 @@ class InProcessTransport:
                 raise self._explain(error) from error
             yield events
 
+    async def aclose(self) -> None:
+        """Nothing to close: there are no sockets."""
+
     def _explain(self, error: Unauthorized) -> Exception:
         reply = messages.explain(Reply(401, error.message.encode(), "text/plain"), self.access)
         return error_for(reply) or error

@@ -25,3 +25,23 @@ class Transport(Protocol):
         A refusal (401, 403, 404, …) is raised on entry as the KubeError it stands for. Never retried here.
         """
         ...
+
+    async def aclose(self) -> None:
+        """Close the connections that this transport owns. May be repeated; a closed transport is not used again."""
+        ...
+
+
+class TransportMiddleware:
+    """A transport that passes everything on to `inner`; those in `client.middleware` override what they change."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+
+    async def send(self, request: Request) -> Reply:
+        return await self._inner.send(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
+        return self._inner.stream(request)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()

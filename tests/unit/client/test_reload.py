@@ -45,6 +45,9 @@ class ClusterConnection:
 
         yield events()
 
+    async def aclose(self):
+        pass
+
 
 def renewing(server, token):
     """A transport that learns of `token` at the first 401."""

@@ -227,6 +227,9 @@ class Line:
     def stream(self, request):
         return self._inner.stream(request)
 
+    async def aclose(self):
+        pass
+
 
 def tell(story, mode="delete"):
     async def whole():

@@ -81,6 +81,9 @@ class _Server:
                 coming.cancel()
                 await asyncio.gather(coming, ends, return_exceptions=True)
 
+    async def aclose(self) -> None:
+        pass
+
 
 async def _next(events: AsyncIterator[WatchEvent]) -> WatchEvent:
     return await anext(events)

@@ -44,6 +44,9 @@ class Shows:
     def stream(self, request: Request) -> Any:
         raise AssertionError
 
+    async def aclose(self) -> None:
+        pass
+
 
 def a_vm(uid: str = "vm-1", **metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": "m", "namespace": "default", "uid": uid, **metadata}}

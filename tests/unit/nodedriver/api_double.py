@@ -215,6 +215,9 @@ class _Transport:
         raise AssertionError(f"a talk does not watch by itself: {request}")
         yield
 
+    async def aclose(self) -> None:
+        pass
+
 
 def refusal(status: int, reason: str, message: str, name: str = "") -> Reply:
     body: Raw = {"kind": "Status", "code": status, "reason": reason, "message": message}

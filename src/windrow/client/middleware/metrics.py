@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from windrow.client.transport import Transport
+from windrow.client.transport import Transport, TransportMiddleware
 from windrow.core.clock import Clock
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
@@ -17,9 +17,9 @@ NO_STATUS = "<error>"
 OnRequest = Callable[[Request, str, float], None]
 
 
-class InstrumentedTransport:
+class InstrumentedTransport(TransportMiddleware):
     def __init__(self, inner: Transport, clock: Clock, on_request: OnRequest) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._clock = clock
         self._on_request = on_request
 

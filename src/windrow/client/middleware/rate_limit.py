@@ -7,20 +7,20 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
-from windrow.client.transport import Transport
+from windrow.client.transport import Transport, TransportMiddleware
 from windrow.core.clock import Clock
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import EVENT
 
 
-class RateLimitedTransport:
+class RateLimitedTransport(TransportMiddleware):
     """At most `burst` requests at once and `per_second` in the long run, first come, first served.
 
     Who gives up waiting has taken nobody's turn. Watches are free: a server counts them once, however long they last.
     """
 
     def __init__(self, inner: Transport, clock: Clock, *, per_second: float = 50.0, burst: int = 100) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._clock = clock
         self._interval = timedelta(seconds=1 / per_second)
         self._burst_allowance = self._interval * (burst - 1)
@@ -35,9 +35,6 @@ class RateLimitedTransport:
                 await self._clock.sleep_until(self._next_free - self._burst_allowance)
             self._next_free = max(self._next_free, now) + self._interval
         return await self._inner.send(request)
-
-    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
-        return self._inner.stream(request)
 
 
 class SeparateEventBudget:
@@ -56,3 +53,7 @@ class SeparateEventBudget:
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         return self._requests.stream(request)
+
+    async def aclose(self) -> None:
+        await self._requests.aclose()
+        await self._events.aclose()

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from windrow.client.transport import Transport
+from windrow.client.transport import Transport, TransportMiddleware
 from windrow.kubernetes.errors import Unauthorized
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
 
-class ReloadableTransport:
+class ReloadableTransport(TransportMiddleware):
     """`refused` is told of each 401 by the way that is in use, and says whether trying once more makes sense.
 
     It may call `replace` before it answers.
     """
 
     def __init__(self, inner: Transport, on_unauthorized: Callable[[], bool]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._on_unauthorized = on_unauthorized
 
     def replace(self, inner: Transport) -> None:

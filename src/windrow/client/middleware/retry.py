@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
-from windrow.client.transport import Transport
+from windrow.client.transport import Transport, TransportMiddleware
 from windrow.core.clock import Clock, sleep
 from windrow.core.rng import Rng
 from windrow.kubernetes.errors import KubeError
-from windrow.kubernetes.requests import Reply, Request, WatchEvent
+from windrow.kubernetes.requests import Reply, Request
 from windrow.kubernetes.retry import is_retryable, is_retryable_reply, retry_after_s
 
 ATTEMPTS = 5
@@ -18,11 +16,11 @@ INITIAL_BACKOFF_S = 0.25
 MAX_BACKOFF_S = 10.0
 
 
-class RetryingTransport:
+class RetryingTransport(TransportMiddleware):
     """Wraps `inner`. Gives up after `attempts` and passes on the last answer or error. Watches go straight through."""
 
     def __init__(self, inner: Transport, clock: Clock, rng: Rng, attempts: int = ATTEMPTS) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._clock = clock
         self._rng = rng
         self._attempts = attempts
@@ -41,9 +39,6 @@ class RetryingTransport:
                 retry_after = retry_after_s(reply)
             await self._wait_backoff(attempt, retry_after)
         return await self._inner.send(request)
-
-    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
-        return self._inner.stream(request)
 
     async def _wait_backoff(self, attempt: int, retry_after_s: float) -> None:
         delay_s = min(INITIAL_BACKOFF_S * 2 ** (attempt - 1), MAX_BACKOFF_S)

@@ -82,8 +82,7 @@ class CredentialProber:
             try:
                 await Client(transport).find(_PROBED)
             finally:
-                if (aclose := getattr(transport, "aclose", None)) is not None:
-                    await aclose()
+                await transport.aclose()
         except Forbidden:
             return None  # it knows who asks
         except KubeError as error:

@@ -115,6 +115,11 @@ class FailoverTransport:
         self._on_error(problem)
         raise problem
 
+    async def aclose(self) -> None:
+        while self._transports:
+            _, (_, transport) = self._transports.popitem()
+            await transport.aclose()
+
     def _on_reply(self, request: Request, reply: Reply) -> None:
         """A server that cannot even be read from (etcd without quorum) is as good as silent."""
         refusal = error_for(reply) if request.is_read and reply.status >= 500 else None

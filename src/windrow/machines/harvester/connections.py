@@ -106,8 +106,7 @@ class Connection:
     async def close(self) -> None:
         """Let go of the sockets; watches that stand on them end."""
         self.retired.set()
-        if (aclose := getattr(self.transport, "aclose", None)) is not None:
-            await aclose()
+        await self.transport.aclose()
 
     async def _read_identity(self) -> str:
         try:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from windrow.client.informer import Informer
-from windrow.client.transport import Transport
+from windrow.client.transport import Transport, TransportMiddleware
 from windrow.core.clock import Clock, sleep
 from windrow.core.rng import Rng
 from windrow.harvester import names
@@ -41,11 +41,12 @@ RECHECK_GRACE = timedelta(seconds=5)
 RECHECK_INTERVAL = timedelta(seconds=30)
 
 
-class ErrorReportingTransport:
+class ErrorReportingTransport(TransportMiddleware):
     """A transport that tells how its requests fare: `trouble` is the last failure, None after a success."""
 
     def __init__(self, inner: Transport, changed: Callable[[], None]) -> None:
-        self._inner, self._changed = inner, changed
+        super().__init__(inner)
+        self._changed = changed
         self.last_error: KubeError | None = None
 
     async def send(self, request: Request) -> Reply:

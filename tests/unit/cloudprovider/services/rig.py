@@ -119,6 +119,9 @@ class Cable:
     def mend(self):
         self.is_cut, self.refusal = False, None
 
+    async def aclose(self):
+        pass
+
 
 class World:
     """Guest objects through `guest`, Harvester's through `harvester`."""
