@@ -621,7 +621,7 @@ def test_a_udp_port_is_shown_and_said_to_reach_nobody():
                 {"port": 53, "protocol": "UDP"},
             ]
             assert await rig.ask(port=53)() == ""
-            assert "default/web: 53/UDP is announced, but the emulated rack carries TCP only" in (
+            assert "default/web: 53/UDP is announced, but the simulated network carries TCP only" in (
                 rig.testbed.console("one")
             )
 

@@ -271,10 +271,10 @@ def test_an_evicted_pod_gets_its_time_to_end():
     bearing = a_pod(tolerations=[{"key": "gone", "operator": "Exists", "tolerationSeconds": 30}])
 
     assert plan(bearing, node, gone=NOON) == [
-        pod_lifecycle.WaitUntil(NOON + timedelta(seconds=30), "its patience with the node")
+        pod_lifecycle.WaitUntil(NOON + timedelta(seconds=30), "its toleration of the node's taints ends")
     ]
     (end,) = plan(bearing, node, after=30, gone=NOON)
-    assert end == pod_lifecycle.DeletePod(at_once=False, because="it does not bear taint gone any longer")
+    assert end == pod_lifecycle.DeletePod(at_once=False, because="its toleration of taint gone has ended")
 
 
 def test_a_leaving_pod_stays_as_long_as_its_kubelet_is_silent():

@@ -1,4 +1,4 @@
-"""Pods whose program is simulated: what they mount, where they may run."""
+"""Pods of bundled charts: command, mounted files, tolerations; and the checks of taints and node affinity."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Raw = dict[str, Any]
 
 
 class MountFailed(Exception):
-    """A volume of the pod cannot be set up; the message is what kubelet writes as an event."""
+    """A volume of the pod cannot be set up; the message is the kubelet's event text."""
 
 
 @dataclass(slots=True)
 class ChartPod:
     """The one pod of a bundled chart.
 
-    `command` gives the program's arguments and `mount` the files it sees; both are asked at every start of the pod.
+    `command` gives the program's arguments and `mount` the files it sees; both are called at every start of the pod.
     """
 
     name: str
@@ -34,9 +34,9 @@ class ChartPod:
     mount: Callable[[GuestOS], Awaitable[Mapping[str, File]]]
     tolerations: Sequence[Mapping[str, Any]] = ()
     node: str = ""
-    lost_since: datetime | None = None  # since when its node does not report
+    lost_since: datetime | None = None  # since when its node's status is Unknown
     env: Mapping[str, str] = field(default_factory=dict)
-    generation: int = 0  # rises when its chart is installed anew
+    generation: int = 0  # incremented when its chart is upgraded
 
 
 def tolerates(tolerations: Sequence[Mapping[str, Any]], taints: Sequence[Mapping[str, Any]]) -> bool:
@@ -46,7 +46,7 @@ def tolerates(tolerations: Sequence[Mapping[str, Any]], taints: Sequence[Mapping
 
 
 def fits_affinity(affinity: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether a node with these labels is one that the required node affinity asks for. Fields are not looked at."""
+    """Whether a node with these labels matches the required node affinity. `matchFields` is ignored."""
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     terms = nested(affinity, "nodeAffinity", required, "nodeSelectorTerms", default=[])
     return not terms or any(

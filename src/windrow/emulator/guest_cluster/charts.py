@@ -1,7 +1,7 @@
 """The charts that RKE2 bundles for Harvester (reference/02 §7, 04 §4.3-4.4): cloud provider and CSI driver.
 
-Installing a chart is reported as done; its one program of interest is started by name with the arguments that the
-chart would render, on a node that its pod may run on.
+Installing a chart is reported as done; its one simulated program is started by name with the arguments that the
+chart renders, on a node that its pod tolerates.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Raw = dict[str, Any]
 NAMESPACE = "kube-system"
 CLOUD_PROVIDER = "harvester-cloud-provider"
 CSI_DRIVER = "harvester-csi-driver"
-# Where the pods see their credential.
+# Mount paths of the credential in the pods.
 CLOUD_CONFIG = "/etc/kubernetes/cloud-config"
 CSI_CONFIG = "/var/lib/harvester/cloud-provider-config"
 
 _ALL_BUT_DELETE = ["get", "watch", "list", "update", "create", "patch"]
-# What the charts' roles allow. The cloud provider's lacks `delete` of nodes (reference/02 §7.1), so the nodes of VMs
-# that are gone stay until somebody else deletes them.
+# What the charts' roles allow. The cloud provider's lacks `delete` of nodes (reference/02 §7.1), so the Nodes of
+# deleted VMs stay until another client deletes them.
 _ROLE_RULES: Mapping[str, list[Raw]] = {
     CLOUD_PROVIDER: [
         {"apiGroups": [""], "resources": ["services", "nodes", "events"], "verbs": _ALL_BUT_DELETE},
@@ -74,7 +74,7 @@ def default_values(chart: str, data_directory: str) -> Raw:
     if chart == CSI_DRIVER:
         config = {"secretName": "", "secretKey": "cloud-provider-config", "hostPath": f"{directory}/"}
         return {"cloudConfig": config, "hostStorageClass": ""}
-    # The charts are built for RKE2's standard data directory; another one has to be said in the values.
+    # The charts are built for RKE2's standard data directory; another one has to be set in the values.
     path = "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"
     return {
         "cloudConfigPath": path,
@@ -109,7 +109,7 @@ def render_arguments(values: Mapping[str, Any]) -> list[str]:
 async def deploy_bundled_charts(
     guest: GuestOS, cluster: GuestCluster, settings: Settings, programs: Mapping[str, GuestProgram]
 ) -> None:
-    """What the helm controller does with the charts of `cloud-provider-name: harvester`. May be repeated."""
+    """Install the charts of `cloud-provider-name: harvester`. May be repeated."""
     if settings.cloud_provider != "harvester":
         return
     await guest.sleep(guest.delays.chart)
@@ -141,7 +141,7 @@ async def deploy_bundled_charts(
 
 
 async def update_vip_settings(cluster: GuestCluster, data_directory: str) -> None:
-    """Let every node know what kube-vip is to do. May be repeated."""
+    """Apply the chart's values to kube-vip on every node. May be repeated."""
     try:
         vip = read_kube_vip_settings(await read_values(cluster, CLOUD_PROVIDER, data_directory))
     except NotYaml:
@@ -199,14 +199,14 @@ async def _credential(guest: GuestOS, cluster: GuestCluster, values: Mapping[str
             raise MountFailed(
                 f'MountVolume.SetUp failed for volume "cloud-config": references non-existent secret key: {key}'
             )
-        return File(base64.b64decode(raw["data"][key]), 0o600)  # mounted by subPath: never renewed in the pod
+        return File(base64.b64decode(raw["data"][key]), 0o600)  # mounted by subPath: not updated in the pod
     path = str(values.get("cloudConfigPath") or nested(values, "cloudConfig", "hostPath", default=""))
     file = guest.find(path + "cloud-provider-config" if path.endswith("/") else path)
     if file is None:
         raise MountFailed(
             f'MountVolume.SetUp failed for volume "cloud-config": hostPath type check failed: {path} is not a file'
         )
-    return file  # the node's own file: the pod sees it change
+    return file  # the node's own file: changes are visible in the pod
 
 
 async def _make_storage_class(cluster: GuestCluster) -> None:

@@ -1,6 +1,6 @@
 """One guest cluster: its API and datastore, its etcd members, and the servers and kubelets that run at the moment.
 
-The objects and the member list stand for what etcd keeps on the servers' disks, so they outlive every single machine.
+The objects and the member list represent what etcd keeps on the servers' disks, so they outlive each machine.
 The cluster itself runs nothing: each task belongs to a machine and ends with its power.
 """
 
@@ -54,14 +54,14 @@ class ServerInstance:
 
 @dataclass(slots=True)
 class Heartbeat:
-    """What the control plane knows of one kubelet: when it last reported, or that it does."""
+    """The heartbeat of one kubelet: whether it reports, and when it last did."""
 
     alive: bool
     last: datetime
 
 
 class GuestCluster:
-    """All that the machines of one cluster share."""
+    """State that the machines of one cluster share."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class GuestCluster:
         self.leader_lock = asyncio.Lock()
         self.vip_leader_lock = asyncio.Lock()
         self.vip_leader = ""  # the node that led kube-vip last
-        self.vip_settings: KubeVipSettings | None = None  # once its chart is deployed
+        self.vip_settings: KubeVipSettings | None = None  # set once its chart is deployed
         self.vip_changed = Notifier()
         self.vip_locks: dict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self.vip_leaders: dict[tuple[str, str], str] = {}  # of services that have leaders of their own
@@ -113,7 +113,7 @@ class GuestCluster:
     # -- availability
 
     def is_usable(self) -> bool:
-        """Whether a node of the cluster finds an API that can read and write."""
+        """Whether an API server is up and etcd has quorum."""
         return self.etcd.has_quorum() and any(server.api_up for server in self.servers.values())
 
     async def wait_usable(self) -> None:
@@ -121,7 +121,7 @@ class GuestCluster:
         await self.changed.wait_for(self.is_usable)
 
     def find_api_server(self, preferred: str = "") -> ServerInstance | None:
-        """A server whose API answers, that of node `preferred` if it does."""
+        """A server whose API is up: that of node `preferred` if it is, else any."""
         up = {name: server for name, server in self.servers.items() if server.api_up}
         return up.get(preferred) or next(iter(up.values()), None)
 
@@ -140,8 +140,8 @@ class GuestCluster:
         return self.api.local(user, groups)
 
     async def edit(self, ref: ObjectRef, change: Callable[[Raw], bool], *, subresource: str = "") -> bool:
-        """Read, change and write one object until no conflict stands in the way; `change` says whether it did
-        anything. False when the object is gone."""
+        """Read, change and write one object, repeated on conflict; `change` returns whether it changed anything.
+        False when the object is gone."""
         await self.wait_usable()
         local = self.client()
         while True:
@@ -168,13 +168,13 @@ class GuestCluster:
                 if await local.find(ref) is None:
                     return await local.create(kind, raw, ref.namespace)
                 return await local.patch(ref, raw)
-            except (AlreadyExists, NotFound):  # somebody was quicker
+            except (AlreadyExists, NotFound):  # created or deleted meanwhile
                 continue
 
     # -- certificates
 
     def issue_server_identity(self, node: str, address: str, settings: Settings) -> TlsIdentity:
-        """What a server shows on 6443 and 9345: a certificate of the server CA for all its names."""
+        """The serving certificate of ports 6443 and 9345, signed by the server CA for all names of the server."""
         ips = ["127.0.0.1", "::1", _first_address(settings.text("service-cidr", "10.43.0.0/16")), address]
         names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
         names += [
@@ -209,7 +209,7 @@ class GuestCluster:
 
 
 def read_service_ranges(settings: Settings) -> ServiceRanges:
-    """Of what the API gives addresses and ports to Services."""
+    """The address and port ranges of Services."""
     networks = settings.text("service-cidr", "10.43.0.0/16").split(",")
     first, _, last = settings.text("service-node-port-range", "30000-32767").partition("-")
     ports = (int(first), int(last)) if first.isdigit() and last.isdigit() else (30000, 32767)

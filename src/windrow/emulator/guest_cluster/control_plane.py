@@ -1,6 +1,6 @@
-"""What the leading server of a guest cluster does: node health, etcd membership, manifests, bundled charts, pods.
+"""Controllers of the leading server of a guest cluster: node health, etcd membership, manifests, bundled charts, pods.
 
-One server leads at a time; the others wait for the leadership and take over when it ends.
+One server leads at a time; the others wait for the leader lock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NODE_ADDRESS_ANNOTATION = "etcd.rke2.cattle.io/node-address"
 
 
 class ControlPlane:
-    """The controllers of one server. `run` waits for the leadership, then leads until cancelled."""
+    """The controllers of one server. `run` waits for the leader lock, then leads until cancelled."""
 
     def __init__(
         self, guest: GuestOS, cluster: GuestCluster, settings: Settings, programs: Mapping[str, GuestProgram]
@@ -64,7 +64,7 @@ class ControlPlane:
     # -- nodes
 
     async def _watch_nodes(self) -> None:
-        """Removal of etcd members and of node passwords, and a pulse for everybody who looks at nodes."""
+        """Remove etcd members and node passwords of deleted Nodes; notify waiters of changed Nodes."""
         while True:
             await self.cluster.wait_usable()
             await self._remove_orphaned_members()
@@ -78,7 +78,7 @@ class ControlPlane:
             await self.guest.sleep(1)
 
     async def _remove_orphaned_members(self) -> None:
-        """Members whose Node went away while nobody led."""
+        """Remove members whose Node was deleted while there was no leader."""
         nodes = {name_of(raw) for raw in await self.cluster.client().list(NODE)}
         for member in list(self.cluster.etcd.by_name.values()):
             if member.registered and member.node not in nodes:
@@ -139,7 +139,7 @@ class ControlPlane:
         )
 
     async def _monitor_nodes(self) -> None:
-        """Taint nodes by their readiness; mark those whose kubelet is silent for too long as Unknown."""
+        """Taint nodes by their readiness; set the conditions of those whose kubelet stopped reporting to Unknown."""
         grace = timedelta(seconds=self.guest.delays.node_grace / self.guest.host.time_scale)
         while True:
             await self.cluster.wait_usable()
@@ -160,7 +160,7 @@ class ControlPlane:
             await self._wait(wake)
 
     async def _wait(self, until: datetime | None) -> None:
-        """For a pulse, or for an instant."""
+        """Wait for a change of the cluster, or until an instant."""
         if until is None:
             await self.cluster.changed.wait()
             return
@@ -192,7 +192,7 @@ class ControlPlane:
         await self.cluster.edit(NODE.ref(name), unknown, subresource="status")
 
     async def _taint(self, raw: Raw) -> None:
-        if taint_by_readiness(raw, self.guest.now()):  # `raw` is our own copy; only a wrong Node is written
+        if taint_by_readiness(raw, self.guest.now()):  # `raw` is a copy; only a differing Node is written
             await self.cluster.edit(
                 NODE.ref(name_of(raw)), lambda found: taint_by_readiness(found, self.guest.now())
             )
@@ -200,7 +200,7 @@ class ControlPlane:
     # -- etcd
 
     async def _remove_stalled_learners(self) -> None:
-        """A learner that is down for five minutes would block every further join."""
+        """Remove learners that are down for five minutes: they would block every join."""
         since: dict[str, datetime] = {}
         limit = timedelta(seconds=self.guest.delays.learner_stalled / self.guest.host.time_scale)
         while True:
@@ -218,7 +218,7 @@ class ControlPlane:
     # -- charts and pods
 
     async def _watch_chart_settings(self) -> None:
-        """Changed values install their chart anew, which replaces its pod."""
+        """Replace a chart's pod when its HelmChartConfig changes."""
         while True:
             await self.cluster.wait_usable()
             known = {
@@ -239,7 +239,7 @@ class ControlPlane:
             await self.guest.sleep(1)
 
     async def _schedule_pods(self) -> None:
-        """Give each pod a node that tolerates it; move it when its node is deleted or silent for five minutes."""
+        """Schedule each chart pod; reschedule it when its Node is deleted, or Unknown for five minutes."""
         eviction = timedelta(seconds=self.guest.delays.eviction / self.guest.host.time_scale)
         while True:
             await self.cluster.wait_usable()
@@ -254,7 +254,7 @@ class ControlPlane:
             await self._wait(wake)
 
     def _check_node_of(self, pod: ChartPod, nodes: Mapping[str, Raw], eviction: timedelta) -> datetime | None:
-        """Unplace the pod when it is time; else the instant to look again, if there is one."""
+        """Unassign the pod when its eviction is due; else the instant when it will be, if any."""
         if not pod.node:
             return None
         if pod.node not in nodes:
@@ -287,13 +287,13 @@ def _is_control_plane(raw: Raw) -> bool:
 
 
 def _read_voter_condition(raw: Raw) -> bool | None:
-    """What the Node's condition EtcdIsVoter says, None where it has none."""
+    """The Node's condition EtcdIsVoter as a bool, None without the condition."""
     found = find_condition(nested(raw, "status", "conditions"), "EtcdIsVoter")
     return None if found is None else found.status == "True"
 
 
 def taint_by_readiness(raw: Raw, now: datetime) -> bool:
-    """Give a Node the taints of its Ready condition and no other such; False when it has them already."""
+    """Set a Node's not-ready and unreachable taints by its Ready condition; False without a change."""
     ready = find_condition(nested(raw, "status", "conditions"), "Ready")
     wanted = {"True": "", "Unknown": UNREACHABLE}.get(ready.status if ready else "False", NOT_READY)
     taints = raw.setdefault("spec", {}).get("taints") or []
@@ -311,7 +311,7 @@ def taint_by_readiness(raw: Raw, now: datetime) -> bool:
 
 
 def set_node_condition(raw: Raw, type: str, status: str, reason: str, message: str, now: datetime) -> bool:
-    """Write one condition of a Node; False when it already says so."""
+    """Write one condition of a Node; False when status and reason are the same."""
     conditions = raw.setdefault("status", {}).setdefault("conditions", [])
     found = next((one for one in conditions if one["type"] == type), None)
     if found is not None and (found["status"], found.get("reason")) == (status, reason):

@@ -1,6 +1,6 @@
-"""The member list of a guest cluster's etcd: who votes, who learns, who is up (reference/04 §2.7, §7.12).
+"""The member list of a guest cluster's etcd: voters, learners, which members are up (reference/04 §2.7, §7.12).
 
-Members outlive their machines until somebody removes them. One learner at a time; no new member while a voting one is
+Members outlive their machines until they are removed. One learner at a time; no new member while a voting one is
 down, because etcd's strict reconfiguration check refuses; without a majority of voters nothing can be read or written.
 """
 
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 
 class JoinRefused(Exception):
-    """The cluster cannot take a member now; the message is etcd's."""
+    """etcd refuses a new member now; the message is etcd's."""
 
 
 class NotMember(Exception):
-    """The machine's etcd data belongs to a member that the cluster no longer has, or knows under another address."""
+    """The etcd data belongs to a member that the cluster removed, or whose address has changed."""
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class EtcdMember:
     address: str
     learner: bool = False
     up: bool = False
-    registered: bool = False  # whether its Node has been seen
+    registered: bool = False  # whether its Node has been observed
 
     @property
     def peer(self) -> str:
@@ -35,7 +35,7 @@ class EtcdMember:
 
 @dataclass(slots=True)
 class EtcdMembers:
-    """The member list. `changed` is told after every change."""
+    """The member list. `on_change` is called after every change."""
 
     by_name: dict[str, EtcdMember] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
@@ -59,7 +59,7 @@ class EtcdMembers:
         self._notify()
 
     def add_learner(self, member: EtcdMember) -> None:
-        """Take a joiner in. Raises JoinRefused, which the joiner may try again."""
+        """Add a learner. Raises JoinRefused, which may be retried, or NotMember."""
         if (same_node := self.find_by_node(member.node)) is not None and same_node.name != member.name:
             raise NotMember("duplicate node name found, please use a unique name for this node")
         if not self.has_quorum():
@@ -73,7 +73,7 @@ class EtcdMembers:
         self._notify()
 
     def rejoin(self, name: str, address: str) -> EtcdMember:
-        """A member comes back with its data. Raises NotMember when the cluster has no such member there."""
+        """Mark a member up that restarts with its data. Raises NotMember when it was removed or its address changed."""
         if name in self.removed or name not in self.by_name:
             raise NotMember("the member has been permanently removed from the cluster")
         member = self.by_name[name]
@@ -87,7 +87,7 @@ class EtcdMembers:
         return member
 
     def promote(self, name: str) -> bool:
-        """Let a learner vote; False when it is not there or not up."""
+        """Make a learner a voter; False when it is missing or down."""
         member = self.by_name.get(name)
         if member is None or not member.learner or not member.up or not self.has_quorum():
             return False
@@ -101,7 +101,7 @@ class EtcdMembers:
             self._notify()
 
     def remove(self, name: str) -> bool:
-        """Strike a member from the list; False when etcd cannot (no quorum) or it would lose its majority."""
+        """Remove a member; False without quorum, or when the rest would have none."""
         if name not in self.by_name:
             return True
         if not self.has_quorum():

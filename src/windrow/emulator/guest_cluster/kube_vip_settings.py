@@ -1,4 +1,4 @@
-"""What the cloud provider's chart makes of kube-vip: whether it runs, on which nodes, who of them has the addresses."""
+"""kube-vip's values in the cloud provider's chart: enabled, on which nodes, one leader or one per Service."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ class KubeVipSettings:
     """The chart's values for kube-vip."""
 
     enabled: bool = True
-    per_service: bool = False  # each service has a leader of its own
-    interface: str = ""  # for services that name none
+    per_service: bool = False  # one leader per Service
+    interface: str = ""  # for Services without the annotation
     affinity: Values = field(default_factory=dict)
     node_selector: Values = field(default_factory=dict)
     tolerations: Sequence[Values] = ()
 
     @property
     def is_for_servers_only(self) -> bool:
-        """Whether agents need not even look at their labels."""
+        """Whether the affinity is the chart's default, which no agent matches."""
         return self.affinity == _SERVER_AFFINITY
 
     def can_run_on(self, node: Raw) -> bool:
-        """Whether the pod may be placed there. One of an uninitialised node waits for the cloud provider."""
+        """Whether the pod may be scheduled on `node`. An uninitialised Node's taint is not tolerated."""
         labels = labels_of(node)
         return (
             self.node_selector.items() <= labels.items()

@@ -1,9 +1,9 @@
-"""A kubelet: registers its Node, says how it is, and runs the pods placed on it.
+"""Simulated kubelet: registers its Node, reports its status, and runs the pods scheduled on it.
 
 Status is written only when it changes; the lease, which carries the heartbeat, as often as a kubelet renews it. Rules
 of the real one that matter here: labels under `node-role.kubernetes.io` are refused; taints are set only when the Node
 is made; with an external cloud provider the addresses stay with the host name until that provider writes them, and
-`alpha.kubernetes.io/provided-node-ip` tells it the address the kubelet was started with (RKE2 always passes one).
+`alpha.kubernetes.io/provided-node-ip` carries the address that the kubelet was started with (RKE2 always passes one).
 """
 
 from __future__ import annotations
@@ -322,7 +322,7 @@ class Kubelet:
 
     async def _renew_lease(self) -> None:
         seconds = int(self.guest.delays.heartbeat * 4)
-        # Nobody here reads the lease; at high speed it is renewed more slowly than scaled, to stay cheap.
+        # No simulated controller reads the lease; at a high time scale it is renewed less often, to save CPU time.
         period = max(self.guest.delays.heartbeat, self.guest.host.time_scale)
         while True:
             spec = {
@@ -404,7 +404,7 @@ class Kubelet:
     async def _run_guarded(self, pod: ChartPod, program_context: ProgramContext) -> int:
         try:
             return await self.programs[pod.program](program_context)
-        except Exception as error:  # a crash of the program is its own, not the machine's
+        except Exception as error:  # a crash of the program must not end the machine
             self.guest.log(pod.name, f"panic: {type(error).__name__}: {error}")
             return 2
 

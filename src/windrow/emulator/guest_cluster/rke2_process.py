@@ -1,8 +1,8 @@
 """The rke2 binary: `rke2 server` and `rke2 agent` as processes on a simulated machine (reference/04 §2.5, §7.3-7.7).
 
 A server without `server:` and without etcd data starts a cluster of its own; with it, it fetches the authorities from
-the server named and joins etcd as a learner; with etcd data it comes back as the member it was and ignores `server:`.
-Whatever a real process would refuse ends the process with its words on the console, and systemd starts it again.
+the server named and joins etcd as a learner; with etcd data it rejoins as the member it was and ignores `server:`.
+What RKE2 would refuse ends the process with RKE2's message on the console, and systemd starts it again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Clusters = dict[str, GuestCluster]
 
 
 class Fatal(Exception):
-    """The process ends; the message is its last line."""
+    """Ends the process; the message is its last log line."""
 
 
 _FATAL_ERRORS = (
@@ -149,7 +149,7 @@ class Rke2Process:
         return self._create_cluster(settings)
 
     def _create_cluster(self, settings: Settings) -> GuestCluster:
-        """A new cluster, of the authorities on the disk."""
+        """A new cluster with the CA files on the disk."""
         authorities = load_authorities(self.guest, self._tls_directory(settings), self.guest.now())
         server = self._server_password(settings, authorities)
         agent = self._password_of(settings, "agent-token") or server
@@ -179,7 +179,7 @@ class Rke2Process:
         if token.ca_hash:
             if not authorities.delivered:
                 raise Fatal(
-                    "the token carries a CA hash but this first server has no CA files and made its own: nobody could "
+                    "the token carries a CA hash but this first server has no CA files and made its own: no machine could "
                     f"join with it; put the cluster's CA files into {self._tls_directory(settings)}, or name a server to join"
                 )
             found = hash_authorities(authorities.server_ca)
@@ -234,7 +234,7 @@ class Rke2Process:
         return joined
 
     def _compare_critical(self, settings: Settings, joined: JoinReply) -> None:
-        """Values that must be equal on all servers."""
+        """Raises Fatal unless the critical settings equal those of the cluster."""
         own = settings.critical()
         differing = [
             f"{flag} ({own.get(flag)} here, {value} there)"
@@ -254,7 +254,7 @@ class Rke2Process:
     # -- etcd
 
     async def _start_etcd(self, cluster: GuestCluster, settings: Settings, server: ServerInstance) -> None:
-        """Become, or come back as, a voting member."""
+        """Join etcd as a voting member, or rejoin with the data on the disk."""
         await self.guest.sleep(self.guest.delays.etcd)
         name = self.disk_state.get("member")
         if name is not None:
@@ -291,15 +291,15 @@ class Rke2Process:
             return
 
     async def _watch_membership(self, cluster: GuestCluster) -> None:
-        """Fails when somebody removes this member."""
+        """Raises NotMember when this member is removed."""
         name = self.disk_state["member"]
         await cluster.changed.wait_for(lambda: name in cluster.etcd.removed)
         raise NotMember(
-            "etcd: the member has been permanently removed from the cluster; this server's data is of no more use"
+            "etcd: the member has been permanently removed from the cluster; the etcd data on this disk is obsolete"
         )
 
     def _shut_down(self, cluster: GuestCluster, server: ServerInstance) -> None:
-        """Let go of doors and membership at once; may be called in any state."""
+        """Close the listeners and mark the member down, at once and in any state."""
         network = self.guest.host.network
         for port in (API_PORT, SUPERVISOR_PORT):
             handler = network.find(server.address, port)
@@ -375,7 +375,7 @@ class Rke2Process:
             await self.guest.sleep(self.guest.delays.join_retry)
 
     def _server_urls(self, settings: Settings) -> list[str]:
-        """The configured server, then those that the agent's load balancer remembers."""
+        """The configured server, then those of the agent's load balancer."""
         urls = [settings.text("server")]
         known = self.clusters.get(self.disk_state.get("cluster", ""))
         if known is not None:

@@ -1,4 +1,4 @@
-"""Who a bundled program is in its own cluster: a service account with its chart's rights, as pods have one."""
+"""Service accounts of bundled programs in their guest cluster, with the rights of their charts."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ async def ensure_service_account(
 async def pod_access(cluster: GuestCluster, account: str, address: str) -> PodAccess:
     """Access as a service account, to the API at a server's address.
 
-    A real pod would use the service address 10.43.0.1, which exists only inside its node; that the token is renewed
-    every hour is not simulated.
+    A real pod uses the Service address 10.43.0.1, which exists only inside its node; the hourly renewal of the token is
+    not simulated.
     """
     raw = await cluster.client().get(SERVICE_ACCOUNT.ref(account, _NAMESPACE))
     token = await cluster.api.service_account_tokens.issue(raw)

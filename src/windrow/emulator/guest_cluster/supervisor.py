@@ -1,4 +1,4 @@
-"""The two doors of a server: Kubernetes' API on 6443 and RKE2's supervisor on 9345."""
+"""Request handlers of a server: the Kubernetes API on 6443 and RKE2's supervisor on 9345."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HEALTH = ("/readyz", "/livez", "/healthz")
 
 
 class ApiHandler:
-    """The API of one server. Without a majority of etcd members it is there, and of no use."""
+    """The API of one server. Without etcd quorum it accepts connections and answers errors."""
 
     def __init__(self, cluster: GuestCluster, server: ServerInstance, etcd_timeout: timedelta) -> None:
         self.cluster = cluster
@@ -87,7 +87,7 @@ class ApiHandler:
 
 
 def _render_version(server: ServerInstance) -> dict[str, str]:
-    """During an upgrade each server answers with its own release."""
+    """The /version fields: during an upgrade each server reports its own release."""
     version = server.version
     return {"major": str(version.major), "minor": str(version.minor), "gitVersion": str(version)}
 
@@ -100,7 +100,7 @@ Handler = Callable[[Request, str], Awaitable[Reply]]
 
 
 class SupervisorHandler:
-    """What joiners talk to: the CA bundle for anybody, the rest for holders of a token."""
+    """The supervisor API for joining machines: the CA bundle without authentication, the rest with a token."""
 
     def __init__(self, cluster: GuestCluster, server: ServerInstance) -> None:
         self.cluster = cluster
@@ -130,7 +130,7 @@ class SupervisorHandler:
     @asynccontextmanager
     async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         raise NotFound("the supervisor has nothing to watch", status=404)
-        yield _nothing()  # never reached: it makes this the generator that a context manager needs
+        yield _nothing()  # unreachable: makes this function a generator, as asynccontextmanager needs
 
     async def _authenticate(self, request: Request) -> str:
         """ "server" or "node" for a good credential, "" for a bad one."""
@@ -185,7 +185,7 @@ class SupervisorHandler:
 
 
 async def check_node_password(cluster: GuestCluster, node: str, password: str) -> bool:
-    """Whether `node` may use its name: the first password under a name is kept, another one is refused."""
+    """Whether `node` may use its name: the first password of a name is stored, another one is refused."""
     name = f"{node.lower()}.node-password.rke2"
     local = cluster.client()
     raw = await local.find(SECRET.ref(name, "kube-system"))

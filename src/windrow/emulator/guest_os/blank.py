@@ -1,6 +1,6 @@
-"""A machine without an operating system to speak of: it boots, asks DHCP on every card, and has an agent if told.
+"""A machine without cloud-init: it boots, requests a DHCP lease for each NIC, and runs a guest agent if configured.
 
-For machines whose cloud-init nobody reads, and for tests of the hypervisor side alone.
+For machines whose cloud-init does not matter, and for tests of the hypervisor side alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How long things take inside a simulated machine: stated, in one place, so that stories and benchmarks can add up.
+"""Delays inside a simulated machine, all in one place, so that tests and benchmarks can add them up.
 
-The values are those of a small VM with images at hand. Each is in seconds of simulated time; the wires' `speed`
-divides every one of them. "04 §7.3" means: chosen so that the goals of that table come out (a first server answers
+The values are those of a small VM with images at hand. Each is in seconds of simulated time; the host interface's
+`time_scale` divides every one of them. "04 §7.3" means: chosen so that the goals of that table come out (a first server answers
 60-150 s after its VM started, servers join in 30-60 s, workers in 20-40 s).
 """
 
@@ -35,7 +35,7 @@ class GuestDelays:
     etcd: float = 6.0
     api: float = 14.0
 
-    # Joining (04 §7.3, steps 5 and 6). Learners are looked at every 15 s; a learner without progress is dropped
+    # Joining (04 §7.3, steps 5 and 6). Learners are checked every 15 s; a learner without progress is dropped
     # after 5 min (K3s' etcd driver).
     join_retry: float = 5.0
     etcd_join_retry: float = 1.0
@@ -50,7 +50,7 @@ class GuestDelays:
     heartbeat: float = 10.0
 
     # Control plane: grace period of 40 s and eviction after 300 s are Kubernetes' defaults (04 §9.4); etcd requests
-    # give up after 7 s without a leader; controllers of a new leader start after its lease is taken.
+    # time out after 7 s without a leader; controllers of a new leader start after its lease is taken.
     node_grace: float = 40.0
     eviction: float = 300.0
     etcd_timeout: float = 7.0
@@ -68,8 +68,8 @@ class GuestDelays:
     pod_ready: float = 1.0
     pod_stop: float = 1.0
 
-    # kube-vip: takes an address, tells the network and writes the Service twice; DHCP needs an interface and four
-    # messages first (our estimates). The leader's lease is kube-vip's default: 5 s, given up after 3 s without API.
+    # kube-vip: binds an address, announces it by ARP and writes the Service twice; DHCP needs an interface and four
+    # messages first (our estimates). The leader's lease is kube-vip's default: 5 s, lost after 3 s without API.
     # Leases of DHCP are renewed after half of an hour's lease (our estimate).
     vip: float = 0.05
     vip_dhcp: float = 3.0

@@ -1,7 +1,7 @@
-"""The seam between simulated hypervisor and simulated machine.
+"""The interface between simulated hypervisor and simulated machine.
 
 The Harvester side (`emulator.vms`) powers a machine on with `Hardware` and `HostInterface`; the machine side
-(`emulator.guests.machine`) acts on its cloud-init and reports through the wires. Neither knows the other's insides.
+(`emulator.guests.machine`) acts on its cloud-init and reports through the host interface. Neither imports the other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class File:
 
 @dataclass(slots=True)
 class Disk:
-    """A root disk: outlives reboots and VMIs, dies with its PVC. `state` is for what is not a file (etcd data)."""
+    """A root disk: kept over reboots and VMIs, removed with its PVC. `state` is for what is not a file (etcd data)."""
 
     files: dict[str, File] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
@@ -52,12 +52,12 @@ class Hardware:
     missing_modules: tuple[str, ...] = ()  # kernel modules that other images have
     cores: int = 2
     memory_bytes: int = 4 << 30
-    system_uuid: str = ""  # what the firmware says it is: the VMI's `domain.firmware.uuid`
+    system_uuid: str = ""  # the firmware's uuid: the VMI's `domain.firmware.uuid`
 
 
 @dataclass(frozen=True, slots=True)
 class DhcpLease:
-    """What DHCP gave a NIC."""
+    """A DHCP lease of one NIC."""
 
     address: str
     prefix: int
@@ -67,7 +67,7 @@ class DhcpLease:
 
 @dataclass(frozen=True, slots=True)
 class AgentReport:
-    """What the guest agent tells the hypervisor: hostname, OS and, per NIC name, its addresses."""
+    """The guest agent's report: hostname, OS and, per NIC name, its addresses."""
 
     hostname: str
     addresses: Mapping[str, tuple[str, ...]]
@@ -83,9 +83,9 @@ class HostInterface(Protocol):
     time_scale: float  # divide every simulated delay by it
 
     async def lease(self, nic: Nic, hostname: str) -> DhcpLease | None:
-        """DHCP on the NIC's network; None when nobody answers. The same MAC gets the same address again.
+        """DHCP on the NIC's network; None without an answer. The same MAC gets the same address again.
 
-        The NIC may be one that the guest made itself on top of a card, with a MAC of its own.
+        The NIC may be one that the guest created on top of another (macvlan), with a MAC of its own.
         """
         ...
 
@@ -94,11 +94,11 @@ class HostInterface(Protocol):
         ...
 
     def console(self, line: str) -> None:
-        """One line on the serial console."""
+        """Write one line on the serial console."""
         ...
 
     def report_agent(self, report: AgentReport | None) -> None:
-        """The guest agent has something to say; None: it is gone."""
+        """The guest agent's latest report; None when the agent has stopped."""
         ...
 
 
@@ -106,9 +106,9 @@ class Machine(Protocol):
     """One power-on of a machine."""
 
     async def run(self) -> str:
-        """Boot and live until the guest powers itself off ("poweroff") or asks to be reset ("reboot").
+        """Boot and run until the guest powers itself off ("poweroff") or asks to be reset ("reboot").
 
-        Cancelled when the plug is pulled; then it must let go of every address at once.
+        Cancelled when power is cut; then every listener and address is released at once.
         """
         ...
 
@@ -119,9 +119,9 @@ class Machine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProgramContext:
-    """What a guest program sees: its arguments and environment, its node's files, the network, time and chance.
+    """The environment of a guest program: arguments, variables, its node's files, network, clock and rng.
 
-    `dial(url_host, port)` finds who answers at a rack address, as the node would reach it.
+    `network.find(address, port)` gives the handler that listens there, as the node would reach it.
     """
 
     argv: tuple[str, ...]
@@ -134,5 +134,5 @@ class ProgramContext:
     guest_kubeconfig: str = field(default="", repr=False)  # how this program reaches its own cluster's API
 
 
-# A program that a guest runs (cloud provider, CSI driver); returns its exit code. Cancelled when its node dies.
+# A program that a guest runs (cloud provider, CSI driver); returns its exit code. Cancelled when its node loses power.
 GuestProgram = Callable[[ProgramContext], Awaitable[int]]

@@ -93,7 +93,7 @@ class GuestMachine:
         await self._power_button.wait()
         guest.request_shutdown("poweroff")
 
-    # -- life
+    # -- boot
 
     async def _boot(self, guest: GuestOS) -> None:
         guest.console(

@@ -1,4 +1,4 @@
-"""A bell that any number of tasks may wait for."""
+"""A condition variable for asyncio tasks without a lock: wait for the next notification, or until a predicate holds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Notifier:
-    """`tell` wakes everybody who waits at that moment."""
+    """`notify` wakes all tasks that wait at that moment."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -20,6 +20,6 @@ class Notifier:
         await self._event.wait()
 
     async def wait_for(self, predicate: Callable[[], bool]) -> None:
-        """Return once `holds()` is true, asking again at every pulse."""
+        """Return once `predicate()` is true; it is evaluated again at every notification."""
         while not predicate():
             await self.wait()

@@ -1,6 +1,6 @@
 """The operating system of a simulated machine while it is powered on: its files, console, network and clock.
 
-It lives for one power-on. What must outlive that stands in the root disk.
+It exists for one power-on. State that must outlive it is kept on the root disk.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from windrow.emulator.guest_os.notifier import Notifier
 
 
 class Spawn(Protocol):
-    """Starts a task that lives no longer than the machine's power."""
+    """Starts a task that is cancelled when the machine loses power."""
 
     def __call__(self, work: Coroutine[Any, Any, None], name: str) -> Any: ...
 
@@ -32,8 +32,8 @@ class GuestOS:
         self.delays = delays
         self.spawn = spawn
         self.addresses: dict[str, tuple[str, ...]] = {}
-        self.subnets: dict[str, str] = {}  # the network that an interface's first address is in
-        self.addresses_changed = Notifier()  # told when an address comes or goes
+        self.subnets: dict[str, str] = {}  # the network of an interface's first address
+        self.addresses_changed = Notifier()  # notified when an address is added or removed
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.kernel_parameters: dict[str, str] = {}  # parameters that were set since power-on
         self._booted = self.now()
@@ -45,19 +45,19 @@ class GuestOS:
         return self.host.clock.now()
 
     async def sleep(self, seconds: float) -> None:
-        """Let `seconds` of simulated time pass, faster or slower by the wires' speed."""
+        """Sleep for `seconds` of simulated time, divided by the host's time scale."""
         if seconds > 0:
             await sleep(self.host.clock, timedelta(seconds=seconds / self.host.time_scale))
 
     def console(self, line: str) -> None:
-        """Lines on the serial console, each with the machine's uptime, as kernels stamp them."""
+        """Write lines on the serial console, each with the machine's uptime, as kernels do."""
         uptime = (self.now() - self._booted).total_seconds() * self.host.time_scale
         for part in line.splitlines() or [""]:
             self.host.console(f"[{uptime:8.1f}] {part}")
 
     def log(self, service: str, line: str) -> None:
-        """A log line of service `who`. While it has nothing new to say, a line that it repeats is shown the 1st, 2nd
-        and then every 60th time."""
+        """A log line of `service`. Until the service logs another line, a repeated one is shown the 1st, the 2nd and
+        then every 60th time."""
         counts = self._repeats.setdefault(service, {})
         if line not in counts:
             counts.clear()
@@ -66,7 +66,7 @@ class GuestOS:
             self.console(f"{service}: {line}" + (f" (repeated {count} times)" if count >= 60 else ""))
 
     def request_shutdown(self, kind: str) -> None:
-        """The guest asks for its own end: "poweroff" or "reboot"."""
+        """End this power-on from within the guest: "poweroff" or "reboot"."""
         if not self.ended.done():
             self.ended.set_result("reboot" if kind == "reboot" else "poweroff")
 

@@ -1,4 +1,4 @@
-"""What a machine can fetch and install: RKE2's install script, packages, and what answers in the rack.
+"""Downloads and packages of a simulated machine: RKE2's install script, packages, files from the simulated network.
 
 The install script is a stand-in with the real one's interface (reference/04 §7.8): it reads INSTALL_RKE2_* and leaves
 a binary and unit files, and starts nothing.
@@ -19,9 +19,9 @@ from windrow.kubernetes.requests import Request
 
 _INSTALL_COMMAND = "install-rke2-simulated"
 INSTALL_SCRIPT = (
-    f"#!/bin/sh\n# Simulated: stands for the script at https://get.rke2.io\nset -e\n{_INSTALL_COMMAND}\n"
+    f"#!/bin/sh\n# Simulated: in place of the script at https://get.rke2.io\nset -e\n{_INSTALL_COMMAND}\n"
 )
-_STABLE_VERSION = "v1.34.3+rke2r1"  # what the stable channel gives where no version is asked for
+_STABLE_VERSION = "v1.34.3+rke2r1"  # the version of the stable channel, used where none is given
 _SCRIPT_HOSTS = ("get.rke2.io", "rancher-mirror.rancher.cn")
 
 _UNIT = """\

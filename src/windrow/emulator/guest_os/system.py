@@ -1,6 +1,6 @@
-"""Users and kernel parameters of a simulated machine: the two things of the system that RKE2 looks at.
+"""Users, kernel parameters and kernel modules of a simulated machine: what RKE2 checks of its system.
 
-Users live on the disk. Parameters are the kernel's: gone at power-off, set at boot from sysctl.d and by `sysctl`.
+Users are kept on the disk. Parameters are the kernel's: lost at power-off, set at boot from sysctl.d and by `sysctl`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from windrow.emulator.guest_os.shell.run import Command, Invocation
 _IMAGE_USERS = frozenset(
     {"root", "daemon", "nobody", "www-data", "syslog", "messagebus", "ubuntu", "systemd-network"}
 )
-# What a kernel starts with, for the parameters that are judged (reference/04 §7.12, number 9).
+# The kernel's defaults of the parameters that RKE2 checks (reference/04 §7.12, number 9).
 _KERNEL_DEFAULTS = {
     "vm.overcommit_memory": "0",
     "vm.panic_on_oom": "0",

@@ -1,7 +1,7 @@
 """A model of systemd: unit files with drop-ins, enablement, ordering, restarts.
 
 Only services act. `systemctl start` waits as the real one does: for the end of a oneshot's commands, for the readiness
-of a `notify` service. A service that fails is started again after RestartSec when its unit says so.
+of a `notify` service. A service that fails is started again after RestartSec when its unit has Restart=.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DIRECTORIES = (
     "/usr/local/lib/systemd/system",
     "/usr/lib/systemd/system",
 )
-# Targets and services of the image that other units wait for; they have long been reached when a unit asks.
+# Targets and services of the image that other units depend on; they are active before any unit that needs them.
 _ALWAYS_REACHED = (".target", ".socket", ".slice", ".mount", ".timer", ".path")
 CLOUD_FINAL = "cloud-final.service"
 # Services that every cloud image has; that they run has no effect here.
@@ -72,7 +72,7 @@ class Unit:
 
 
 def parse_unit(name: str, *texts: str) -> Unit:
-    """The unit that `texts` (the file, then its drop-ins) describe. An empty value clears what stood before."""
+    """The unit that `texts` (the file, then its drop-ins) describe. An empty value clears the earlier ones."""
     sections: dict[str, dict[str, tuple[str, ...]]] = {}
     for text in texts:
         section = ""
@@ -113,14 +113,14 @@ class Systemd:
     ) -> None:
         self.guest = guest
         self.commands = commands
-        self.programs = programs  # by the name that stands in their binary's first line
+        self.programs = programs  # by the name in the first line of their binary
         self._services: dict[str, _Service] = {}
         self._reached: dict[str, asyncio.Event] = {}
         commands["systemctl"] = self._systemctl
         commands["service"] = self._service_command
 
     def shell(self, name: str, variables: Mapping[str, str] | None = None) -> Shell:
-        """A shell whose output goes to the console under `name`."""
+        """A shell whose output is logged on the console under `name`."""
         return Shell(
             self.guest, self.commands, variables, name=name, log=lambda line: self.guest.log(name, line)
         )
@@ -128,7 +128,7 @@ class Systemd:
     # -- units
 
     def find_unit(self, name: str) -> Unit | None:
-        """The unit of that name as its files stand now."""
+        """The unit of that name, read from its files."""
         name = _full(name)
         paths = [f"{directory}/{name}" for directory in _DIRECTORIES]
         path = next((path for path in paths if self.guest.is_file(path)), "")
@@ -158,7 +158,7 @@ class Systemd:
         service = self._services.get(_full(name))
         return service is not None and service.state == "active"
 
-    # -- life
+    # -- start and stop
 
     def mark_reached(self, name: str) -> None:
         """A unit of the image (such as cloud-final.service) has come up."""
@@ -343,7 +343,7 @@ class Systemd:
         return self.guest.is_file(path) or posixpath.basename(path) in self.commands
 
     def _program(self, path: str) -> ServiceProgram | None:
-        """The simulated program whose binary lies at `path`."""
+        """The simulated program whose binary is at `path`."""
         content = self.guest.read(path) or b""
         if not content.startswith(BINARY_PREFIX):
             return None
@@ -441,7 +441,7 @@ BINARY_PREFIX = b"\x7fELF simulated "
 
 
 def render_binary(program: str, version: str = "") -> bytes:
-    """The content of the file that stands for a program's binary."""
+    """The content of the file that represents a program's binary."""
     return BINARY_PREFIX + f"{program} {version}".strip().encode() + b"\n"
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a guest cluster's load balancers when its machines are removed for good (reference 02 §4.8)."""
+"""Deletion of a guest cluster's LoadBalancers together with its VMs (Harvester 1.8; reference 02 §4.8)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from windrow.kubernetes.objects import Raw, is_deleting, labels_of, namespace_of
 
 
 class GuestClusterCleanup:
-    """The part that waits at a VM's finalizer."""
+    """Handler of the load balancer finalizer on VirtualMachines."""
 
     def __init__(self, client: AdminClient, release: Release) -> None:
         self._client = client
         self._release = release
 
     async def on_vm_removed(self, vm: Raw) -> None:
-        """Delete the load balancers of the VM's cluster, if the cluster goes with it. May be repeated."""
+        """Delete the LoadBalancers of the VM's guest cluster if the whole cluster is removed. May be repeated."""
         cluster = labels_of(vm).get(names.MACHINE_CLUSTER, "")
         if (
             not self._release.deletes_with_guest_cluster

@@ -1,4 +1,4 @@
-"""The Ready condition as wrangler writes it: `lastUpdateTime` instead of a transition time, empty words left out."""
+"""The Ready condition as wrangler writes it: `lastUpdateTime` instead of a transition time, empty fields left out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windrow.kubernetes.objects import Raw
 
 
 def set_ready(raw: Raw, state: str, message: str, now: datetime) -> None:
-    """Write it into the object's status; its date moves only when it says something new."""
+    """Write it into the object's status; `lastUpdateTime` changes only with status or message."""
     status = raw.setdefault("status", {})
     condition: Raw = {"type": names.READY, "status": state}
     if message:

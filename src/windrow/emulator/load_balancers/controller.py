@@ -1,7 +1,7 @@
-"""The load balancer controller: an address for each, a service for those of machines, release at the end.
+"""LoadBalancer controller: allocates an address, creates the Service of VM load balancers, releases both.
 
-One round looks once and carries every step out that it can; the Ready condition then says how far it came (reference
-02 §4.3). Status is written by ordinary updates, for the kind has no status subresource, and only when it differs.
+One reconcile reads once and executes every step that it can; the Ready condition tells the rest (reference 02 §4.3).
+Status is written by ordinary updates, for the kind has no status subresource, and only when it differs.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LoadBalancerController:
             return None
         if is_deleting(balancer):
             return await self._remove(balancer)
-        # A controller adds its finalizer first, by a write of its own: a quick client's next write meets a conflict.
+        # The finalizer is added first, by a write of its own: a client's next write without a read gets a conflict.
         if due := self._timers.due(uid_of(balancer), SEEN, self._delays.balancer_controller):
             return due
         if names.BALANCER_FINALIZER not in finalizers_of(balancer):
@@ -78,7 +78,7 @@ class LoadBalancerController:
         return await self._ensure(balancer)
 
     async def _ensure(self, balancer: Raw) -> datetime | None:
-        """As far as it goes, and the status to tell of it."""
+        """Address and Service as far as possible, then the status."""
         status: Raw = {**(balancer.get("status") or {})}
         try:
             await self._ensure_address(balancer, status)
@@ -92,7 +92,7 @@ class LoadBalancerController:
         return None
 
     def _retry_at(self, balancer: Raw, error: NotReady) -> datetime | None:
-        """When to look again, by what stands in the way."""
+        """When to retry, by the kind of the failure."""
         match error:
             case RetrySoon():
                 return self._pace.after(self._delays.balancer_retry)
@@ -102,7 +102,7 @@ class LoadBalancerController:
                 return self._backoff.next(key_of(balancer))
 
     async def _update_status(self, balancer: Raw, status: Raw, truth: str, message: str) -> None:
-        """Write the fields that are ours. The address of a guest's service is the cloud provider's to write."""
+        """Write the controller's fields. The address of a guest cluster's LoadBalancer is written by its cloud provider."""
         now = self._pace.now()
         fields = ["allocatedAddress"]
         if not is_for_cluster(balancer):
@@ -143,7 +143,7 @@ class LoadBalancerController:
             status["allocatedAddress"] = await self._allocate(balancer)
 
     async def _change_pool(self, balancer: Raw, held: str) -> None:
-        """Let the old address go; the write of that is what brings the new one."""
+        """Release the old address; the write of that triggers the next reconcile, which allocates the new one."""
         address = nested(balancer, "status", "allocatedAddress", "ip")
         try:
             await self._pools.release(held, _holder(balancer))
@@ -184,7 +184,7 @@ class LoadBalancerController:
         if due := self._timers.due(uid_of(balancer), REMOVAL, self._delays.balancer_removal):
             return due
         pool = nested(balancer, "status", "allocatedAddress", "ipPool", default="")
-        # As shipped: without a word about IPAM an address is taken from a pool, and never brought back.
+        # As shipped: with `spec.ipam` unset an address is allocated from a pool and never released.
         if nested(balancer, "spec", "ipam") == "pool" and pool:
             try:
                 await self._pools.release(pool, _holder(balancer))

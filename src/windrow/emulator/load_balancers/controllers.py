@@ -1,4 +1,4 @@
-"""Everything about load balancers in one Harvester: its kinds' controllers, webhooks, and who tells whom."""
+"""The load balancer controllers and webhooks of one Harvester, and their event handlers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WATCH_TIMEOUT_S = 3600
 
 
 class LoadBalancerControllers:
-    """Made before the cluster runs; `run` is the cluster's task. Its webhook works from the start."""
+    """Created before the cluster runs; `run` runs the controllers. The webhook works from the start."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class LoadBalancerControllers:
         self._register_handlers(instances, probes)
 
     async def run(self) -> None:
-        """Everything it does, until cancelled."""
+        """Run informers and controllers until cancelled."""
         await convert(self._client)
         async with asyncio.TaskGroup() as tasks:
             for informer in self._informers.values():
@@ -90,11 +90,11 @@ class LoadBalancerControllers:
                 tasks.create_task(controller.run(), name=f"controller {controller.name}")
 
     def nad_mapping(self, namespace: str, cluster: str) -> str:
-        """What the guest cluster's ConfigMap of networks and interfaces should hold, for checks."""
+        """The expected value of the guest cluster's ConfigMap harvester-nad-mapping."""
         return render_nad_mapping(self._instances.values(), namespace, cluster)
 
     def _register_handlers(self, instances: Informer, probes: Probes) -> None:
-        """Which change of one kind is news for another. A pool's change is none: who waits for one looks again."""
+        """Which change of one kind queues another. An IPPool's change queues none: LoadBalancers without a pool retry."""
         made = self._controllers
         for name, informer in self._informers.items():
             if name in made:

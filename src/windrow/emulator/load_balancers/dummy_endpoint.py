@@ -1,4 +1,4 @@
-"""The dummy endpoint: it keeps traffic from the host itself while no machine of a load balancer is ready."""
+"""The dummy endpoint, which keeps traffic off the host itself while no machine of a LoadBalancer is Ready."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UID = "dummy347-546a-4642-9da6-5608endpoint"
 
 
 def with_dummy(endpoints: Iterable[Raw], balancer: Key) -> list[Raw]:
-    """A dummy among them while none of them is ready, and only then."""
+    """The endpoints, with a dummy while none of them is Ready, and only then."""
     real = [one for one in endpoints if not is_dummy(one)]
     if any(nested(one, "conditions", "ready") for one in real):
         return real

@@ -1,6 +1,6 @@
-"""The hosts' own kube-vip: it takes the addresses of the host cluster's load balancer services and answers there.
+"""kube-vip of the Harvester hosts: announces the addresses of the host cluster's LoadBalancer Services.
 
-Addresses by DHCP come from the management network, which the hosts are in.
+DHCP leases come from the management network of the hosts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Announcement:
 
 
 def hardware_address(uid: str) -> str:
-    """A locally administered MAC for an interface of its own, the same for the same service."""
+    """A locally administered MAC address derived from the Service's uid."""
     return ":".join(["02", *(f"{byte:02x}" for byte in hashlib.sha256(uid.encode()).digest()[:5])])
 
 
@@ -73,7 +73,7 @@ class HostVip:
         self._announced: dict[Key, Announcement] = {}
         self._services_by_backend: dict[SocketAddress, set[Key]] = defaultdict(
             set
-        )  # who has this machine's port behind its address
+        )  # Services with this backend
         self.on_change: Callable[[Key], None] = lambda key: None
         network.on_change(self._on_listener)
         self._management = DhcpServer(MANAGEMENT_LAN)
@@ -103,7 +103,7 @@ class HostVip:
         return None
 
     def announced(self) -> dict[Key, str]:
-        """The address of each service that has one, for people and checks."""
+        """The announced address of each Service."""
         return {key: one.address for key, one in self._announced.items()}
 
     def _announce(self, service: Raw, asked: str) -> Announcement | None:
@@ -135,7 +135,7 @@ class HostVip:
         await self._client.mutate(SERVICE.ref(metadata["name"], metadata["namespace"]), edit, "status")
 
     def _listen(self, key: Key, service: Raw, held: Announcement) -> None:
-        """A door where some machine listens: an address with nobody behind it refuses connections."""
+        """Listen where a machine listens: an address without a backend refuses connections."""
         wanted = {}
         for port in tcp_ports_of(service):
             backends = self._backends(service, port)

@@ -1,6 +1,6 @@
-"""What the cloud provider of a guest cluster should write into `kube-system/harvester-nad-mapping` (reference 02 §2.7).
+"""Expected content of a guest cluster's ConfigMap `kube-system/harvester-nad-mapping` (reference 02 §2.7).
 
-The provider writes it, not Harvester; this is what Harvester's own objects say it must hold, for whoever judges that.
+The cloud provider writes it; tests compare it with this value, which is derived from Harvester's objects.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def render_nad_mapping(instances: Iterable[Raw], namespace: str, cluster: str) -
 
 
 def _counts(instance: Raw) -> bool:
-    """Whether it runs where it is, and says something of its interfaces."""
+    """Whether the instance is Running, not migrating, and has interfaces in its status."""
     migration = nested(instance, "status", "migrationState", default={})
     moves = bool(migration) and not migration.get("completed")
     return (

@@ -7,7 +7,7 @@ from windrow.emulator import kinds
 _GROUP = kinds.LOAD_BALANCER.group
 _PROVIDER = "cloudprovider.harvesterhci.io"
 
-# What an address is asked for; annotations of a LoadBalancer.
+# Annotations of a LoadBalancer: what its address is for.
 NETWORK = f"{_GROUP}/network"
 PROJECT = f"{_GROUP}/project"
 NAMESPACE = f"{_GROUP}/namespace"
@@ -26,7 +26,7 @@ VLAN = f"{_GROUP}/vid"
 GLOBAL_POOL = f"{_GROUP}/global-ip-pool"
 RELEASE_MANUALLY = f"{_GROUP}/manuallyReleaseIP"
 
-# On the Service and EndpointSlice behind a load balancer of VMs, and on the old ConfigMap of pools.
+# On the Service and EndpointSlice behind a LoadBalancer of VMs.
 SERVICE_OF_BALANCER = f"{_GROUP}/servicelb"
 SERVICE_NAME = "kubernetes.io/service-name"
 CONVERTED = f"{_GROUP}/after-conversion"

@@ -1,6 +1,6 @@
-"""TCP probes of the machines behind load balancers: who answers is Ready (reference 02 §4.7).
+"""TCP probes of the machines behind load balancers: a machine that accepts is Ready (reference 02 §4.7).
 
-A probe is a connection to the machine's address, so it finds what the rack's network finds.
+A probe is a connection to the machine's address in the simulated network.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from windrow.kubernetes.objects import Raw, nested
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """How a machine is judged. Numbers that are missing have the controller's own defaults."""
+    """The probe's settings. Missing numbers have the controller's own defaults."""
 
     port: int
     successes: int
@@ -39,7 +39,7 @@ class HealthCheck:
 
 @dataclass(slots=True)
 class Probe:
-    """One machine under watch."""
+    """The probe of one machine."""
 
     check: HealthCheck
     next_at: datetime
@@ -47,7 +47,7 @@ class Probe:
     failures: int = 0
 
     def record(self, answered: bool) -> bool | None:
-        """Note one result; the verdict when a threshold is reached."""
+        """Record one result; healthy or unhealthy when a threshold is reached, else None."""
         if answered:
             self.failures, self.successes = 0, self.successes + 1
             if self.successes >= self.check.successes:
@@ -62,7 +62,7 @@ class Probe:
 
 
 class Probes:
-    """`reconcile` probes what is due for one load balancer and writes verdicts into its slice."""
+    """`reconcile` runs the probes that are due for one LoadBalancer and writes readiness into its EndpointSlice."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Probes:
         self._probes: dict[Key, dict[str, Probe]] = {}
 
     def set_targets(self, balancer: Raw, addresses: Iterable[str]) -> None:
-        """Probe exactly these for the load balancer, or nobody where it has no health check. May be repeated."""
+        """Make these the probe targets of the LoadBalancer; none without a health check. May be repeated."""
         key, raw = key_of(balancer), nested(balancer, "spec", "healthCheck", default={})
         if not raw.get("port"):
             self.forget(key)
@@ -114,7 +114,7 @@ class Probes:
         return min(probe.next_at for probe in probes.values())
 
     async def _write(self, key: Key, results: Mapping[str, bool]) -> bool:
-        """Whether some endpoint is judged otherwise than before."""
+        """Write the readiness; True when an endpoint changed."""
         changed = False
 
         def edit(raw: Raw) -> None:

@@ -1,4 +1,4 @@
-"""What the load balancer controller of each Harvester release does that its neighbours do not (reference 02 §0.3, §4)."""
+"""Differences of the load balancer controller between Harvester releases (reference 02 §0.3, §4)."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class Release:
 
     @property
     def deletes_with_guest_cluster(self) -> bool:
-        """The load balancers of a guest cluster go with its machines, and no new ones are let in meanwhile."""
+        """The LoadBalancers of a guest cluster are deleted with its VMs, and new ones are refused meanwhile."""
         return self.line >= (1, 8)
 
     @property
     def respects_network_annotation(self) -> bool:
-        """The network that the guest names is respected."""
+        """The network annotation of the guest cluster's cloud provider is kept."""
         return self.line >= (1, 9)

@@ -1,4 +1,4 @@
-"""Why a load balancer is not Ready, and what brings it there (reference 02 §4.3)."""
+"""Reasons why a LoadBalancer is not Ready, each with its retry (reference 02 §4.3)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ LONGEST_POWER = 20
 
 
 class NotReady(Exception):
-    """The load balancer cannot work now; the message goes into its Ready condition."""
+    """The LoadBalancer is not Ready; the message is that of its Ready condition."""
 
 
 class RetrySoon(NotReady):
-    """It is looked at again after a second, for ever."""
+    """Retried every second."""
 
 
 class AwaitChange(NotReady):
-    """Nothing is done until a machine or its health changes."""
+    """Not retried until a VM or its health changes."""
 
 
 class Failed(NotReady):
-    """It is tried again with growing back-off: 5 ms doubling to 30 s."""
+    """Retried with exponential back-off: 5 ms doubling to 30 s."""
 
 
 class Backoff:
-    """The waits of a work queue, by key."""
+    """Exponential back-off by key."""
 
     def __init__(self, pace: ScaledClock) -> None:
         self._pace = pace

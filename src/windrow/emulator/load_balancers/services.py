@@ -1,4 +1,4 @@
-"""What Services of type LoadBalancer say to kube-vip and kube-proxy, on hosts and in guests (reference 02 §3.2, §4.9)."""
+"""Readings of LoadBalancer Services for kube-vip and kube-proxy, on hosts and in guests (reference 02 §3.2, §4.9)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ REQUEST_DHCP = "0.0.0.0"
 
 
 def requested_addresses(service: Mapping[str, Any]) -> tuple[str, ...]:
-    """The addresses that kube-vip shall announce for the Service; none where it is not kube-vip's.
+    """The addresses that kube-vip shall announce for the Service; none for another loadBalancerClass.
 
-    The annotation counts; without one what the status has, unless the spec asks for another.
+    The annotation decides; without it the status, unless `spec.loadBalancerIP` differs.
     """
     spec = service.get("spec") or {}
     annotations = annotations_of(service)
@@ -72,7 +72,7 @@ def render_ingress(service: Mapping[str, Any], addresses: Iterable[str]) -> list
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """One endpoint of one port. `name` is the pod's or machine's, "" where nobody said."""
+    """One endpoint of one port. `name` is the pod's or machine's, "" without targetRef."""
 
     address: str
     port: int
@@ -88,16 +88,16 @@ def tcp_ports_of(service: Mapping[str, Any]) -> list[Raw]:
 
 
 def service_of(slice_: Raw) -> tuple[str, str]:
-    """Namespace and name of the Service that an EndpointSlice is of; the name is "" where it says none."""
+    """Namespace and name of the Service that an EndpointSlice is of; the name is "" without the label."""
     return namespace_of(slice_), labels_of(slice_).get(SERVICE_NAME, "")
 
 
 def ready_backends(
     service: Raw, port: Mapping[str, Any], slices: Iterable[Raw], endpoints: Raw | None
 ) -> list[Backend]:
-    """Where a connection to this port of the Service may go: Ready endpoints only.
+    """The Ready endpoints of this port of the Service.
 
-    Slices count; Endpoints where there are none, as the cluster itself would mirror them.
+    From EndpointSlices; from Endpoints where there are none, as Kubernetes mirrors them.
     """
     own = [one for one in slices if service_of(one) == (namespace_of(service), name_of(service))]
     name = port.get("name") or ""

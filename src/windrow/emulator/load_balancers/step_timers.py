@@ -1,4 +1,4 @@
-"""How long a controller takes for each of its steps, counted from when it first saw that the step is due."""
+"""Delays of a controller's steps, counted from the first reconcile that finds the step due."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class StepTimers:
         self._done_at: dict[tuple[str, str], datetime] = {}
 
     def due(self, uid: str, step: str, seconds: float) -> datetime | None:
-        """None when the step has taken its `seconds` of hardware time; else when it will have."""
+        """None once the step has taken its `seconds` of simulated time; else the instant when it will have."""
         at = self._done_at.setdefault((uid, step), self._pace.after(seconds))
         return None if self._pace.now() >= at else at
 
     def restart(self, uid: str, step: str) -> None:
-        """The next time, the step takes its time anew."""
+        """Count the step's delay again from its next call."""
         self._done_at.pop((uid, step), None)
 
     def forget(self, uid: str) -> None:

@@ -1,4 +1,4 @@
-"""What Harvester's webhook adds to a LoadBalancer and refuses about it (reference 02 §4.6)."""
+"""Mutation and validation of LoadBalancers as in Harvester's webhook (reference 02 §4.6)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_for_cluster(balancer: Mapping[str, Any]) -> bool:
 
 
 def mutate_balancer(balancer: Raw, namespace: Raw, instances: Iterable[Raw], release: Release) -> None:
-    """The annotations that pools are chosen by, and a health check's missing numbers. May be repeated."""
+    """Set the annotations for pool selection and the health check's defaults. May be repeated."""
     said = balancer["metadata"].get("annotations") or {}
     balancer["metadata"]["annotations"] = said
     said[names.NAMESPACE] = namespace_of(balancer)
@@ -34,14 +34,14 @@ def mutate_balancer(balancer: Raw, namespace: Raw, instances: Iterable[Raw], rel
 
 
 def _network(balancer: Raw, instances: list[Raw], release: Release) -> str:
-    """The VM network that the guest's addresses are in."""
+    """The VM network of the guest cluster's machines."""
     said = annotations_of(balancer)
     cluster = said.get(names.CLUSTER, "")
     own = [one for one in instances if namespace_of(one) == namespace_of(balancer)]
     made = [one for one in own if labels_of(one).get(cluster_names.CREATOR) == cluster_names.NODE_DRIVER]
     named = [one for one in made if name_of(one).startswith(cluster)]
     if not release.respects_network_annotation:
-        # The prefix is all it goes by: clusters `a` and `ab` are mixed up, as shipped.
+        # Matched by prefix only: clusters `a` and `ab` are confused, as shipped.
         return _first_network(named)
     asked = said.get(names.NETWORK) or said.get(names.MANAGEMENT_NETWORK)
     if asked:
@@ -66,7 +66,7 @@ def _first_network(instances: Iterable[Raw]) -> str:
 def find_create_problem(
     balancer: Raw, instances: Iterable[Raw], machines: Iterable[Raw], release: Release
 ) -> str:
-    """Why the LoadBalancer cannot be made; "" when it can."""
+    """Why the LoadBalancer cannot be created; "" when it can."""
     head = f"create loadbalancer {namespace_of(balancer)}/{name_of(balancer)} failed"
     if why := _check_listeners(balancer):
         return f"{head}: {why}"
@@ -138,7 +138,7 @@ def _check_health(balancer: Raw) -> str:
         return f"healthcheck port {port} is not in listener backend port list"
     if "TCP" not in protocols:
         return f"healthcheck port {port} can only be a TCP backend port"
-    # The mutator fills zeros in; what is left are numbers below.
+    # The mutator replaces zeros; only negative numbers are left.
     for key in HEALTH_DEFAULTS:
         if int(check.get(key) or 0) <= 0:
             return f"healthcheck {key[0].upper()}{key[1:]} should > 0"
@@ -146,7 +146,7 @@ def _check_health(balancer: Raw) -> str:
 
 
 def _check_guest_removal(balancer: Raw, machines: Iterable[Raw]) -> str:
-    """A guest cluster that is being removed gets no new load balancers."""
+    """A guest cluster that is being removed gets no new LoadBalancers."""
     cluster = labels_of(balancer).get(names.BALANCER_CLUSTER, "")
     if not is_for_cluster(balancer) or cluster in ("", names.DEFAULT_CLUSTER):
         return ""
@@ -164,5 +164,5 @@ def is_guest_of(vm: Raw, cluster: str) -> bool:
 
 
 def is_being_removed(vm: Raw) -> bool:
-    """Whether its cluster's manager marked the VM for good removal."""
+    """Whether the VM is annotated for removal with all its PVCs, as a deleted guest cluster's VMs are."""
     return annotations_of(vm).get(cluster_names.REMOVE_ALL_CLAIMS) == "true"

@@ -1,4 +1,4 @@
-"""Doors at virtual addresses: open while somebody is ready behind them, closed by who opened them."""
+"""Listeners at virtual addresses of load balancers, and the proxy from there to machines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Backends = Callable[[], Sequence[Backend]]
 
 
 class VirtualListeners:
-    """The doors of one announcer, by who they are for."""
+    """The listeners of one kube-vip, each with its owner (a Service's key)."""
 
     def __init__(self, network: Network, log: Callable[[str], None]) -> None:
         self._network = network
@@ -24,7 +24,7 @@ class VirtualListeners:
         self._open: dict[SocketAddress, tuple[object, Handler]] = {}
 
     def sync(self, owner: object, wanted: Mapping[SocketAddress, Callable[[], Handler]]) -> None:
-        """Let exactly these be open for `owner`; those that are stay as they are. May be repeated."""
+        """Make `wanted` the listeners of `owner`; those that exist are kept. May be repeated."""
         for place, (held_by, _) in list(self._open.items()):
             if held_by == owner and place not in wanted:
                 self._close(place)
@@ -37,14 +37,14 @@ class VirtualListeners:
             self._close(place)
 
     def addresses(self) -> dict[SocketAddress, object]:
-        """Every open door's address and port, and whom it is for."""
+        """Address and port of each listener, with its owner."""
         return {place: owner for place, (owner, _) in self._open.items()}
 
     def _listen(self, owner: object, place: SocketAddress, handler: Handler) -> None:
         try:
             self._network.listen(*place, handler)
         except ValueError as error:
-            self._log(f"two answer at {place[0]}:{place[1]}, and the first one is heard: {error}")
+            self._log(f"{place[0]}:{place[1]} is announced twice, the first listener is kept: {error}")
         else:
             self._open[place] = owner, handler
 
@@ -55,7 +55,7 @@ class VirtualListeners:
 
 
 class ProxyHandler:
-    """Leads to the machines behind a load balancer, one after the other; TLS ends at the machine."""
+    """Round-robin proxy to the machines behind a load balancer; TLS ends at the machine."""
 
     def __init__(self, network: Network, backends: Backends) -> None:
         self._network = network
@@ -63,7 +63,7 @@ class ProxyHandler:
         self._turn = 0
 
     def identity(self) -> TlsIdentity | None:
-        """That of the first machine that answers: all of them show certificates for the address they share."""
+        """The identity of the first machine that listens: all have certificates for the address they share."""
         found = (self._network.find(one.address, one.port) for one in self._backends())
         handler = next(filter(None, found), None)
         return handler.identity() if handler is not None else None
@@ -80,11 +80,11 @@ class ProxyHandler:
         self._turn += 1
         handler = self._find(self._turn)
         if handler is None:
-            raise Unreachable("connection refused: none of the machines behind the load balancer answers")
+            raise Unreachable("connection refused: no machine behind the load balancer listens")
         return handler
 
     def _find(self, turn: int) -> Handler | None:
-        """The door of the machine whose turn it is; None when that one does not answer."""
+        """The handler of the machine of this turn; None when it does not listen."""
         backends = self._backends()
         if not backends:
             return None

@@ -1,7 +1,7 @@
 """Load balancers of machines: a Service with the address, an EndpointSlice of the machines behind it (reference 02 §4.7).
 
-The machines are those whose labels match; one without an address is waited for. With a health check, an endpoint is
-Ready once probes say so; without one, at once.
+Backends are the VMs whose labels match; those without an address are left out. With a health check, an endpoint is
+Ready once its probes succeed; without one, at once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BackendServer:
 
 
 def find_servers(balancer: Raw, instances: Iterable[Raw]) -> list[BackendServer]:
-    """The machines that the selector is for, in the load balancer's namespace. No selector is for none."""
+    """The VMs that the selector matches in the LoadBalancer's namespace. No selector matches none."""
     selector: Mapping[str, Sequence[str]] = nested(balancer, "spec", "backendServerSelector", default={})
     if not selector:
         return []
@@ -76,7 +76,7 @@ def _address_of(instance: Raw) -> str:
 
 
 def health_port(balancer: Mapping[str, Any]) -> int:
-    """The port that is probed, 0 where none is."""
+    """The port that is probed, 0 without a health check."""
     return int(nested(balancer, "spec", "healthCheck", "port", default=0))
 
 
@@ -112,7 +112,7 @@ def service_spec(balancer: Raw) -> Raw:
 
 
 def render_endpoints(balancer: Raw, servers: Iterable[BackendServer], before: Iterable[Raw]) -> list[Raw]:
-    """The endpoints of the slice; one that stays keeps its readiness where probes decide it."""
+    """The endpoints of the slice; an existing one keeps its readiness where it is probed."""
     known = {
         (nested(one, "targetRef", "uid"), one["addresses"][0]): nested(one, "conditions", "ready")
         for one in before
@@ -131,7 +131,7 @@ def render_endpoints(balancer: Raw, servers: Iterable[BackendServer], before: It
 
 
 class VmFrontends:
-    """The Services and slices of all load balancers of machines, and who is probed for them."""
+    """Services, EndpointSlices and probe targets of all LoadBalancers of VMs."""
 
     def __init__(self, client: AdminClient, listers: Listers, probes: Probes) -> None:
         self._client = client
@@ -139,7 +139,7 @@ class VmFrontends:
         self._probes = probes
 
     async def ensure(self, balancer: Raw, status: Raw) -> None:
-        """The address is told as soon as it is announced; Ready only when somebody answers. May be repeated."""
+        """Write the address once it is announced. Raises NotReady until a backend is Ready. May be repeated."""
         service = await self._service(balancer)
         addresses = ingress_of(service)
         if not addresses:
@@ -159,7 +159,7 @@ class VmFrontends:
             raise AwaitChange(f"running backend servers are not probed as healthy total:{count}, healthy:0")
 
     async def remove(self, balancer: Raw) -> None:
-        """The Service and the slice go with their owner."""
+        """Stop the probes; Service and slice are garbage-collected with their owner."""
         self._probes.forget((namespace_of(balancer), name_of(balancer)))
 
     async def _service(self, balancer: Raw) -> Raw:

@@ -1,6 +1,6 @@
-"""The webhook of load balancers and pools, hung into the API server's admission.
+"""Admission webhook of LoadBalancers and IPPools.
 
-Every denial carries code 500, though repeating it never helps (reference 02 §4.2).
+Every denial has code 500, although a retry cannot succeed (reference 02 §4.2).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def refuse(message: str, webhook: str = names.VALIDATOR) -> KubeError:
 
 
 class LoadBalancerWebhooks:
-    """`admit` is the hook. Pools and namespaces are read as they stand; machines from the world's maps."""
+    """`admit` is the hook. Pools and namespaces are read live; VMs from the listers."""
 
     def __init__(self, client: AdminClient, listers: Listers, release: Release) -> None:
         self._client = client
@@ -69,7 +69,7 @@ class LoadBalancerWebhooks:
             raise refuse(why)
 
     async def _namespace(self, balancer: Raw) -> Raw:
-        """Load balancers of machines do not ask for the project, and so not for the namespace."""
+        """LoadBalancers of VMs have no project annotation and need no namespace object."""
         name = namespace_of(balancer)
         found = await self._client.find(NAMESPACE.ref(name))
         if found is None and is_for_cluster(balancer):
@@ -97,7 +97,7 @@ class LoadBalancerWebhooks:
             raise refuse(f"{head} {error}") from error
 
     async def _network(self, pool: Raw) -> Raw | None:
-        """The definition that the pool's network names. Raises BadPool."""
+        """The NetworkAttachmentDefinition of the pool's network. Raises BadPool."""
         place = split_network(pool)
         if place is None:
             return None

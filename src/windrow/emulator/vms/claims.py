@@ -1,4 +1,4 @@
-"""The volumes of a VM: made from its annotation, grown with it, removed when it names them on its way out."""
+"""PVCs of a VM: created and expanded by its volumeClaimTemplates annotation, deleted by its removedPVCs annotation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windrow.kubernetes.resources import PVC
 
 
 def render_claim(template: Raw, namespace: str) -> Raw:
-    """The claim that an entry of `volumeClaimTemplates` asks for. It has no owner: it outlives its VM."""
+    """The PVC of an entry of `volumeClaimTemplates`. It has no owner: it outlives its VM."""
     metadata = template["metadata"]
     annotations = {**(metadata.get("annotations") or {}), names.VOLUME_FOR_VM: "true"}
     labels = metadata.get("labels") or {}
@@ -21,24 +21,24 @@ def render_claim(template: Raw, namespace: str) -> Raw:
 
 
 def list_removed_claims(vm: Raw) -> list[str]:
-    """The claims that go with the VM: those that its annotation names, and no others."""
+    """The PVCs that are deleted with the VM: those that its annotation names, and no others."""
     listed = annotations_of(vm).get(names.REMOVED_CLAIMS, "")
     return [name for name in (one.strip() for one in listed.split(",")) if name]
 
 
 class VolumeClaims:
-    """Harvester's hand on the volumes of its VMs. Everything may be repeated."""
+    """Creates, expands and deletes the PVCs of VMs. Everything may be repeated."""
 
     def __init__(self, client: AdminClient, listers: Listers) -> None:
         self._client = client
         self._listers = listers
 
     async def ensure(self, vm: Raw) -> None:
-        """Every claim that the VM's annotation asks for, at least as big as it asks."""
+        """Create or expand every PVC of the VM's annotation."""
         try:
             wanted = read_claim_templates(vm)
         except BadTemplates:
-            return  # the webhook has said so already
+            return  # refused by the webhook already
         namespace = namespace_of(vm)
         for template in wanted:
             if (namespace, template["metadata"]["name"]) in self._listers.claims:
@@ -47,7 +47,7 @@ class VolumeClaims:
                 await self._create(template, namespace)
 
     def _knows_image(self, template: Raw) -> bool:
-        """An entry of an unknown image is passed over silently, as shipped: its claim never comes."""
+        """An entry with an unknown image is skipped without a message, as shipped: its PVC is never created."""
         namespace, _, name = annotations_of(template).get(names.IMAGE_ID, "").partition("/")
         return not name or (namespace, name) in self._listers.images
 
@@ -70,7 +70,7 @@ class VolumeClaims:
         await self._client.mutate(PVC.ref(name, namespace), grow)
 
     async def remove(self, vm: Raw) -> None:
-        """Delete the claims that the VM names; a refusal of one is raised, and the VM stays for now."""
+        """Delete the PVCs that the VM names. Raises the refusal of one; the VM then keeps its finalizer."""
         for name in list_removed_claims(vm):
             claim = await self._client.find(PVC.ref(name, namespace_of(vm)))
             if claim is not None:

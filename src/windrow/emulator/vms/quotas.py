@@ -1,4 +1,4 @@
-"""Whether a namespace can pay for a machine: Rancher's quota as Harvester's calculator reads it (05 §2.5 K)."""
+"""Resource quotas of a namespace: Rancher's quota as Harvester's calculator reads it (05 §2.5 K)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _quota(namespace: str, listers: Listers) -> Raw | None:
 
 
 def find_exceeded_quota(vm: Raw, vmi: Raw | None, listers: Listers) -> str:
-    """The text of the dimension that the VM would exceed; "" when it may run or does already."""
+    """The message of the resource that the VM would exceed; "" when it may run or runs already."""
     namespace = namespace_of(vm)
     quota = _quota(namespace, listers)
     if quota is None or vmi is not None:
@@ -49,7 +49,7 @@ def find_exceeded_quota(vm: Raw, vmi: Raw | None, listers: Listers) -> str:
 
 
 def find_exceeded_storage_quota(claims: list[Raw], namespace: str, listers: Listers) -> str:
-    """The same for the storage that new claims ask for."""
+    """The same for the storage requests of new PVCs."""
     quota = _quota(namespace, listers)
     limit = nested(quota, "spec", "hard", "requests.storage") if quota else None
     if limit is None:

@@ -1,4 +1,4 @@
-"""Typed views of virtual machines and their instances: only what the controllers below decide by."""
+"""Typed views of VirtualMachines and VirtualMachineInstances: the fields that the controllers decide by."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Instance:
 
 
 def read_strategy(raw: Mapping[str, Any]) -> str:
-    """The run strategy asked for; the deprecated `running` is understood."""
+    """The run strategy of the spec; the deprecated `running` is read too."""
     asked = nested(raw, "spec", "runStrategy")
     if asked:
         return str(asked)

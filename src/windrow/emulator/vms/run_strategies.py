@@ -1,8 +1,8 @@
-"""Run strategies: whether a virtual machine should have an instance now, and why.
+"""Run strategies: whether a VirtualMachine should have an instance now, and why. Pure.
 
-The table of reference 05 §2.5 E as KubeVirt's VM controller reads it. One request of `stateChangeRequests` counts at
-a time: the first that is not done yet. `acted_on` (status.runStrategy) tells a strategy that is new from one that has
-already had its first start; that is why a RerunOnFailure machine stays down after its guest powered off.
+The table of reference 05 §2.5 E as KubeVirt's VM controller reads it. One request of `stateChangeRequests` is handled
+at a time: the first that is not done yet. `acted_on` (status.runStrategy) distinguishes a new strategy from one that has
+had its first start; that is why a RerunOnFailure machine stays down after its guest powered off.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Because = str
 
 @dataclass(frozen=True, slots=True)
 class CreateInstance:
-    """Make a new instance."""
+    """Create the instance."""
 
     because: Because
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteInstance:
-    """Delete the present instance. `then_start` also leaves a Start request behind."""
+    """Delete the instance. `then_start` also adds a Start request."""
 
     because: Because
     then_start: bool = False
@@ -34,7 +34,7 @@ class DeleteInstance:
 
 @dataclass(frozen=True, slots=True)
 class WaitUntil:
-    """Create, but not before `until`."""
+    """Create the instance, but not before `until`."""
 
     until: datetime
     because: Because
@@ -42,16 +42,16 @@ class WaitUntil:
 
 @dataclass(frozen=True, slots=True)
 class NoChange:
-    """Nothing to do."""
+    """Leave the instance as it is."""
 
-    because: Because = "as it should be"
+    because: Because = "as requested"
 
 
 Step = CreateInstance | DeleteInstance | WaitUntil | NoChange
 
 
 def open_requests(vm: Vm, instance: Instance | None) -> tuple[Request, ...]:
-    """The requests that are not carried out yet."""
+    """The requests that are not done yet."""
     left = list(vm.requests)
     while left and _is_done(left[0], instance):
         left.pop(0)
@@ -69,11 +69,11 @@ def _is_done(request: Request, instance: Instance | None) -> bool:
 
 
 def plan_instance(vm: Vm, instance: Instance | None, now: datetime) -> Step:
-    """What the VM's strategy and requests ask for."""
+    """The step that the VM's strategy and requests require."""
     if vm.deleting:
-        return NoChange("the VM is being deleted; its instance goes by garbage collection")
+        return NoChange("the VM is being deleted; its instance is garbage-collected")
     if instance is not None and instance.deleting:
-        return NoChange("the instance is on its way out")
+        return NoChange("the instance is being deleted")
     requests = open_requests(vm, instance)
     first: Literal["", "Start", "Stop"] = requests[0].action if requests else ""  # type: ignore[assignment]
     rule = _STRATEGIES.get(vm.strategy)
@@ -89,7 +89,7 @@ def _always(vm: Vm, instance: Instance | None, first: str, now: datetime) -> Ste
     if instance is None:
         return _create(vm, now, "run strategy Always")
     if first == "Stop":
-        return DeleteInstance("a restart is asked for")
+        return DeleteInstance("a restart was requested")
     if instance.is_final:
         return DeleteInstance(f"the instance has {instance.phase.lower()} and run strategy is Always")
     return NoChange()
@@ -98,12 +98,12 @@ def _always(vm: Vm, instance: Instance | None, first: str, now: datetime) -> Ste
 def _rerun_on_failure(vm: Vm, instance: Instance | None, first: str, now: datetime) -> Step:
     if instance is None:
         if first == "Start":
-            return _create(vm, now, "a start is asked for")
+            return _create(vm, now, "a start was requested")
         if vm.acted_on != vm.strategy:
             return _create(vm, now, "first start under RerunOnFailure")
-        return NoChange("stopped, and nobody asked for a start")
+        return NoChange("stopped, no start was requested")
     if first == "Stop":
-        return DeleteInstance("a stop is asked for")
+        return DeleteInstance("a stop was requested")
     if instance.phase == "Failed":
         return DeleteInstance("the instance has failed", then_start=first != "Start")
     if instance.phase == "Succeeded":
@@ -113,9 +113,9 @@ def _rerun_on_failure(vm: Vm, instance: Instance | None, first: str, now: dateti
 
 def _manual(vm: Vm, instance: Instance | None, first: str, now: datetime) -> Step:
     if instance is None and first == "Start":
-        return _create(vm, now, "a start is asked for")
+        return _create(vm, now, "a start was requested")
     if instance is not None and first == "Stop":
-        return DeleteInstance("a stop is asked for")
+        return DeleteInstance("a stop was requested")
     return NoChange()
 
 

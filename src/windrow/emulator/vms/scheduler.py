@@ -1,6 +1,6 @@
-"""The scheduler of the simulated rack: which host an instance's pod runs on, or why on none.
+"""Scheduler of the simulated Harvester: the host of an instance's pod, or the scheduler's message.
 
-A small, honest part of kube-scheduler: readiness, taints, node selector, required node affinity, CPU and memory
+A part of kube-scheduler: readiness, taints, node selector, required node affinity, CPU and memory
 requests; then preferred pod anti-affinity by topology, then the emptier host. Pure.
 """
 
@@ -35,7 +35,7 @@ class ResourceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One node with what its pods have asked for already, and the labels of the pods on it."""
+    """One Node with the resource requests and labels of the pods on it."""
 
     name: str
     labels: Mapping[str, str]
@@ -69,7 +69,7 @@ def read_request(vmi: Mapping[str, Any]) -> ResourceRequest:
 
 
 class HostAllocations:
-    """Who stands on which host. Sums are kept, so that asking costs what the hosts cost, not what the rack holds."""
+    """The pods of each host. Sums are maintained, so that scheduling costs per host, not per pod."""
 
     def __init__(self) -> None:
         self._host_of: dict[str, str] = {}
@@ -79,7 +79,7 @@ class HostAllocations:
         )
 
     def assign(self, vmi: Raw, host: str) -> None:
-        """The instance's pod stands on `host` from now on, and nowhere else."""
+        """Assign the instance's pod to `host`, and to no other."""
         uid, demand = uid_of(vmi), read_request(vmi)
         self.release(uid)
         self._host_of[uid] = host
@@ -94,7 +94,7 @@ class HostAllocations:
             self._used[host] = self._used[host].minus(demand)
 
     def read_host(self, node: Raw) -> Host:
-        """A node object with those who stand on it."""
+        """The scheduler's view of a Node."""
         name = name_of(node)
         allocatable = nested(node, "status", "allocatable", default={})
         return Host(
@@ -202,7 +202,7 @@ def _matches_expression(expression: Mapping[str, Any], labels: Mapping[str, str]
 
 
 def _anti_affinity_penalty(spec: Mapping[str, Any], host: Host) -> int:
-    """The weight of preferred anti-affinity terms that the host's tenants would offend."""
+    """The weight of preferred anti-affinity terms that pods on the host match."""
     terms = nested(
         spec, "affinity", "podAntiAffinity", "preferredDuringSchedulingIgnoredDuringExecution", default=[]
     )

@@ -1,4 +1,4 @@
-"""What a virtual machine's status says, derived once from the VM and its instance.
+"""Status of a VirtualMachine, derived from the VM and its instance. Pure.
 
 `printableStatus` is an ordered table (reference 05 §2.2): the first row that holds wins.
 """

@@ -1,4 +1,4 @@
-"""`subresources.kubevirt.io`: start, stop, restart and friends, with the answers of reference 05 §2.7."""
+"""`subresources.kubevirt.io`: start, stop, restart, migrate and the guest agent's lists (reference 05 §2.7)."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class VmSubresources:
         return Reply(200, b"")
 
     async def _instance(self, ref: ObjectRef) -> Raw | Reply:
-        """The instance; or the refusal, which is plain text and not a Status, as shipped."""
+        """The instance; or the error reply, which is plain text and not a Status, as shipped."""
         vmi = await self._client.get(kinds.VMI.ref(ref.name, ref.namespace))
         if phase_of(vmi) != "Running":
             return _plain("VMI is not running")

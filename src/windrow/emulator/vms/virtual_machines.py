@@ -1,7 +1,7 @@
 """The virtual machine controllers: Harvester's own, and KubeVirt's virt-controller.
 
-One round looks once, carries out at most one decision of `strategies`, and derives the status at the end, also when
-nothing was decided. Everything may be repeated.
+One reconcile reads once, executes at most one step of `run_strategies`, and derives the status at the end, also
+without a step. Everything may be repeated.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class VmController:
     # --- Harvester ----------------------------------------------------------------------------------------------
 
     async def _ensure_finalizers(self, vm: Raw) -> Raw | None:
-        """Finalizers, and the strategy to remember."""
+        """Add finalizers and the annotations of run strategy and MAC addresses."""
 
         def edit(raw: Raw) -> None:
             missing = [one for one in self._finalizers if one not in finalizers_of(raw)]
@@ -111,7 +111,7 @@ class VmController:
         return await self._client.mutate(_ref(vm), edit)
 
     async def _ensure_claims(self, vm: Raw) -> datetime | None:
-        """A claim that is refused is tried again later; KubeVirt goes on meanwhile, and misses it."""
+        """A PVC that is refused is retried later; KubeVirt continues meanwhile without it."""
         try:
             await self._claims.ensure(vm)
         except KubeError:
@@ -119,7 +119,7 @@ class VmController:
         return None
 
     async def _halt_over_quota(self, vm: Raw, vmi: Raw | None) -> bool:
-        """Harvester halts a machine that its namespace cannot pay for (reference 05 §2.5 K)."""
+        """Harvester halts a VM that exceeds its namespace's quota (reference 05 §2.5 K)."""
         if read_strategy(vm) == "Halted":
             return False
         why = quotas.find_exceeded_quota(vm, vmi, self._listers)
@@ -159,7 +159,7 @@ class VmController:
             await self._client.mutate(_ref(vm), _record_strategy(read_strategy(vm)), "status")
         if failure is not None:
             return self._pace.after(1.0), failure
-        # The back-off shows in the status until it is over, also while nothing is to be started.
+        # The back-off is in the status until it is over, also while nothing is to be started.
         holding = read_vm(vm).retry_at
         return (holding if holding is not None and now < holding else None), None
 
@@ -186,7 +186,7 @@ class VmController:
         await self._recorder.record(vm, "SuccessfulDelete", text, names.VIRT_CONTROLLER)
 
     async def _count_failure(self, vm: Raw, vmi: Raw | None) -> None:
-        """Early failures in a row, for the back-off; a running instance clears them."""
+        """Count consecutive early failures, for the back-off; a running instance resets them."""
         reading, instance = read_vm(vm), read_instance(vmi)
         if instance is None:
             return
@@ -222,7 +222,7 @@ class VmController:
     # --- deletion -----------------------------------------------------------------------------------------------
 
     async def _remove(self, vm: Raw, vmi: Raw | None) -> datetime | None:
-        """The end, in the order of reference 05 §2.5 H. Foreground dependents are the garbage collector's."""
+        """Deletion, in the order of reference 05 §2.5 H. Foreground dependents are deleted by the garbage collector."""
         if vmi is not None:
             await self._stop(vm, vmi)
             return None

@@ -1,7 +1,7 @@
 """Elections of kube-vip where every service has a leader of its own: leases `kubevip-<service>` beside the services.
 
-All nodes on which kube-vip runs want every service; of a service with local traffic only those with a pod of it. Who
-gives up lets the next one in at once; after one that died, its lease has to run out.
+All nodes on which kube-vip runs stand for every Service; for one with externalTrafficPolicy Local only those with a
+Ready endpoint. A leader that withdraws releases its lease; that of a dead one has to expire.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.objects import new_object
 from windrow.kubernetes.resources import LEASE
 
-JITTER_S = 0.1  # so that not one node wins everything
+JITTER_S = 0.1  # so that no node wins every election
 
 
 class ServiceElection:
-    """One node's part in the elections. `changed` is told each service that this node leads from now on."""
+    """One node's elections. `on_elected` is called with each Service that this node begins to lead."""
 
     def __init__(
         self,
@@ -43,14 +43,14 @@ class ServiceElection:
         return key in self._leading
 
     def enter(self, key: Key) -> None:
-        """Stand for election. May be repeated."""
+        """Take part in the Service's election. May be repeated."""
         known = self._withdrawn.get(key)
         if known is None:
             withdrawn = self._withdrawn[key] = asyncio.Event()
             self._group.create_task(self._run(key, withdrawn), name=f"election {'/'.join(key)}")
 
     def withdraw(self, key: Key) -> None:
-        """Stand no more. May be repeated; the addresses must be off the node already."""
+        """Leave the election and the leadership. May be repeated; the addresses must be off the node already."""
         self._leading.discard(key)
         if withdrawn := self._withdrawn.pop(key, None):
             withdrawn.set()
@@ -67,7 +67,7 @@ class ServiceElection:
             self._leading.add(key)
             self._on_elected(key)
             await withdrawn.wait()
-            self._cluster.vip_leaders[key] = ""  # released, not run out
+            self._cluster.vip_leaders[key] = ""  # released, not expired
 
     async def _take_lease(self, key: Key) -> None:
         leaders = self._cluster.vip_leaders

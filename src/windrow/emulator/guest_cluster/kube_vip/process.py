@@ -1,16 +1,15 @@
-"""kube-vip in a guest cluster: takes the addresses of its load balancer services and tells the network and the status.
+"""kube-vip in a guest cluster: announces the addresses of LoadBalancer Services and writes their status.
 
-It comes with the cloud provider's chart, runs on the control-plane nodes, unless the chart's values say otherwise, and
-elects one of them, which has all addresses; with `svc_election` each service has a leader of its own (reference 02
-§7.4). What it does for a Service stands in the Service's annotations (02 §3.2, §3.8):
+It is installed with the cloud provider's chart, runs on the control-plane nodes by default, and elects one leader for
+all Services; with `svc_election` one per Service (reference 02 §7.4). The Service's annotations decide (02 §3.2, §3.8):
 
 * an address is bound to the interface that the annotation names, else to the one with the default route, and
-  announced on that interface's network alone: one of another network reaches nobody, and the status shows it anyway;
-* `0.0.0.0` asks DHCP, on a macvlan of its own. Without that kernel module, or without an answer, the Service stays
-  pending, and nothing happens until the Service changes.
+  announced on that interface's network alone: one of another network is unreachable, and the status shows it anyway;
+* `0.0.0.0` requests a DHCP lease for a macvlan interface. Without that kernel module, or without an answer, the
+  Service stays pending until it changes.
 
-As the real one it works on one Service after the other. The rack carries TCP only: a UDP port is announced and shown,
-and nothing can be sent to it.
+As the real one it reconciles one Service at a time. The simulated network carries TCP only: a UDP port is announced
+and shown in the status, but unreachable.
 """
 
 from __future__ import annotations
@@ -72,12 +71,12 @@ _WATCHED_KINDS = (SERVICE, ENDPOINT_SLICE, ENDPOINTS)
 
 
 class NotAnnounced(Exception):
-    """The Service gets no address now; the message is the log's."""
+    """The Service gets no address now; the message is logged."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundAddress:
-    """One address that this node has. `card` is what DHCP knows it by, None for one that was given."""
+    """One address on this node. `dhcp_nic` is the macvlan interface of a lease, None for a static address."""
 
     address: str
     interface: str
@@ -87,7 +86,7 @@ class BoundAddress:
 
 @dataclass(frozen=True, slots=True)
 class AddressRequest:
-    """What a Service asks for. Its own address in its status is no new wish."""
+    """The addresses that a Service requests. Its own address in its status is no new request."""
 
     uid: str
     addresses: tuple[str, ...]
@@ -96,15 +95,15 @@ class AddressRequest:
 
 @dataclass(slots=True)
 class Announcement:
-    """What is announced for one Service."""
+    """The addresses announced for one Service."""
 
     request: AddressRequest
     addresses: tuple[BoundAddress, ...]
-    written_ingress: str = ""  # what was last written into the status
+    written_ingress: str = ""  # the status written last
 
 
 class KubeVip:
-    """The pod of one node. `run` ends by cancellation only; then every address is let go at once."""
+    """The kube-vip pod of one node. `run` ends by cancellation only; then every address is removed at once."""
 
     def __init__(self, guest: GuestOS, cluster: GuestCluster, settings: Settings) -> None:
         self.guest = guest
@@ -112,20 +111,18 @@ class KubeVip:
         self.settings = settings
         self.node = node_name(guest, settings)
         self._announced: dict[Key, Announcement] = {}
-        self._failed: dict[Key, str] = {}  # version of a Service that could not be announced
-        self._has_leases = asyncio.Event()  # some address is DHCP's
+        self._failed: dict[Key, str] = {}  # resourceVersion of each Service that could not be announced
+        self._has_leases = asyncio.Event()  # set while an address has a DHCP lease
         self._listeners = VirtualListeners(guest.host.network, self._log)
         self._settings_of_chart = KubeVipSettings()
-        self._election: ServiceElection | None = None  # where each service has its own leader
-        self._udp_reported: set[Key] = (
-            set()
-        )  # services of whose UDP ports it was said that nobody reaches them
+        self._election: ServiceElection | None = None  # with svc_election
+        self._udp_reported: set[Key] = set()  # Services whose unreachable UDP ports were logged
 
     def _log(self, line: str) -> None:
         self.guest.log(NAME, line)
 
     async def run(self) -> None:
-        """Run as the chart says; anew when its values change."""
+        """Run with the chart's values; restart when they change."""
         while True:
             vip = self._settings_of_chart = await self._wait_for_placement()
             work = asyncio.ensure_future(self._run_pod())
@@ -144,10 +141,10 @@ class KubeVip:
                 await asyncio.wait(either)
 
     async def _wait_for_placement(self) -> KubeVipSettings:
-        """Return once the chart is there with this part switched on, and its pod may be placed here.
+        """Return once the chart is installed with kube-vip enabled and this node may run its pod.
 
         The pod does not tolerate an uninitialised node: before the cloud provider, there is no kube-vip. Agents that
-        it is not for wait for other values alone, so that hundreds of them cost nothing.
+        the affinity excludes wait for other values only, so that hundreds of them cost nothing.
         """
         while True:
             vip = self.cluster.vip_settings
@@ -178,7 +175,7 @@ class KubeVip:
     # -- leadership
 
     async def _take_lease(self) -> None:
-        """Become the leader; another one's lease has to run out first."""
+        """Become the leader, after another holder's lease has expired."""
         if self.cluster.vip_leader not in ("", self.node):
             await self.guest.sleep(self.guest.delays.vip_lease)
             await self.cluster.wait_usable()
@@ -189,10 +186,10 @@ class KubeVip:
             "renewTime": format_micro_time(self.guest.now()),
         }
         await self.cluster.ensure(LEASE, new_object(LEASE, LEADER_LEASE, "kube-system", spec=spec))
-        self._log(f"{self.node} leads and has the addresses of all services")
+        self._log(f"{self.node} became leader, announcing the addresses of all Services")
 
     async def _lead(self) -> None:
-        """Announce until the API is out of reach for too long."""
+        """Announce until the lease cannot be renewed."""
         work = asyncio.ensure_future(self._announce_all())
         lost = asyncio.ensure_future(self._watch_lease())
         either: set[asyncio.Future[None]] = {work, lost}
@@ -201,7 +198,7 @@ class KubeVip:
             if work.done():
                 work.result()
         finally:
-            # First the addresses, at once: a machine without power has none.
+            # Addresses first and at once: a machine without power has none.
             self._drop_all()
             work.cancel()
             lost.cancel()
@@ -248,7 +245,7 @@ class KubeVip:
                     await self._sync_service(client, key, seen)
 
     async def _sync_service(self, client: AdminClient, key: Key, seen: ServiceState) -> None:
-        """One Service: let go of what it does not ask for any more, announce what it asks for."""
+        """Reconcile one Service: withdraw what it no longer requests, announce what it requests."""
         service, announced = seen.services.get(key), self._announced.get(key)
         may_announce = service is not None and self._may_announce(service, seen)
         if announced is not None and (
@@ -270,8 +267,8 @@ class KubeVip:
             await self._write_status(client, service, announced)
 
     def _may_announce(self, service: Raw, seen: ServiceState) -> bool:
-        """Whether this node may have the Service's addresses. With leaders of their own, services with local traffic
-        are only for nodes that have a pod of theirs."""
+        """Whether this node may announce the Service. With svc_election, a Service with externalTrafficPolicy Local is
+        announced only on nodes that have a Ready endpoint of it."""
         if not requested_addresses(service):
             return False
         if (
@@ -304,13 +301,13 @@ class KubeVip:
                 await self._release_address(vip)
             return
         except asyncio.CancelledError:
-            for vip in added:  # the leadership ends in the middle
+            for vip in added:  # the leadership ended meanwhile
                 self._unbind(vip)
             raise
         self._announced[key] = Announcement(wish, tuple(added))
 
     async def _add_address(self, service: Raw, address: str, interface: str) -> BoundAddress:
-        """Bind one address, asking DHCP where it is to be found out. Raises NotAnnounced."""
+        """Bind one address, a leased one for 0.0.0.0. Raises NotAnnounced."""
         interface = interface or self._settings_of_chart.interface
         nic = self._find_nic(interface)
         if nic is None:
@@ -323,7 +320,7 @@ class KubeVip:
         vip = BoundAddress(address, nic.name, self._is_in_subnet(address, nic))
         if not vip.is_reachable:
             self._log(
-                f"{address} is outside of {self.guest.subnets[nic.name]}: nobody on {nic.name} asks for it"
+                f"{address} is outside of {self.guest.subnets[nic.name]}: unreachable from the network of {nic.name}"
             )
         self._bind(vip)
         return vip
@@ -346,7 +343,7 @@ class KubeVip:
         return vip
 
     async def _renew_leases(self, add: Callable[[Key], None]) -> None:
-        """Ask for every address of DHCP again in time. Where the server gives another one, that one counts."""
+        """Renew every DHCP lease in time. When the server leases another address, announce that one."""
         while True:
             await self._has_leases.wait()
             await self.guest.sleep(self.guest.delays.vip_renewal)
@@ -358,7 +355,7 @@ class KubeVip:
                     self._has_leases.set()
 
     async def _renew(self, announced: Announcement) -> bool:
-        """Whether some address is another one now."""
+        """Renew the leases; True when an address changed."""
         vips: list[BoundAddress] = []
         for vip in announced.addresses:
             lease = (
@@ -375,7 +372,7 @@ class KubeVip:
         return before != announced.addresses
 
     def _find_nic(self, interface: str) -> Nic | None:
-        """The card that Linux calls so; "" is the one with the default route."""
+        """The NIC of that Linux name; "" means the one with the default route."""
         for place, nic in enumerate(self.guest.hardware.nics):
             if not interface and self.guest.addresses.get(nic.name):
                 return nic
@@ -388,7 +385,7 @@ class KubeVip:
         return subnet is None or ipaddress.ip_address(address) in ipaddress.ip_network(subnet)
 
     async def _write_status(self, client: AdminClient, service: Raw, announced: Announcement) -> None:
-        """Annotations by one update, the status by another; the status again when the ports change."""
+        """Write the annotations, then the status; the status again when the ports change."""
         uid, vips = uid_of(service), announced.addresses
         ingress = render_ingress(service, [vip.address for vip in vips])
         if announced.written_ingress == repr(ingress):
@@ -411,7 +408,9 @@ class KubeVip:
             await client.mutate(ref, annotate)
             await client.mutate(ref, show, "status")
         except KubeError as error:
-            self._log(f"updating {ref}: {error}")  # and again at the next change of anything
+            self._log(
+                f"updating {ref}: {error}"
+            )  # retried at the next change of the Service or its endpoints
             return
         announced.written_ingress = repr(ingress)
 
@@ -421,7 +420,7 @@ class KubeVip:
         self.guest.add_address(vip.interface, vip.address)
 
     def _unbind(self, vip: BoundAddress) -> None:
-        """Off the interface, unless another Service shares the address."""
+        """Remove the address from its interface, unless another Service shares it."""
         shared = any(
             vip.address == one.address for held in self._announced.values() for one in held.addresses
         )
@@ -440,7 +439,7 @@ class KubeVip:
             await self.guest.host.release(vip.dhcp_nic)
 
     def _drop_all(self) -> None:
-        """Everything off this node, without a word to DHCP: the next leader asks with the same hardware address."""
+        """Remove every address without releasing leases: the next leader requests them with the same MAC address."""
         self._listeners.close_all()
         announced, self._announced = self._announced, {}
         for held in announced.values():
@@ -452,7 +451,7 @@ class KubeVip:
     # -- traffic
 
     def _listen(self, service: Raw, announced: Announcement, seen: ServiceState) -> None:
-        """A door per address and port that has somebody Ready behind it; the others refuse connections."""
+        """Listen on each address and port that has a Ready endpoint; the others refuse connections."""
         self._report_udp_ports(service)
         wanted: dict[SocketAddress, Callable[[], ServiceHandler]] = {}
         for port in tcp_ports_of(service):
@@ -471,7 +470,7 @@ class KubeVip:
         if others and key not in self._udp_reported:
             self._udp_reported.add(key)
             listed = ", ".join(f"{one['port']}/{one['protocol']}" for one in others)
-            self._log(f"{'/'.join(key)}: {listed} is announced, but the emulated rack carries TCP only")
+            self._log(f"{'/'.join(key)}: {listed} is announced, but the simulated network carries TCP only")
 
     def _handler(self, way: PortRoute) -> Callable[[], ServiceHandler]:
         return lambda: ServiceHandler(self.cluster.heartbeats, way.backends, way.is_sticky)
@@ -479,7 +478,7 @@ class KubeVip:
 
 @dataclass(frozen=True, slots=True)
 class ServiceState:
-    """The cluster's Services and endpoints, as they are at every look."""
+    """The cluster's Services and endpoints: live informer caches."""
 
     services: Objects
     slices: Objects
@@ -495,7 +494,7 @@ class ServiceState:
 
 @dataclass(frozen=True, slots=True)
 class PortRoute:
-    """What kube-proxy on `node` does with connections to one port of a Service: looked up for each anew."""
+    """kube-proxy's routing on `node` for one port of a Service, evaluated per connection."""
 
     node: str
     service: Key

@@ -1,7 +1,7 @@
-"""Where a connection to a service address ends: kube-proxy on the node that has the address, and simulated pods.
+"""Handler behind a Service's address: kube-proxy on the node that announces it, and the simulated pods.
 
-No pod runs anything. One that is Ready answers every request with 200 and says who it is, which is all that a test of
-the way to it needs.
+No pod runs a container. A Ready pod answers every request with 200 and its own name, which is what a test of the
+route to it needs.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Raw = dict[str, Any]
 
 
 class ServiceHandler:
-    """One port of one Service at one address. `backends` gives the Ready endpoints of the moment, `beats` says which
-    nodes live."""
+    """One port of one Service at one address. `backends` gives the Ready endpoints, `heartbeats` the nodes whose
+    kubelet reports."""
 
     def __init__(
         self,
@@ -43,14 +43,14 @@ class ServiceHandler:
         chosen = self._choose(peer)
         heartbeat = self._heartbeats.get(chosen.node)
         if heartbeat is not None and not heartbeat.alive:
-            # An endpoint stays Ready for a while after its node died; until then connections to it hang.
+            # An endpoint stays Ready for a while after its node lost power; until then connections to it time out.
             raise OutcomeUnknown(f"connection to {chosen.address}:{chosen.port} timed out: its node is down")
         return Reply(200, dumps(render_reply(chosen)) + b"\n")
 
     @asynccontextmanager
     async def stream(self, request: Request, peer: Peer) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         raise NotFound("a simulated pod has nothing to watch", status=404)
-        yield _nothing()  # never reached: it makes this the generator that a context manager needs
+        yield _nothing()  # unreachable: makes this function a generator, as asynccontextmanager needs
 
     def _choose(self, peer: Peer) -> Backend:
         backends = self._backends()
@@ -63,7 +63,7 @@ class ServiceHandler:
 
 
 def render_reply(backend: Backend) -> Raw:
-    """What the pod says."""
+    """The pod's reply."""
     return {
         "pod": backend.name,
         "namespace": backend.namespace,

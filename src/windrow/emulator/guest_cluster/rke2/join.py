@@ -1,6 +1,6 @@
-"""How a machine joins a cluster through a server's supervisor: CA bundle, hash, TLS, credential, in that order.
+"""Client side of joining a cluster through a server's supervisor: CA bundle, hash, TLS, credential, in that order.
 
-The refusals are worded as RKE2 words them; every request goes through the rack, as it would through the network.
+Error texts are RKE2's; every request goes through the simulated network.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ NODE_PASSWORD = "/etc/rancher/node/password"
 
 
 class JoinFailed(Exception):
-    """The server cannot be used now, or says no; the process may try again."""
+    """The server is unreachable or rejects the request; the process may try again."""
 
 
 class JoinRejected(JoinFailed):
-    """The server's authorities are not those the token vouches for, or the address is nonsense."""
+    """The server's CA does not match the token's hash, or the server URL is malformed; not retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinReply:
-    """What the supervisor told a joiner."""
+    """The supervisor's reply to a joining machine."""
 
     cluster: str
     critical: Mapping[str, str] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class JoinReply:
 
 
 async def join_server(guest: GuestOS, url: str, token: Token) -> JoinReply:
-    """The bootstrap data for a further server. Raises NotJoined."""
+    """The bootstrap data for a further server. Raises JoinFailed."""
     prefix = "starting kubernetes: preparing server: "
     try:
         if token.bootstrap:
@@ -54,7 +54,7 @@ async def join_server(guest: GuestOS, url: str, token: Token) -> JoinReply:
 
 
 async def join_agent(guest: GuestOS, url: str, token: Token, node: str) -> JoinReply:
-    """The configuration for an agent whose node password is accepted. Raises NotJoined."""
+    """The configuration for an agent whose node password is accepted. Raises JoinFailed."""
     try:
         handler = await _connect(guest, url, token)
     except JoinFailed as error:
@@ -82,7 +82,7 @@ async def join_agent(guest: GuestOS, url: str, token: Token, node: str) -> JoinR
 
 
 def node_password(guest: GuestOS) -> str:
-    """The password that this disk's node proves its name with; made once."""
+    """The node password of this disk, created at the first call."""
     found = guest.read(NODE_PASSWORD)
     if found is None:
         found = guest.host.rng.uid().replace("-", "").encode()
@@ -91,7 +91,7 @@ def node_password(guest: GuestOS) -> str:
 
 
 async def _connect(guest: GuestOS, url: str, token: Token) -> Handler:
-    """The door behind `url`, after its CA bundle, the token's hash and its certificate agree."""
+    """The handler behind `url`, after the CA bundle, the token's hash and the certificate were verified."""
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname:
         raise JoinRejected(f"only https:// URLs are supported, invalid scheme: {url}")
@@ -144,7 +144,7 @@ def _dial(guest: GuestOS, host: str, port: int, url: str) -> Handler:
         raise JoinFailed(f"{start}: lookup {host}: no such host")
     if any(address == host for address, _ in network.listeners()):
         raise JoinFailed(f"{start} {host}:{port}: connect: connection refused")
-    raise JoinFailed(f"{start} {host}:{port}: connect: no route to host (nobody answers at that address)")
+    raise JoinFailed(f"{start} {host}:{port}: connect: no route to host (no machine has that address)")
 
 
 async def _request(
@@ -165,7 +165,7 @@ def _describe_reply(url: str, path: str, reply: Reply) -> str:
 
 
 def _basic(user: str, token: Token) -> tuple[tuple[str, str], ...]:
-    """The credential of a token. RKE2 puts its own user name, whatever the token says."""
+    """The Authorization header of a token. RKE2 uses a fixed user name, not the token's."""
     if token.bootstrap:
         return (("Authorization", f"Bearer {token.bootstrap}"),)
     pair = base64.b64encode(f"{user}:{token.password}".encode()).decode()

@@ -3,9 +3,9 @@
 `config.yaml`, then `config.yaml.d/*.yaml` in the order of their names: a later file replaces a key, `key+` appends to
 it (reference/04 §7.7). A key becomes the flag of its name.
 
-A key that no RKE2 command knows ends the service here. Releases before 2022 did that; later ones warn ("Unknown flag
-… found in config.yaml, skipping") and go on. We stay with the strict reading on purpose: a key that is skipped is a
-wrong bootstrap that nobody notices. Flags of servers in an agent's file are skipped with that warning, because
+A key that is no flag of RKE2 ends the service here. Releases before 2022 did that; later ones warn ("Unknown flag
+… found in config.yaml, skipping") and go on. The strict reading is on purpose: a skipped key would be a
+wrong bootstrap without a symptom. Flags of servers in an agent's file are skipped with that warning, because
 Rancher's cluster-wide settings bring them there.
 """
 
@@ -141,7 +141,7 @@ _NETWORK_PLUGINS = frozenset({"calico", "canal", "cilium", "flannel", "none"})
 
 
 class BadSettings(Exception):
-    """RKE2 refuses to start with these settings; the message is what it says."""
+    """RKE2 refuses to start with these settings; the message is RKE2's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Settings:
         return values[-1] if values else default
 
     def list(self, flag: str) -> tuple[str, ...]:
-        """All values of a flag, comma-separated ones taken apart."""
+        """All values of a flag, comma-separated ones split."""
         return tuple(
             part.strip() for value in self.flags.get(flag, ()) for part in value.split(",") if part.strip()
         )
@@ -205,7 +205,7 @@ class Settings:
 
 
 def read_settings(guest: GuestOS, role: Role, arguments: tuple[str, ...] = ()) -> Settings:
-    """The settings a process finds on its machine. Raises BadSettings with the text that RKE2 logs."""
+    """The settings on a machine's disk. Raises BadSettings with the text that RKE2 logs."""
     path = _config_path(arguments)
     paths = [path] if guest.is_file(path) else []
     paths += [name for name in guest.list_under(path + ".d") if _is_drop_in(name, path + ".d")]

@@ -21,7 +21,7 @@ class BadToken(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token taken apart. `ca_hash` is "" when it vouches for no CA."""
+    """A parsed token. `ca_hash` is "" when it carries none."""
 
     ca_hash: str = ""
     user: str = ""

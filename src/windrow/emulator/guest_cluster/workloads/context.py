@@ -1,5 +1,4 @@
-"""What each controller works with: what is seen, the line of objects to be looked at, and writes that the sights know
-at once."""
+"""Context of the workload controllers: informers, work queue, and writes whose results enter the informers at once."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ USER_AND_GROUPS = ("system:kube-controller-manager", ("system:masters",))
 
 
 class ControllerContext:
-    """Sights of `kinds`, and the deeds of one leadership."""
+    """Informers of `kinds`, the work queue and a client."""
 
     def __init__(self, guest: GuestOS, cluster: GuestCluster, kinds: Iterable[ApiResource]) -> None:
         self.guest = guest
@@ -37,7 +36,7 @@ class ControllerContext:
         return self.cluster.client(*USER_AND_GROUPS)
 
     def enqueue_owner(self, kind: ApiResource, raw: Raw) -> None:
-        """Look at the object of `kind` that controls `raw`."""
+        """Queue the object of `kind` that controls `raw`."""
         for owner in raw["metadata"].get("ownerReferences") or ():
             if owner.get("controller") and owner.get("kind") == kind.kind:
                 self.queue.add(kind, (namespace_of(raw), owner["name"]))
@@ -46,12 +45,12 @@ class ControllerContext:
         try:
             self.mutated(kind, await self._client.create(kind, raw))
         except (AlreadyExists, NotFound):
-            return  # somebody was quicker, or the namespace is gone
+            return  # created meanwhile, or the namespace is gone
 
     async def update(
         self, kind: ApiResource, raw: Raw, edit: Callable[[Raw], Any], subresource: str = ""
     ) -> None:
-        """Edit what stands there now, if it is still the same object."""
+        """Edit the live object, if it has the same uid."""
         uid = uid_of(raw)
 
         def same(found: Raw) -> None:
@@ -65,7 +64,7 @@ class ControllerContext:
             await self.update(kind, raw, lambda found: found.update(status=status), "status")
 
     async def delete(self, kind: ApiResource, raw: Raw, grace_s: int | None = None) -> None:
-        """Delete it, if it is still the same object."""
+        """Delete the object, if it has the same uid."""
         ref = ref_of(kind, raw)
         try:
             await self.client().delete(ref, uid=uid_of(raw), grace_s=grace_s)
@@ -79,6 +78,6 @@ class ControllerContext:
             self.mutated(kind, found)
 
     def mutated(self, kind: ApiResource, raw: Raw | None) -> None:
-        """What the server answered, where it answered with an object."""
+        """Put the result of a write into the informer's cache."""
         if raw is not None:
             self.informers[kind].mutated(raw)

@@ -1,8 +1,8 @@
 """The controllers of workloads in a guest cluster, on the server that leads: Deployments, ReplicaSets, the scheduler,
-what kubelets do with pods, eviction, EndpointSlices (just enough of each: design §10).
+kubelets' part in pods, eviction, EndpointSlices (just enough of each).
 
-One object after the other is looked at, planned, carried out. Without workloads nothing is followed but four quiet
-kinds, so that a cluster of hundreds of nodes costs no more than before.
+One object after the other is observed, planned, executed. Without workloads only four kinds are watched, so that
+a cluster of hundreds of nodes without workloads costs nothing.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _ALWAYS_WATCHED = (
     REPLICA_SET,
     POD,
     SERVICE,
-)  # served, and followed even where there is nothing to do
+)  # reconciled, and watched even where there is nothing to do
 _WATCHED_ON_DEMAND = (NODE, ENDPOINT_SLICE)
 
 
 class ControllerManager:
-    """Controllers of one leadership. `run` ends by cancellation only."""
+    """The controllers of the leading server. `run` ends by cancellation only."""
 
     def __init__(self, guest: GuestOS, cluster: GuestCluster) -> None:
         self.guest = guest
@@ -52,13 +52,13 @@ class ControllerManager:
 
 
 class WorkloadControllers:
-    """What is followed, and who looks at what."""
+    """Informers, the work queue, and one controller per kind."""
 
     def __init__(self, guest: GuestOS, cluster: GuestCluster) -> None:
         self._cluster = cluster
         self._context = ControllerContext(guest, cluster, (*_ALWAYS_WATCHED, *_WATCHED_ON_DEMAND))
-        self._has_work = asyncio.Event()  # there is something that nodes and slices matter to
-        # An object stands in the line before those that it makes others look at.
+        self._has_work = asyncio.Event()  # set once an object needs nodes and slices
+        # An object is queued before the owners and Services that depend on it.
         for kind in _ALWAYS_WATCHED:
             self._context.informers[kind].add_event_handler(partial(self._on_change, kind))
         self._pods = PodController(self._context)
@@ -81,7 +81,7 @@ class WorkloadControllers:
                 await self._reconcilers[kind](key)
 
     async def _start_informers(self, group: asyncio.TaskGroup, kinds: tuple[ApiResource, ...]) -> None:
-        """Follow them, and know them all."""
+        """Start the informers of `kinds` and wait until they have synced."""
         informers = [self._context.informers[kind] for kind in kinds]
         for informer in informers:
             group.create_task(informer.run())

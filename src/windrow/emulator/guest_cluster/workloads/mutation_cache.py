@@ -1,7 +1,7 @@
-"""What the controllers see of their kinds: followed by watch, with their own writes known at once.
+"""Informers whose cache includes the controllers' own writes at once (client-go's MutationCache).
 
-A controller that creates a pod and looks again before the watch has brought it would create another one. The real ones
-count what they expect; here the view takes our own writes in, and does not go back when the watch brings older news.
+A controller that creates a pod and lists again before the watch event would create a second one. The real controllers
+use expectations; here the results of writes enter the cache, and an older watch event does not replace them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class MutationCache(Informer):
 
     def __init__(self, client: AdminClient, kind: ApiResource) -> None:
         super().__init__(client, kind, WATCH_TIMEOUT_S)
-        self._removed: set[str] = set()  # uids that we removed and the watch still shows
+        self._removed: set[str] = set()  # uids of own deletions that the watch has not confirmed
 
     def mutated(self, raw: Raw) -> None:
-        """`raw` is what the server answered to a write of ours."""
+        """Put the result of an own write into the cache."""
         self._keep(key_of(raw), raw)
 
     def deleted(self, raw: Raw) -> None:
-        """`raw` is gone by our own doing."""
+        """Remove an object that an own request deleted."""
         self._removed.add(uid_of(raw))
         held = self.get(key_of(raw))
         if held is not None and uid_of(held) == uid_of(raw):
@@ -48,7 +48,7 @@ class MutationCache(Informer):
 
 
 class OwnerIndex:
-    """The objects of one kind by who controls them. Ask for it before the sight runs."""
+    """Index of the objects of one kind by the uid of their controller. Create it before the informer runs."""
 
     def __init__(self, informer: MutationCache) -> None:
         self._informer = informer

@@ -1,4 +1,4 @@
-"""Which node a pod may run on, and which of those it gets. Resources, and affinities between pods, are not looked at."""
+"""Choice of a pod's node: filter, then score. Resources, and affinities between pods, are ignored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windrow.kubernetes.objects import Raw, labels_of, name_of, nested
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The node for a pod; without one, why there is none."""
+    """The node for a pod, or the scheduler's message without one."""
 
     node: str = ""
     message: str = ""
@@ -38,7 +38,7 @@ def find_node(pod: Raw, nodes: Sequence[Raw], pods: Iterable[Raw]) -> Placement:
 
 
 def _find_obstacle(pod: Raw, node: Raw) -> str:
-    """Why the pod may not run there, "" where it may."""
+    """The filter's reason against the node, "" where the pod fits."""
     tolerations = nested(pod, "spec", "tolerations", default=[])
     if nested(node, "spec", "unschedulable"):
         return "node(s) were unschedulable"
@@ -54,7 +54,7 @@ def _find_obstacle(pod: Raw, node: Raw) -> str:
 
 
 def _is_avoided(pod: Raw, node: Raw) -> bool:
-    """Whether a taint says "rather not"."""
+    """Whether the node has a PreferNoSchedule taint that the pod does not tolerate."""
     soft = [
         one for one in nested(node, "spec", "taints", default=[]) if one.get("effect") == "PreferNoSchedule"
     ]

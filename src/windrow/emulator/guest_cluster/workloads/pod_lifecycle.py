@@ -1,8 +1,8 @@
-"""One pod's life: placed, started, Ready, not Ready with its node, evicted, ended. What is due now, and when to look
-again.
+"""Lifecycle of one pod: scheduled, started, Ready, not Ready with its node, evicted, deleted. What is due now, and when
+the next step is due.
 
-A kubelet that is silent does nothing: its pods stay as they are, until the control plane says of them what it may say
-(not Ready, to be ended), and until their node is deleted.
+While a kubelet does not report, its pods stay as they are, but for what the control plane writes (not Ready, deletion),
+until their Node is deleted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from windrow.kubernetes.objects import Raw, is_deleting, name_of, nested, uid_of
 
 @dataclass(frozen=True, slots=True)
 class PodTimings:
-    """How long things take, in time that passes."""
+    """Delays of a pod's steps, already divided by the time scale."""
 
     start: timedelta
     ready: timedelta
@@ -30,13 +30,13 @@ class PodTimings:
     time_scale: float = 1.0
 
     def scale(self, seconds: float) -> timedelta:
-        """A span that an object states."""
+        """A duration of an object's spec, divided by the time scale."""
         return timedelta(seconds=seconds / self.time_scale)
 
 
 @dataclass(frozen=True, slots=True)
 class PodState:
-    """What is known about a pod beside itself. `since` is when it came into its present stage."""
+    """What is observed about a pod beside its object. `since` is when it entered its present stage."""
 
     now: datetime
     since: datetime
@@ -58,7 +58,7 @@ class StartPod:
 
 @dataclass(frozen=True, slots=True)
 class SetPodReady:
-    """Let the status say whether it is Ready."""
+    """Write the Ready condition."""
 
     ready: bool
     because: str
@@ -66,7 +66,7 @@ class SetPodReady:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Delete it: with the time it has to end in, or at once where nobody runs it any more."""
+    """Delete it: with its grace period, or at once where no kubelet runs it."""
 
     at_once: bool
     because: str
@@ -82,16 +82,16 @@ Step = BindPod | StartPod | SetPodReady | DeletePod | WaitUntil
 
 
 def stage_of(pod: Raw, *, alive: bool) -> str:
-    """The stage that its delays are counted in."""
+    """The stage from whose beginning its delays count."""
     if is_deleting(pod):
-        return f"leaving {alive}"
+        return f"terminating {alive}"
     if nested(pod, "status", "phase") == "Running":
         return "ready" if is_ready(pod) else f"running {alive}"
     return f"starting {alive}" if nested(pod, "spec", "nodeName") else "unplaced"
 
 
 def plan_pod(pod: Raw, state: PodState) -> list[Step]:
-    """What is due for the pod, at most one thing to do and one to wait for."""
+    """The steps that are due for the pod: at most one action and one wait."""
     node = nested(pod, "spec", "nodeName", default="")
     if nested(pod, "status", "phase") in ("Succeeded", "Failed") and not is_deleting(pod):
         return []
@@ -110,7 +110,7 @@ def plan_pod(pod: Raw, state: PodState) -> list[Step]:
 
 def _plan_termination(state: PodState, node: str) -> list[Step]:
     if not node or state.node is None:
-        return [DeletePod(at_once=True, because="nobody runs it")]
+        return [DeletePod(at_once=True, because="no kubelet runs it")]
     if not state.kubelet_alive:
         return []
     due = state.since + state.timings.stop
@@ -135,7 +135,7 @@ def _plan_running(pod: Raw, state: PodState) -> list[Step]:
 
 
 def _plan_eviction(pod: Raw, state: PodState) -> DeletePod | WaitUntil | None:
-    """What the NoExecute taints of its node mean for the pod."""
+    """Eviction by the NoExecute taints of its node."""
     tolerations = nested(pod, "spec", "tolerations", default=[])
     soonest: datetime | None = None
     for taint in nested(state.node, "spec", "taints", default=[]):
@@ -146,13 +146,13 @@ def _plan_eviction(pod: Raw, state: PodState) -> DeletePod | WaitUntil | None:
             continue
         due = state.tainted_since.get(taint["key"], state.now) + state.timings.scale(seconds)
         if state.now >= due:
-            return DeletePod(at_once=False, because=f"it does not bear taint {taint['key']} any longer")
+            return DeletePod(at_once=False, because=f"its toleration of taint {taint['key']} has ended")
         soonest = due if soonest is None else min(soonest, due)
-    return WaitUntil(soonest, "its patience with the node") if soonest is not None else None
+    return WaitUntil(soonest, "its toleration of the node's taints ends") if soonest is not None else None
 
 
 def toleration_seconds(taint: Raw, tolerations: Sequence[Raw]) -> float | None:
-    """For how many seconds a taint is borne; None is for ever."""
+    """For how many seconds the pod tolerates a taint; None without limit."""
     tolerating = [one for one in tolerations if tolerates([one], [taint])]
     if not tolerating:
         return 0
@@ -186,7 +186,7 @@ def render_running(pod: Raw, node: Raw, address: str, now: datetime) -> Raw:
 
 
 def render_readiness(status: Raw, ready: bool, now: datetime, *, probed: bool) -> Raw:
-    """The status with another readiness. Without a probe it is the control plane that speaks: of Ready alone."""
+    """The status with another readiness. Without a probe the control plane writes it: the condition Ready alone."""
     at = format_time(now)
     changing = ("Ready", "ContainersReady") if probed else ("Ready",)
     conditions = [
@@ -224,7 +224,7 @@ def _render_container(pod: Raw, container: Raw, at: str) -> Raw:
 
 
 def _address_of(node: Raw) -> str:
-    """Where the node is reached, as its pods see it."""
+    """The Node's InternalIP."""
     addresses: list[Any] = nested(node, "status", "addresses", default=[])
     inner = [one["address"] for one in addresses if one.get("type") == "InternalIP"]
     return inner[0] if inner else ""

@@ -1,4 +1,4 @@
-"""What a pod says of itself: whether it is Ready, whether it counts, whose it is."""
+"""Readings of a pod: whether it is Ready, whether it is active, which uid controls it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def is_ready(pod: Raw) -> bool:
 
 
 def is_active(pod: Raw) -> bool:
-    """Whether the pod counts: one that leaves or has ended does not."""
+    """Whether the pod is neither deleting nor Succeeded or Failed."""
     return not is_deleting(pod) and nested(pod, "status", "phase") not in ("Succeeded", "Failed")
 
 

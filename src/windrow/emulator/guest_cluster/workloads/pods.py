@@ -1,4 +1,4 @@
-"""What becomes of pods: what kubelets do with them while they live, and the control plane when they do not."""
+"""Pod controller: the kubelets' part while they report, and the control plane's while they do not."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class PodController:
                     context.queue.add_at(until, POD, key)
 
     async def watch_heartbeats(self) -> None:
-        """Kubelets come and go."""
+        """Queue the pods of a node when its kubelet stops or starts to report."""
         cluster = self._context.cluster
         while True:
             alive = frozenset(name for name, heartbeat in cluster.heartbeats.items() if heartbeat.alive)

@@ -1,4 +1,4 @@
-"""How many of what: a ReplicaSet and its pods, a Deployment and its ReplicaSets. Plans and statuses, nothing else."""
+"""Plans and statuses of ReplicaSets and Deployments. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DeleteExcessPod:
 
 
 def plan_replica_set(replica_set: Raw, pods: Sequence[Raw]) -> list[CreatePods | DeleteExcessPod]:
-    """What brings the ReplicaSet to its number. `pods` are all of its own."""
+    """Steps that bring the ReplicaSet to its replicas. `pods` are all of its own."""
     if is_deleting(replica_set):
         return []
     active = [pod for pod in pods if is_active(pod)]
@@ -44,7 +44,7 @@ def plan_replica_set(replica_set: Raw, pods: Sequence[Raw]) -> list[CreatePods |
 
 
 def _deletion_order(pod: Raw) -> tuple[Any, ...]:
-    """Who goes first: unplaced, not running, not Ready, youngest."""
+    """Order of deletion: unscheduled, not running, not Ready, youngest."""
     return (
         bool(nested(pod, "spec", "nodeName")),
         nested(pod, "status", "phase") == "Running",
@@ -82,7 +82,7 @@ class CreateReplicaSet:
 
 @dataclass(frozen=True, slots=True)
 class ScaleReplicaSet:
-    """Another number of pods, other marks, or both."""
+    """Other replicas, other annotations, or both."""
 
     replica_set: Raw
     replicas: int
@@ -92,7 +92,7 @@ class ScaleReplicaSet:
 
 @dataclass(frozen=True, slots=True)
 class AnnotateDeployment:
-    """Say which of its revisions the Deployment is at."""
+    """Write the Deployment's revision."""
 
     annotations: Mapping[str, str]
     because: str
@@ -108,7 +108,7 @@ DeploymentStep = CreateReplicaSet | ScaleReplicaSet | AnnotateDeployment | Delet
 
 
 def plan_deployment(deployment: Raw, sets: Sequence[Raw]) -> list[DeploymentStep]:
-    """The next step of the Deployment. `sets` are its own ReplicaSets; what it asks of them shows in their status."""
+    """The next steps of the Deployment. `sets` are its own ReplicaSets."""
     if is_deleting(deployment) or nested(deployment, "spec", "paused"):
         return []
     wanted = int(nested(deployment, "spec", "replicas", default=1))
@@ -120,7 +120,9 @@ def plan_deployment(deployment: Raw, sets: Sequence[Raw]) -> list[DeploymentStep
     steps = _annotate_revision(deployment, revision)
     if current is None:
         if bounds.is_recreate and any(_observed(one) for one in old):
-            return _scale_down_all(old, annotations, "its pods end before those of the new template begin")
+            return _scale_down_all(
+                old, annotations, "strategy Recreate: old pods are deleted before new ones are created"
+            )
         room = wanted + bounds.max_surge - sum(_desired(one) for one in old)
         because = f"{name_of(deployment)} has a new template"
         return [
@@ -136,7 +138,7 @@ def plan_deployment(deployment: Raw, sets: Sequence[Raw]) -> list[DeploymentStep
 
 
 def _next_revision(current: Raw | None, old: Sequence[Raw]) -> int:
-    """That of the current template; one more than any where it is new, or comes back."""
+    """The revision of the current template; the highest plus one where the template is new or was used before."""
     before = max((_revision(one) for one in old), default=0)
     return max(_revision(current), before + 1) if current is not None else before + 1
 
@@ -150,7 +152,7 @@ def _annotate_revision(deployment: Raw, revision: int) -> list[DeploymentStep]:
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """How far a rollout may go beyond the number wanted, and below it."""
+    """maxSurge and maxUnavailable of a rollout, as numbers of pods."""
 
     max_surge: int
     max_unavailable: int
@@ -207,7 +209,7 @@ def _scale_up(
 def _scale_down(
     current: Raw, old: Sequence[Raw], wanted: int, bounds: _Bounds, annotations: Mapping[str, str]
 ) -> list[DeploymentStep]:
-    """Old pods go as far as new ones that are available allow; those that are not available go in any case."""
+    """Old pods are deleted as far as availability allows; unavailable ones in any case."""
     steps: list[DeploymentStep] = []
     spare = _available(current) + sum(_available(one) for one in old) - (wanted - bounds.max_unavailable)
     for one in old:
@@ -217,7 +219,7 @@ def _scale_down(
         going = min(_desired(one), idle + max(min(spare, _available(one)), 0))
         spare -= max(going - idle, 0)
         if going:
-            because = "pods of the new template take their place"
+            because = "pods of the new template replace them"
             steps.append(ScaleReplicaSet(one, _desired(one) - going, annotations, because))
     return steps
 
@@ -227,7 +229,7 @@ def _scale_down_all(old: Sequence[Raw], annotations: Mapping[str, str], because:
 
 
 def _prune_history(deployment: Raw, old: Sequence[Raw]) -> list[DeploymentStep]:
-    """Empty ReplicaSets are kept for a way back, the last ten of them unless said otherwise."""
+    """Empty ReplicaSets are kept for a rollback, the last ten of them by default."""
     kept = int(nested(deployment, "spec", "revisionHistoryLimit", default=10))
     empty = sorted((one for one in old if not _desired(one) and not _observed(one)), key=_revision)
     return [DeleteReplicaSet(one, f"{kept} old ones are kept") for one in empty[: max(len(empty) - kept, 0)]]

@@ -1,4 +1,4 @@
-"""The scheduler: binds a pod to its node, or says on the pod why there is none."""
+"""The scheduler: binds a pod to its node, or writes its condition PodScheduled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The EndpointSlices of a Service: which pods its selector finds, and what is said of each."""
+"""Contents of a Service's EndpointSlices: the pods that its selector matches, with their conditions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SliceContent:
 
 
 def plan_contents(service: Raw, pods: Iterable[Raw], zones: Mapping[str, str]) -> list[SliceContent]:
-    """What the Service's slices hold together: pods that have an address, those with the same ports together."""
+    """The contents of all slices of the Service: pods that have an address, grouped by equal ports."""
     by_ports: dict[tuple[tuple[str, str, int], ...], list[Raw]] = defaultdict(list)
     for pod in sorted(pods, key=name_of):
         if _is_endpoint(pod):
@@ -95,7 +95,7 @@ def render_endpoint(service: Raw, pod: Raw, zones: Mapping[str, str]) -> Raw:
 
 
 def _ports(service: Raw, pod: Raw) -> tuple[tuple[str, str, int], ...]:
-    """The ports that the pod has for the Service; one that it does not name is left out."""
+    """The ports that the pod has for the Service; a named port that the pod lacks is left out."""
     named = {
         (one.get("name"), one.get("protocol", "TCP")): int(one["containerPort"])
         for container in nested(pod, "spec", "containers", default=[])
@@ -110,7 +110,7 @@ def _ports(service: Raw, pod: Raw) -> tuple[tuple[str, str, int], ...]:
     return tuple(found)
 
 
-# --- what is to be written ------------------------------------------------------------------------------------------
+# --- steps ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def is_managed_here(slice_: Raw) -> bool:
 
 
 def plan_slices(service: Raw, contents: Sequence[SliceContent], slices: Sequence[Raw]) -> list[SliceStep]:
-    """Bring the Service's own slices to `pages`, each page to the slice whose ports it has, if there is one."""
+    """Steps that bring the Service's own slices to `contents`, each to the slice with the same ports if there is one."""
     left = list(slices)
     steps: list[SliceStep] = []
     for page in contents:

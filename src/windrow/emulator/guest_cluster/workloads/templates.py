@@ -1,4 +1,4 @@
-"""From a Deployment to its ReplicaSet, from a ReplicaSet to its pods: what the next one down looks like."""
+"""ReplicaSets from a Deployment's template, pods from a ReplicaSet's."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def hash_template(template: Raw) -> str:
-    """A word for the content of a pod template, the same for the same content: clients written in Go send empty fields
-    along."""
+    """The pod-template-hash of a template: equal for equal content, without regard to empty fields, which clients in Go
+    send along."""
     number, text = crc32(dumps(_sorted(template))), ""
     while number:
         number, place = divmod(number, len(_HASH_LETTERS))
@@ -46,7 +46,7 @@ def template_of(owner: Raw) -> Raw:
 
 
 def selector_matches_template(owner: Raw) -> bool:
-    """Whether the pods of the template are those of the selector; a real server refuses anything else."""
+    """Whether the template's labels match the selector; a real API server refuses others."""
     selector = nested(owner, "spec", "selector")
     labels = nested(template_of(owner), "metadata", "labels", default={})
     return bool(selector) and read_label_selector(selector).matches(labels)
@@ -75,7 +75,7 @@ def is_of_template(replica_set: Raw, deployment: Raw) -> bool:
 
 
 def render_pod(replica_set: Raw, toleration_s: int) -> Raw:
-    """A new pod. Like every pod it bears a node that is not Ready for `patience_s`, if it says nothing itself."""
+    """A new pod, with the default tolerations of a node that is not ready or unreachable (`toleration_s`)."""
     template = loads(dumps(template_of(replica_set)))
     spec = template.get("spec") or {}
     head = template.get("metadata") or {}

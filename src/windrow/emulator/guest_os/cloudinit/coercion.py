@@ -1,4 +1,4 @@
-"""Values of a shape that the writer of a document may have got wrong."""
+"""Tolerant readings of values whose type in a user's document may be wrong."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def as_mapping(value: Any) -> Mapping[str, Any]:
 
 
 def mappings_in(value: Any) -> list[Mapping[str, Any]]:
-    """The mappings of a list; whatever else stands there is left out."""
+    """The mappings of a list; other items are left out."""
     return [one for one in as_list(value) if isinstance(one, Mapping)]

@@ -1,6 +1,6 @@
-"""What cloud-init's modules find in a configuration: files, commands, packages, accounts, the host name.
+"""Readings of a cloud-config by cloud-init's modules: files, commands, packages, user accounts, host name.
 
-Every reading also gives the complaints that the real module would log.
+Each reading also returns the warnings that the real module would log.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from windrow.emulator.guest_os.cloudinit.coercion import as_list
 
-# Transfer encodings that write_files knows, and what each one undoes, outermost first.
+# Transfer encodings of write_files, and the decoding steps of each, outermost first.
 _ENCODINGS: dict[str, tuple[str, ...]] = {
     "": (),
     "text/plain": (),
@@ -52,9 +52,9 @@ class UserAccount:
 
 
 def list_write_files(config: Mapping[str, Any]) -> tuple[list[WriteFile], list[str]]:
-    """The files of `write_files` that cloud-init would write, in order, and its complaints.
+    """The files of `write_files` that cloud-init would write, in order, and its warnings.
 
-    A broken encoding ends the module: what stands after it is not written either.
+    A broken encoding ends the module: the files after it are not written either.
     """
     entries = config.get("write_files")
     if entries is None:
@@ -122,7 +122,7 @@ def _mode(value: Any, path: str) -> tuple[int, list[str]]:
 
 
 def read_hostname(config: Mapping[str, Any]) -> str:
-    """The host name that the configuration asks for, "" where it leaves that to the hypervisor's meta data."""
+    """The host name of the configuration, "" where the hypervisor's meta data names it."""
     if config.get("preserve_hostname") is True:
         return ""
     wanted = str(config.get("hostname") or config.get("fqdn") or "")
@@ -165,7 +165,7 @@ def list_packages(config: Mapping[str, Any]) -> list[str]:
 
 
 def list_commands(config: Mapping[str, Any], key: str) -> tuple[list[str | list[str]], list[str]]:
-    """The commands under `key` (bootcmd or runcmd): a string for the shell, a list for exec; and complaints."""
+    """The commands under `key` (bootcmd or runcmd): a string for the shell, a list for exec; and warnings."""
     entries = config.get(key)
     if entries is None:
         return [], []

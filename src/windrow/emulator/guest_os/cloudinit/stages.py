@@ -1,7 +1,7 @@
 """cloud-init's stages on a booting machine: local, network, config, final.
 
 Most modules run once for each instance id, which the disk remembers: a restart, or user data that was rewritten in the
-meantime, does not run them again. Boot hooks, `bootcmd` and the host name are looked at on every boot.
+meantime, does not run them again. Boot hooks, `bootcmd` and the host name are applied on every boot.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class CloudInitRun:
         self.is_first_boot = state.get("instance id") != hardware.vm_uid
         if self.is_first_boot:
             state["instance id"], state["modules done"] = hardware.vm_uid, set()
-            state["network data"] = hardware.network_data  # later boots keep to what the first one was told
+            state["network data"] = hardware.network_data  # later boots use the network data of the first one
 
     def _is_first_run(self, module: str) -> bool:
-        """Whether a module that runs once for each instance has its turn. A machine that dies in it does not repeat it,
+        """Whether a module that runs once per instance has not run yet. A machine that loses power in it does not repeat it,
         as the real one's semaphores have it."""
         done: set[str] = self.guest.hardware.root.state["modules done"]
         fresh = module not in done
@@ -76,7 +76,7 @@ class CloudInitRun:
             self.guest.write("/etc/hostname", f"{wanted or self.guest.hardware.name}\n".encode())
 
     async def network(self) -> None:
-        """Bring interfaces up as the network data says; without any, DHCP on the first."""
+        """Configure the interfaces by the network data; without any, DHCP on the first."""
         network = read_network_data(self.guest.hardware.root.state["network data"])
         for warning in network.warnings:
             self.warn(warning)

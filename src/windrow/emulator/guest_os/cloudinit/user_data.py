@@ -1,8 +1,8 @@
-"""User data as cloud-init takes it apart: gzip, MIME parts, headers, templates, and the merging of parts.
+"""Parser of user data as cloud-init reads it: gzip, MIME parts, headers, templates, and the merging of parts.
 
 Written from cloud-init's documented behaviour and on purpose apart from `windrow.cloudinit`, which writes what is
-read here: agreement of the two is the check. cloud-init hardly ever fails a boot. It warns on the console and goes on
-without the part that it could not read, which is how most broken bootstraps look: a machine that runs and does nothing.
+read here: agreement of the two is the check. cloud-init hardly ever fails a boot. It warns on the console and
+continues without the part that it cannot read: the machine runs, and nothing is installed on it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from windrow.emulator.guest_os.cloudinit.coercion import as_list
 
 @dataclass(frozen=True, slots=True)
 class UserData:
-    """What cloud-init will act on, and what it says about the rest."""
+    """The parts that cloud-init acts on, and its warnings about the others."""
 
     config: Mapping[str, Any] = field(default_factory=dict)
     scripts: tuple[str, ...] = ()

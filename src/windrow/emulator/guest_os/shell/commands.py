@@ -1,4 +1,4 @@
-"""The commands that simulated machines know: files, text, tests. Others join their table: systemctl, curl, rke2."""
+"""Commands of simulated machines for files, text and tests. The table is extended by systemctl, curl and rke2."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windrow.emulator.guest_os.shell.run import Command, Invocation
 
 
 def _operands(call: Invocation, valued: Iterable[str] = ()) -> tuple[list[str], list[str]]:
-    """(options, operands) of a call; options in `valued` swallow the next word."""
+    """(options, operands) of a call; options in `valued` consume the next word."""
     options: list[str] = []
     operands: list[str] = []
     words = iter(call.argv[1:])
@@ -425,7 +425,7 @@ async def _run_rest(call: Invocation) -> int:
 
 
 async def _no_effect(call: Invocation) -> int:
-    """Changes something that the simulation does not look at."""
+    """Accepted without effect: it changes nothing that is simulated."""
     return 0
 
 

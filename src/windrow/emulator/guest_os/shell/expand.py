@@ -1,4 +1,4 @@
-"""What becomes of a word: quotes, variables, command substitution, arithmetic, field splitting, patterns."""
+"""Expansion of shell words: quotes, variables, command substitution, arithmetic, field splitting, file name patterns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class WordExpansion:
         self.shell = shell
 
     async def fields(self, word: str, *, split: bool = True) -> list[str]:
-        """The fields that a raw word becomes."""
+        """The fields that a raw word expands to."""
         fields: list[list[tuple[str, bool]]] = [[]]
         at = 0
         while at < len(word):
@@ -110,7 +110,7 @@ class WordExpansion:
         return out
 
     async def _value(self, piece: str) -> str:
-        """What `$name`, `${…}`, `$(…)` or a backquoted command stands for."""
+        """The value of `$name`, `${…}`, `$(…)` or a backquoted command."""
         if piece.startswith("$(("):
             return self._arithmetic(piece[3:-2])
         if piece.startswith(("$(", "`")):

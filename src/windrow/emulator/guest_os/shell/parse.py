@@ -1,7 +1,7 @@
 """Parses the part of the POSIX shell language that bootstrap scripts are written in.
 
-It gives a tree of frozen nodes; words stay raw, with their quotes and dollars, until `shell` expands them. What it does
-not know is a `BadScript`, as a real shell would answer with a syntax error.
+It gives a tree of frozen nodes; words stay raw, with their quotes and dollars, until `expand` expands
+them. What it does not support is a `BadScript`, where a real shell reports a syntax error.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 
 class BadScript(ValueError):
-    """The text is not a script that this parser understands; the message says where."""
+    """A syntax error, or syntax that is not simulated; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """`fd op target`; for a here-document `body` is its text and `literal` says that it is not expanded."""
+    """`fd op target`; for a here-document `body` is its text and `literal` means that it is not expanded."""
 
     fd: int
     op: str
@@ -121,7 +121,7 @@ class _Lexer:
             self._read_heredocs()
             self.tokens.append(_Token("end", ""))
         except BadScript as error:
-            # What stands before is good and will be run; the parser fails when it gets here.
+            # The commands before are valid and will be run; the parser fails here.
             self.tokens.append(_Token("error", str(error)))
         return self.tokens
 
@@ -176,7 +176,7 @@ class _Lexer:
             lines = []
             while True:
                 if self.at >= len(self.text):
-                    break  # shells warn and take what there is
+                    break  # shells warn and use the lines up to the end of the file
                 end = self.text.find("\n", self.at)
                 end = len(self.text) if end < 0 else end
                 line = self.text[self.at : end]
@@ -302,7 +302,7 @@ class _Parser:
             self.next_token()
 
     def block(self, ends: tuple[str, ...]) -> Block:
-        """Commands up to one of the reserved words or operators `ends`, which stays unread."""
+        """Commands up to one of the reserved words or operators `ends`, which is not consumed."""
         chains: list[Chain] = []
         while True:
             self.separators()

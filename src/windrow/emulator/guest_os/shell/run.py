@@ -1,7 +1,7 @@
 """Runs bootstrap scripts on a simulated machine: real control flow, modelled commands.
 
-Words are expanded and branches taken as `sh` would; what each command does stands in the table it is given. A command
-that is not in the table is logged as "not simulated" and has no effect, because guessing would hide broken scripts.
+Words are expanded and branches taken as in `sh`; the commands are those of the table passed in. A command that is not
+in the table is logged as "not simulated" and has no effect, because guessing would hide broken scripts.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class _Continue(Exception):
 
 
 class OutputStream(Protocol):
-    """Where output goes: collected in a bytearray, or said line by line."""
+    """Destination of output: collected in a bytearray, or logged line by line."""
 
     def __iadd__(self, data: bytes | bytearray, /) -> Self: ...
 
 
 class _LineWriter:
-    """A sink that says each line as soon as it is whole."""
+    """An output stream that logs each line as soon as it is complete."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self.log = log
@@ -131,7 +131,7 @@ class Shell:
     async def run(
         self, text: str, stdin: bytes = b"", out: OutputStream | None = None, err: OutputStream | None = None
     ) -> int:
-        """Run a script to its end and return its exit code; without sinks its output is said on the console."""
+        """Run a script to its end and return its exit code; without streams its output is logged on the console."""
         lines = _LineWriter(self.log)
         block, error = parse_until_error(text)
         try:
@@ -280,7 +280,7 @@ class Shell:
                 return 0
             except _Continue:
                 continue
-        self.log(f"{self.name}: a loop did not end after {_MAX_ITERATIONS} turns; it is given up")
+        self.log(f"{self.name}: a loop did not end after {_MAX_ITERATIONS} iterations; the script is aborted")
         raise ShellExit(1)
 
     async def _for(self, node: For, stdin: bytes, out: OutputStream, err: OutputStream) -> int:

@@ -1,7 +1,7 @@
-"""Which address of a pool a load balancer gets, and how the pool's books are kept (reference 02 §4.4).
+"""Address allocation from an IPPool and its status (reference 02 §4.4). Pure.
 
-The books are the pool's own status: `allocated` says who holds what, `allocatedHistory` who held it last, so that a
-load balancer that comes back gets its old address and no other.
+In the pool's status `allocated` names the holder of each address and `allocatedHistory` the last one, so that a
+recreated LoadBalancer gets its old address and no other.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ DUPLICATE = "duplicate allocation is not allowed"
 
 
 class NoAddress(Exception):
-    """The pool has none for this holder; the message is the allocator's."""
+    """The pool has no address for this holder; the message is the allocator's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """One address, as `status.allocatedAddress` writes it."""
+    """One allocated address, as in `status.allocatedAddress`."""
 
     address: str
     mask: str
@@ -49,7 +49,7 @@ def choose_address(pool: Mapping[str, Any], ranges: Sequence[AddressRange], hold
 def _allocate_remembered(
     address: str, allocated: Mapping[str, str], ranges: Sequence[AddressRange], holder: str
 ) -> Allocation:
-    """The address of last time, or nothing: there is no falling back to another."""
+    """The remembered address, or NoAddress: there is no fallback to another."""
     range_ = _range_of(address, ranges)
     if range_ is None:
         raise NoAddress(f"{address} not in range set {render_ranges(ranges)}")
@@ -72,7 +72,7 @@ def _allocation(address: str, range_: AddressRange) -> Allocation:
 
 
 def reserve(pool: Raw, address: str, holder: str) -> None:
-    """Write into the pool that `holder` has the address. May be repeated."""
+    """Record the address of `holder` in the pool's status. May be repeated."""
     status = pool["status"]
     allocated = status.setdefault("allocated", {})
     if allocated.get(address) == holder:
@@ -85,7 +85,7 @@ def reserve(pool: Raw, address: str, holder: str) -> None:
 
 
 def release(pool: Raw, holder: str) -> bool:
-    """Write into the pool that `holder` has no address any more; False when it had none. May be repeated."""
+    """Remove the address of `holder` from the pool's status; False when it had none. May be repeated."""
     status = pool.get("status") or {}
     allocated = status.get("allocated") or {}
     address = next((one for one, name in allocated.items() if name == holder), None)
@@ -106,7 +106,7 @@ def _drop_empty(status: Raw) -> None:
 
 
 def recount(pool: Raw, ranges: Sequence[AddressRange]) -> None:
-    """The totals after the ranges changed, with a history that knows only addresses still in them."""
+    """The totals after the ranges changed; history entries outside of the ranges are dropped."""
     status = pool.setdefault("status", {})
     status["total"] = sum(range_.size for range_ in ranges)
     status["available"] = status["total"] - len(status.get("allocated") or {})

@@ -1,4 +1,4 @@
-"""The pool controller, and the allocators that it keeps: one per pool it has seen (reference 02 §4.4)."""
+"""IPPool controller with one allocator per observed pool (reference 02 §4.4)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _RECORD = re.compile(r"\s*(?P<address>[^:]+):\s*(?P<namespace>[^:/]+)/(?P<name>[
 
 @dataclass(frozen=True, slots=True)
 class Allocator:
-    """What the controller knows of a pool: its ranges as they were when it last looked."""
+    """Allocator of one pool: its ranges as last reconciled."""
 
     checksum: bytes
     ranges: tuple[AddressRange, ...]
 
 
 class IPPoolController:
-    """`reconcile` keeps allocators and totals; `take` and `give_back` are for the load balancers' controller."""
+    """`reconcile` maintains allocators and totals; the LoadBalancer controller calls `allocate` and `release`."""
 
     def __init__(self, client: AdminClient, pace: ScaledClock, delays: Delays, release: Release) -> None:
         self._client = client
@@ -74,7 +74,7 @@ class IPPoolController:
         try:
             ranges = read_ranges(ranges)
         except BadRange:
-            return  # the webhook lets none of these in; who got past it has no allocator
+            return  # the webhook refuses these; one created in spite of it has no allocator
         changed = known is None or known.checksum != checksum
         now = self._pace.now()
 
@@ -89,7 +89,7 @@ class IPPoolController:
         await self._client.mutate(kinds.IP_POOL.ref(name), edit)
 
     async def _release_manually(self, name: str, text: str) -> None:
-        """An operator's request about an address whose load balancer is gone. Whatever it says, it is answered once."""
+        """Annotation manuallyReleaseIP: release the address of a deleted LoadBalancer. The annotation is removed once."""
         record = _RECORD.fullmatch(text)
         held = ""
         if record is not None:
@@ -106,10 +106,10 @@ class IPPoolController:
 
         await self._client.mutate(kinds.IP_POOL.ref(name), edit)
 
-    # --- for load balancers -----------------------------------------------------------------------------------------
+    # --- allocation -----------------------------------------------------------------------------------------
 
     def ranges(self, pool: str) -> Sequence[AddressRange]:
-        """The ranges that addresses of the pool come from. Raises Failed when the controller has not seen it."""
+        """The ranges that addresses of the pool come from. Raises Failed when it was not reconciled yet."""
         found = self._allocators.get(pool)
         if found is None:
             raise Failed(f"fail to get allocator {pool}")
@@ -121,7 +121,7 @@ class IPPoolController:
         return any(range_.contains(found) for one in self._allocators.values() for range_ in one.ranges)
 
     async def allocate(self, pool: str, holder: str) -> Allocation:
-        """Give `holder` an address and write it into the pool. Raises Failed."""
+        """Allocate an address to `holder` and write it into the pool. Raises Failed."""
         ranges = self.ranges(pool)
         allocations: list[Allocation] = []
 
@@ -144,7 +144,7 @@ class IPPoolController:
         return allocations[0]
 
     async def release(self, pool: str, holder: str) -> None:
-        """Take the address of `holder` back into the pool. Raises Failed. May be repeated."""
+        """Release the address of `holder` into the pool. Raises Failed. May be repeated."""
         self.ranges(pool)
         try:
             await self._client.mutate(kinds.IP_POOL.ref(pool), lambda raw: _release_address(raw, holder))

@@ -1,4 +1,4 @@
-"""Ranges of a pool: what its lines mean, with the defaults and the refusals as shipped (reference 02 §4.4, §4.6)."""
+"""Address ranges of an IPPool, with Harvester's defaults and error texts (reference 02 §4.4, §4.6)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class BadRange(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class AddressRange:
-    """Addresses from `start` to `end`, both included, of one subnet. The gateway is never handed out."""
+    """Addresses from `start` to `end`, both included, of one subnet. The gateway is never allocated."""
 
     start: Address
     end: Address
@@ -33,7 +33,7 @@ class AddressRange:
 
     @property
     def size(self) -> int:
-        """How many addresses can be handed out."""
+        """How many addresses can be allocated."""
         whole = int(self.end) - int(self.start) + 1
         return whole - 1 if self.gateway is not None and self.contains(self.gateway) else whole
 
@@ -95,8 +95,8 @@ def _find_problem(text: str, subnet: Subnet) -> str:
 
 
 def iterate_addresses(ranges: Sequence[AddressRange], last: str) -> Iterator[tuple[Address, AddressRange]]:
-    """Every address that may be handed out, once, beginning behind `last` (at the very first where `last` is in no
-    range) and coming round to it at the end."""
+    """Every address that may be allocated, once, beginning behind `last` (at the very first where `last` is in no
+    range) and wrapping around."""
     at = _position(ranges, last)
     ordered = [*range(at[0], len(ranges)), *range(at[0])] if at is not None else [*range(len(ranges))]
     for place in ordered:

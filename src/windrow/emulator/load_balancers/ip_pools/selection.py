@@ -1,4 +1,4 @@
-"""Which pool serves a load balancer that names none (reference 02 §4.5)."""
+"""Choice of the IPPool for a LoadBalancer without `spec.ipPool` (reference 02 §4.5)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windrow.kubernetes.objects import Raw, annotations_of, labels_of, namespace
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What the pool must be for."""
+    """What the pool's selector must match."""
 
     network: str
     project: str
@@ -20,7 +20,7 @@ class Requirement:
     cluster: str
 
     def __str__(self) -> str:
-        """As Go prints it; users find it in the Ready condition."""
+        """As Go prints it in the Ready condition."""
         return (
             f"&{{Network:{self.network} Project:{self.project} Namespace:{self.namespace} "
             f"Cluster:{self.cluster}}}"
@@ -38,7 +38,7 @@ def requirement_of(balancer: Raw) -> Requirement:
 
 
 def is_global(pool: Mapping[str, Any]) -> bool:
-    """Whether the pool's one scope is for anybody."""
+    """Whether the pool's one scope is all wildcards."""
     scopes = scopes_of(pool)
     return len(scopes) == 1 and scopes[0] == (names.ANY, names.ANY, names.ANY)
 
@@ -62,7 +62,7 @@ def priority_of(pool: Mapping[str, Any]) -> int:
 
 
 def matches(network: str, scopes: Iterable[Scope], wanted: Requirement, *, loosely: bool = False) -> bool:
-    """Whether a selector of this network and these scopes is for `wanted`. No scope is for nobody."""
+    """Whether a selector of this network and these scopes matches `wanted`. Without scopes it matches nothing."""
     return network == wanted.network and any(_covers(scope, wanted, loosely) for scope in scopes)
 
 

@@ -1,4 +1,4 @@
-"""What Harvester's webhook adds to an IPPool and refuses about it (reference 02 §4.6)."""
+"""Mutation and validation of IPPools as in Harvester's webhook (reference 02 §4.6)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def split_network(pool: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def label_pool(pool: Raw, network: Raw | None) -> None:
-    """The labels of the pool's VLAN and of whether it is for anybody. Raises BadPool. May be repeated."""
+    """Set the labels `vid` and `global-ip-pool`. Raises BadPool. May be repeated."""
     labels = pool["metadata"].get("labels") or {}
     pool["metadata"]["labels"] = labels
     labels[names.VLAN] = str(_vlan(network))
@@ -69,7 +69,7 @@ def _vlan(network: Raw | None) -> int:
 
 
 def check_pool(pool: Raw, others: Iterable[Raw], *, is_update: bool) -> None:
-    """Raises BadPool when the pool may not be as it is. `others` are all pools; itself among them does no harm."""
+    """Raises BadPool when the pool may not be as it is. `others` are all pools and may include this one."""
     others = [one for one in others if name_of(one) != name_of(pool)]
     ranges = nested(pool, "spec", "ranges", default=[])
     if not ranges:

@@ -1,4 +1,4 @@
-"""Where a machine's cloud-init comes from: the volume of its spec, inline or in Secrets."""
+"""Cloud-init data of an instance: from a volume of its spec, inline or in Secrets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _source(spec: Mapping[str, Any]) -> Raw:
 
 
 def list_secrets(vmi: Mapping[str, Any]) -> list[str]:
-    """The Secrets without which the pod's containers cannot be created."""
+    """The Secrets that the pod mounts."""
     source = _source(vmi["spec"])
     named = [nested(source, "secretRef", "name"), nested(source, "networkDataSecretRef", "name")]
     named += [nested(volume, "secret", "secretName") for volume in vmi["spec"].get("volumes") or ()]
@@ -37,7 +37,7 @@ def list_secrets(vmi: Mapping[str, Any]) -> list[str]:
 
 
 def read_cloud_init(vmi: Mapping[str, Any], secrets: Mapping[Key, Raw], namespace: str) -> CloudInitData:
-    """What the guest finds on its cloud-init disk. Missing Secrets read as empty: look at `secrets_of` first."""
+    """The content of the cloud-init disk. A missing Secret reads as empty: check `list_secrets` first."""
     source = _source(vmi["spec"])
     user = _from_secret(secrets, namespace, nested(source, "secretRef", "name"), "userdata")
     network = _from_secret(secrets, namespace, nested(source, "networkDataSecretRef", "name"), "networkdata")

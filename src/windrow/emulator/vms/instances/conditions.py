@@ -1,4 +1,4 @@
-"""What controllers write into an instance: phases, conditions, topology. Pure edits of the raw object."""
+"""Edits of an instance's status: phase, conditions, agent, topology. Pure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MIGRATABLE = (Condition("LiveMigratable", "True"), Condition("StorageLiveMigrata
 
 
 def set_phase(raw: Raw, phase: str, now: datetime) -> None:
-    """The instance is in `phase` from `now` on."""
+    """Set the phase, with its transition timestamp."""
     raw["status"] = enter_phase(raw.get("status") or {}, phase, now)
 
 
 def set_conditions(raw: Raw, now: datetime, *new: Condition) -> None:
-    """Put the conditions in place; the date of one moves only with its status."""
+    """Set the conditions; lastTransitionTime changes only with the status."""
     conditions = nested(raw, "status", "conditions", default=[])
     for one in new:
         conditions = set_condition(conditions, one, now)
@@ -39,7 +39,7 @@ def set_conditions(raw: Raw, now: datetime, *new: Condition) -> None:
 
 
 def remove_conditions(raw: Raw, *types: str) -> None:
-    """Conditions of these types are there no more."""
+    """Remove the conditions of these types."""
     conditions = nested(raw, "status", "conditions", default=[])
     raw["status"]["conditions"] = [one for one in conditions if one["type"] not in types]
 
@@ -49,7 +49,7 @@ def unschedulable(why: str) -> Condition:
 
 
 def set_agent(raw: Raw, report: AgentReport | None, now: datetime) -> None:
-    """AgentConnected is there while the agent is, and never False (reference 05 §2.4)."""
+    """AgentConnected exists while the agent is connected, and is never False (reference 05 §2.4)."""
     if report is None:
         remove_conditions(raw, "AgentConnected")
         return
@@ -58,7 +58,7 @@ def set_agent(raw: Raw, report: AgentReport | None, now: datetime) -> None:
 
 
 def set_topology(raw: Raw, node: Raw | None) -> None:
-    """Region, zone and hostname of the host, for machines of the node driver alone (reference 05 §5.2)."""
+    """Annotations with the host's region, zone and hostname, for machines of the node driver only (reference 05 §5.2)."""
     if node is None or labels_of(raw).get(names.CREATOR) != names.NODE_DRIVER:
         return
     annotations = raw["metadata"].setdefault("annotations", {})
@@ -71,7 +71,7 @@ def set_topology(raw: Raw, node: Raw | None) -> None:
 
 
 def set_domain(raw: Raw) -> None:
-    """What virt-handler reports once QEMU runs."""
+    """The fields that virt-handler writes once QEMU runs."""
     cpu = nested(raw, "spec", "domain", "cpu", default={})
     guest = nested(raw, "spec", "domain", "memory", "guest", default="")
     raw["status"].update(

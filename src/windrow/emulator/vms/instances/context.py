@@ -1,4 +1,4 @@
-"""What every stage of an instance's life works with: the cluster, time, and what is known beyond the objects."""
+"""Context of the instance phase handlers: client, listers, time, and per-instance records."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from windrow.kubernetes.resources import ObjectRef
 
 @dataclass(slots=True)
 class InstanceRecord:
-    """What the control plane knows of one instance beyond the object: exact instants, and its pod."""
+    """In-memory record of one instance: exact instants, its pod, its host."""
 
     pod: str = ""
     pod_uid: str = ""
     pod_address: str = ""
     host: str = ""
-    written_report: AgentReport | None = None  # what of the agent's words the object tells
+    written_report: AgentReport | None = None  # the agent report that is in the status
     began: dict[str, datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceContext:
-    """The hands and eyes that all stages share."""
+    """Dependencies of all phase handlers."""
 
     client: AdminClient
     listers: Listers
@@ -52,19 +52,19 @@ class InstanceContext:
     pod_numbers: Iterator[int] = field(default_factory=count)
 
     def record(self, vmi: Raw) -> InstanceRecord:
-        """What is known of the instance; its host is read from the object where nothing is remembered."""
+        """The record of the instance; its host is read from the object where the record has none."""
         found = self.records.setdefault(uid_of(vmi), InstanceRecord())
         found.host = found.host or nested(vmi, "status", "nodeName", default="")
         return found
 
     def forget(self, uid: str) -> None:
-        """The instance is no more. May be repeated."""
+        """Drop everything of the instance. May be repeated."""
         self.power.power_off(uid)
         self.allocations.release(uid)
         self.records.pop(uid, None)
 
     def due(self, record: InstanceRecord, step: str, seconds: float) -> datetime | None:
-        """The end of `what`, which began when it was first asked about; None when it has come."""
+        """The end of `step`, counted from the first call; None when it has passed."""
         now = self.pace.now()
         due = self.pace.after(seconds, record.began.setdefault(step, now))
         return due if now < due else None

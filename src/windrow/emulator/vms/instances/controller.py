@@ -1,4 +1,4 @@
-"""The instance controllers as one: each phase is a stage of its own, in `launching`, `running` and `ending`."""
+"""VirtualMachineInstance controller: one handler per phase, in `launching`, `running` and `ending`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PHASE_HANDLERS: dict[str, PhaseHandler] = {
 
 
 def find_phase_handler(vmi: Raw) -> PhaseHandler | None:
-    """What is to be done about an instance in its present state; None for phases that this emulator never enters."""
+    """The handler of the instance's phase; None for phases that this emulator never enters."""
     if phase_of(vmi) in FINAL:
         return ending.clean_up
     if is_deleting(vmi):
@@ -37,7 +37,7 @@ class InstanceController:
     """The controller. Keys are those of the VirtualMachineInstances."""
 
     def __init__(self, context: InstanceContext) -> None:
-        self.waiting: set[Key] = set()  # those that want a claim, a Secret, a network or room
+        self.waiting: set[Key] = set()  # keys that wait for a PVC, a Secret, a network or host capacity
         self._control = context
         self._uids: dict[Key, str] = {}
 
@@ -54,7 +54,7 @@ class InstanceController:
         return await stage(self._control, vmi, self._control.record(vmi)) if stage else None
 
     def _forget_previous(self, key: Key, uid: str) -> None:
-        """What is known of an earlier instance of this name ends with it, also when its finalizer was cut by hand."""
+        """Drop the record of an earlier instance of this name, also when its finalizer was removed by hand."""
         before = self._uids.pop(key, "")
         if before and before != uid:
             self._control.forget(before)
@@ -62,7 +62,7 @@ class InstanceController:
             self._uids[key] = uid
 
     async def _sync_labels(self, vmi: Raw, key: Key) -> Raw | None:
-        """Harvester keeps the instance's labels equal to the template's; KubeVirt's own are left alone."""
+        """Harvester keeps the instance's labels equal to the template's; KubeVirt's own are kept."""
         vm = self._control.listers.vms.get(key)
         if vm is None or is_deleting(vmi):
             return None
@@ -89,7 +89,7 @@ class InstanceController:
         return self._control.power.find(uid_of(vmi)) is not None and has_power(here) and has_power(target)
 
     async def move(self, vmi: Raw, target: str, edit_status: Callable[[Raw], None]) -> None:
-        """The domain runs on `target` from now on; `mark` adds what the migration wants said."""
+        """Move the domain to `target`; `edit_status` completes the migration's state."""
         context, record = self._control, self._control.record(vmi)
         record.host = target
         context.allocations.assign(vmi, target)

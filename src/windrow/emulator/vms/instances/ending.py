@@ -1,4 +1,4 @@
-"""How instances end: asked to, by themselves, or with their host."""
+"""Ends of instances: deletion, poweroff by the guest, failure of the host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windrow.kubernetes.objects import Raw, is_deleting, uid_of
 
 
 async def shut_down(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
-    """Deletion of an instance that lives: the power button, then patience, then the plug."""
+    """Deletion of a running instance: power button, grace period, power cut."""
     if record.host and not context.hosts.has_power(record.host):
         context.power.power_off(uid_of(vmi))
         return await handle_host_down(context, vmi, record)
@@ -37,7 +37,7 @@ async def shut_down(context: InstanceContext, vmi: Raw, record: InstanceRecord) 
 async def finish(
     context: InstanceContext, vmi: Raw, phase: str, text: str = "", type: str = "Normal", reason: str = ""
 ) -> None:
-    """The domain is no more; `text` is the event that says so."""
+    """Write the final phase; `text` is the message of the event."""
     context.power.power_off(uid_of(vmi))
     context.allocations.release(uid_of(vmi))
 
@@ -55,7 +55,7 @@ async def finish(
 
 
 async def clean_up(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
-    """A final instance keeps its object until it is deleted and its pod is gone."""
+    """An instance in a final phase keeps its object until it is deleted and its pod is gone."""
     context.power.power_off(uid_of(vmi))
     context.allocations.release(uid_of(vmi))
     if not is_deleting(vmi):
@@ -69,7 +69,7 @@ async def clean_up(context: InstanceContext, vmi: Raw, record: InstanceRecord) -
 
 
 async def handle_host_down(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
-    """The host has no power. Nobody knows until its node turns Unknown; nobody acts until it is cleared."""
+    """The host has no power. Nothing changes until its Node is Unknown, and nothing is deleted until the Node is cleared."""
     health, due = context.hosts.health(record.host)
     if health.cleared:
         text = f"virt-handler on node {record.host} is not responsive, marking VMI as failed"

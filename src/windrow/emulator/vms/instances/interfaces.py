@@ -1,7 +1,7 @@
-"""`vmi.status.interfaces`: what multus, the domain and the guest agent each add, as reference 05 §2.6 tells it.
+"""`vmi.status.interfaces`: the parts of multus, the domain and the guest agent (reference 05 §2.6).
 
-Bridge networks learn their address from the guest agent alone; a masquerade interface on the pod network always shows
-the pod's address, and stands first.
+Bridge networks get their address from the guest agent alone; a masquerade interface on the pod network always shows
+the pod's address, and is listed first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_REPORTED = 10
 
 
 def nics_of(vmi: Mapping[str, Any], namespace: str) -> tuple[Nic, ...]:
-    """The network cards that the domain is started with. Their MACs were settled before the instance was made."""
+    """The NICs of the domain. Their MAC addresses were assigned before the instance was created."""
     networks = networks_of(vmi["spec"], namespace)
     return tuple(
         Nic(one["name"], one.get("macAddress", ""), networks.get(one["name"], ""))
@@ -26,7 +26,7 @@ def nics_of(vmi: Mapping[str, Any], namespace: str) -> tuple[Nic, ...]:
 
 
 def guest_interface_name(place: int) -> str:
-    """What Linux calls the n-th virtio card of a q35 machine."""
+    """Linux's name of the n-th virtio NIC of a q35 machine."""
     return f"enp{place + 1}s0"
 
 
@@ -36,7 +36,7 @@ def render_planned(nics: Iterable[Nic]) -> list[Raw]:
 
 
 def render_running(nics: Iterable[Nic], pod_address: str, report: AgentReport | None) -> list[Raw]:
-    """Entries of a running domain, with what its agent says when it says something."""
+    """Entries of a running domain, with the guest agent's report if there is one."""
     named = [(_entry(place, nic, pod_address, report), nic) for place, nic in enumerate(nics)]
     made = _pod_network_first(named)
     if report is None:
@@ -68,7 +68,7 @@ def _entry(place: int, nic: Nic, pod_address: str, report: AgentReport | None) -
 
 
 def _find_reported(report: AgentReport | None, nic: Nic, place: int) -> tuple[str, ...] | None:
-    """The agent speaks of cards by the hypervisor's name or by the guest's."""
+    """The agent's report names NICs as the hypervisor or as the guest does."""
     if report is None:
         return None
     return report.addresses.get(nic.name, report.addresses.get(guest_interface_name(place)))
@@ -84,7 +84,7 @@ def _pod_network_first(entries: list[tuple[Raw, Nic]]) -> list[Raw]:
 
 
 def render_guest_os(report: AgentReport) -> Raw:
-    """`status.guestOSInfo`, with an everyday Linux where the agent says nothing."""
+    """`status.guestOSInfo`: the agent's report over the defaults of Ubuntu 24.04."""
     return {
         "id": "ubuntu",
         "name": "Ubuntu",

@@ -1,4 +1,4 @@
-"""The virt-launcher pod of an instance: the object that people and cloud providers see in the namespace."""
+"""The virt-launcher pod of an instance."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LAUNCHER_IMAGE = "registry.suse.com/suse/sles/15.7/virt-launcher:1.7.0-150700.3.
 
 
 def render_pod(vmi: Raw, name: str) -> Raw:
-    """The pod as virt-controller posts it, as far as anybody reads it."""
+    """The pod as virt-controller creates it, reduced to the fields that clients read."""
     requests = nested(vmi, "spec", "domain", "resources", "requests", default={})
     labels = {**labels_of(vmi), "kubevirt.io": "virt-launcher", "kubevirt.io/created-by": uid_of(vmi)}
     annotations = {"kubevirt.io/domain": name_of(vmi)}
@@ -82,7 +82,7 @@ def set_running(address: str, now: datetime) -> Callable[[Raw], None]:
 
 
 class LauncherPods:
-    """Creates, moves on and removes launcher pods. Everything may be repeated."""
+    """Creates, binds, starts and deletes launcher pods. Everything may be repeated."""
 
     def __init__(self, client: AdminClient) -> None:
         self._client = client

@@ -1,6 +1,6 @@
-"""From an instance's birth to a pod that runs on a host: phases "", Pending and Scheduling.
+"""Phases "", Pending and Scheduling of an instance: from creation to a running launcher pod.
 
-Each stage looks once and either moves the instance on or says when to look again; None means: when something changes.
+Each handler either advances the instance or returns when to reconcile again; None means at the next change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FIRST_POD_ADDRESS = IPv4Address("10.52.0.10")
 
 
 async def accept(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
-    """virt-controller has seen the instance."""
+    """virt-controller has observed the instance."""
 
     def edit(raw: Raw) -> None:
         conditions.set_phase(raw, "Pending", context.pace.now())
@@ -36,7 +36,7 @@ async def accept(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> 
 
 
 async def create_pod(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
-    """The launcher pod is made once every claim exists."""
+    """Create the launcher pod once every PVC exists."""
     namespace = namespace_of(vmi)
     missing = [claim for claim in claims_of(vmi["spec"]) if (namespace, claim) not in context.listers.claims]
     if missing:
@@ -74,7 +74,7 @@ async def _report_missing_claim(context: InstanceContext, vmi: Raw, claim: str) 
 
 
 async def schedule(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
-    """The pod finds a host, the kubelet finds what it mounts, the containers start."""
+    """Schedule the pod, wait for what it mounts, start its containers."""
     if not record.host:
         why = _assign_host(context, vmi, record)
         if why:
@@ -115,7 +115,7 @@ def _is_container_creating(context: InstanceContext, vmi: Raw) -> bool:
 
 
 def _assign_host(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> str:
-    """Choose a host; the scheduler's text where there is none."""
+    """Assign a host; the scheduler's message without one."""
     nodes = list(context.listers.nodes.values())
     claims = [context.listers.claims.get((namespace_of(vmi), claim)) for claim in claims_of(vmi["spec"])]
     if any(nested(claim, "status", "phase") != "Bound" for claim in claims):

@@ -1,4 +1,4 @@
-"""Live migration: an instance moves to another host and keeps its uid (reference 05 §2.5 G)."""
+"""Live migration controller: an instance moves to another host and keeps its uid (reference 05 §2.5 G)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from windrow.kubernetes.resources import ObjectRef
 
 FINALIZER = "kubevirt.io/migrationJobFinalize"
 FINAL_PHASES = frozenset({"Succeeded", "Failed"})
-# The phases that pass in one breath once the target pod is up.
+# The phases that pass at once when the target pod is up.
 PREPARATION_PHASES = ("Scheduled", "PreparingTarget", "TargetReady", "Running")
 
 
@@ -70,7 +70,9 @@ class MigrationController:
             case "Pending":
                 found = self._instances.find_target(vmi)
                 if isinstance(found, Unschedulable):
-                    return None  # it waits for room; a change of hosts or instances comes back here
+                    return (
+                        None  # waits for capacity; a change of Nodes or instances triggers the next reconcile
+                    )
                 self._targets[uid_of(order)] = found.host
                 await self._enter(order, "Scheduling")
                 return None
@@ -88,7 +90,7 @@ class MigrationController:
                 return None
 
     def _due(self, order: Raw, what: str, seconds: float) -> datetime | None:
-        """The instant to wait for; None when it has come."""
+        """The instant at which the step is done; None when it has passed."""
         began = self._began.setdefault((uid_of(order), what), self._pace.now())
         due = self._pace.after(seconds, began)
         return due if self._pace.now() < due else None
@@ -136,7 +138,7 @@ class MigrationController:
         await self._recorder.record(order, "FailedMigration", text, names.VIRT_CONTROLLER, "Warning")
 
     async def _abort(self, order: Raw, vmi: Raw | None, phase: str) -> None:
-        """A deleted order ends its migration, unless it has ended by itself."""
+        """Abort the migration of a deleted object, unless it is final."""
         if phase not in FINAL_PHASES:
             await self._clear_state(vmi, failed=True)
         await self._update(order, _remove_finalizer)

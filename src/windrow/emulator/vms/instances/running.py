@@ -1,4 +1,4 @@
-"""From the start of the domain on: phases Scheduled and Running."""
+"""Phases Scheduled and Running of an instance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_MEMORY = 4 << 30
 
 
 async def define(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
-    """virt-handler defines and starts the domain: the machine has power."""
+    """Define and start the domain: the machine is powered on."""
     if not context.hosts.has_power(record.host):
         return await handle_host_down(context, vmi, record)
     if due := context.due(record, "domain", context.delays.domain_define + context.delays.domain_start):
@@ -42,12 +42,12 @@ async def define(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> 
 
 
 async def sync(context: InstanceContext, vmi: Raw, record: InstanceRecord) -> datetime | None:
-    """As long as the domain runs, say what it and its agent report."""
+    """Write the state of the domain and the guest agent's report."""
     if not context.hosts.has_power(record.host):
         context.power.power_off(uid_of(vmi))
         return await handle_host_down(context, vmi, record)
     plug = context.power.find(uid_of(vmi))
-    # Without a plug the host lost power and has it again, or this emulator was restarted: the domain is no more.
+    # Without a power session the host lost power meanwhile, or this emulator was restarted: the domain is gone.
     match plug.ending if plug is not None else "crash":
         case "crash":
             await finish(context, vmi, "Failed", "The VirtualMachineInstance crashed.", "Warning")
@@ -64,7 +64,7 @@ async def _sync_agent(
 ) -> datetime | None:
     report = plug.report
     if report is not None and report != record.written_report:
-        # A new agent is polled fast; what it says later waits for the next ordinary poll.
+        # A new agent is polled fast; later reports are read at the ordinary poll interval.
         poll = context.delays.agent_connect if record.written_report is None else context.delays.agent_poll
         if due := context.due(record, "agent", poll):
             return due
@@ -84,7 +84,7 @@ async def _sync_agent(
 
 
 def read_hardware(context: InstanceContext, vmi: Raw) -> Hardware:
-    """What the machine finds when it is switched on. Its disk is the root claim's, the same at every start."""
+    """The hardware of the machine. Its disk is that of the root PVC, the same at every start."""
     namespace = namespace_of(vmi)
     claim = context.listers.claims.get((namespace, root_claim_of(vmi["spec"])))
     image_id = annotations_of(claim).get(names.IMAGE_ID, "") if claim else ""
