@@ -107,7 +107,7 @@ def test_a_whole_life_loads_the_standard_library_and_pyyaml_only(tmp_path: Path)
     assert {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names == {"windrow", "yaml"}
     assert not {name for name in loaded if name in HEAVY or name.partition(".")[0] in HEAVY}
     packages = {name.split(".")[1] for name in loaded if name.startswith("windrow.")}
-    assert packages == {"cloudinit", "formats", "harvester", "kube", "nodedriver", "plugin", "values", "wire"}
+    assert packages == {"cloudinit", "core", "harvester", "kubernetes", "nodedriver", "plugin", "protocols"}
 
 
 def test_who_asks_for_flags_and_names_only_does_not_pay_for_the_driver(tmp_path: Path):

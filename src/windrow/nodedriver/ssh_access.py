@@ -1,6 +1,6 @@
-"""How a host logs in to a machine: address rules aside, which user, which port, and which key in which file.
+"""SSH access of a host to a machine: user, port, and which key is in which file.
 
-Planning reads through `Files` and writes nothing itself; the plugin carries the writes out, in order.
+Planning only reads; the plugin executes the planned writes in order.
 """
 
 from __future__ import annotations
@@ -8,32 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from posixpath import join, normpath
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from windrow.harvester.problems import Problem
 from windrow.nodedriver.config import Configuration
 from windrow.nodedriver.errors import Refused
-from windrow.nodedriver.ssh_keys import SshKeyPair
+
+if TYPE_CHECKING:
+    from windrow.nodedriver.ssh_keys import SshKeyPair
 
 USER, PORT = "root", 22
 PRIVATE_MODE = 0o600
 
 
-class Files(Protocol):
-    """The plugin's own disk."""
-
-    def read(self, path: str) -> bytes | None:
-        """The content, None where there is no such file."""
-        ...
-
-    def mode(self, path: str) -> int:
-        """The permission bits of a file that exists."""
-        ...
+# Content and permission bits of a file, None where there is no such file.
+ReadFile = Callable[[str], tuple[bytes, int] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class WriteFile:
-    """Put a file there, as a whole or not at all, with this mode from the start."""
+    """Write a file, whole or not at all, with this mode from the start."""
 
     path: str
     content: bytes = field(repr=False)
@@ -43,15 +37,15 @@ class WriteFile:
 
 @dataclass(frozen=True, slots=True)
 class KeyPlan:
-    """`public_key` is what the machine shall let in: "" where it is read from Harvester's key pair."""
+    """`public_key` goes into the machine's authorized keys: "" where it is read from Harvester's KeyPair."""
 
     writes: tuple[WriteFile, ...]
     public_key: str
 
 
 def needs_ssh(configuration: Configuration) -> bool:
-    """Whether the host will log in to the machine, as docker-machine's hosts may. Windrow's manager never does; it is
-    known by the cluster that it names."""
+    """Whether the host logs in to the machine by SSH, as docker-machine's hosts may. Windrow's cluster controller, known
+    by the cluster uid that it sets, never does."""
     return not configuration.cluster_uid
 
 
@@ -72,16 +66,16 @@ def key_path(configuration: Configuration) -> str:
     )
 
 
-def plan_key(configuration: Configuration, files: Files, generate: Callable[[], SshKeyPair]) -> KeyPlan:
+def plan_key(configuration: Configuration, read: ReadFile, generate: Callable[[], SshKeyPair]) -> KeyPlan:
     """Which key files the machine needs. Raises Refused where a file that is named does not exist.
 
-    A key that is there is kept. The public half is written first, so that a private key never stands alone.
+    An existing key is kept. The public half is written first, so that a private key is never without it.
     """
     target = key_path(configuration)
     if configuration.ssh_private_key_path:
-        return _copy_plan(configuration, target, files)
-    if files.read(target) is not None:
-        return KeyPlan((), _public(f"{target}.pub", files))
+        return _copy_plan(configuration, target, read)
+    if read(target) is not None:
+        return KeyPlan((), _read_public(f"{target}.pub", read)[0])
     pair = generate()
     writes = (
         WriteFile(f"{target}.pub", pair.public_line.encode(), PRIVATE_MODE, "the machine's new public key"),
@@ -90,26 +84,24 @@ def plan_key(configuration: Configuration, files: Files, generate: Callable[[], 
     return KeyPlan(writes, pair.public_line)
 
 
-def _copy_plan(configuration: Configuration, target: str, files: Files) -> KeyPlan:
+def _copy_plan(configuration: Configuration, target: str, read: ReadFile) -> KeyPlan:
     source = configuration.ssh_private_key_path
-    private = files.read(source)
+    private = read(source)
     if private is None:
         raise Refused(_missing(source, "sshPrivateKeyPath names"))
-    private_copy = WriteFile(target, private, files.mode(source), f"a copy of {source}")
+    private_copy = WriteFile(target, *private, f"a copy of {source}")
     if configuration.key_pair_name:
         return KeyPlan((private_copy,), configuration.ssh_public_key)
-    public = _public(f"{source}.pub", files)
-    public_copy = WriteFile(
-        f"{target}.pub", public.encode(), files.mode(f"{source}.pub"), f"a copy of {source}.pub"
-    )
+    public, mode = _read_public(f"{source}.pub", read)
+    public_copy = WriteFile(f"{target}.pub", public.encode(), mode, f"a copy of {source}.pub")
     return KeyPlan((public_copy, private_copy), public)
 
 
-def _public(path: str, files: Files) -> str:
-    content = files.read(path)
-    if content is None:
+def _read_public(path: str, read: ReadFile) -> tuple[str, int]:
+    found = read(path)
+    if found is None:
         raise Refused(_missing(path, "beside the private key there should be"))
-    return content.decode("utf-8", "replace")
+    return found[0].decode("utf-8", "replace"), found[1]
 
 
 def _missing(path: str, described: str) -> Problem:

@@ -13,7 +13,8 @@ import base64
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+
+from windrow.core.rng import Rng, SystemRng
 
 BITS = 2048
 EXPONENT = 65537
@@ -21,12 +22,6 @@ EXPONENT = 65537
 ROUNDS = 5
 _SIEVE_BELOW = 1 << 14
 _WINDOW = 1 << 12  # odd numbers looked at behind one random start
-
-
-class Source(Protocol):
-    """Where the randomness comes from. For keys that count: `values.chance.SystemRng`."""
-
-    def bits(self, count: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +32,7 @@ class SshKeyPair:
     public_line: str
 
 
-def generate_key_pair(rng: Source) -> SshKeyPair:
+def generate_key_pair(rng: SystemRng) -> SshKeyPair:
     """A new RSA-2048 key pair. Takes some tenths of a second."""
     half = BITS // 2
     while True:
@@ -66,7 +61,7 @@ def _pair(p: int, q: int) -> SshKeyPair:
 # --- primes --------------------------------------------------------------------------------------------------------
 
 
-def _prime(rng: Source, bits: int) -> int:
+def _prime(rng: Rng, bits: int) -> int:
     """A prime of exactly `bits` bits, high enough that two of them multiply to twice as many."""
     while True:
         start = rng.bits(bits) | 0b11 << (bits - 2) | 1
@@ -87,7 +82,7 @@ def _sieved(start: int, bits: int) -> Iterator[int]:
             yield start + 2 * place
 
 
-def is_prime(number: int, rng: Source, rounds: int = ROUNDS) -> bool:
+def is_prime(number: int, rng: Rng, rounds: int = ROUNDS) -> bool:
     """Whether an odd `number` above 3 is prime, by Miller and Rabin."""
     twos = (number - 1 & 1 - number).bit_length() - 1
     odd = number - 1 >> twos

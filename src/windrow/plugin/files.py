@@ -14,25 +14,27 @@ _FOLDER_MODE = 0o700
 
 
 class LocalFiles:
-    """Reads and writes; `nodedriver.ssh_access.Files` among others. Raises OSError."""
+    """Reads whole files, and writes them whole or not at all. Raises OSError."""
 
     def __init__(self, rng: Rng) -> None:
         self._rng = rng
 
     def read(self, path: str) -> bytes | None:
         """The content, None where there is no such file."""
+        found = self.read_with_mode(path)
+        return found[0] if found is not None else None
+
+    def read_with_mode(self, path: str) -> tuple[bytes, int] | None:
+        """Content and permission bits, None where there is no such file."""
         try:
             with open(path, "rb") as file:
                 content = file.read(MAX_FILE_SIZE + 1)
+                mode = os.fstat(file.fileno()).st_mode & 0o777
         except (FileNotFoundError, NotADirectoryError):
             return None
         if len(content) > MAX_FILE_SIZE:
             raise OSError(f"{path} is larger than {MAX_FILE_SIZE} bytes")
-        return content
-
-    def mode(self, path: str) -> int:
-        """The permission bits of a file that exists."""
-        return os.stat(path).st_mode & 0o777
+        return content, mode
 
     def write(self, file: WriteFile) -> None:
         """The whole file or nothing, and never readable for others in between; its folders as well."""

@@ -1,4 +1,4 @@
-"""What the process hands in of the world outside."""
+"""ProcessEnv: argv, environment, clock, randomness, files and log of the plugin process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from windrow.core.rng import Rng
+from windrow.core.rng import SystemRng
 from windrow.plugin.files import LocalFiles
 
 
@@ -17,7 +17,7 @@ class ProcessEnv:
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
     sleep: Callable[[float], None]
-    rng: Rng
+    rng: SystemRng  # keys are made of it
     log: Callable[[str], None]
     files: LocalFiles
 

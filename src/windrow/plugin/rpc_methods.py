@@ -67,7 +67,7 @@ METHODS: Mapping[str, Method] = {
     "Restart": _command(Driver.restart),
     "Kill": _command(Driver.kill),
     wire.REPLACE_USER_DATA: lambda driver, argument: driver.replace_user_data(argument),
-    wire.GET_VM_STATUS: _query(Driver.status),
+    wire.GET_VM_STATUS: _query(Driver.vm_status),
     wire.LIST_EXTENSIONS: _query(lambda driver: " ".join(EXTENSIONS)),
 }
 

@@ -167,7 +167,7 @@ def test_without_a_kubeconfig_nothing_is_done_and_no_machine_is_gone(method: str
 
 def test_a_fault_of_ours_is_told_shortly_and_confessed(monkeypatch: pytest.MonkeyPatch):
     desk = ReconcileContext()
-    monkeypatch.setattr(Driver, "_harvester", lambda driver: 1 / 0)
+    monkeypatch.setattr(Driver, "_run", lambda driver, machine, start: 1 / 0)
 
     said = desk.refusal("GetState")
 
