@@ -50,7 +50,7 @@ class RackWorld:
         self.token = harvester.new_token()
         self.server = ""
         self.missing_credential = False
-        self.machines = HarvesterMachines(self.credential, self.dial, harvester.clock.clock, Rng(3))
+        self.machines = HarvesterMachines(self.credential, self.dial, harvester.clock.base, Rng(3))
 
     async def credential(self, name: str) -> str:
         if self.missing_credential:
@@ -58,7 +58,7 @@ class RackWorld:
         return self.harvester.token_kubeconfig(self.token, self.server)
 
     def dial(self, access: ClientConfig) -> Transport:
-        clock = self.harvester.clock.clock
+        clock = self.harvester.clock.base
         return Counting(InProcessTransport(access, self.harvester.network.find, clock), self.requests)
 
     def calls(self) -> list[str]:

@@ -89,7 +89,7 @@ async def test_an_address_that_nobody_answers_at_is_refused_with_the_reason():
         answer = (await reader.read()).decode()
         writer.close()
         assert answer.startswith("HTTP/1.1 502 ")
-        assert "nobody in the simulated rack answers at 192.168.50.99:6443" in answer
+        assert "nothing listens on 192.168.50.99:6443 in the simulated network" in answer
 
 
 async def test_the_proxy_leads_to_no_other_port_of_this_machine():

@@ -121,7 +121,7 @@ async def eventually(
     harvester: Harvester, ref: ObjectRef, holds: Callable[[Raw | None], Any], within_s: float = 600
 ) -> Raw | None:
     """The object once `holds` of it (None: it is gone). Fails when simulated time runs out."""
-    line, clock = harvester.api.local(), harvester.clock.clock
+    line, clock = harvester.api.local(), harvester.clock.base
     end = clock.now() + timedelta(seconds=within_s)
     while True:
         found = await line.find(ref)

@@ -73,7 +73,7 @@ async def ready_nodes(harvester: Harvester, secrets: ClusterSecrets, address: st
 
 
 async def until_ready(harvester: Harvester, secrets: ClusterSecrets, address: str, names: set[str]) -> None:
-    clock = harvester.clock.clock
+    clock = harvester.clock.base
     end = clock.now() + timedelta(minutes=10)
     while not await ready_nodes(harvester, secrets, address) >= names:
         assert clock.now() < end, "\n".join(harvester.console("default", next(iter(names))))
@@ -81,7 +81,7 @@ async def until_ready(harvester: Harvester, secrets: ClusterSecrets, address: st
 
 
 async def let_pass(harvester: Harvester, seconds: float) -> None:
-    clock = harvester.clock.clock
+    clock = harvester.clock.base
     await clock.sleep_until(clock.now() + timedelta(seconds=seconds))
 
 

@@ -224,7 +224,7 @@ def test_a_crash_around_any_request_of_an_order_is_continued(at: int, after: boo
         fragile = HarvesterMachines(
             world.credential,
             lambda access: Fragile(world.dial(access), at, after),
-            world.harvester.clock.clock,
+            world.harvester.clock.base,
             Rng(5),
         )
         with pytest.raises(Crash):
@@ -247,7 +247,7 @@ def test_a_crash_around_any_request_of_a_removal_is_continued(at: int, after: bo
         fragile = HarvesterMachines(
             world.credential,
             lambda access: Fragile(world.dial(access), at, after),
-            world.harvester.clock.clock,
+            world.harvester.clock.base,
             Rng(5),
         )
         with pytest.raises(Crash):
@@ -288,7 +288,7 @@ def test_a_lost_answer_is_looked_up_before_anything_is_repeated(last: str) -> No
         deaf = HarvesterMachines(
             world.credential,
             lambda access: Deaf(world.dial(access), "POST", last),
-            world.harvester.clock.clock,
+            world.harvester.clock.base,
             Rng(5),
         )
         await deaf.ensure(a_spec(), None)
@@ -392,7 +392,7 @@ def test_a_vm_that_lost_its_label_is_not_missing() -> None:
 def test_another_rack_behind_the_same_credential_shows_nothing_as_missing() -> None:
     async def story(world: RackWorld) -> None:
         memory = await born(world, a_spec())
-        fresh = HarvesterMachines(world.credential, world.dial, world.harvester.clock.clock, Rng(9))
+        fresh = HarvesterMachines(world.credential, world.dial, world.harvester.clock.base, Rng(9))
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(fresh.run())
             fresh.track(
@@ -450,10 +450,10 @@ def test_a_new_kubeconfig_takes_effect_with_the_next_order() -> None:
         await world.revoke()
         await seen(world, "m-1", lambda s: s.presence == "unknown")
         await world.restore()
-        before = world.harvester.clock.clock.now()
+        before = world.harvester.clock.base.now()
         await world.machines.ensure(a_spec("c1-pool1-abcde-later", "m-2"), None)
         await seen(world, "m-1", lambda s: s.presence == "present")
-        assert world.harvester.clock.clock.now() - before < timedelta(seconds=1)
+        assert world.harvester.clock.base.now() - before < timedelta(seconds=1)
 
     play(story)
 
@@ -516,7 +516,7 @@ def test_powering_a_machine_that_is_gone_is_refused() -> None:
 def test_an_address_is_known_as_soon_as_harvester_knows_it() -> None:
     async def story(world: RackWorld) -> None:
         await world.machines.ensure(a_spec(), None)
-        clock = world.harvester.clock.clock
+        clock = world.harvester.clock.base
         known: dict[str, Any] = {}
 
         async def watch_harvester() -> None:
@@ -562,7 +562,7 @@ class Narrow:
 def test_a_narrow_credential_works_without_hosts_and_is_known_by_its_ca() -> None:
     async def story(world: RackWorld) -> None:
         narrow = HarvesterMachines(
-            world.credential, lambda access: Narrow(world.dial(access)), world.harvester.clock.clock, Rng(5)
+            world.credential, lambda access: Narrow(world.dial(access)), world.harvester.clock.base, Rng(5)
         )
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(narrow.run())

@@ -275,7 +275,7 @@ def test_someone_who_may_not_read_an_image_may_not_boot_from_it():
     assert error.message.endswith('user "eve" is not allowed to access image default/jammy')
 
 
-# --- the fault door ----------------------------------------------------------------------------------------------
+# --- fault injection --------------------------------------------------------------------------------------------------
 
 
 def _through_door(harvester, token):

@@ -1,4 +1,4 @@
-"""Admission: what may change or refuse a write before it is kept."""
+"""Admission: hooks that change or deny a write before it is committed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Raw = dict[str, Any]
 
 @dataclass(slots=True)
 class AdmissionRequest:
-    """A write about to happen. A hook may change or replace `object`; it raises a KubeError to refuse.
+    """A write before its commit. A hook may change or replace `object`; it raises a KubeError to deny.
 
-    `object` is None for a delete, `old` is None for a create and must not be changed.
+    `object` is None for a delete; `old_object` is None for a create and must not be changed.
     """
 
     verb: Literal["create", "update", "delete"]
@@ -34,7 +34,7 @@ AdmissionHook = Callable[[AdmissionRequest], Awaitable[None]]
 
 
 async def admit(hooks: list[AdmissionHook], operation: AdmissionRequest) -> Raw | None:
-    """Ask every hook in order; the object as they leave it. Raises the KubeError of the one that refuses."""
+    """Run every hook in order; the object as they leave it. Raises the KubeError of the first that denies."""
     for hook in tuple(hooks):
         await hook(operation)
     return operation.object

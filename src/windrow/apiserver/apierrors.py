@@ -1,4 +1,4 @@
-"""Every way this server says no, with the words of a real one (reference/05 §7.7), and `Status` objects."""
+"""API errors with the messages of kube-apiserver (reference/05 §7.7), and `Status` objects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One broken field. `text` follows the field in the message: `Required value: …`."""
+    """One field error. `detail` follows the field in the message: `Required value: …`."""
 
     field: str
     reason: str
@@ -135,7 +135,7 @@ def not_supported(field: str, value: Any, offered: Sequence[str]) -> Cause:
 
 
 def rejected_patch() -> KubeError:
-    """What a JSON patch that cannot be applied gets; the reason is dropped, as the real server drops it."""
+    """422 for a JSON patch that cannot be applied; kube-apiserver drops the reason, too."""
     return status_error(422, "the server rejected our request due to an error in our request")
 
 
@@ -180,12 +180,12 @@ def forbidden_value(field: str, text: str) -> Cause:
 
 
 def format_value(value: Any) -> str:
-    """A value as Go's field errors print it."""
+    """A value as field errors print it."""
     return dumps(value).decode()
 
 
 def status_of(error: KubeError) -> Raw:
-    """The Status object that carries `error` over the wire."""
+    """The Status object of `error`."""
     code = error.status or 500
     status: Raw = {
         "kind": "Status",
@@ -196,7 +196,7 @@ def status_of(error: KubeError) -> Raw:
         "reason": error.reason or REASONS.get(code, "Unknown"),
     }
     details = dict(error.details)
-    if "continue" in details:  # a fresh token for those whose list has expired stands in the metadata
+    if "continue" in details:  # the fresh continue token of an expired list goes into metadata
         status["metadata"] = {"continue": details.pop("continue")}
     if details or code in (403, 405, 406, 415, 422):
         status["details"] = details
@@ -205,7 +205,7 @@ def status_of(error: KubeError) -> Raw:
 
 
 def success_status(kind: ApiResource, name: str, uid: str) -> Raw:
-    """What a completed delete answers."""
+    """The Status of a completed delete."""
     return {
         "kind": "Status",
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""What every verb works with: the store, the types, the hooks, the clock; and the shape of an outcome."""
+"""ServerContext: what every verb needs; and the results of verbs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windrow.core.rng import Rng
 from windrow.kubernetes.resources import NAMESPACE
 
 Authorize = Callable[[UserInfo, str, RequestInfo], Awaitable[bool]]
-"""May this caller use this verb here?"""
+"""Whether a user may use a verb on a resource."""
 
 
 @dataclass(slots=True)
@@ -25,11 +25,9 @@ class ServerContext:
     rng: Rng
     registry: Registry
     admission_hooks: list[AdmissionHook] = field(default_factory=list)
-    validating_hooks: list[AdmissionHook] = field(
-        default_factory=list
-    )  # the server's own refusals, after every hook
+    validating_hooks: list[AdmissionHook] = field(default_factory=list)  # run after all admission hooks
     bookmark_every_s: float = 60.0
-    graceful_pod_deletion: bool = False  # a deleted pod stays until its kubelet says that it has ended
+    graceful_pod_deletion: bool = False  # a deleted pod on a node is kept for its grace period
 
     def timestamp(self) -> str:
         return format_time(self.clock.now())
@@ -37,7 +35,7 @@ class ServerContext:
 
 @dataclass(frozen=True, slots=True)
 class ObjectResult:
-    """One object as the answer."""
+    """One object."""
 
     type: ResourceType
     entry: Entry
@@ -46,7 +44,7 @@ class ObjectResult:
 
 @dataclass(frozen=True, slots=True)
 class ListResult:
-    """A list as the answer. Entries are in the served version's form."""
+    """A list; entries are in the served version."""
 
     type: ResourceType
     entries: list[Entry]
@@ -57,7 +55,7 @@ class ListResult:
 
 @dataclass(frozen=True, slots=True)
 class JsonResult:
-    """Any other JSON answer: a Status, a review."""
+    """Any other JSON body: a Status, a review."""
 
     raw: Raw
     status: int = 200
@@ -67,7 +65,7 @@ Result = ObjectResult | ListResult | JsonResult
 
 
 def to_served_version(type: ResourceType, entry: Entry) -> Entry:
-    """`entry` in the form of `type`, which may be another version than the stored one."""
+    """`entry` in the served version of `type`."""
     if type.kind == type.storage_kind and type.from_storage is None:
         return entry
     raw = entry.raw if type.from_storage is None else type.from_storage(entry.copy())
@@ -75,7 +73,7 @@ def to_served_version(type: ResourceType, entry: Entry) -> Entry:
 
 
 def to_storage_version(type: ResourceType, raw: Raw) -> Raw:
-    """`raw`, an object of `type`, in the form that is stored."""
+    """`raw`, an object of `type`, in its storage version."""
     if type.kind == type.storage_kind and type.to_storage is None:
         return raw
     raw = raw if type.to_storage is None else type.to_storage(raw)
@@ -88,7 +86,7 @@ async def find_entry(context: ServerContext, type: ResourceType, info: RequestIn
 
 
 async def get_entry(context: ServerContext, type: ResourceType, info: RequestInfo) -> Entry:
-    """The object at `target`, in stored form. Raises the 404 of a real server."""
+    """The object at `target`, in stored form. Raises 404."""
     entry = await find_entry(context, type, info)
     if entry is None:
         raise apierrors.not_found(type.kind, info.name)
@@ -96,7 +94,7 @@ async def get_entry(context: ServerContext, type: ResourceType, info: RequestInf
 
 
 async def require_namespace(context: ServerContext, type: ResourceType, namespace: str, name: str) -> None:
-    """New content needs a namespace that is there and stays. Raises 404 or 403."""
+    """Raises 404 for a namespace that does not exist, 403 for one that is terminating."""
     home = context.registry.find_kind(NAMESPACE)
     if home is None or not type.kind.namespaced:
         return

@@ -1,4 +1,4 @@
-"""Outcomes as bytes. Lists are joins of what is encoded already."""
+"""Encoding of results. Lists are joined from the encoded entries."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def list_meta(listing: ListResult) -> Raw:
 
 
 def encode_item(type: ResourceType, entry: Entry) -> bytes:
-    """An object inside a list. Built-in types leave out what the list's own kind says."""
+    """An object inside a list. Items of built-in types carry no apiVersion and kind."""
     if type.custom:
         return entry.data
-    # Objects are kept with apiVersion and kind in front, so leaving them out is a cut.
+    # Objects are stored with apiVersion and kind in front, which are cut off.
     front = dumps({"apiVersion": type.kind.api_version, "kind": type.kind.kind})[:-1] + b","
     return b"{" + entry.data[len(front) :] if entry.data.startswith(front) else entry.data
 
@@ -40,7 +40,7 @@ def to_yaml(reply: Reply) -> Reply:
 
 
 def encode_result(outcome: Result) -> Reply:
-    """The answer as JSON."""
+    """The result as a JSON reply."""
     match outcome:
         case ObjectResult(_, entry, status):
             return Reply(status, entry.data)

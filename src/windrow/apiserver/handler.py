@@ -1,4 +1,4 @@
-"""Something that answers HTTP at an address: the seam between servers and the network they stand in."""
+"""Handler: the port between HTTP servers and what serves requests."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from windrow.kubernetes.requests import Reply, Request, WatchEvent
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is on the other end: the client certificate shown (PEM, "" for none; already verified against the
-    door's client CA) and the address."""
+    """The remote side: its client certificate (PEM, "" for none; verified against the client CA) and address."""
 
     certificate: str = ""
     address: str = ""
@@ -21,7 +20,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class TlsIdentity:
-    """What a TLS door shows and asks: its chain and key (PEM), and the CA (PEM) of clients it would recognise."""
+    """Certificate chain and key of a TLS server (PEM), and the CA (PEM) of its clients."""
 
     chain: str
     key: str = field(repr=False)

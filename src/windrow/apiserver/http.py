@@ -1,4 +1,4 @@
-"""The HTTP door: one listening socket in front of a Door. The only file that knows aiohttp's server."""
+"""Listener: serves a Handler on one listening socket. The only adapter to aiohttp's server."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ CLOSE_WITHIN_S = 2.0
 
 
 def encode_event(event: WatchEvent) -> bytes:
-    """One line of a watch, with what is encoded already taken as it is."""
+    """One line of a watch; an object that is encoded already is not encoded again."""
     if isinstance(event, EntryEvent):
         return b'{"type":"%s","object":%s}\n' % (event.type.encode(), event.entry.data)
     return dumps({"type": event.type, "object": event.object}) + b"\n"
 
 
 def tls_context(identity: TlsIdentity) -> ssl.SSLContext:
-    """A context that shows the identity and asks for, but does not demand, a client certificate."""
+    """A server context with the identity; client certificates are requested, not required."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -53,10 +53,10 @@ def tls_context(identity: TlsIdentity) -> ssl.SSLContext:
 
 
 class Listener:
-    """Serves `door` while entered; `port` is the one the system chose when 0 was asked for."""
+    """Serves `handler` while entered; with port 0 the system chooses, and `port` is the chosen one."""
 
-    def __init__(self, door: Handler, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._handler, self._host, self.port = door, host, port
+    def __init__(self, handler: Handler, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._handler, self._host, self.port = handler, host, port
         self._runner: web.ServerRunner | None = None
         self._identity: TlsIdentity | None = None
         self._context: ssl.SSLContext | None = None
@@ -83,7 +83,7 @@ class Listener:
         await self._runner.cleanup()
 
     def _tls(self) -> ssl.SSLContext | None:
-        """The context for the door's present identity; None for plain HTTP."""
+        """The context of the handler's TLS identity; None for plain HTTP."""
         identity = self._handler.identity()
         if identity is None:
             return None
@@ -93,7 +93,7 @@ class Listener:
         return self._context
 
     def _on_sni(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        """Show a renewed certificate to new connections, without a restart."""
+        """Use a renewed certificate for new connections, without a restart."""
         fresh = self._tls()
         if fresh is not None and fresh is not context:
             connection.context = fresh
@@ -114,7 +114,7 @@ class Listener:
         except OSError:
             raise
         except Exception as error:
-            # A fault of ours: the caller learns that the server failed, and the operator why.
+            # A bug: 500 for the client, the traceback for the log.
             _log.exception("%s %s failed", request.method, request.path)
             return _response(error_reply(internal(str(error))))
 
@@ -142,17 +142,17 @@ class Listener:
             async for event in events:
                 await response.write(encode_event(event))
         except ConnectionError:
-            return response  # the client has gone; it resumes where it was
+            return response  # the client closed the connection
         except asyncio.CancelledError:
             if not self._closing:
                 raise
-        with suppress(ConnectionError):  # whoever left needs no end of the stream
+        with suppress(ConnectionError):  # a closed connection needs no end of stream
             await response.write_eof()
         return response
 
 
 def _abort_connection(http: web.BaseRequest) -> web.StreamResponse:
-    """The door wants the connection to break before an answer; the response goes nowhere."""
+    """The handler asks for the connection to break without a response; the one returned is not sent."""
     if http.transport is not None:
         http.transport.abort()
     return web.Response(status=500)

@@ -1,10 +1,10 @@
-"""The server reached from within the process: a client transport, and plain verbs for code without a client."""
+"""LoopbackClient: the API within the process, as a transport and as plain verbs."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from windrow.apiserver.context import JsonResult, ListResult, ObjectResult, Result
 from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
@@ -13,10 +13,19 @@ from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.requests import JSON, JSON_PATCH, MERGE_PATCH, Reply, Request, WatchEvent
 from windrow.kubernetes.resources import ApiResource, ObjectRef
 
-if TYPE_CHECKING:
-    from windrow.apiserver.server import ApiServer
-
 Raw = dict[str, Any]
+
+
+class Backend(Protocol):
+    """What LoopbackClient needs of a server."""
+
+    async def handle(self, request: Request, user: UserInfo) -> Reply: ...
+
+    def handle_watch(
+        self, request: Request, user: UserInfo
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]: ...
+
+    async def perform(self, call: ApiCall) -> Result: ...
 
 
 def _deep_copy(raw: Any) -> Any:
@@ -25,9 +34,9 @@ def _deep_copy(raw: Any) -> Any:
 
 
 class LoopbackClient:
-    """Requests as one user, without a socket. What goes in and comes out is the caller's own."""
+    """Requests as one user, without a socket. Objects passed in and returned are copies."""
 
-    def __init__(self, server: ApiServer, user: UserInfo) -> None:
+    def __init__(self, server: Backend, user: UserInfo) -> None:
         self._server, self.user = server, user
 
     async def send(self, request: Request) -> Reply:
@@ -86,7 +95,7 @@ class LoopbackClient:
     async def delete(
         self, ref: ObjectRef, *, propagation: str = "", uid: str = "", grace_s: int | None = None
     ) -> Raw:
-        """The object where it stays for a while, a Status where it is gone."""
+        """The object while finalizers keep it, else a Status."""
         options: Raw = {"propagationPolicy": propagation} if propagation else {}
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s

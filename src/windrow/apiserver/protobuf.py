@@ -1,7 +1,7 @@
 """Kubernetes protobuf bodies, decoded into the same dicts that their JSON form gives (reference/05 §7.4).
 
 A body is four magic bytes and a message `Unknown {typeMeta, raw}`, whose `raw` is the object. Field numbers, names and
-kinds stand in `kubernetes_fields.json`; each field there is `"number": "name kind"`, where kind is a scalar, the name
+kinds are in `kubernetes_fields.json`; each field there is `"number": "name kind"`, where kind is a scalar, the name
 of a message, `[]kind`, `{}kind` (a map from strings), and `!` marks a field that JSON shows even when it is zero. A
 field without a name is inlined into its message, as in Go.
 
@@ -30,7 +30,7 @@ class NotProtobuf(ValueError):
 
 
 class UnknownMessage(NotProtobuf):
-    """A well-formed body of a kind whose fields are not known here."""
+    """A well-formed body of a kind that is not in `kubernetes_fields.json`."""
 
 
 @cache
@@ -48,7 +48,7 @@ def _read_field(text: str) -> tuple[str, str, bool]:
     return name, kind.rstrip("!"), kind.endswith("!")
 
 
-# --- the wire -------------------------------------------------------------------------------------------------------
+# --- wire format -------------------------------------------------------------------------------------------------------
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -82,7 +82,7 @@ def read_fields(data: bytes) -> Iterator[tuple[int, Value]]:
             case 5:
                 size = 4
             case _:
-                raise NotProtobuf(f"field {number} has the unknown wire form {form}")
+                raise NotProtobuf(f"field {number} has the unknown wire type {form}")
         if at + size > len(data):
             raise NotProtobuf(f"field {number} wants {size} bytes, {len(data) - at} are left")
         yield number, data[at : at + size]
@@ -151,7 +151,7 @@ def _json(data: bytes) -> Any:
 
 def _text(value: Value) -> str:
     if not isinstance(value, bytes):
-        raise NotProtobuf("a number stands where text belongs")
+        raise NotProtobuf("expected a string, found a number")
     try:
         return value.decode()
     except UnicodeDecodeError as error:
@@ -188,13 +188,13 @@ def _decode(kind: str, value: Value) -> Any:
 
 def _number(value: Value) -> int:
     if not isinstance(value, int):
-        raise NotProtobuf("a message stands where a number belongs")
+        raise NotProtobuf("expected a number, found a message")
     return _signed(value)
 
 
 def _bytes(value: Value) -> bytes:
     if not isinstance(value, bytes):
-        raise NotProtobuf("a number stands where a message belongs")
+        raise NotProtobuf("expected a message, found a number")
     return value
 
 
@@ -210,7 +210,7 @@ def _map_entry(kind: str, data: bytes) -> tuple[str, Any]:
 
 
 def decode_message(name: str, data: bytes) -> Raw:
-    """The message `name` as a dict. Fields it does not know are skipped. Raises NotProtobuf."""
+    """The message `name` as a dict. Unknown fields are skipped. Raises NotProtobuf."""
     fields = _tables()[1][name]
     made: Raw = {}
     for number, value in read_fields(data):

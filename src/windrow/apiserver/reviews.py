@@ -1,4 +1,4 @@
-"""Questions put as objects: may I, who am I, whose token is this. Nothing is stored."""
+"""Access and token reviews: evaluated on create, never stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AUTHN, AUTHZ = "authentication.k8s.io", "authorization.k8s.io"
 
 
 class Authorizer(Protocol):
-    """What reviews ask of the server."""
+    """What reviews need of the server."""
 
     async def allows(self, user: UserInfo, verb: str, info: RequestInfo) -> bool: ...
 
@@ -132,7 +132,7 @@ REVIEW_TYPES: tuple[ResourceType, ...] = tuple(
 
 
 async def review(guard: Authorizer, type: ResourceType, call: ApiCall) -> JsonResult:
-    """The object as sent, with the answer in its status."""
+    """The object as sent, with the result in its status."""
     body = call.body if isinstance(call.body, dict) else {}
     status = await REVIEWS[type.kind.group_resource](guard, call, body.get("spec") or {})
     head = {"creationTimestamp": None, **(body.get("metadata") or {})}

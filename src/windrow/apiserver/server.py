@@ -1,4 +1,4 @@
-"""The API server: authenticates, authorizes, understands the path, and hands over to one verb."""
+"""ApiServer: authenticates, authorizes and dispatches requests to verbs."""
 
 from __future__ import annotations
 
@@ -86,20 +86,20 @@ SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
 class ApiServer:
-    """One Kubernetes API over one store. A Door for sockets, and `local()` for code in this process.
+    """One Kubernetes API over one store. A Handler for sockets; `local()` is for code in this process.
 
-    * `types`: what is built in; `install_crd` adds more.
-    * `authenticate`: one more way to know a bearer token. `tokens` are static ones, to be changed at any time.
-    * `authorize`: "rbac", or a function; None lets every known caller do everything.
-    * `anonymous`: callers without a credential are `system:anonymous` instead of 401.
+    * `types`: the built-in resource types; `install_crd` adds more.
+    * `authenticate`: a further authenticator of bearer tokens. `tokens` are static ones; they may change at any time.
+    * `authorize`: "rbac", or a function; None allows every authenticated user everything.
+    * `anonymous`: requests without a credential are of `system:anonymous` instead of 401.
     * `root_ca`: the bundle published in every namespace and in token Secrets.
-    * `services`: give Services cluster addresses and node ports out of these ranges, and the API its own one. None
-      leaves them as they come, and there is none.
-    * `pods_end_slowly`: a pod on a node that is deleted stays until somebody deletes it without grace: its kubelet.
-    * `release_claims`: let go of deleted PersistentVolumeClaims that no pod uses. Off where somebody else does it.
-    * `admission` hooks see every write. `actions` are subresources with a handler of their own, by
-      `("virtualmachines.subresources.kubevirt.io", "start")`; `action_versions` says in which versions of a group
-      they are found (`v1`). `routes` are handlers by path prefix.
+    * `services`: ranges from which Services get cluster IPs and node ports; creates Service default/kubernetes. None
+      allocates nothing.
+    * `graceful_pod_deletion`: a deleted pod on a node is kept until its kubelet deletes it without grace period.
+    * `protect_claims`: run the PVC protection controller. Off where another controller does it.
+    * `admission` hooks run on every write. `subresource_handlers` serve subresources of other API groups, by
+      `("virtualmachines.subresources.kubevirt.io", "start")`; `subresource_versions` are the served
+      versions of such a group (`v1`). `routes` are handlers by path prefix.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class ApiServer:
     def local(
         self, user: str = "system:admin", groups: tuple[str, ...] = ("system:masters",)
     ) -> LoopbackClient:
-        """This server as `user` sees it, without sockets."""
+        """A client of this server as `user`, without sockets."""
         return LoopbackClient(self, UserInfo(user, tuple(dict.fromkeys((*groups, "system:authenticated")))))
 
     def install_crd(self, raw: Mapping[str, Any]) -> None:
@@ -197,7 +197,7 @@ class ApiServer:
                 group.create_task(PvcProtectionController(self.context).run())
 
     async def prepare(self) -> None:
-        """Make the first namespaces and read the definitions in the store. Every request does so on its own."""
+        """Create the bootstrap objects and load CustomResourceDefinitions. Repeated calls do nothing."""
         if self._is_prepared:
             return
         async with self._prepare_lock:
@@ -234,7 +234,7 @@ class ApiServer:
         info = RequestInfo(
             "", type.kind.group, type.kind.version, type.kind.plural, namespace=namespace_of(raw)
         )
-        # What a server is born with is nobody's request: no hook sees it.
+        # Bootstrap objects pass no admission hook.
         await create(
             replace(self.context, admission_hooks=[], validating_hooks=[]),
             type,
@@ -268,7 +268,7 @@ class ApiServer:
             self.registry.add(type)
 
     async def _establish_crd(self, key: str) -> None:
-        """Serve what a stored definition defines, and say so in its status."""
+        """Serve the resource of a stored CustomResourceDefinition, and set its condition Established."""
         entry = await self.store.find(key)
         if entry is None:
             return
@@ -293,7 +293,7 @@ class ApiServer:
             yield events
 
     async def handle(self, request: Request, user: UserInfo) -> Reply:
-        """The whole answer to `request` from a known caller; refusals are Status replies."""
+        """The reply to `request` of an authenticated user; errors are Status replies."""
         try:
             return await self._handle(request, user)
         except KubeError as error:
@@ -333,7 +333,7 @@ class ApiServer:
     async def handle_watch(
         self, request: Request, user: UserInfo
     ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        """A watch for a known caller. Raises the refusal on entry."""
+        """A watch of an authenticated user. Raises the API error on entry."""
         await self.prepare()
         user = await self._impersonated(request, user)
         info, options = parse_request_info(request.path), query_options(request)
@@ -371,7 +371,7 @@ class ApiServer:
                 yield WatchEvent(event.type, made)
 
     async def perform(self, call: ApiCall) -> Result:
-        """One call whose body is decoded already and belongs to the server. Raises the refusal."""
+        """One call with a decoded body that the server may keep. Raises the API error."""
         await self.prepare()
         await self._authorize(call.user, call.verb, call.info)
         return await self._perform(self._type(call.info), call)
@@ -406,7 +406,7 @@ class ApiServer:
         return outcome
 
     async def _execute_verb(self, type: ResourceType, call: ApiCall) -> Result:
-        """The verb itself; a PUT of what is not there creates it, for the few types that allow it."""
+        """The verb itself; types with AllowCreateOnUpdate are created by a PUT."""
         try:
             return await VERB_TABLE[call.verb](self.context, type, call)
         except NotFound:
@@ -428,11 +428,11 @@ class ApiServer:
             raise forbidden_error(user, verb, info)
 
     async def allows(self, user: UserInfo, verb: str, info: RequestInfo) -> bool:
-        """May the caller do this? Everybody known may do everything where no authorizer was given."""
+        """Whether the user may do this. Without an authorizer every authenticated user may do everything."""
         return self._authorizer is None or user.is_superuser or await self._authorizer(user, verb, info)
 
     async def rules(self, user: UserInfo, namespace: str) -> list[Raw]:
-        """The RBAC rules that hold for the caller."""
+        """The RBAC rules of the user in `namespace`."""
         if user.is_superuser or not self._is_rbac:
             return BOOTSTRAP_ROLES["cluster-admin"]
         return await self._rbac.rules(user, namespace)

@@ -17,7 +17,7 @@ META = "meta.k8s.io/v1"
 
 
 def format_age(span: timedelta) -> str:
-    """A span as kubectl words it: two units while small, one later."""
+    """A duration as kubectl prints it: `90s`, `3m20s`, `5d`."""
     seconds = int(span.total_seconds())
     if seconds < -1:
         return "<invalid>"

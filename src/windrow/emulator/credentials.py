@@ -1,4 +1,4 @@
-"""Who may call the simulated Harvester: its authorities, the administrator's certificate, and bearer tokens."""
+"""Credentials of the simulated Harvester: CAs, the administrator's certificate, and bearer tokens."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def new_authority(name: str, now: datetime) -> Authority:
 
 
 class Credentials:
-    """The cluster's authorities and everything they have handed out."""
+    """The cluster's CAs; issues certificates, tokens and kubeconfigs."""
 
     def __init__(self, clock: Clock, vip: str, tokens: Callable[[], dict[str, StaticToken]]) -> None:
         self._clock = clock
@@ -73,13 +73,13 @@ class Credentials:
         groups: tuple[str, ...] = ADMIN[1],
         expires: datetime | None = None,
     ) -> str:
-        """A bearer token for `user`, refused from `expires` on."""
+        """A bearer token for `user`, valid until `expires`."""
         token = f"kubeconfig-{user.rpartition(':')[2]}:{secrets.token_urlsafe(32)}"
         self._tokens()[token] = (user, groups, expires)
         return token
 
     def revoke(self, token: str) -> None:
-        """The token is refused from now on. May be repeated."""
+        """Revoke the token. May be repeated."""
         self._tokens().pop(token, None)
 
     def admin_kubeconfig(self, server: str, proxy_url: str = "") -> str:
@@ -91,6 +91,6 @@ class Credentials:
         return render_kubeconfig(access, "harvester")
 
     def token_kubeconfig(self, token: str, server: str, proxy_url: str = "") -> str:
-        """A kubeconfig that carries `token`, as Rancher hands them out."""
+        """A kubeconfig that carries `token`, as Rancher issues it."""
         access = ClientConfig(server, self.server_ca.certificate, token=token, proxy_url=proxy_url)
         return render_kubeconfig(access, "harvester")

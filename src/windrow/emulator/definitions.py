@@ -137,7 +137,7 @@ def _column(name: str, path: str, type: str, priority: int = 0) -> Raw:
 
 
 def crds() -> list[Raw]:
-    """Every definition that a Harvester 1.8 cluster of this emulator has."""
+    """The CustomResourceDefinitions of a Harvester 1.8 cluster."""
     return [*_kubevirt(), *_harvester(), *_networks(), *_balancers()]
 
 
@@ -450,5 +450,5 @@ def _pool() -> Raw:
 
 
 def _balancers() -> list[Raw]:
-    """Neither has a status subresource: whoever updates one writes its status, too (reference 02 §4.1)."""
+    """Neither has a status subresource: an update writes the status, too (reference 02 §4.1)."""
     return [_balancer(), _pool()]

@@ -1,6 +1,6 @@
-"""How long things take in the simulated rack: one stated number per thing, with where it comes from.
+"""Delays of the simulated Harvester: one number per operation, with its source.
 
-All are seconds on real hardware; the emulator divides each by its `speed`. Tests may replace any of them.
+All are seconds on real hardware; the emulator divides each by its `time_scale`. Tests may replace any of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _delay(seconds: float, why: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Seconds, before `speed` divides them."""
+    """Seconds on hardware, before `time_scale` divides them."""
 
     controller: float = _delay(0.1, "an informer and one reconcile; reference 05 §2.1 (+≈0.1 s per actor)")
     image_import: float = _delay(30.0, "a 600 MB cloud image over 160 Mbit/s; our estimate")
@@ -59,28 +59,28 @@ class Delays:
     balancer_retry: float = _delay(1.0, "no pool matches, or no external address yet; 02 §4.3")
     balancer_removal: float = _delay(0.05, "release the address and drop the finalizer; our estimate")
     pool_controller: float = _delay(0.05, "from a new pool to its allocator; our estimate")
-    vip: float = _delay(0.5, "the hosts' kube-vip takes an address and tells the network; our estimate")
+    vip: float = _delay(0.5, "the hosts' kube-vip adds an address and announces it; our estimate")
     vip_dhcp: float = _delay(3.0, "a macvlan, and DHCP's four messages on it; our estimate")
 
     def reasons(self) -> dict[str, tuple[float, str]]:
-        """Each delay by name: its seconds and why."""
+        """Each delay by name: seconds and source."""
         return {one.name: (getattr(self, one.name), one.metadata["why"]) for one in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)
 class ScaledClock:
-    """Simulated time: `clock`, and how many times faster than hardware things happen."""
+    """A clock whose durations are hardware time divided by `time_scale`."""
 
-    clock: Clock
+    base: Clock
     time_scale: float = 1.0
 
     def now(self) -> datetime:
-        return self.clock.now()
+        return self.base.now()
 
     def after(self, seconds: float, since: datetime | None = None) -> datetime:
-        """The instant at which something that takes `seconds` on hardware is over."""
-        return (since or self.clock.now()) + timedelta(seconds=seconds / self.time_scale)
+        """The instant `seconds` of hardware time after `since` (default: now)."""
+        return (since or self.base.now()) + timedelta(seconds=seconds / self.time_scale)
 
     async def sleep(self, seconds: float) -> None:
-        """Take as long as `seconds` of hardware time."""
-        await self.clock.sleep_until(self.after(seconds))
+        """Sleep for `seconds` of hardware time."""
+        await self.base.sleep_until(self.after(seconds))

@@ -1,11 +1,11 @@
-"""The fault door: everything that goes wrong between a client and Harvester goes wrong here.
+"""Fault injection: failures between clients and the simulated Harvester.
 
 A `Fault` says what happens (`effect`), to which requests (verb, kind, name, caller's path), and how often. Faults are
-scripted by a test or a person, or drawn from a seed (`draw`). The door counts what it did, so a story can prove that
-its fault happened.
+scripted, or drawn at random (`random_faults`). Injected faults are counted, so that a test can assert that its fault
+happened.
 
-Faults of the rack itself (lost hosts, guest agents that lie, quotas that halt) have their own doors: `hosts`,
-`AgentFault` below, `vms.quotas`.
+Failures of the cluster itself are elsewhere: hosts in `host.nodes`, guest agents in `AgentFault` below, quotas in
+`vms.quotas`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Refuse:
 
     status: int
     reason: str = ""
-    message: str = "the fault door says no"
+    message: str = "injected fault"
     retry_after_s: int = 0
 
 
@@ -52,7 +52,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class DropReply:
-    """The server carries the request out, and the connection breaks before its answer (time-out after commit)."""
+    """The server executes the request, and the connection breaks before its reply (time-out after commit)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class ExpireWatch:
 
 @dataclass(frozen=True, slots=True)
 class SkipEvents:
-    """A watch loses `events` events without a word, as a broken cache does."""
+    """A watch drops `events` events, as a broken cache does."""
 
     events: int = 1
 
@@ -108,7 +108,7 @@ WRITES: frozenset[Verb] = frozenset({"create", "update", "patch", "delete"})
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`effect` befalls requests that match: every `every`-th of them, or by `odds`, at most `times`."""
+    """Injects `effect` into matching requests: every `every`-th, with `probability`, at most `times`."""
 
     effect: Effect
     verbs: frozenset[Verb] = frozenset()  # empty: all
@@ -162,44 +162,40 @@ def _verb(request: Request, name: str) -> Verb:
 
 @dataclass(slots=True)
 class AgentFault:
-    """What is wrong with guest agents of machines whose `namespace/name` matches."""
+    """A fault of the guest agents of VMs whose `namespace/name` matches."""
 
     machines: str = "*"
     kind: Literal["absent", "late", "lying"] = "absent"
     late_s: float = 0.0
-    false_addresses: tuple[str, ...] = (
-        "169.254.7.7",
-    )  # the addresses that a lying agent reports for every card
+    false_addresses: tuple[str, ...] = ("169.254.7.7",)  # reported for every interface by kind `lying`
 
 
 @dataclass(slots=True)
 class Faults:
-    """The script: which faults are in force, and how often each befell somebody."""
+    """The active faults, and how often each was injected."""
 
     script: list[Fault] = field(default_factory=list)
     agents: list[AgentFault] = field(default_factory=list)
-    unresponsive: list[str] = field(
-        default_factory=list
-    )  # machines (`namespace/name`) deaf to their power button
-    ended: list[Fault] = field(default_factory=list)  # ended; kept because the counts below go by identity
+    unresponsive: list[str] = field(default_factory=list)  # VMs (`namespace/name`) that ignore ACPI shutdown
+    ended: list[Fault] = field(default_factory=list)  # ended; kept because the counts are by identity
     matched: Counter[int] = field(default_factory=Counter)  # id(fault) -> matching requests
-    injected: Counter[int] = field(default_factory=Counter)  # id(fault) -> times it struck
+    injected: Counter[int] = field(default_factory=Counter)  # id(fault) -> times injected
 
     def add(self, fault: Fault) -> Fault:
         self.script.append(fault)
         return fault
 
     def end(self, fault: Fault) -> None:
-        """The fault is over. May be repeated."""
+        """Deactivate the fault. May be repeated."""
         self.ended += [one for one in self.script if one is fault]
         self.script = [one for one in self.script if one is not fault]
 
     def times_injected(self, fault: Fault) -> int:
-        """How often `fault` has befallen a request."""
+        """How often `fault` was injected."""
         return self.injected[id(fault)]
 
     def draw(self, request: Request, rng: Rng) -> list[Effect]:
-        """The effects that befall this request, in script order."""
+        """The effects for this request, in script order."""
         return [fault.effect for fault in tuple(self.script) if self._applies(fault, request, rng)]
 
     def _applies(self, fault: Fault, request: Request, rng: Rng) -> bool:
@@ -216,7 +212,7 @@ class Faults:
         return True
 
     def is_unresponsive(self, machine: str) -> bool:
-        """Whether `namespace/name` ignores its power button."""
+        """Whether VM `namespace/name` ignores ACPI shutdown."""
         return any(fnmatchcase(machine, pattern) for pattern in self.unresponsive)
 
     def agent_of(self, machine: str) -> AgentFault | None:
@@ -225,7 +221,7 @@ class Faults:
 
 
 def random_faults(rng: Rng, probability: float = 0.02) -> Faults:
-    """Faults of every sort that a client must survive, each with the same small odds."""
+    """Faults of every sort that a client must survive, each with the same small probability."""
     latency = Slow(round(rng.uniform(0.2, 3.0), 3))
     return Faults(
         [
@@ -242,16 +238,16 @@ def random_faults(rng: Rng, probability: float = 0.02) -> Faults:
     )
 
 
-# --- the door ---------------------------------------------------------------------------------------------------
+# --- injection ---------------------------------------------------------------------------------------------------
 
 
 class FaultInjector:
-    """`door`, but for the faults in force. TLS stays whole: a fault happens behind it."""
+    """A Handler that injects the active faults before `handler`. TLS is not affected."""
 
-    def __init__(self, door: Handler, faults: Faults, pace: ScaledClock, rng: Rng) -> None:
-        self._handler = door
+    def __init__(self, handler: Handler, faults: Faults, clock: ScaledClock, rng: Rng) -> None:
+        self._handler = handler
         self._faults = faults
-        self._clock = pace
+        self._clock = clock
         self._rng = rng
         self._last_lists: dict[str, Reply] = {}
 
@@ -324,7 +320,7 @@ GONE: Raw = {
 
 
 def render_refusal(refusal: Refuse) -> Reply:
-    """The answer of a refusal, as an API server words it."""
+    """The error reply, as an API server sends it."""
     body: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",

@@ -1,12 +1,12 @@
-"""A Harvester cluster in one process: its API, its control plane, its hosts, its rack.
+"""Harvester: a simulated Harvester cluster in one process: API, control plane, hosts, network.
 
     harvester = Harvester(clock, chance, machine_factory=...)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(harvester.run())
         await harvester.ready.wait()
-        await harvester.stock(images=["default/ubuntu"], networks=["default/vlan50"])
+        await harvester.preload(images=["default/ubuntu"], networks=["default/vlan50"])
 
-In-process clients go through `rack` (the VIP's door, faults included) or, as the cluster's own hand, `api.local()`.
+In-process clients go through `network` (the VIP, faults included) or, as the cluster's own controllers do, `api.local()`.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ from windrow.kubernetes.resources import NODE, STORAGE_CLASS, ApiResource
 VERSION = "v1.8.2"
 VIP = "192.168.100.10"
 PORT = 6443
-MAX_LOG_LINES = 1000  # of what went wrong inside the control plane, the last are kept
+MAX_LOG_LINES = 1000  # errors of the control plane's controllers
 AGENT = ("system:serviceaccount:harvester-system:harvester", ("system:masters",))
 
 
 class Harvester:
-    """One simulated Harvester cluster. Nothing happens before `run`; `ready` is set once it answers sensibly."""
+    """One simulated Harvester cluster. Nothing happens before `run`; `ready` is set once its caches have synced."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Harvester:
     # --- use ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Everything the cluster does, until cancelled."""
+        """Run the API server and all controllers until cancelled."""
         await self._install()
         async with asyncio.TaskGroup() as tasks:
             for work in (
@@ -159,8 +159,8 @@ class Harvester:
         storage_classes: Iterable[str] = (),
         key_pairs: Iterable[KeyPair | str] = (),
     ) -> None:
-        """Put these on the shelves. What is there already stays as it is. Returns when images that are meant to be
-        there already can be used."""
+        """Create these objects; existing ones are not changed. Returns when images with import outcome `done` are
+        ready and key pairs are validated."""
         await self.ready.wait()
         for name in storage_classes:
             await self._client.ensure(STORAGE_CLASS, render_storage_class(name))
@@ -183,33 +183,33 @@ class Harvester:
                 )
 
     def admin_kubeconfig(self, server: str = "", proxy_url: str = "") -> str:
-        """The administrator's kubeconfig; `server` is the VIP unless said otherwise."""
+        """The administrator's kubeconfig; `server` is the VIP by default."""
         return self.credentials.admin_kubeconfig(server or self.url, proxy_url)
 
     def token_kubeconfig(self, token: str, server: str = "", proxy_url: str = "") -> str:
         return self.credentials.token_kubeconfig(token, server or self.url, proxy_url)
 
     def new_token(self, expires: datetime | None = None) -> str:
-        """An administrator's bearer token, as Rancher hands out; `credentials.revoke` ends it."""
+        """An administrator's bearer token, as Rancher issues; `credentials.revoke` revokes it."""
         return self.credentials.new_token(expires=expires)
 
     @property
     def url(self) -> str:
-        """The API's address inside the rack."""
+        """The API's address in the simulated network."""
         return f"https://{self.vip}:{PORT}"
 
     def console(self, namespace: str, name: str) -> list[str]:
-        """What the machine printed on its serial console, the last lines of all its boots."""
+        """The last lines of a VM's serial console, over all its boots."""
         return self.hypervisor.consoles.read(namespace, name)
 
     def silence_agent(self, namespace: str, name: str, seconds: float) -> None:
-        """The machine's guest agent is not heard for a while; its addresses vanish meanwhile."""
+        """Disconnect the guest agent of a VM for a while; its addresses are not reported meanwhile."""
         vmi = self.listers.instances.get((namespace, name))
         if vmi is not None:
             self.hypervisor.silence_agent(uid_of(vmi), seconds)
 
     def renew_lease(self, namespace: str, name: str) -> None:
-        """The machine's leases end: the next time it asks, DHCP gives it other addresses."""
+        """End the DHCP leases of a VM: its next request gets other addresses."""
         vm = self.listers.vms.get((namespace, name))
         macs = [mac for _, mac in macs_of_vm(vm)] if vm is not None else []
         for mac in (*macs, *self.hypervisor.guest_macs_of((namespace, name))):
@@ -217,7 +217,7 @@ class Harvester:
                 server.release(mac)
 
     async def set_quota(self, namespace: str, **hard: str) -> None:
-        """Give the namespace a Rancher quota, such as `limits_cpu="4"`; replaces the one there."""
+        """Set the Rancher quota of the namespace, such as `limits_cpu="4"`; replaces an existing one."""
         limits = {name.replace("_", ".", 1): text for name, text in hard.items()}
         raw = new_object(kinds.QUOTA, "default-quota", namespace, labels={names.DEFAULT_QUOTA: "true"})
         await self._client.ensure(kinds.QUOTA, raw)
@@ -225,11 +225,11 @@ class Harvester:
         await self._client.mutate(ref, lambda found: found.update(spec={"hard": limits}))
 
     def fail_host(self, name: str) -> None:
-        """The host loses power, and every machine on it. May be repeated."""
+        """Power off the host with every VM on it. May be repeated."""
         self.hosts.fail(name)
 
     def recover_host(self, name: str) -> None:
-        """The host is back. May be repeated."""
+        """Power on the host. May be repeated."""
         self.hosts.recover(name)
 
     # --- composition --------------------------------------------------------------------------------------------
@@ -250,11 +250,11 @@ class Harvester:
             await self.clock.sleep(0.05)
 
     def _is_mac_in_use(self, mac: str) -> bool:
-        """Whether some VM still has the address; leases of others may be taken back."""
+        """Whether a VM has the MAC address; leases of others may be released."""
         return ("", mac) in self.listers.vms_by_mac or self.hypervisor.has_guest_mac(mac)
 
     def _is_pool_address(self, address: str) -> bool:
-        """Whether an IPPool has the address: who makes a pool takes its range out of his DHCP server's."""
+        """Whether an IPPool contains the address, which DHCP then does not lease."""
         return self.load_balancers.is_in_pool(address)
 
     async def _may_read(self, caller: UserInfo, kind: ApiResource, key: Key) -> bool:
@@ -262,13 +262,13 @@ class Harvester:
         return await self.api.allows(caller, "get", target)
 
     def _make_controllers(self) -> dict[str, Controller]:
-        client, pace, delays = self._client, self.clock, self.delays
-        recorder = EventRecorder(client, pace.clock, self._rng)
+        client, clock, delays = self._client, self.clock, self.delays
+        recorder = EventRecorder(client, clock.base, self._rng)
         room = self.load_balancers
         machines = VmController(
             client,
             self.listers,
-            pace,
+            clock,
             delays,
             self._rng,
             recorder,
@@ -280,7 +280,7 @@ class Harvester:
         control = InstanceContext(
             client,
             self.listers,
-            pace,
+            clock,
             delays,
             self._rng,
             recorder,
@@ -293,17 +293,17 @@ class Harvester:
             "vms": machines.reconcile,
             "instances": instances.reconcile,
             "claims": ClaimController(
-                client, self.listers, pace, delays, self.hypervisor.delete_disk
+                client, self.listers, clock, delays, self.hypervisor.delete_disk
             ).reconcile,
-            "images": ImageController(client, pace, delays).reconcile,
+            "images": ImageController(client, clock, delays).reconcile,
             "nodes": self.hosts.reconcile,
-            "key_pairs": KeyPairController(client, pace.clock).reconcile,
-            "migrations": MigrationController(client, pace, delays, recorder, instances).reconcile,
+            "key_pairs": KeyPairController(client, clock.base).reconcile,
+            "migrations": MigrationController(client, clock, delays, recorder, instances).reconcile,
         }
         self._informers["key_pairs"] = Informer(client, kinds.KEY_PAIR)
         self._informers["migrations"] = Informer(client, kinds.MIGRATION)
         made = {
-            name: Controller(name, reconcile, pace.clock, self.log.append)
+            name: Controller(name, reconcile, clock.base, self.log.append)
             for name, reconcile in reconciles.items()
         }
         for name, controller in made.items():
@@ -312,7 +312,7 @@ class Harvester:
         return made
 
     def _wire_controllers(self, made: dict[str, Controller]) -> None:
-        """Which change of one kind is news for another."""
+        """Event handlers that requeue the dependent keys of other controllers."""
         instances, vms, claims = made["instances"], made["vms"], made["claims"]
         migrations = made["migrations"]
         self.hypervisor.on_change = instances.add
@@ -324,7 +324,7 @@ class Harvester:
             for claim in claims_of(vmi.get("spec") or {}):
                 claims.add((namespace_of(vmi), claim))
             if phase_of(vmi) in ("Succeeded", "Failed") or nested(vmi, "metadata", "deletionTimestamp"):
-                waiting_instances(vmi)  # its host has room again
+                waiting_instances(vmi)  # its host has free resources again
 
         def waiting_instances(_: Any) -> None:
             for key in self._instances.waiting:

@@ -1,7 +1,7 @@
 """The kinds that a Harvester cluster serves beyond the built-in ones.
 
-The emulator has its own table on purpose: products have theirs in `harvester.kinds`, and a slip in one of the two
-shows as a 404.
+The emulator has its own table on purpose: products have theirs in `harvester.kinds`, and a mistake in one of the
+two results in a 404.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MIGRATION = ApiResource(
 )
 KUBEVIRT = ApiResource("kubevirt.io", "v1", "KubeVirt", "kubevirts")
 
-# The aggregated API whose "objects" are the VMs above and whose subresources are orders.
+# The aggregated API whose "objects" are the VMs above and whose subresources are start, stop, restart, …
 VM_ORDERS = ApiResource("subresources.kubevirt.io", "v1", "VirtualMachine", "virtualmachines")
 VMI_ORDERS = ApiResource(
     "subresources.kubevirt.io", "v1", "VirtualMachineInstance", "virtualmachineinstances"

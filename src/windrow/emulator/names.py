@@ -1,4 +1,4 @@
-"""Labels, annotations, finalizers and fixed names of Harvester and KubeVirt, as the emulator knows them.
+"""Labels, annotations, finalizers and fixed names of Harvester and KubeVirt, of the emulator.
 
 Facts: reference 05 §2.1, §4 and §5. Not shared with `windrow.harvester` on purpose (see `kinds`).
 """
@@ -58,7 +58,7 @@ VM_FINALIZER = "kubevirt.io/virtualMachineControllerFinalize"
 VMI_FINALIZER = "kubevirt.io/foregroundDeleteVirtualMachine"
 FOREGROUND = "foregroundDeletion"
 
-# Agents of the control plane, as `reportingComponent` of events.
+# Components of the control plane, as `reportingComponent` of events.
 VIRT_CONTROLLER = "virtualmachine-controller"
 VIRT_HANDLER = "virt-handler"
 HARVESTER_CONTROLLER = "harvester-vm-controller"

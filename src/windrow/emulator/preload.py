@@ -1,6 +1,6 @@
-"""What a user keeps on a Harvester: namespaces, images, networks, key pairs, classes; put there in one go.
+"""Preloaded objects: namespaces, images, networks and key pairs that exist before a client connects.
 
-Everything may be given by name alone (`namespace/name`), or as a value that says more.
+Each object is given by name alone (`namespace/name`), or as a value with more fields.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from windrow.emulator.host.networks import render_network
 from windrow.kubernetes.objects import Raw, new_object
 from windrow.kubernetes.resources import NAMESPACE, ApiResource
 
-FIRST_LAN = 50
-LANS = 200
+FIRST_THIRD_OCTET = 50
+MAX_LANS = 200
 
-# A key whose private half nobody has: for manifests that name a key pair which we cannot know.
+# A key without a known private half: for key pairs of which a manifest gives only the name.
 PLACEHOLDER_KEY = (
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGQw7+mTNoVY2dZFkT0u4hvnPMxs2h0kmqP8yH3n0l6V nobody@windrow"
 )
@@ -27,7 +27,7 @@ PLACEHOLDER_KEY = (
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A VM image. `arrives` tells what its import does; an image that is `done` was there before anybody looked."""
+    """A VirtualMachineImage. `import_outcome` is that of its download; `done` is imported already."""
 
     name: str  # namespace/name
     display_name: str = ""
@@ -73,7 +73,7 @@ class KeyPair:
 
 @dataclass(slots=True)
 class LanAllocator:
-    """Which private range a network without one gets: 192.168.50.0/24 and up, one per VLAN."""
+    """Private ranges of networks without one: 192.168.50.0/24 and up, one per VLAN."""
 
     given: dict[tuple[str, int], str] = field(default_factory=dict)
 
@@ -83,7 +83,7 @@ class LanAllocator:
             self.given.setdefault(key, network.cidr)
         if key not in self.given:
             taken = set(self.given.values())
-            free = (f"192.168.{FIRST_LAN + step}.0/24" for step in range(LANS))
+            free = (f"192.168.{FIRST_THIRD_OCTET + step}.0/24" for step in range(MAX_LANS))
             self.given[key] = next(cidr for cidr in free if cidr not in taken)
         return self.given[key]
 
@@ -108,7 +108,7 @@ def render_preload(
     key_pairs: Iterable[KeyPair | str] = (),
     lans: LanAllocator,
 ) -> list[tuple[ApiResource, Raw]]:
-    """The objects of a stock in an order in which they can be created, namespaces that they need included."""
+    """The objects to create, in order, with their namespaces."""
     made: list[tuple[ApiResource, Raw]] = [(kinds.IMAGE, as_image(one).render()) for one in images]
     for network in map(as_network, networks):
         namespace, _, short = network.name.rpartition("/")

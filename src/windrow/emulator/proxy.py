@@ -1,8 +1,8 @@
-"""The way into the rack for programs outside this process: one HTTP proxy on loopback, CONNECT and plain.
+"""The HTTP proxy through which other processes reach the simulated network: CONNECT and plain, on loopback.
 
-A tunnel to an address that somebody in the rack answers at ends in a listener that is started for that door on
-demand. Tunnels to real ports of this machine are allowed one by one. Everything else is refused with 502 and the
-reason. When a door closes (its machine lost power), its listener and tunnels break at once. A request for an `http://`
+A tunnel to a simulated address ends in a listener that is started for its handler on demand. Tunnels to real ports of
+this machine are allowed one by one. Everything else is refused with 502 and the reason. When an address is closed (its
+machine lost power), its listener and tunnels break at once. A request for an `http://`
 address is passed on as it is, one for each connection, so that `curl --proxy` reaches plain services.
 """
 
@@ -33,7 +33,7 @@ class BadConnect(ValueError):
 
 
 def read_head(head: bytes) -> tuple[Address, bytes]:
-    """Where a request is to go, and what of its head is passed on: nothing of a CONNECT. Raises BadConnect."""
+    """The address of a request, and the head to forward: none of a CONNECT. Raises BadConnect."""
     line, _, fields = head.partition(b"\r\n")
     parts = line.decode("latin-1").split()
     if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
@@ -42,7 +42,7 @@ def read_head(head: bytes) -> tuple[Address, bytes]:
     if method == "CONNECT":
         return _parse_address(target), b""
     if not target.startswith("http://"):
-        text = f"this proxy leads into the simulated rack, found {method} for itself"
+        text = f"this is a proxy to the simulated network, found a {method} request to the proxy itself"
         raise BadConnect(405, f"{text}; use it as a proxy, for example as proxy-url of a kubeconfig")
     host, _, path = target.removeprefix("http://").partition("/")
     kept = [one for one in fields.split(b"\r\n") if not one.lower().startswith(_HOP)]
@@ -81,7 +81,7 @@ class Proxy:
         return f"http://{LOOPBACK}:{self.port}"
 
     def allow(self, port: int) -> None:
-        """Lead to this real port of the machine, too."""
+        """Allow tunnels to this real port of the machine."""
         self._local.add(port)
 
     async def __aenter__(self) -> Proxy:
@@ -113,7 +113,7 @@ class Proxy:
         try:
             await self._handle(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
-            pass  # the other side has gone
+            pass  # closed by the peer
         except asyncio.CancelledError:
             pass  # the proxy ends, and this connection with it
         finally:
@@ -124,8 +124,8 @@ class Proxy:
         try:
             async with asyncio.timeout(HEAD_WITHIN_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-            place, passed_on = read_head(head)
-            inner_reader, inner_writer = await self._open(place)
+            address, passed_on = read_head(head)
+            inner_reader, inner_writer = await self._open(address)
         except asyncio.LimitOverrunError:
             await _answer(writer, 431, "the request's head is too long")
             return
@@ -133,7 +133,7 @@ class Proxy:
             await _answer(writer, error.status, str(error))
             return
         writers = {writer, inner_writer}
-        self._tunnels.setdefault(place, set()).update(writers)
+        self._tunnels.setdefault(address, set()).update(writers)
         try:
             if passed_on:
                 inner_writer.write(passed_on)
@@ -146,49 +146,49 @@ class Proxy:
         except* ConnectionError:
             pass
         finally:
-            self._tunnels.get(place, set()).difference_update(writers)
+            self._tunnels.get(address, set()).difference_update(writers)
             inner_writer.close()
 
-    async def _open(self, place: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to who answers at `place`. Raises BadConnect."""
-        host, port = place
+    async def _open(self, address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to `address`. Raises BadConnect."""
+        host, port = address
         if host in LOCAL_NAMES and port in self._local:
             target = port
         else:
-            target = await self._listener(place)
+            target = await self._listener(address)
         try:
             return await asyncio.open_connection(LOOPBACK, target)
         except OSError as error:
             raise BadConnect(502, f"{host}:{port} does not answer: {error.strerror or error}") from error
 
-    async def _listener(self, place: Address) -> int:
-        """The real port behind which the door at `place` is served."""
-        host, port = place
-        door = self._network.find(host, port)
-        if door is None:
+    async def _listener(self, address: Address) -> int:
+        """The loopback port on which the handler at `address` is served."""
+        host, port = address
+        handler = self._network.find(host, port)
+        if handler is None:
             raise BadConnect(
-                502, f"nobody in the simulated rack answers at {host}:{port}; this proxy leads nowhere else"
+                502, f"nothing listens on {host}:{port} in the simulated network; this proxy reaches no other"
             )
-        known = self._listeners.get(place)
-        if known is None or known[0] is not door:
+        known = self._listeners.get(address)
+        if known is None or known[0] is not handler:
             ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            task = self._tasks.create_task(self._listen(door, ready), name=f"listener {host}:{port}")
-            known = self._listeners[place] = (door, task, ready)
+            task = self._tasks.create_task(self._listen(handler, ready), name=f"listener {host}:{port}")
+            known = self._listeners[address] = (handler, task, ready)
         return await asyncio.shield(known[2])
 
-    async def _listen(self, door: Handler, ready: asyncio.Future[int]) -> None:
-        async with Listener(door) as listener:
+    async def _listen(self, handler: Handler, ready: asyncio.Future[int]) -> None:
+        async with Listener(handler) as listener:
             ready.set_result(listener.port)
             await asyncio.Event().wait()
 
-    def _changed(self, address: str, port: int) -> None:
-        place = (address, port)
-        known = self._listeners.get(place)
-        if known is None or self._network.find(address, port) is known[0]:
+    def _changed(self, host: str, port: int) -> None:
+        address = (host, port)
+        known = self._listeners.get(address)
+        if known is None or self._network.find(host, port) is known[0]:
             return
-        del self._listeners[place]
+        del self._listeners[address]
         known[1].cancel()
-        for writer in self._tunnels.pop(place, set()):
+        for writer in self._tunnels.pop(address, set()):
             writer.transport.abort()
 
 
@@ -198,7 +198,7 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write(data)
             await writer.drain()
     finally:
-        # Tell the other side that no more comes; the way back stays open.
+        # Half-close: the other direction stays open.
         with suppress(OSError, RuntimeError):
             writer.write_eof() if writer.can_write_eof() else writer.close()
 

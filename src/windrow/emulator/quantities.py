@@ -1,4 +1,4 @@
-"""Kubernetes quantities as exact numbers, and back: only what schedulers and mutators of the rack compute with."""
+"""Kubernetes quantities as exact numbers, and back: what the emulator's scheduler and mutators compute with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BadQuantity(ValueError):
 
 
 def parse_quantity(text: object) -> Fraction:
-    """The number that `text` writes. Raises BadQuantity with apimachinery's words."""
+    """The number of `text`. Raises BadQuantity with apimachinery's message."""
     found = _QUANTITY.match(str(text))
     if not found:
         raise BadQuantity(

@@ -1,4 +1,4 @@
-"""A Harvester that other processes can reach: its API on loopback, the rack behind a proxy, a kubeconfig for both."""
+"""Serves a simulated Harvester to other processes: its API on loopback, its network behind a proxy, a kubeconfig."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windrow.emulator.proxy import Proxy
 
 @dataclass(frozen=True, slots=True)
 class ServedHarvester:
-    """Where it answers. `kubeconfig` is the administrator's and names server and proxy."""
+    """URLs of API and proxy. `kubeconfig` is the administrator's, with server and proxy."""
 
     url: str
     proxy_url: str
@@ -23,7 +23,7 @@ class ServedHarvester:
 
 @asynccontextmanager
 async def serve(harvester: Harvester, port: int = 0, proxy_port: int = 0) -> AsyncIterator[ServedHarvester]:
-    """Serve `harvester`, which somebody else runs, until the block ends; port 0 lets the system choose."""
+    """Serve `harvester`, which the caller runs, until the block ends; with port 0 the system chooses."""
     await harvester.ready.wait()
     async with (
         Listener(harvester.handler, port=port) as listener,

@@ -1,4 +1,4 @@
-"""What stands in a Harvester cluster before any user comes: namespaces, settings, classes, roles, the VIP."""
+"""System objects of a Harvester cluster: namespaces, settings, storage classes, roles, the VIP."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMESPACES = (
     "longhorn-system",
 )
 
-# Facts: reference 05 §1.3. Value "" means: the default counts.
+# Reference 05 §1.3. With value "" the default applies.
 SETTINGS: tuple[tuple[str, str, str], ...] = (
     ("overcommit-config", "", '{"cpu":1000,"memory":150,"storage":100}'),
     ("default-vm-termination-grace-period-seconds", "", "120"),
@@ -43,7 +43,7 @@ SETTINGS: tuple[tuple[str, str, str], ...] = (
 
 
 def system_objects(version: str, vip: str) -> Iterable[tuple[ApiResource, Raw]]:
-    """All of it, in an order in which it can be created."""
+    """All of them, in order of creation."""
     for name in NAMESPACES:
         yield NAMESPACE, new_object(NAMESPACE, name)
     yield kinds.SETTING, _setting("server-version", version, "")
@@ -107,7 +107,7 @@ _LONGHORN = {"numberOfReplicas": "3", "staleReplicaTimeout": "30", "migratable":
 
 
 def render_storage_class(name: str, *, is_default: bool = False, reserved: bool = False) -> Raw:
-    """An ordinary Longhorn class."""
+    """A Longhorn StorageClass."""
     annotations = {}
     if is_default:
         annotations[names.DEFAULT_CLASS] = "true"
@@ -179,7 +179,7 @@ CSI_RULES = [
 _HARVESTER_KINDS = "keypairs,virtualmachineimages,virtualmachinetemplates,virtualmachinetemplateversions"
 _KUBEVIRT_KINDS = "virtualmachines,virtualmachineinstances"
 _POWER = "virtualmachines/start,virtualmachines/stop,virtualmachines/restart"
-_LOOK = "virtualmachineinstances/guestosinfo,virtualmachineinstances/userlist,virtualmachineinstances/filesystemlist"
+_GUEST_INFO = "virtualmachineinstances/guestosinfo,virtualmachineinstances/userlist,virtualmachineinstances/filesystemlist"
 
 # Name, rules, and the built-in roles they are added to.
 AGGREGATED: tuple[tuple[str, list[Raw], tuple[str, ...]], ...] = (
@@ -206,7 +206,7 @@ AGGREGATED: tuple[tuple[str, list[Raw], tuple[str, ...]], ...] = (
             _rule("kubevirt.io", _KUBEVIRT_KINDS, "*"),
             _rule("kubevirt.io", "virtualmachineinstancemigrations", READ),
             _rule("subresources.kubevirt.io", _POWER, "update"),
-            _rule("subresources.kubevirt.io", _LOOK, "get"),
+            _rule("subresources.kubevirt.io", _GUEST_INFO, "get"),
         ],
         ("admin", "edit"),
     ),

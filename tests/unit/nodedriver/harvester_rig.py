@@ -187,7 +187,7 @@ def a_rack(**guest: Any) -> Iterator[HarvesterRig]:
 
 
 async def _now(harvester: Harvester) -> datetime:
-    return harvester.clock.clock.now()
+    return harvester.clock.base.now()
 
 
 async def _done(task: asyncio.Task[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Claim protection: a claim that is deleted stays while a pod uses it."""
+"""The PVC protection controller: a deleted PersistentVolumeClaim keeps its finalizer while a pod uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions that go: their objects go first, then the resource itself."""
+"""The CRD finalizer: deletes the objects of a deleted CustomResourceDefinition, then stops serving the resource."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CrdFinalizer:
         return []
 
     def _unregister(self, definition: Entry) -> None:
-        """Stop serving what the definition defined."""
+        """Stop serving the resource of a deleted definition."""
         spec = definition.raw["spec"]
         place = (spec["group"], spec["names"]["plural"])
         self._deleting.pop(place, None)
@@ -76,7 +76,7 @@ class CrdFinalizer:
             self.worker.requeue(key)
 
     async def _empty(self, type: ResourceType) -> int:
-        """Delete every object; the number of those that stay for their finalizers."""
+        """Delete every object; the number of those that finalizers keep."""
         for entry in (await self._context.store.range(type.prefix())).entries:
             head = entry.raw["metadata"]
             if head.get("deletionTimestamp"):

@@ -1,4 +1,4 @@
-"""The garbage collector: what is owned goes with its owners (reference/05 §7.11)."""
+"""The garbage collector: deletes dependents by their owner references (reference/05 §7.11)."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class GarbageCollector:
             await self._check_owners(type, entry)
 
     async def _check_owners(self, type: ResourceType, entry: Entry) -> None:
-        """Delete what has only absent owners; drop the absent ones where others remain."""
+        """Delete the object if all its owners are absent; else remove the absent ones from its owner references."""
         owners = entry.raw["metadata"]["ownerReferences"]
         absent = [owner for owner in owners if await self._is_absent(owner, entry)]
         if not absent:
@@ -112,10 +112,10 @@ class GarbageCollector:
     async def _is_absent(self, owner: Raw, entry: Entry) -> bool:
         type = self._owner_type(owner)
         if type is None:
-            return False  # a kind that is not served cannot be looked up: unknown is not gone
+            return False  # a kind that is not served cannot be read: unknown is not absent
         namespace = entry.raw["metadata"].get("namespace", "")
         if type.kind.namespaced and not namespace:
-            return True  # a namespaced owner of a cluster-wide object is no owner
+            return True  # a cluster-scoped object cannot have a namespaced owner
         found = await self._context.store.find(type.key(namespace, owner["name"]))
         return found is None or found.raw["metadata"]["uid"] != owner["uid"]
 
@@ -163,7 +163,7 @@ class GarbageCollector:
         await self._remove_finalizer(entry, ORPHAN)
 
     async def _foreground(self, entry: Entry) -> None:
-        """Dependents first; the owner waits only for those that say they block it."""
+        """Delete dependents first; the owner is kept until those with `blockOwnerDeletion` are deleted."""
         uid = entry.raw["metadata"]["uid"]
         for dependent in await self._dependents_of(entry):
             if dependent.raw["metadata"].get("deletionTimestamp"):

@@ -1,4 +1,4 @@
-"""The one loop that the server's own controllers share: hear every change, note keys, work them off, retry failures."""
+"""The worker of the server's own controllers: maps changes of the store to keys, reconciles them, retries failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Namespaces: what a new one gets, and how one that is deleted is emptied first."""
+"""The namespace controller: default ServiceAccount and root CA for new namespaces, deletion of content for deleted ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROOT_CA = "kube-root-ca.crt"
 
 
 class NamespaceController:
-    """Keeps `default` accounts and the CA bundle in every namespace; empties those that go."""
+    """Keeps ServiceAccount `default` and ConfigMap `kube-root-ca.crt` in every namespace; empties deleted ones."""
 
     def __init__(self, context: ServerContext, root_ca: Callable[[], str]) -> None:
         self._context, self._root_ca = context, root_ca
@@ -98,7 +98,7 @@ class NamespaceController:
                 try:
                     await self._delete(type, one, namespace)
                 except KubeError as error:
-                    refusal = error  # a webhook may want something else to go first
+                    refusal = error  # a webhook may require another object to be deleted first
         if left:
             left = await self._count(namespace)
         entry = await self._context.store.find(entry.key) or entry

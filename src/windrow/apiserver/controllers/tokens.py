@@ -1,4 +1,4 @@
-"""Token Secrets: filled after they are made, gone with their account."""
+"""The token Secret controller: fills Secrets of type service-account-token, deletes those without a ServiceAccount."""
 
 from __future__ import annotations
 

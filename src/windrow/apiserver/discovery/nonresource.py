@@ -1,4 +1,4 @@
-"""Everything at paths that name no resource: discovery, OpenAPI, health, version."""
+"""Non-resource URLs: discovery, OpenAPI, health, version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEALTHY = Reply(200, b"ok", "text/plain; charset=utf-8")
 
 
 class NonResourceHandler:
-    """Made once per state of the registry; asked for by every client at its start."""
+    """Serves the documents, built once per revision of the registry."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class NonResourceHandler:
         self._revision: tuple[int, int] = (-1, -1)
 
     def handle(self, request: Request) -> Reply:
-        """Raises 404 and 405 as a real server does."""
+        """Raises 404 and 405 as kube-apiserver does."""
         path = tuple(part for part in request.path.split("/") if part)
         if path[:1] and path[0] in ("healthz", "livez", "readyz"):
             return HEALTHY
@@ -66,7 +66,7 @@ class NonResourceHandler:
         body = self._documents[key] or b""
         tag = f'"{sha256(body).hexdigest().upper()}"'
         headers = {"ETag": tag, "Vary": "Accept", "Cache-Control": "public"}
-        # Also a 304 names the full type: client-go lays its headers over those of the answer it has kept.
+        # A 304 carries the full media type, too: client-go merges its headers into the cached response.
         media = f"application/json;g=apidiscovery.k8s.io;v={version};as={DISCOVERY}"
         if header(request, "If-None-Match") == tag:
             return Reply(304, b"", media, headers)

@@ -1,4 +1,4 @@
-"""OpenAPI v3 documents that say just enough for kubectl to validate and apply (reference/05 §7.3)."""
+"""OpenAPI v3 documents: what kubectl needs for validation, apply and explain (reference/05 §7.3)."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def _schema_name(type: ResourceType) -> str:
 def _published(type: ResourceType) -> Raw:
     """A custom resource's own schema, for `kubectl explain`."""
     marks = {"group": type.kind.group, "version": type.kind.version, "kind": type.kind.kind}
-    words = {name: {"type": "string"} for name in ("apiVersion", "kind")}
-    fields = {**words, "metadata": {"type": "object"}, **(type.schema.get("properties") or {})}
+    strings = {name: {"type": "string"} for name in ("apiVersion", "kind")}
+    fields = {**strings, "metadata": {"type": "object"}, **(type.schema.get("properties") or {})}
     return {**type.schema, "properties": fields, "x-kubernetes-group-version-kind": [marks]}
 
 
 def group_document(registry: Registry, group: str, version: str) -> Raw | None:
-    """The document of one group version; None when nothing is there."""
+    """The document of one group version; None when it is not served."""
     types = [one for one in registry if (one.kind.group, one.kind.version) == (group, version)]
     if not types:
         return None
@@ -63,7 +63,7 @@ def group_document(registry: Registry, group: str, version: str) -> Raw | None:
 
 
 def index(registry: Registry) -> Raw:
-    """`/openapi/v3`: where each document is, named by its hash so that clients may keep it."""
+    """`/openapi/v3`: the URL of each document, with its hash for caching clients."""
     paths: Raw = {}
     for group, version in sorted({(one.kind.group, one.kind.version) for one in registry}):
         digest = sha256(dumps(group_document(registry, group, version))).hexdigest()[:32].upper()

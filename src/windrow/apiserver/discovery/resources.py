@@ -1,4 +1,4 @@
-"""What the server offers: groups, versions, resources; in the legacy form and the aggregated one (reference/05 §7.2)."""
+"""Discovery of groups, versions and resources: legacy and aggregated documents (reference/05 §7.2)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def version_rank(version: str) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredSubresource:
-    """A subresource as discovery tells it."""
+    """A subresource in discovery."""
 
     name: str
     group: str
@@ -36,7 +36,7 @@ class DiscoveredSubresource:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredResource:
-    """A resource as discovery tells it. Without verbs it is there for its subresources only."""
+    """A resource in discovery. One without verbs is listed for its subresources only."""
 
     group: str
     version: str
@@ -89,7 +89,7 @@ def discover_type(type: ResourceType) -> DiscoveredResource:
 def discover_resources(
     registry: Registry, actions: Iterable[tuple[str, str]], action_versions: Mapping[str, tuple[str, ...]]
 ) -> list[DiscoveredResource]:
-    """Everything on offer: the types, and actions on resources that live in a group of their own."""
+    """All resources: the registered types, and the subresource-only resources of other groups."""
     found = [discover_type(type) for type in registry]
     grouped: dict[tuple[str, str], list[str]] = {}
     for qualified, subresource in actions:
@@ -140,7 +140,7 @@ def group_list(groups: Mapping[str, list[str]]) -> Raw:
 
 
 def resource_list(offered: list[DiscoveredResource], group: str, version: str) -> Raw | None:
-    """The APIResourceList of a group version; None when nothing is there."""
+    """The APIResourceList of a group version; None when it is not served."""
     mine = [one for one in offered if (one.group, one.version) == (group, version)]
     if not mine:
         return None

@@ -1,11 +1,11 @@
-"""Who owns which field: server-side apply, with `managedFields` as a real server writes them.
+"""Field ownership for server-side apply: `managedFields` as kube-apiserver writes them.
 
 A set of fields is a nested dict in the FieldsV1 form: `f:name` is a field, `k:{…}` an item of a keyed list, `v:…` an
 item of a set, `.` the item itself; an empty dict ends a path. What the schema does not describe is merged as Go does
 for untyped data: objects field by field, lists as one value.
 
-Managers are recorded from the first apply on. Objects that never meet one carry no `managedFields`, which spares a
-third of their size; what such an object held before counts as owned by `before-first-apply`, as on a real server.
+Managers are recorded from the first apply on. Objects without one carry no `managedFields`, which saves a third of
+their size; at the first apply their fields are owned by `before-first-apply`, as on kube-apiserver.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _list_map_key(item: Any, keys: tuple[str, ...], schema: Schema) -> str:
 
 
 def _children(schema: Schema, value: Any) -> list[tuple[str, Schema, Any]] | None:
-    """The parts of `value` that are owned one by one; None when it is owned as a whole."""
+    """The children of `value` that are owned separately; None for an atomic value."""
     if isinstance(value, dict) and schema.get(MAP_TYPE) != "atomic":
         return [(f"f:{name}", property_schema(schema, name), part) for name, part in value.items()]
     if isinstance(value, list):
@@ -102,7 +102,7 @@ def from_fields(fields: Fields, path: Path = ()) -> set[Path]:
 
 @dataclass(slots=True)
 class Manager:
-    """One writer and the paths it owns."""
+    """One field manager and the paths it owns."""
 
     name: str
     operation: str
@@ -142,7 +142,7 @@ def read_managers(raw: Raw) -> list[Manager]:
 
 
 def write_managers(raw: Raw, managers: list[Manager]) -> None:
-    """Record those that still own something, in place."""
+    """Set managedFields to the managers that own a path, in place."""
     kept = [one.raw() for one in managers if one.paths]
     raw["metadata"].pop("managedFields", None)
     if kept:
@@ -150,7 +150,7 @@ def write_managers(raw: Raw, managers: list[Manager]) -> None:
 
 
 def record_update(schema: Schema, old: Raw, new: Raw, writer: Manager) -> None:
-    """After an ordinary write: what changed now belongs to its writer. In place on `new`."""
+    """After an update: changed fields are owned by its manager. In place on `new`."""
     managers = read_managers(old)
     if not managers:
         return
@@ -175,7 +175,7 @@ def record_update(schema: Schema, old: Raw, new: Raw, writer: Manager) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ApplyConflict:
-    """A field that somebody else owns with another value."""
+    """A field that another manager owns with another value."""
 
     manager: Manager
     path: Path
@@ -198,7 +198,7 @@ class ApplyConflict:
 def plan_apply(
     schema: Schema, live: Raw, applied: Raw, writer: Manager, *, force: bool
 ) -> tuple[Raw, list[ApplyConflict]]:
-    """What `live` becomes when `writer` applies `applied`, and the clashes that forbid it unless forced."""
+    """The object after `writer` applies `applied` to `live`, and the conflicts that prevent it unless forced."""
     managers = read_managers(live)
     present = paths_of(schema, live)
     if not managers and present:
@@ -209,9 +209,9 @@ def plan_apply(
     mine = next((one for one in managers if one.identity == writer.identity), None)
     others = [one for one in managers if one is not mine]
     differing = {path for path, value in wanted.items() if path in present and present[path] != value}
-    clashes = [ApplyConflict(one, path) for one in others for path in sorted(differing & one.paths)]
-    if clashes and not force:
-        return live, clashes
+    conflicts = [ApplyConflict(one, path) for one in others for path in sorted(differing & one.paths)]
+    if conflicts and not force:
+        return live, conflicts
     merged = _merge(schema, live, applied)
     dropped = (mine.paths if mine else set()) - wanted.keys()
     for one in others:
@@ -230,7 +230,7 @@ def plan_apply(
 
 
 def _whole_items(dropped: set[Path], wanted: Any, others: list[Manager]) -> set[Path]:
-    """Items go as a whole only when nobody else owns anything inside them."""
+    """List items are removed as a whole only when no other manager owns a field inside them."""
     owned = [path for one in others for path in one.paths] + list(wanted)
     items = {path[:-1] for path in dropped if path[-1] == SELF}
     whole = {item for item in items if not any(path[: len(item)] == item for path in owned)}
@@ -268,7 +268,7 @@ def _merge_items(schema: Schema, keys: tuple[str, ...], live: list[Any], applied
 
 
 def _remove_paths(schema: Schema, value: Any, dropped: set[Path], path: Path) -> Any:
-    """`value` without the parts at `dropped`; an object that becomes empty by it goes too."""
+    """`value` without the paths `dropped`; an object that becomes empty is removed, too."""
     relevant = {one for one in dropped if one[: len(path)] == path}
     parts = _children(schema, value)
     if not relevant or parts is None:

@@ -1,4 +1,4 @@
-"""Strategic merge patch: a merge patch that knows by which key the items of a list are told apart."""
+"""Strategic merge patch: lists are merged by the merge keys of the schema."""
 
 from __future__ import annotations
 
@@ -83,15 +83,15 @@ def _identity(key: str, item: Any) -> Any:
 
 
 def _ordered(key: str, items: list[Any], before: list[Any], order: list[Any]) -> list[Any]:
-    """Items that `order` names in its order; others keep their place relative to those they stood by."""
+    """Items of `order` in its order; other items keep their position relative to their former neighbours."""
     wanted = [_identity(key, one) for one in order]
-    stood = [_identity(key, one) for one in before]
+    former = [_identity(key, one) for one in before]
     named = [one for one in items if _identity(key, one) in wanted]
     named.sort(key=lambda one: wanted.index(_identity(key, one)))
     others = [one for one in items if _identity(key, one) not in wanted]
     merged: list[Any] = []
     while named and others:
         first, second = _identity(key, named[0]), _identity(key, others[0])
-        goes_first = first not in stood or second not in stood or stood.index(first) < stood.index(second)
+        goes_first = first not in former or second not in former or former.index(first) < former.index(second)
         merged.append(named.pop(0) if goes_first else others.pop(0))
     return [*merged, *named, *others]

@@ -1,4 +1,4 @@
-"""Who calls: client certificate, bearer token, impersonation (reference/05 §7.5)."""
+"""Authentication: client certificate, bearer token, impersonation (reference/05 §7.5)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from windrow.core.clock import Clock
 from windrow.kubernetes.requests import Request
 
 StaticToken = tuple[str, tuple[str, ...], datetime | None]
-"""User, groups, and the instant from which the token is refused (None: never)."""
+"""User, groups, and the instant of expiry (None: never)."""
 
 TokenAuthenticator = Callable[[str], Awaitable[UserInfo | None]]
-"""The caller that a bearer token stands for."""
+"""The user of a bearer token; None for a token of another kind."""
 
 AUTHENTICATED = "system:authenticated"
 
@@ -26,7 +26,7 @@ def _groups(*groups: str) -> tuple[str, ...]:
 
 
 def user_from_certificate(certificate: str, now: datetime) -> UserInfo | None:
-    """The user that a client certificate names; None when it is not valid now. Its CA was checked at the door."""
+    """The user that a client certificate names; None when it is not valid now. Its chain was verified by TLS."""
     subject = pki.read_certificate(certificate)
     if not subject.common_name or not subject.not_before <= now <= subject.not_after:
         return None
@@ -34,7 +34,7 @@ def user_from_certificate(certificate: str, now: datetime) -> UserInfo | None:
 
 
 class Authenticator:
-    """Asks certificate, static tokens and then each of `recognisers`. `tokens` may change at any time."""
+    """Tries client certificate, static tokens, then each of `token_authenticators`. `tokens` may change at any time."""
 
     def __init__(self, clock: Clock, *, anonymous: bool = False) -> None:
         self.tokens: dict[str, StaticToken] = {}
@@ -44,7 +44,7 @@ class Authenticator:
         self._certificates: dict[str, UserInfo] = {}
 
     async def authenticate(self, request: Request, peer: Peer) -> UserInfo:
-        """Raises 401 for a bad credential, and for none at all unless anonymous callers are welcome."""
+        """Raises 401 for an invalid credential, and for none at all unless `anonymous`."""
         scheme, _, token = header(request, "Authorization").partition(" ")
         if scheme.lower() == "bearer" and token.strip():
             found = await self.authenticate_token(token.strip())
@@ -74,7 +74,7 @@ class Authenticator:
 
 
 def impersonation_checks(wanted: UserInfo, groups: list[str]) -> list[RequestInfo]:
-    """What the caller must be allowed to `impersonate`."""
+    """The resources on which the caller needs the verb `impersonate`."""
     parts = wanted.username.split(":")
     if len(parts) == 4 and wanted.username.startswith("system:serviceaccount:"):
         user = RequestInfo("", "", "v1", "serviceaccounts", parts[2], parts[3])
@@ -84,7 +84,7 @@ def impersonation_checks(wanted: UserInfo, groups: list[str]) -> list[RequestInf
 
 
 def read_impersonation(request: Request) -> UserInfo | None:
-    """The user that the caller wants to be, or None. 400 for groups without a user."""
+    """The user of the Impersonate headers, or None. Raises for groups without a user."""
     user, groups = header(request, "Impersonate-User"), headers(request, "Impersonate-Group")
     if not user:
         if groups or header(request, "Impersonate-Uid"):

@@ -1,4 +1,4 @@
-"""Request bodies understood: JSON, YAML, Kubernetes protobuf (reference/05 §7.4)."""
+"""Decoding of request bodies: JSON, YAML, Kubernetes protobuf (reference/05 §7.4)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def decode_protobuf(body: bytes) -> Any:
 
 
 def decode(body: bytes | None, content_type: str, *, custom: bool = False) -> Any:
-    """The object in a body; None when there is none. Raises 400, 413 or 415."""
+    """The object in a body; None without a body. Raises 400, 413 or 415."""
     if not body:
         return None
     if len(body) > MAX_BODY_BYTES:
@@ -62,7 +62,7 @@ def decode(body: bytes | None, content_type: str, *, custom: bool = False) -> An
 
 
 def decode_patch(body: bytes | None, content_type: str, accepted: tuple[str, ...]) -> tuple[str, Any]:
-    """The form of a patch and its value. Raises 400, 413 or 415."""
+    """The media type of a patch and its value. Raises 400, 413 or 415."""
     media = media_type_of(content_type)
     if media not in accepted:
         raise apierrors.unsupported_media(accepted)

@@ -1,4 +1,4 @@
-"""A request understood: who calls, which verb, on what (reference/05 §7.1)."""
+"""RequestInfo, UserInfo and ApiCall: what a request addresses, who sent it, and its options (reference/05 §7.1)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ANONYMOUS = UserInfo("system:anonymous", ("system:unauthenticated",))
 
 @dataclass(frozen=True, slots=True)
 class RequestInfo:
-    """The place in the URL. A path that names no resource has only `path`."""
+    """The resource that a URL addresses. A non-resource URL has only `path`."""
 
     path: str
     group: str = ""
@@ -46,7 +46,7 @@ class RequestInfo:
 
 @dataclass(slots=True)
 class ApiCall:
-    """One request on its way through the server. Warnings gather in it."""
+    """One request with its decoded body and options. Handlers add to its `warnings`."""
 
     verb: str
     info: RequestInfo
@@ -68,7 +68,7 @@ class ApiCall:
 
 
 def is_truthy(options: Mapping[str, str], name: str) -> bool:
-    """A boolean parameter: `=1`, `=true` and a bare name count."""
+    """A boolean query option: `=1`, `=true`, and the name without a value."""
     return name in options and options[name].lower() not in ("false", "0")
 
 
@@ -94,7 +94,7 @@ _BY_METHOD = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "de
 
 
 def request_verb(method: str, info: RequestInfo, options: Mapping[str, str]) -> str:
-    """The verb of a request, as authorization names it."""
+    """The verb of a request, as RBAC rules name it."""
     if method in ("GET", "HEAD"):
         if info.name:
             return "get"
@@ -104,7 +104,7 @@ def request_verb(method: str, info: RequestInfo, options: Mapping[str, str]) -> 
 
 
 def name_from_field_selector(options: Mapping[str, str]) -> str:
-    """The one name that a list or watch is about, by its field selector: access to it is judged by that name."""
+    """The name that field selector `metadata.name` requires, by which a list or watch is authorized; else ""."""
     terms = options.get("fieldSelector", "").split(",")
     for term in terms:
         field, equals, value = term.replace("==", "=").partition("=")

@@ -1,4 +1,4 @@
-"""Which form of an answer the caller accepts (reference/05 §7.4)."""
+"""Content negotiation: the media type and transform of a response, from the Accept header (reference/05 §7.4)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DISCOVERY = "APIGroupDiscoveryList"
 
 @dataclass(frozen=True, slots=True)
 class NegotiatedType:
-    """A media type and, for the transforms, what the object is to be given `as`."""
+    """A media type and, for Table and PartialObjectMetadata, its `as` parameter."""
 
     media_type: str = JSON
     as_: str = ""
@@ -46,7 +46,7 @@ TRANSFORMS = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 
 
 def negotiate(accept: str, offered: Sequence[str] = TRANSFORMS) -> NegotiatedType:
-    """The first form in `accept` that can be served. Raises 406 when there is none."""
+    """The first media type in `accept` that is served. Raises 406 when there is none."""
     if not accept:
         return NegotiatedType()
     for form in _parse_accept(accept):

@@ -1,4 +1,4 @@
-"""Role-based access: bindings and roles in the store, read at each question (reference/05 §7.5)."""
+"""The RBAC authorizer: roles and bindings are read from the store for each request (reference/05 §7.5)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rule = dict[str, Any]
 
 
 def forbidden_error(user: UserInfo, verb: str, info: RequestInfo) -> KubeError:
-    """The 403 that a real server sends."""
+    """The 403 of kube-apiserver."""
     if not info.is_resource:
         return apierrors.status_error(
             403, f'forbidden: User "{_safe(user.username)}" cannot {verb} path "{_safe(info.path)}"'
@@ -62,7 +62,7 @@ def _matches_path(offered: Iterable[str] | None, path: str) -> bool:
 
 
 def rule_allows(rule: Rule, verb: str, info: RequestInfo) -> bool:
-    """Does this one rule allow `verb` at `target`?"""
+    """Whether the rule allows `verb` on the resource."""
     if not _matches(rule.get("verbs"), verb):
         return False
     if not info.is_resource:
@@ -89,7 +89,7 @@ def _is_subject(subject: Raw, user: UserInfo, namespace: str) -> bool:
 
 
 class RbacAuthorizer:
-    """Answers from the roles and bindings that the store holds now."""
+    """Authorizes by the roles and bindings in the store."""
 
     def __init__(self, context: ServerContext) -> None:
         self._context = context
@@ -101,7 +101,7 @@ class RbacAuthorizer:
         return any(rule_allows(rule, verb, info) for rule in rules)
 
     async def rules(self, user: UserInfo, namespace: str) -> list[Rule]:
-        """Every rule that holds for the caller in `namespace` ("": cluster-wide only)."""
+        """Every rule of the user in `namespace` ("": cluster-wide only)."""
         found: list[Rule] = []
         for binding in await self._all(CLUSTER_ROLE_BINDING):
             if self._binds(binding, user):
@@ -145,7 +145,7 @@ class RbacAuthorizer:
     # --- escalation ---------------------------------------------------------------------------------------------------
 
     async def check_escalation(self, user: UserInfo, kind: ApiResource, raw: Raw) -> None:
-        """Nobody may hand out what he does not hold: 403 for a role or binding that would."""
+        """Privilege escalation check: 403 for a role or binding with rules that the user does not hold."""
         if user.is_superuser or kind not in (ROLE, CLUSTER_ROLE, ROLE_BINDING, CLUSTER_ROLE_BINDING):
             return
         namespace = raw["metadata"].get("namespace", "")
@@ -175,7 +175,7 @@ class RbacAuthorizer:
 
 
 def _parts(rule: Rule) -> Iterator[tuple[str, RequestInfo]]:
-    """A rule as single questions."""
+    """A rule as single verb and resource pairs."""
     for verb, path in product(rule.get("verbs") or (), rule.get("nonResourceURLs") or ()):
         yield verb, RequestInfo(path)
     names = rule.get("resourceNames") or [""]
@@ -207,7 +207,7 @@ def _format_rule(rule: Rule) -> str:
     return "{" + ", ".join(fields) + "}"
 
 
-# --- what every cluster is born with --------------------------------------------------------------------------------
+# --- bootstrap policy --------------------------------------------------------------------------------
 
 _READ, _WRITE = ["get", "list", "watch"], ["create", "delete", "deletecollection", "patch", "update"]
 _EVERYDAY = [

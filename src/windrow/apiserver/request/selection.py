@@ -1,4 +1,4 @@
-"""Which objects a list, watch or collection delete is about: label and field selectors, understood once."""
+"""Label and field selectors of a list, watch or deletecollection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Selection:
 
     @property
     def name(self) -> str:
-        """The one name that can match, where a field selector says so."""
+        """The name that field selector `metadata.name` requires; "" without one."""
         for path, equal, value in self.fields:
             if equal and path == ("metadata", "name"):
                 return value
@@ -54,7 +54,7 @@ def _text(value: Any) -> str:
 
 
 def read_selection(type: ResourceType, options: Mapping[str, str]) -> Selection:
-    """The selection that the parameters ask for. Raises 400 for what cannot be understood."""
+    """The selection of the query options. Raises 400 for an invalid selector."""
     try:
         labels = parse_label_selector(options.get("labelSelector", ""))
         terms = parse_field_selector(options.get("fieldSelector", ""))

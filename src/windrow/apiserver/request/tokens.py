@@ -1,8 +1,8 @@
-"""Tokens of service accounts: minted and recognised by the server itself.
+"""Service account tokens: issued and authenticated by the server itself.
 
 They have the form of a real one (three dot-separated parts, the claims in the middle), signed with a key that lives
-in the store beside the objects, so they outlive a restart of a lasting store. A token dies with its account, with the
-Secret it stands in, or at its own expiry.
+in the store beside the objects, so they outlive a restart. A token is refused once its ServiceAccount or its Secret is
+deleted, or after its expiry.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ServiceAccountTokens:
         self._key: bytes | None = None
 
     async def key(self) -> bytes:
-        """The signing key; made at the first need."""
+        """The signing key; generated on first use."""
         if self._key is None:
             entry = await self._context.store.find(SIGNING_KEY)
             if entry is None:
@@ -62,7 +62,7 @@ class ServiceAccountTokens:
         secret: Raw | None = None,
         bound: Raw | None = None,
     ) -> str:
-        """A token for a ServiceAccount object; without `expires` it is for ever, as those in Secrets are."""
+        """A token for a ServiceAccount object; without `expires` it does not expire, as those in Secrets."""
         head = account["metadata"]
         inner: Raw = {
             "namespace": head["namespace"],
@@ -85,7 +85,7 @@ class ServiceAccountTokens:
         return hmac.new(await self.key(), text.encode(), hashlib.sha256).digest()
 
     async def authenticate(self, token: str) -> UserInfo | None:
-        """The service account that the token stands for; None when it is not ours, or no longer good."""
+        """The user of the token; None when it was not issued here, or is no longer valid."""
         text, _, signature = token.rpartition(".")
         try:
             if not hmac.compare_digest(_decode(signature), await self._sign(text)):
@@ -115,7 +115,7 @@ class ServiceAccountTokens:
 
 
 def service_account_user(namespace: str, name: str, uid: str = "") -> UserInfo:
-    """The user that a service account is."""
+    """The UserInfo of a service account."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
     return UserInfo(f"system:serviceaccount:{namespace}:{name}", groups, uid)
 

@@ -1,7 +1,7 @@
-"""What a server gives to Services: cluster addresses with their families, node ports, the port of health checks.
+"""Allocation for Services: cluster IPs by family, node ports, and health check node ports.
 
-Values are chosen by the Service's uid, not by chance, so that they are spread as a real server spreads them and a
-seeded story stays the same story.
+Values are hashed from the Service's uid, so that they are spread as kube-apiserver spreads them and the same seed gives
+the same values.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from windrow.kubernetes.resources import SERVICE
 
 Raw = dict[str, Any]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-_MAX_ADDRESSES = 1 << 16  # addresses of one range that are ever given
+_MAX_ADDRESSES = 1 << 16  # addresses of a range that are allocated at most
 _TAKEN = "provided {} is already allocated"
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceRanges:
-    """One address range per family, the cluster's own family first, and the ports that nodes keep for Services."""
+    """One address range per family, the primary family first, and the node port range."""
 
     addresses: tuple[str, ...] = ("10.43.0.0/16",)
     node_ports: tuple[int, int] = (30000, 32767)
 
 
 class ServiceAllocator:
-    """An admission hook, to be the last one: gives every Service what its type has, once."""
+    """A validating hook, the last one: allocates what the Service's type requires, once."""
 
     def __init__(self, context: ServerContext, ranges: ServiceRanges) -> None:
         self._context = context
@@ -51,19 +51,19 @@ class ServiceAllocator:
         self._is_loaded = False
 
     def _range_of(self, network: Network) -> RangeAllocator:
-        """The first address is the API's own Service; network and broadcast are nobody's."""
+        """The first address belongs to Service default/kubernetes; network and broadcast address are not allocated."""
         base = int(network.network_address)
         last = base + min(network.num_addresses, _MAX_ADDRESSES) - (2 if network.version == 4 else 1)
         kept = min(256, max(16, network.num_addresses // 16)) if network.num_addresses > 16 else 0
         return RangeAllocator(base + 2, last, max(kept - 2, 0), self._holds_address)
 
     async def admit(self, operation: AdmissionRequest) -> None:
-        """Raises the 422 for a value that is taken or outside of its range."""
+        """Raises 422 for a value that is taken or out of range."""
         raw, old = operation.object, operation.old_object
         if operation.kind != SERVICE or operation.subresource or raw is None or "spec" not in raw:
             return
         if schema.validate(self._type.schema, raw):
-            return  # the server's own check, which comes next, says what is wrong
+            return  # reported by the schema validation that follows
         await self._load()
         spec, before = raw["spec"], (old or {}).get("spec") or {}
         defaults.apply_defaults(spec)
@@ -75,16 +75,16 @@ class ServiceAllocator:
             defaults.patch_allocated_values(spec, before)
         if validate_service(raw, old):
             return
-        given = _ServiceWrite(raw, before, operation.dry_run, Owner(self._key(raw), raw["metadata"]["uid"]))
-        self._resolve_families(given)
-        await self._allocate_addresses(given)
-        await self._allocate_node_ports(given)
-        await self._allocate_health_check_port(given)
+        write = _ServiceWrite(raw, before, operation.dry_run, Owner(self._key(raw), raw["metadata"]["uid"]))
+        self._resolve_families(write)
+        await self._allocate_addresses(write)
+        await self._allocate_node_ports(write)
+        await self._allocate_health_check_port(write)
 
     # -- addresses
 
-    def _resolve_families(self, given: _ServiceWrite) -> None:
-        spec = given.spec
+    def _resolve_families(self, write: _ServiceWrite) -> None:
+        spec = write.spec
         if not defaults.has_addresses(spec):
             return
         lone = defaults.is_headless(spec) and not spec.get("selector")
@@ -92,31 +92,31 @@ class ServiceAllocator:
         families = list(spec.get("ipFamilies") or ())
         addresses = [one for one in spec.get("clusterIPs") or () if one != defaults.HEADLESS]
         if policy == "SingleStack":
-            families, addresses = self._drop_second_family(given, families, addresses)
+            families, addresses = self._drop_second_family(write, families, addresses)
         families += [_family_of(one) for one in addresses[len(families) :]]
         faults = [] if lone else self._family_faults(policy, families)
         if faults:
-            raise given.refusal(faults)
+            raise write.refusal(faults)
         families = families or [next(iter(self._networks))]
         if policy != "SingleStack" and len(families) == 1 and (lone or len(self._networks) == 2):
             families.append("IPv6" if families[0] == "IPv4" else "IPv4")
         spec["ipFamilies"] = families
 
     def _drop_second_family(
-        self, given: _ServiceWrite, families: list[str], addresses: list[str]
+        self, write: _ServiceWrite, families: list[str], addresses: list[str]
     ) -> tuple[list[str], list[str]]:
-        """One family is enough for this policy: what the Service had of a second one goes, unless it was asked for."""
-        spec, old = given.spec, given.before
+        """SingleStack: drops the second family that the Service had; refuses one that this request adds."""
+        spec, old = write.spec, write.before
         text = "must be 'RequireDualStack' or 'PreferDualStack' when multiple {} are specified"
         if len(addresses) > 1:
             if addresses != old.get("clusterIPs"):
-                raise given.refusal(
+                raise write.refusal(
                     [invalid_value("spec.ipFamilyPolicy", "SingleStack", text.format("cluster IPs"))]
                 )
             addresses = spec["clusterIPs"] = addresses[:1]
         if len(families) > 1:
             if families != old.get("ipFamilies"):
-                raise given.refusal(
+                raise write.refusal(
                     [invalid_value("spec.ipFamilyPolicy", "SingleStack", text.format("IP families"))]
                 )
             families = families[:1]
@@ -133,97 +133,99 @@ class ServiceAllocator:
                 faults.append(invalid_value(f"spec.ipFamilies[{index}]", family, text))
         return faults
 
-    async def _allocate_addresses(self, given: _ServiceWrite) -> None:
-        spec = given.spec
+    async def _allocate_addresses(self, write: _ServiceWrite) -> None:
+        spec = write.spec
         if not defaults.has_addresses(spec) or defaults.is_headless(spec):
             return
-        wished = list(spec.get("clusterIPs") or ())
-        kept = given.before.get("clusterIPs") or ()
+        requested_addresses = list(spec.get("clusterIPs") or ())
+        kept = write.before.get("clusterIPs") or ()
         found: list[str] = []
         for index, family in enumerate(spec["ipFamilies"]):
-            wish = wished[index] if index < len(wished) else ""
-            if wish and wish in kept:
-                found.append(wish)
+            requested = requested_addresses[index] if index < len(requested_addresses) else ""
+            if requested and requested in kept:
+                found.append(requested)
             else:
-                found.append(await self._allocate_address(given, family, wish, wished))
+                found.append(await self._allocate_address(write, family, requested, requested_addresses))
         spec["clusterIPs"], spec["clusterIP"] = found, found[0]
 
-    async def _allocate_address(self, given: _ServiceWrite, family: str, wish: str, wished: list[str]) -> str:
-        taken = self._addresses[family]
-        if not wish:
-            number = await taken.find_free(given.owner, f"{given.owner.uid} {family}")
+    async def _allocate_address(
+        self, write: _ServiceWrite, family: str, requested: str, requested_addresses: list[str]
+    ) -> str:
+        allocator = self._addresses[family]
+        if not requested:
+            number = await allocator.find_free(write.owner, f"{write.owner.uid} {family}")
             if number is None:
                 raise apierrors.internal(
-                    f'failed to allocate a serviceIP for Service "{given.name}": range is full'
+                    f'failed to allocate a serviceIP for Service "{write.name}": range is full'
                 )
         else:
-            number = int(ipaddress.ip_address(wish))
+            number = int(ipaddress.ip_address(requested))
             why = ""
-            if number not in taken:
+            if number not in allocator:
                 why = "the provided network does not match the current range"
-            elif not await taken.is_free(number, given.owner):
+            elif not await allocator.is_free(number, write.owner):
                 why = _TAKEN.format("IP")
             if why:
-                text = f"failed to allocate IP {wish}: {why}"
-                raise given.refusal([invalid_value("spec.clusterIPs", wished, text)])
-        if not given.dry_run:
-            taken.record(number, given.owner)
+                text = f"failed to allocate IP {requested}: {why}"
+                raise write.refusal([invalid_value("spec.clusterIPs", requested_addresses, text)])
+        if not write.dry_run:
+            allocator.record(number, write.owner)
         return str(ipaddress.ip_address(number))
 
     # -- ports
 
-    async def _allocate_node_ports(self, given: _ServiceWrite) -> None:
-        spec = given.spec
+    async def _allocate_node_ports(self, write: _ServiceWrite) -> None:
+        spec = write.spec
         if not defaults.may_have_node_ports(spec):
             return
-        own = set(defaults.node_ports_of(given.before))
-        same: dict[int, int] = {}  # a port number that two protocols share has one node port
-        if not given.before:
+        own = set(defaults.node_ports_of(write.before))
+        same: dict[int, int] = {}  # port numbers shared by two protocols share a node port
+        if not write.before:
             same = {one["port"]: one["nodePort"] for one in reversed(spec["ports"]) if one.get("nodePort")}
         for index, port in enumerate(spec["ports"]):
-            wish = port.get("nodePort")
-            if wish:
-                if wish not in own:
-                    await self._reserve_node_port(given, wish, f"spec.ports[{index}].nodePort")
+            requested = port.get("nodePort")
+            if requested:
+                if requested not in own:
+                    await self._reserve_node_port(write, requested, f"spec.ports[{index}].nodePort")
             elif defaults.gets_node_ports(spec):
-                port["nodePort"] = same.get(port["port"]) or await self._allocate_node_port(given, index)
-                if not given.before:
+                port["nodePort"] = same.get(port["port"]) or await self._allocate_node_port(write, index)
+                if not write.before:
                     same[port["port"]] = port["nodePort"]
             own.update(defaults.node_ports_of(spec))
 
-    async def _reserve_node_port(self, given: _ServiceWrite, wish: int, field: str) -> None:
+    async def _reserve_node_port(self, write: _ServiceWrite, requested: int, field: str) -> None:
         why = ""
-        if wish not in self._ports:
+        if requested not in self._ports:
             why = f"provided port is not in the valid range. The range of valid ports is {self._ports.first}-{self._ports.last}"
-        elif not await self._ports.is_free(wish, given.owner):
+        elif not await self._ports.is_free(requested, write.owner):
             why = _TAKEN.format("port")
         if why:
-            raise given.refusal([invalid_value(field, wish, why)])
-        self._record_node_port(given, wish)
+            raise write.refusal([invalid_value(field, requested, why)])
+        self._record_node_port(write, requested)
 
-    async def _allocate_node_port(self, given: _ServiceWrite, index: int) -> int:
-        number = await self._ports.find_free(given.owner, f"{given.owner.uid} {index}")
+    async def _allocate_node_port(self, write: _ServiceWrite, index: int) -> int:
+        number = await self._ports.find_free(write.owner, f"{write.owner.uid} {index}")
         if number is None:
             raise apierrors.internal("failed to allocate a nodePort: range is full")
-        self._record_node_port(given, number)
+        self._record_node_port(write, number)
         return number
 
-    def _record_node_port(self, given: _ServiceWrite, number: int) -> None:
-        if not given.dry_run:
-            self._ports.record(number, given.owner)
+    def _record_node_port(self, write: _ServiceWrite, number: int) -> None:
+        if not write.dry_run:
+            self._ports.record(number, write.owner)
 
-    async def _allocate_health_check_port(self, given: _ServiceWrite) -> None:
-        spec = given.spec
-        if not defaults.needs_health_port(spec) or defaults.needs_health_port(given.before):
+    async def _allocate_health_check_port(self, write: _ServiceWrite) -> None:
+        spec = write.spec
+        if not defaults.needs_health_port(spec) or defaults.needs_health_port(write.before):
             return
-        wish = spec.get("healthCheckNodePort")
-        if not wish:
-            spec["healthCheckNodePort"] = await self._allocate_node_port(given, -1)
+        requested = spec.get("healthCheckNodePort")
+        if not requested:
+            spec["healthCheckNodePort"] = await self._allocate_node_port(write, -1)
             return
-        if wish not in self._ports or not await self._ports.is_free(wish, given.owner):
-            why = f"failed to allocate requested HealthCheck NodePort {wish}: {_TAKEN.format('port')}"
+        if requested not in self._ports or not await self._ports.is_free(requested, write.owner):
+            why = f"failed to allocate requested HealthCheck NodePort {requested}: {_TAKEN.format('port')}"
             raise apierrors.internal(why)
-        self._record_node_port(given, wish)
+        self._record_node_port(write, requested)
 
     # -- what is taken
 
@@ -237,7 +239,7 @@ class ServiceAllocator:
         return self._type.key(raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
 
     async def _load(self) -> None:
-        """Once: what the Services in the store have."""
+        """Once: record what the Services in the store hold."""
         if self._is_loaded:
             return
         for entry in (await self._context.store.range(self._type.prefix())).entries:
@@ -249,7 +251,7 @@ class ServiceAllocator:
         self._is_loaded = True
 
     async def _find_service(self, owner: Owner) -> Raw:
-        """The owner as it is now; nothing where it is gone."""
+        """The Service as stored now; empty when it is deleted."""
         entry = await self._context.store.find(owner.key)
         return entry.raw if entry is not None and entry.raw["metadata"]["uid"] == owner.uid else {}
 
@@ -263,7 +265,7 @@ class ServiceAllocator:
 
 @dataclass(frozen=True, slots=True)
 class _ServiceWrite:
-    """One Service that is about to be written."""
+    """One create or update of a Service."""
 
     raw: Raw
     before: Raw  # its spec until now, empty for a new one

@@ -1,4 +1,4 @@
-"""What a Service's type and policies imply: which fields it has, which it is given, which fall away with a change."""
+"""Service fields that follow from type and policies: defaults, and what an update drops or keeps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_headless(spec: Raw) -> bool:
 
 
 def has_addresses(spec: Raw) -> bool:
-    """Whether the type knows cluster addresses at all; `None` counts as one."""
+    """Whether the type has cluster IPs; `None` counts as one."""
     return spec.get("type") != EXTERNAL_NAME
 
 
@@ -28,14 +28,14 @@ def may_have_node_ports(spec: Raw) -> bool:
 
 
 def gets_node_ports(spec: Raw) -> bool:
-    """Whether ports without a node port are given one."""
+    """Whether node ports are allocated."""
     if spec.get("type") == LOAD_BALANCER:
         return spec.get("allocateLoadBalancerNodePorts") is not False
     return bool(spec.get("type") == NODE_PORT)
 
 
 def is_external(spec: Raw) -> bool:
-    """Whether traffic from outside of the cluster may come in."""
+    """Whether the Service is externally accessible."""
     return may_have_node_ports(spec) or bool(spec.get("type") == CLUSTER_IP and spec.get("externalIPs"))
 
 
@@ -48,7 +48,7 @@ def node_ports_of(spec: Raw) -> list[int]:
 
 
 def apply_defaults(spec: Raw) -> None:
-    """Fill in what follows from the rest, in place. May be repeated."""
+    """Set defaults, in place. May be repeated."""
     if spec.get("sessionAffinity") == "ClientIP":
         if not ((spec.get("sessionAffinityConfig") or {}).get("clientIP") or {}).get("timeoutSeconds"):
             spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": AFFINITY_SECONDS}}
@@ -66,7 +66,7 @@ def apply_defaults(spec: Raw) -> None:
 
 
 def drop_type_dependent_fields(spec: Raw, old: Raw) -> None:
-    """A change of type takes the fields along that only the old one had, unless the caller changed them too."""
+    """An update of type drops the fields that only the old type had, unless the update changes them."""
     if has_addresses(old) and not has_addresses(spec):
         if _same(spec, old, "clusterIP", "clusterIPs"):
             _drop(spec, "clusterIP", "clusterIPs")
@@ -88,7 +88,7 @@ def drop_type_dependent_fields(spec: Raw, old: Raw) -> None:
 
 
 def patch_allocated_values(spec: Raw, old: Raw) -> None:
-    """Who sends a Service again without the values that the server chose means the same ones."""
+    """An update without clusterIPs, node ports or health check port keeps those that the server allocated."""
     if has_addresses(old) and has_addresses(spec):
         if spec.get("clusterIP") and spec["clusterIP"] != old.get("clusterIP"):
             if spec.get("clusterIPs") in (None, [], old.get("clusterIPs")):

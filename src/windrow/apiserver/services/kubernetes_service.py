@@ -1,4 +1,4 @@
-"""The Service by which pods reach the API itself: `default/kubernetes`, on the first address of the range."""
+"""Service default/kubernetes, on the first address of the Service range."""
 
 from __future__ import annotations
 

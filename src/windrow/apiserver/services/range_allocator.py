@@ -1,7 +1,7 @@
-"""Who has which number of a range: cluster addresses, node ports.
+"""RangeAllocator: owners of the numbers of a range (cluster IPs, node ports).
 
-Nobody tells when a Service goes, changes its type or could not be written after all. What it held counts as taken until
-somebody else wants it; only then is the store asked whether that is still so.
+Numbers are not released when a Service is deleted, changes its type or fails to be written. A number counts as taken
+until another Service requests it; then the store is read to find out whether its owner still holds it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from zlib import crc32
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A Service as the store knows it, of this life."""
+    """A Service by store key and uid."""
 
     key: str
     uid: str
@@ -23,8 +23,8 @@ Holds = Callable[[Owner, int], Awaitable[bool]]
 
 
 class RangeAllocator:
-    """The numbers `first` to `last`. The lower `kept` ones are given only to who asks for them by number, as long as
-    there are others."""
+    """The numbers `first` to `last`. The lower `reserved` ones are allocated on request only, as long as
+    others are free."""
 
     def __init__(self, first: int, last: int, reserved: int, holds: Holds) -> None:
         self.first, self.last = first, last
@@ -39,7 +39,7 @@ class RangeAllocator:
         self._owners[number] = owner
 
     async def is_free(self, number: int, owner: Owner) -> bool:
-        """Whether `owner` may have it; what it has already is free to it."""
+        """Whether `owner` may have the number; its own ones count as free."""
         found = self._owners.get(number)
         if found is None or found == owner:
             return True
@@ -48,16 +48,16 @@ class RangeAllocator:
         self._owners.pop(number, None)
         return True
 
-    async def find_free(self, owner: Owner, wish: str) -> int | None:
-        """A number that nobody has: the same for the same `wish` as long as it is free. None where all are taken."""
-        for number in self._order(wish):
+    async def find_free(self, owner: Owner, seed: str) -> int | None:
+        """A free number: the same for the same `seed` while it is free. None when the range is exhausted."""
+        for number in self._order(seed):
             if self._owners.get(number) != owner and await self.is_free(number, owner):
                 return number
         return None
 
-    def _order(self, wish: str) -> Iterator[int]:
+    def _order(self, seed: str) -> Iterator[int]:
         low = self.first + self._reserved
         size = self.last - low + 1
-        start = crc32(wish.encode()) % size if size > 0 else 0
+        start = crc32(seed.encode()) % size if size > 0 else 0
         yield from (low + (start + step) % size for step in range(max(size, 0)))
         yield from range(self.first, min(low, self.last + 1))

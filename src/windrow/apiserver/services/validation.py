@@ -1,4 +1,4 @@
-"""What a Service may not say, in the server's words."""
+"""Validation of Services; messages are those of kube-apiserver."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SET_ONCE = "may not change once set"
 
 
 def validate_service(raw: Raw, old: Raw | None) -> list[Cause]:
-    """Every broken rule. `old` is None for a new Service."""
+    """Every validation error. `old` is None for a create."""
     spec = raw.get("spec") or {}
     found = [fault for rule in _RULES for fault in rule(spec)]
     return found + (_validate_change(spec, old.get("spec") or {}) if old is not None else [])
@@ -117,7 +117,7 @@ def _service_types(spec: Raw) -> Iterable[Cause]:
 
 
 def _numbers(spec: Raw) -> Iterable[Cause]:
-    """Node ports where there can be none, and numbers that are there twice."""
+    """Node ports on a ClusterIP Service, duplicate node ports, duplicate ports."""
     ports = spec.get("ports") or []
     if spec.get("type") == defaults.CLUSTER_IP:
         text = "may not be used when `type` is 'ClusterIP'"
@@ -139,7 +139,7 @@ def _numbers(spec: Raw) -> Iterable[Cause]:
 
 
 def _go_service_port(protocol: str, port: int) -> Raw:
-    """The port of a duplicate, as the real server's structure without a wire form comes out."""
+    """The duplicate port as kube-apiserver prints it: its internal ServicePort struct."""
     return {
         "Name": "",
         "Protocol": protocol,

@@ -1,4 +1,4 @@
-"""The two stores: one that forgets, one that does not."""
+"""The stores: in memory, and in an SQLite file."""
 
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.apiserver.storage.sqlite import SqliteStore, StoreInUse

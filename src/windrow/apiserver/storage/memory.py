@@ -36,7 +36,7 @@ def with_resource_version(raw: Raw, rev: Rev) -> Raw:
 
 
 class MemoryWatchStream:
-    """A reader's own queue of references. Bounded: a reader that does not read is dropped, not waited for."""
+    """A bounded queue of changes for one reader; a reader that falls behind gets Overflow."""
 
     def __init__(self, owner: MemoryStore, prefix: str, backlog: int) -> None:
         self.prefix = prefix
@@ -80,7 +80,7 @@ class MemoryWatchStream:
         self._notify()
 
     def replay(self, changes: list[Change]) -> None:
-        """Queue what history holds; not counted as falling behind."""
+        """Queue changes of the history; they do not count against the backlog."""
         self._queue.extend(changes)
         self._backlog += len(changes)
 
@@ -102,7 +102,7 @@ class MemoryWatchStream:
 
 
 class MemoryStore:
-    """Keeps the last `history` changes; a feed may lag `backlog` changes behind before it is dropped."""
+    """Keeps the last `history` changes; a watch stream with `backlog` unread changes ends with Overflow."""
 
     def __init__(self, *, history: int = HISTORY, backlog: int = BACKLOG) -> None:
         self._entries: dict[str, Entry] = {}
@@ -144,7 +144,7 @@ class MemoryStore:
         return Page(found, self._rev if at is None else min(at, self._rev), remaining)
 
     def _entries_at(self, prefix: str, at: Rev) -> dict[str, Entry | None]:
-        """What stood at `at` under each key that has changed since."""
+        """The entries at revision `at` of the keys changed since."""
         if at < self._oldest:
             raise Compacted(at, self._oldest)
         past: dict[str, Entry | None] = {}
@@ -173,7 +173,7 @@ class MemoryStore:
         return Change(rev, key, before, after, after)
 
     def _persist(self, change: Change) -> None:
-        """Where a lasting store writes the change down, before anybody can see it."""
+        """Overridden by a persistent store: called before the change is visible."""
 
     def _apply(self, change: Change) -> None:
         self._rev = change.rev

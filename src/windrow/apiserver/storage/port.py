@@ -1,8 +1,7 @@
 """The port Store: every object under one key, one revision counter for all of them, and a history to watch.
 
-The shape is etcd's, because the API on top was made for it: a write names the revision it has read, and a watch
-names the revision after which it wants to hear. The store stamps `metadata.resourceVersion` itself, since only it
-knows the number. Objects handed over belong to the store afterwards and are never changed again by anybody.
+It has etcd's semantics: a write names the revision it has read, a watch the revision after which it starts. The store
+sets `metadata.resourceVersion`. Objects passed to it must not be changed afterwards.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Rev = int
 
 
 class Entry:
-    """One version of one object: its parsed form, and the same encoded once, on first need."""
+    """One version of one object: its parsed form, and the same encoded once, on first use."""
 
     __slots__ = ("_data", "key", "raw", "rev")
 
@@ -32,7 +31,7 @@ class Entry:
         return self._data
 
     def copy(self) -> Raw:
-        """The object as a dict of the caller's own. (Decoding the kept bytes is faster than a deep copy.)"""
+        """A copy of the object. (Decoding the cached bytes is faster than a deep copy.)"""
         copied: Raw = loads(self.data)
         return copied
 
@@ -42,7 +41,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One committed write. `after` is None for a removal; then `last` is the final state, stamped with `rev`."""
+    """One committed write. `after` is None for a removal; then `last` is the final state with resourceVersion `rev`."""
 
     rev: Rev
     key: str
@@ -53,7 +52,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Entries in key order as of revision `rev`; `remaining` counts those the limit kept back."""
+    """Entries in key order as of revision `rev`; `remaining` counts those beyond the limit."""
 
     entries: list[Entry]
     rev: Rev
@@ -61,7 +60,7 @@ class Page:
 
 
 class RevisionMismatch(Exception):
-    """The write names a revision that is no longer (or not yet) the key's. `found` is what stands there."""
+    """The write names another revision than the key has. `current` is the entry there."""
 
     def __init__(self, key: str, found: Entry | None) -> None:
         super().__init__(f"{key} is at revision {found.rev if found else 'none'}")
@@ -73,7 +72,7 @@ class RevisionMismatch(Exception):
 
 
 class Compacted(Exception):
-    """The revision asked for lies before the kept history."""
+    """The requested revision is older than the kept history."""
 
     def __init__(self, asked: Rev, oldest: Rev) -> None:
         super().__init__(f"revision {asked} was asked for, history starts after {oldest}")
@@ -81,7 +80,7 @@ class Compacted(Exception):
 
 
 class Overflow(Exception):
-    """A reader of changes fell too far behind and was dropped; it resumes from the last revision it saw."""
+    """A watch stream fell behind and was ended; its reader resumes from the last revision it has read."""
 
 
 class WatchStream(Protocol):
@@ -94,7 +93,7 @@ class WatchStream(Protocol):
         ...
 
     def wake(self) -> None:
-        """Make one pending or coming `next` return None, so that a reader can look at its clock."""
+        """Make one pending or future `next` return None, so that a reader can check its clock."""
         ...
 
     def close(self) -> None: ...
@@ -113,21 +112,21 @@ class Store(Protocol):
     ) -> Page:
         """What is under `prefix` now, or as it was `at` a revision; at most `limit` (0: all), keys from `start`.
 
-        `keyed` narrows to keys that end in it. Raises Compacted when `at` is too old.
+        `key_suffix` selects keys that end in it. Raises Compacted when `at` is too old.
         """
         ...
 
     async def commit(self, key: str, new: Raw | None, was: Rev | None) -> Entry:
         """Write `new` (None removes) if the key is at revision `was` (None: absent). Raises Stale.
 
-        Returns the entry written; for a removal the last state, stamped with the removal's revision.
+        Returns the entry written; for a removal the last state, with the revision of the removal.
         """
         ...
 
     def changes(self, prefix: str, after: Rev) -> WatchStream:
-        """Raises Compacted when `after` is too old. Listening starts with this call. Prefix "" hears everything."""
+        """Raises Compacted when `after` is too old. The stream starts with this call. Prefix "" is every key."""
         ...
 
     def close(self) -> None:
-        """Ends every feed."""
+        """Ends every watch stream."""
         ...

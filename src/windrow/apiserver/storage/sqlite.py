@@ -1,8 +1,8 @@
-"""A store in a file: the memory store, with every change written down before anybody sees it.
+"""SqliteStore: the memory store, with every change written to a file before it is visible.
 
 One table holds each change as a row, newest last. An object is the latest row of its key; a row without a value is a
-removal. Reads never touch the file. A process that dies at any moment leaves the changes it had committed and no half
-one. One process at a time: a second one is refused at once, because two counters of one history cannot agree.
+removal. Reads never touch the file. After a crash the file holds every committed change and no partial
+one. One process at a time: a second one is refused at once, since both would count revisions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PRUNE_EVERY = 1_000
 
 
 class StoreInUse(UserError):
-    """Another process has the file open. `fact` says which file, `cure` what to do."""
+    """Another process has the file open."""
 
 
 class SqliteStore(MemoryStore):
@@ -40,7 +40,7 @@ class SqliteStore(MemoryStore):
         try:
             self._file.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._file.execute("PRAGMA journal_mode = WAL")
-            # A commit then survives the death of the process; only a power cut may take the last ones.
+            # A commit survives a crash of the process; a power failure may lose the last ones.
             self._file.execute("PRAGMA synchronous = NORMAL")
             self._file.executescript(SCHEMA)
         except sqlite3.OperationalError as error:

@@ -1,4 +1,4 @@
-"""The built-in types, as a table: names, subresources, the bits of schema that matter, and printer columns."""
+"""The built-in resource types as a table: names, subresources, partial schemas, and printer columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Raw = dict[str, Any]
 
 
 def open_object(required: tuple[str, ...] = (), **fields: Any) -> Raw:
-    """An object of which only `fields` are written down; all else is kept as it comes."""
+    """An object schema with `fields`; unknown fields are preserved."""
     made: Raw = {"type": "object", PRESERVE: True}
     if fields:
         made["properties"] = fields
@@ -39,7 +39,7 @@ def keyed_list(
     keys: tuple[str, ...] = (),
     list_type: str = "map",
 ) -> Raw:
-    """A list whose items are told apart by `key`."""
+    """A list of type `map` or `atomic` whose merge key is `key`."""
     made: Raw = {"type": "array", "items": item or open_object(), PATCH_STRATEGY: strategy, PATCH_KEY: key}
     if list_type == "map":
         made[LIST_KEYS] = list(keys or (key,))
@@ -47,7 +47,7 @@ def keyed_list(
 
 
 def atomic_list(item: Raw | None = None) -> Raw:
-    """A list that is one value."""
+    """A list of type `atomic`: replaced as a whole."""
     return {"type": "array", "items": item or {PRESERVE: True}, LIST_TYPE: "atomic"}
 
 
@@ -116,7 +116,7 @@ def fields(*paths: str) -> dict[str, tuple[str, ...]]:
     return {path: tuple(path.split(".")) for path in paths}
 
 
-# --- what the server itself writes on create -------------------------------------------------------------------------
+# --- PrepareForCreate: fields the server sets on create -------------------------------------------------------------------------
 
 
 def prepare_namespace(raw: Raw) -> None:
@@ -155,7 +155,7 @@ def prepare_secret(raw: Raw) -> None:
 
 
 def fold_string_data(raw: Raw) -> None:
-    """`stringData` is write-only: it becomes `data`."""
+    """Write-only `stringData` becomes `data`."""
     plain = raw.pop("stringData", None)
     if plain:
         data = raw["data"] = dict(raw.get("data") or {})

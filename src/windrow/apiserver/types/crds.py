@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: from the object to the types it defines."""
+"""CustomResourceDefinitions: validation, defaults, and the resource types that one defines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def parse_json_path(text: str) -> Callable[[Raw], Any]:
         elif found := re.match(r"^\[\*\]", rest):
             steps.append(None)
         else:
-            return lambda raw: None  # a form we do not read prints as a missing value
+            return lambda raw: None  # an unsupported JSONPath prints as a missing value
         rest = rest[found.end() :]
     return lambda raw: _walk([raw], steps)
 
@@ -127,7 +127,7 @@ def validate_crd(raw: Raw, old: Raw | None) -> list[Cause]:
 
 
 def prepare_crd(raw: Raw) -> None:
-    """A definition stays until its objects are gone."""
+    """PrepareForCreate: sets defaults, and the finalizer that keeps a definition until its objects are deleted."""
     finalizers = raw["metadata"].setdefault("finalizers", [])
     if CLEANUP_FINALIZER not in finalizers:
         finalizers.append(CLEANUP_FINALIZER)

@@ -1,4 +1,4 @@
-"""Events have two faces: `v1` and `events.k8s.io/v1` show one and the same object."""
+"""Conversion of Events between `v1`, in which they are stored, and `events.k8s.io/v1`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Printer columns of the built-in types: what `kubectl get` shows."""
+"""Printer columns of the built-in types."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def _modes(*path: str) -> Cell:
 
 def _node_status(raw: Raw) -> str:
     ready = find_condition(nested(raw, "status", "conditions"), "Ready")
-    words = [{"True": "Ready"}.get(ready.status, "NotReady") if ready else "Unknown"]
+    states = [{"True": "Ready"}.get(ready.status, "NotReady") if ready else "Unknown"]
     if nested(raw, "spec", "unschedulable"):
-        words.append("SchedulingDisabled")
-    return ",".join(words)
+        states.append("SchedulingDisabled")
+    return ",".join(states)
 
 
 def _node_roles(raw: Raw) -> str:

@@ -1,4 +1,4 @@
-"""What the server knows of one resource type: names, schema, subresources, columns. Built-in or custom, one form."""
+"""ResourceType: names, schema, subresources and printer columns of one served version; and the registry of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where a kind that counts keeps the number wanted, the number seen, and the selector of what it counts."""
+    """The JSON paths of the `scale` subresource: spec replicas, status replicas, label selector."""
 
     spec_replicas: tuple[str, ...]
     status_replicas: tuple[str, ...]
@@ -53,22 +53,18 @@ class ResourceType:
     has_generation: bool = False  # has metadata.generation
     verbs: tuple[str, ...] = VERBS
     name_rule: NameRule = "subdomain"
-    stored_as: ApiResource | None = (
-        None  # the kind under which objects are kept, where that is another version
-    )
+    stored_as: ApiResource | None = None  # the storage version, where it is another one
     selectable_fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     prepare_for_create: Callable[[Raw], None] | None = field(
         default=None, repr=False
-    )  # server-side touches on create
+    )  # sets what the server owns
     scale: ScalePaths | None = None
-    allows_create_on_update: bool = False  # a PUT of what is not there creates it
-    keeps_status_on_create: bool = False  # a created object keeps the status sent along (Node)
+    allows_create_on_update: bool = False  # AllowCreateOnUpdate
+    keeps_status_on_create: bool = False  # as Node does
     validate: Callable[[Raw, Raw | None], list[Any]] | None = field(default=None, repr=False)
-    returns_deleted_object: bool = False  # a completed delete answers with the object, not a Status
-    from_storage: Callable[[Raw], Raw] | None = field(
-        default=None, repr=False
-    )  # stored form -> this version's
-    to_storage: Callable[[Raw], Raw] | None = field(default=None, repr=False)  # this version's -> stored form
+    returns_deleted_object: bool = False  # else with a Status
+    from_storage: Callable[[Raw], Raw] | None = field(default=None, repr=False)  # stored form to this version
+    to_storage: Callable[[Raw], Raw] | None = field(default=None, repr=False)  # this version to stored form
 
     @property
     def list_name(self) -> str:
@@ -119,7 +115,7 @@ class Registry:
         return self._types.get((kind.group, kind.version, kind.plural))
 
     def find_by_gvk(self, api_version: str, kind: str) -> ResourceType | None:
-        """The type of an object's own words, as owner references use them."""
+        """The type of an apiVersion and kind, as owner references carry them."""
         group, _, version = api_version.rpartition("/")
         for one in self._types.values():
             if one.kind.kind == kind and one.kind.group == group and one.kind.version == version:
@@ -134,7 +130,7 @@ class Registry:
         return None
 
     def storage_types(self) -> list[ResourceType]:
-        """One type per stored resource: what controllers walk over."""
+        """One type per stored resource: what controllers iterate over."""
         found: dict[str, ResourceType] = {}
         for one in self._types.values():
             if "list" in one.verbs and (one.prefix() not in found or one.kind == one.storage_kind):
@@ -177,21 +173,21 @@ _LABEL_VALUE_MESSAGE = (
 
 
 def name_errors(rule: NameRule, name: str) -> list[str]:
-    """What is wrong with an object's name, in the server's words."""
+    """Why `name` is invalid, in the texts of apimachinery's validation."""
     if rule == "path":
         if name in (".", ".."):
             return [f"may not be '{name}'"]
         return [f"may not contain '{sign}'" for sign in "/%" if sign in name]
-    pattern, most, said = {
+    pattern, limit, message = {
         "label": (_IS_LABEL, 63, _LABEL_MESSAGE),
         "subdomain": (_IS_SUBDOMAIN, 253, _SUBDOMAIN_MESSAGE),
     }[rule]
-    faults = [f"must be no more than {most} bytes"] if len(name) > most else []
-    return faults if pattern.match(name) else [*faults, said]
+    faults = [f"must be no more than {limit} bytes"] if len(name) > limit else []
+    return faults if pattern.match(name) else [*faults, message]
 
 
 def key_errors(key: str) -> list[str]:
-    """What is wrong with a label or annotation key."""
+    """Why a label or annotation key is invalid."""
     prefix, slash, name = key.rpartition("/")
     faults = []
     if slash and not _IS_SUBDOMAIN.match(prefix):

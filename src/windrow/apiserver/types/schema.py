@@ -1,7 +1,6 @@
-"""The one notion of a schema, for built-in types and custom resources alike: an OpenAPI v3 object as CRDs carry it.
+"""Structural schemas, for built-in types and custom resources alike: an OpenAPI v3 object as CRDs carry it.
 
-It says four things about a value: which defaults it gets, which fields are unknown, which rules it breaks, and how a
-strategic patch merges its lists. Built-in types use fragments with `x-kubernetes-preserve-unknown-fields`, since only
+It is used for four things: defaulting, pruning, validation, and the merge keys of strategic patches. Built-in types use fragments with `x-kubernetes-preserve-unknown-fields`, since only
 the parts that matter are written down; custom resources bring their own, whole.
 """
 
@@ -47,7 +46,7 @@ def _copy(value: Any) -> Any:
 
 
 def prune(schema: Schema, value: Any, path: str = "", *, root: bool = True) -> list[str]:
-    """Drop from `value`, in place, every field that `schema` does not know; returns their paths."""
+    """Prune from `value`, in place, every field that `schema` does not specify; returns their paths."""
     if isinstance(value, dict):
         return _prune_object(schema, value, path, root=root)
     if isinstance(value, list):
@@ -121,7 +120,7 @@ _defaulting: dict[int, tuple[Schema, bool]] = {}
 
 
 def _has_defaults(schema: Schema) -> bool:
-    # Most branches of a schema state no default at all; knowing that spares the walk for each object.
+    # Most branches of a schema have no default; the cache saves walking them for each object.
     known = _defaulting.get(id(schema))
     if known is not None and known[0] is schema:
         return known[1]
@@ -164,7 +163,7 @@ def _type_name(value: Any) -> str:
 
 
 def validate(schema: Schema, value: Any, path: str = "") -> list[Cause]:
-    """Every rule of `schema` that `value` breaks, with its path."""
+    """Every validation error of `value` by `schema`, with its path."""
     if value is None and (schema.get("nullable") or not schema.get("type")):
         return []
     if schema.get(INT_OR_STRING):
@@ -270,7 +269,7 @@ def _pattern(text: str) -> re.Pattern[str] | None:
     try:
         return re.compile(text)
     except re.error:
-        return None  # Go's RE2 knows forms that Python does not; such a rule is not checked
+        return None  # RE2 has syntax that Python has not; such a pattern is not checked
 
 
 def _is_time(text: str) -> bool:
@@ -342,7 +341,7 @@ def items_schema(schema: Schema) -> Schema:
 
 
 def list_keys(schema: Schema) -> tuple[str, ...]:
-    """The fields that tell the items of a list apart; empty for a list that is one value."""
+    """The keys of a list of type `map`; empty for every other list."""
     if schema.get(LIST_TYPE) == "map":
         return tuple(schema.get(LIST_KEYS) or ())
     return ()

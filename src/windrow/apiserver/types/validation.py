@@ -1,4 +1,4 @@
-"""Rules of built-in types that no schema can say: what is needed, and what may not change once it stands."""
+"""Validation of built-in types beyond their schema: required and immutable fields."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLAIM_SPEC = "spec is immutable after creation except resources.requests and vol
 
 
 def find_bad_base64(raw: Raw) -> str | None:
-    """What Go says about the first value of a Secret that is not base64."""
+    """Go's error for the first value of a Secret that is not base64."""
     for value in (raw.get("data") or {}).values():
         try:
             b64decode(value or "", validate=True)
@@ -44,7 +44,7 @@ def _validate_unchanged(raw: Raw, old: Raw, *fields: str) -> list[Cause]:
 
 
 def _validate_immutable(raw: Raw, old: Raw, *fields: str) -> list[Cause]:
-    """Data that its owner has declared immutable."""
+    """Changes of an object with `immutable: true`."""
     if not old.get("immutable"):
         return []
     text = "field is immutable when `immutable` is set"
@@ -130,7 +130,7 @@ def validate_pvc(raw: Raw, old: Raw | None) -> list[Cause]:
 
 
 def _immutable_claim_fields(spec: Raw) -> Raw:
-    # A claim may be given its volume, and may grow; nothing else in it changes.
+    # A claim is bound once and may grow; every other field is immutable.
     changing = ("resources", "volumeName", "volumeAttributesClassName", "storageClassName")
     return {name: value for name, value in spec.items() if name not in changing}
 

@@ -1,4 +1,4 @@
-"""Rules of what makes pods: Deployments, ReplicaSets, DaemonSets, StatefulSets. In the server's words."""
+"""Validation of Deployments, ReplicaSets, DaemonSets and StatefulSets; messages are those of kube-apiserver."""
 
 from __future__ import annotations
 
@@ -67,8 +67,6 @@ def _validate_workload(raw: Raw, old: Raw | None, kind: str) -> list[Cause]:
 
 
 validate_deployment: Rule = partial(_validate_workload, kind="deployment")
-validate_replica_set: Rule = partial(
-    _validate_workload, kind="deployment"
-)  # the real server calls it so, too
+validate_replica_set: Rule = partial(_validate_workload, kind="deployment")  # kube-apiserver's text
 validate_daemon_set: Rule = partial(_validate_workload, kind="daemonset")
 validate_stateful_set: Rule = partial(_validate_workload, kind="statefulset")

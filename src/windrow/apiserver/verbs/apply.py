@@ -1,4 +1,4 @@
-"""PATCH with an apply configuration: the fields that its manager wants, and no others (server-side apply)."""
+"""Server-side apply: PATCH with an apply configuration."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _check_options(type: ResourceType, call: ApiCall) -> None:
 
 
 async def apply(context: ServerContext, type: ResourceType, call: ApiCall) -> ObjectResult:
-    """Make the object so that it holds what the body says. Creates it (201) when it is not there."""
+    """Apply the configuration in the body as its field manager. Creates the object (201) when it does not exist."""
     _check_options(type, call)
     body = call.body
     if not isinstance(body, dict):
@@ -83,7 +83,7 @@ async def _create(
 def _merge_applied(
     context: ServerContext, type: ResourceType, call: ApiCall, live: Raw, raw: Raw
 ) -> tuple[Raw, list[Raw]]:
-    """The object after the apply and its managers. 409 names every field that others own."""
+    """The object after the apply and its managers. 409 lists every conflicting field."""
     applied = prune_and_default(type, raw, call, defaults=False)
     metadata.set_namespace(applied, type, live["metadata"].get("namespace", ""))
     if type.has_status and call.info.subresource != "status":
@@ -91,31 +91,39 @@ def _merge_applied(
     if call.info.subresource == "status":
         applied = {name: value for name, value in applied.items() if name in ("apiVersion", "kind", "status")}
     writer = _writer(context, type, call)
-    new, clashes = plan_apply(type.schema, live, applied, writer, force=is_truthy(call.options, "force"))
-    if clashes:
-        raise _conflict(clashes)
+    new, conflicts = plan_apply(type.schema, live, applied, writer, force=is_truthy(call.options, "force"))
+    if conflicts:
+        raise _conflict(conflicts)
     return new, new["metadata"].get("managedFields") or []
 
 
-def _conflict(clashes: list[ApplyConflict]) -> KubeError:
+def _conflict(conflicts: list[ApplyConflict]) -> KubeError:
     causes = []
     by_manager: dict[str, list[str]] = {}
-    for clash in clashes:
-        using = f' with subresource "{clash.manager.subresource}"' if clash.manager.subresource else ""
-        whose = f'"{clash.manager.name}"{using}'
-        if clash.manager.operation == "Update":
-            whose += f" using {clash.manager.api_version}"
-        by_manager.setdefault(whose, []).append(clash.field_path)
+    for one_conflict in conflicts:
+        using = (
+            f' with subresource "{one_conflict.manager.subresource}"'
+            if one_conflict.manager.subresource
+            else ""
+        )
+        manager = f'"{one_conflict.manager.name}"{using}'
+        if one_conflict.manager.operation == "Update":
+            manager += f" using {one_conflict.manager.api_version}"
+        by_manager.setdefault(manager, []).append(one_conflict.field_path)
         causes.append(
-            {"reason": "FieldManagerConflict", "message": f"conflict with {whose}", "field": clash.field_path}
+            {
+                "reason": "FieldManagerConflict",
+                "message": f"conflict with {manager}",
+                "field": one_conflict.field_path,
+            }
         )
     parts = []
-    for whose, fields in by_manager.items():
+    for manager, fields in by_manager.items():
         if len(fields) == 1:
-            parts.append(f"conflict with {whose}: {fields[0]}")
+            parts.append(f"conflict with {manager}: {fields[0]}")
         else:
-            parts.append(f"conflicts with {whose}:\n" + "\n".join(f"- {one}" for one in fields))
-    count = f"{len(clashes)} conflict{'' if len(clashes) == 1 else 's'}"
+            parts.append(f"conflicts with {manager}:\n" + "\n".join(f"- {one}" for one in fields))
+    count = f"{len(conflicts)} conflict{'' if len(conflicts) == 1 else 's'}"
     return apierrors.status_error(
         409, f"Apply failed with {count}: " + "\n".join(parts), details={"causes": causes}
     )

@@ -23,7 +23,7 @@ ATTEMPTS = 8  # how often a generated name may collide
 async def create(
     context: ServerContext, type: ResourceType, call: ApiCall, *, managed: list[Raw] | None = None
 ) -> ObjectResult:
-    """Make the object in `call.body`, which is the server's to keep. `managed` are its field managers, if recorded."""
+    """Create the object in `call.body`, which is not copied. `managed` are its field managers, if recorded."""
     check_dry_run(call)
     raw = prune_and_default(type, call.body, call)
     if type.kind.namespaced and not call.info.namespace:

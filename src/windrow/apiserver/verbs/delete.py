@@ -74,7 +74,7 @@ def _check_preconditions(type: ResourceType, raw: Raw, options: Mapping[str, Any
 
 
 def finalizers_for(type: ResourceType, raw: Raw, policy: str | None) -> list[str]:
-    """The finalizers after a delete with `policy`; no policy keeps those of the garbage collector."""
+    """The finalizers after a delete with `policy`; without a policy those of the garbage collector are kept."""
     present = list(raw["metadata"].get("finalizers") or [])
     if policy is None:
         return present
@@ -83,7 +83,7 @@ def finalizers_for(type: ResourceType, raw: Raw, policy: str | None) -> list[str
 
 
 async def delete(context: ServerContext, type: ResourceType, call: ApiCall) -> ObjectResult | JsonResult:
-    """Remove the object, or mark it for those who hold finalizers on it."""
+    """Delete the object, or set its deletionTimestamp while it has finalizers."""
     check_dry_run(call)
     options = read_delete_options(call)
     for _ in range(MAX_ATTEMPTS):
@@ -110,11 +110,11 @@ async def _attempt(
     grace = _grace_period(context, type, was.raw, options)
     if not finalizers and not held and not grace:
         if call.dry_run:
-            gone = was
+            deleted = was
         else:
-            gone = await context.store.commit(was.key, None, was.rev)
+            deleted = await context.store.commit(was.key, None, was.rev)
         if type.returns_deleted_object:
-            return ObjectResult(type, to_served_version(type, gone))
+            return ObjectResult(type, to_served_version(type, deleted))
         return JsonResult(apierrors.success_status(type.kind, head["name"], head["uid"]))
     marked = _mark_deleted(context, type, was.raw, finalizers, grace)
     if is_namespace:
@@ -125,7 +125,7 @@ async def _attempt(
 
 
 def _grace_period(context: ServerContext, type: ResourceType, raw: Raw, options: Mapping[str, Any]) -> int:
-    """The seconds that a pod has to end in; 0 for one that nothing runs, and for everything else."""
+    """The grace period of a pod that runs on a node, in seconds; 0 for every other object."""
     if not context.graceful_pod_deletion or type.kind != POD or not nested(raw, "spec", "nodeName"):
         return 0
     if nested(raw, "status", "phase") in ("Succeeded", "Failed"):
@@ -143,7 +143,7 @@ def _mark_deleted(
     head = {name: value for name, value in raw["metadata"].items() if name != "finalizers"}
     if finalizers:
         head["finalizers"] = finalizers
-    if grace < head.get("deletionGracePeriodSeconds", 0):  # sooner than said before
+    if grace < head.get("deletionGracePeriodSeconds", 0):  # a shorter period than before
         head["deletionTimestamp"] = format_time(context.clock.now() + timedelta(seconds=grace))
         head["deletionGracePeriodSeconds"] = grace
     if not head.get("deletionTimestamp"):
@@ -156,7 +156,7 @@ def _mark_deleted(
 
 
 async def delete_collection(context: ServerContext, type: ResourceType, call: ApiCall) -> ListResult:
-    """Delete everything that is selected; answers with what was there."""
+    """Delete every selected object; the result lists them as they were."""
     selection = read_selection(type, call.options)
     page = await context.store.range(type.prefix(call.info.namespace))
     chosen = [

@@ -1,4 +1,4 @@
-"""GET of a collection, whole or in pages that all show one revision."""
+"""List: a collection, whole or in pages of one revision."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _forbidden(field: str, text: str) -> Exception:
 
 
 def check_options(options: Mapping[str, str]) -> None:
-    """The combinations that a real server refuses with 422."""
+    """Raises 422 for invalid combinations of ListOptions."""
     match, version = options.get("resourceVersionMatch", ""), options.get("resourceVersion", "")
     if "sendInitialEvents" in options:
         raise _forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")

@@ -1,4 +1,4 @@
-"""Metadata that belongs to the server: what a client may not choose, and the rules for what it may."""
+"""Object metadata: fields set by the server, and validation of the others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MAX_NAME_BASE_LENGTH = 58  # characters of generateName that leave room for the 
 
 
 def with_type_meta(raw: Any, type: ResourceType) -> Raw:
-    """`raw` as an object of `type`: apiVersion and kind checked and in front, metadata a dict. 400 otherwise."""
+    """`raw` with checked apiVersion and kind in front and known metadata only. 400 for another type."""
     if not isinstance(raw, dict):
         raise bad_request(f"the body of the request is not a {type.kind.kind} object")
     found = (raw.get("apiVersion") or type.kind.api_version, raw.get("kind") or type.kind.kind)
@@ -64,7 +64,7 @@ def with_type_meta(raw: Any, type: ResourceType) -> Raw:
 
 
 def _type_mismatch(type: ResourceType, version: str, kind: str) -> KubeError:
-    """The 400 for an object of another version or kind."""
+    """400 for an object of another version or kind."""
     if kind == type.kind.kind or type.custom:
         return bad_request(
             f"the API version in the data ({version}) does not match the expected API version "
@@ -81,7 +81,7 @@ def _type_mismatch(type: ResourceType, version: str, kind: str) -> KubeError:
 
 
 def set_namespace(raw: Raw, type: ResourceType, namespace: str) -> None:
-    """Put the URL's namespace into the object; 400 when it names another."""
+    """Set the namespace of the URL; 400 when the object has another one."""
     metadata = raw["metadata"]
     if not type.kind.namespaced:
         metadata.pop("namespace", None)
@@ -94,7 +94,7 @@ def set_namespace(raw: Raw, type: ResourceType, namespace: str) -> None:
 
 
 def copy_server_fields(new: Raw, old: Raw, type: ResourceType) -> None:
-    """Give an updated object the metadata that only the server sets. 409 for a foreign uid."""
+    """Copy the server-owned metadata of `old` to `new`. 409 for another uid."""
     mine, before = new["metadata"], old["metadata"]
     if mine.get("uid", before["uid"]) != before["uid"]:
         raise conflict(
@@ -131,7 +131,7 @@ def dedupe_owner_references(raw: Raw) -> list[str]:
 
 
 def validate_metadata(raw: Raw, type: ResourceType, *, created: bool) -> list[Cause]:
-    """Every rule that the metadata breaks."""
+    """Every validation error of the metadata."""
     metadata = raw["metadata"]
     causes: list[Cause] = []
     name = metadata.get("name", "")
@@ -188,7 +188,7 @@ def _format_owner_references(owners: list[Any]) -> str:
 
 
 def validate_new_finalizers(new: Raw, old: Raw) -> list[Cause]:
-    """No finalizer may join an object that is on its way out."""
+    """Finalizers must not be added to an object that is being deleted."""
     if not old["metadata"].get("deletionTimestamp"):
         return []
     before = set(old["metadata"].get("finalizers") or [])

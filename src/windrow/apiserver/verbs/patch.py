@@ -1,4 +1,4 @@
-"""PATCH, in its four forms. Without a version in the patch it is tried again on the latest object."""
+"""PATCH of the four media types. A patch without resourceVersion is retried on the latest object."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ PATCHES: dict[str, Patch] = {JSON_PATCH: _json, MERGE_PATCH: _merge, STRATEGIC_P
 
 
 async def patch(context: ServerContext, type: ResourceType, call: ApiCall) -> ObjectResult:
-    """Change the object as the patch says, with the rules of an update."""
+    """Apply the patch, with the rules of an update."""
     check_dry_run(call)
     if call.media_type == APPLY_PATCH:
         return await apply(context, type, call)

@@ -1,4 +1,4 @@
-"""What creating and changing an object have in common: cleaning, defaults, admission, rules."""
+"""What create, update, patch and apply share: pruning, defaults, admission, validation, commit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_ATTEMPTS = 16  # how often an unconditional write meets a newer version befo
 
 
 def prune_and_default(type: ResourceType, raw: Raw, call: ApiCall, *, defaults: bool = True) -> Raw:
-    """`raw` shaped, pruned and defaulted by its schema; unknown fields warn or fail as the caller asked."""
+    """`raw` pruned and defaulted by its schema; unknown fields are treated by `fieldValidation`."""
     raw = metadata.with_type_meta(raw, type)
     if type.kind == SECRET:
         fold_string_data(raw)
@@ -54,12 +54,12 @@ def prune_and_default(type: ResourceType, raw: Raw, call: ApiCall, *, defaults: 
 
 
 def validate_object(type: ResourceType, raw: Raw, old: Raw | None) -> None:
-    """Raises the 422 that names every broken rule of `raw`."""
+    """Raises 422 with every validation error of `raw`."""
     causes = metadata.validate_metadata(raw, type, created=old is None)
     if old is not None:
         causes += metadata.validate_new_finalizers(raw, old)
     broken = schema.validate(type.schema, raw)
-    if not type.custom:  # of built-in lists, each type's own rules say what may not be there twice
+    if not type.custom:  # duplicates in built-in lists are found by each type's own validation
         broken = [cause for cause in broken if cause.reason != "FieldValueDuplicate"]
     causes += broken
     mistyped = [cause for cause in causes if cause.reason == "FieldValueTypeInvalid"]
@@ -76,7 +76,7 @@ _GO_TYPES = {"boolean": "bool", "integer": "number", "null": "null"}
 
 
 def _decode_error(type: ResourceType, cause: apierrors.Cause) -> KubeError:
-    """A wrong type in a built-in object is no broken rule: Go cannot even decode it."""
+    """A wrong JSON type in a built-in object is a decoding error (400), not a validation error."""
     found, _, wanted = cause.detail.partition(" in body must be of type ")
     found = found.split('"')[1]
     wanted = wanted.split(":")[0]
@@ -96,7 +96,7 @@ async def run_admission(
     raw: Raw | None,
     old: Entry | None,
 ) -> Raw | None:
-    """Pass the write by every admission hook."""
+    """Run the admission hooks; the object as they leave it."""
     if not context.admission_hooks and not context.validating_hooks:
         return raw
     seen = raw if raw is not None else (old.raw if old else {})
@@ -115,7 +115,7 @@ async def run_admission(
 
 
 def _split_status(type: ResourceType, new: Raw, old: Raw, subresource: str) -> Raw:
-    """Keep of `new` what this URL may change: all but status, or status alone."""
+    """`new` with the status of `old`, or for subresource status the reverse."""
     if subresource == "status":
         made = {**old, "metadata": dict(old["metadata"])}
         if not type.custom:
@@ -136,7 +136,7 @@ _NOT_SPEC = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def _bump_generation(type: ResourceType, new: Raw, old: Raw) -> None:
-    """Raise the generation when what the user wants has changed."""
+    """Increment metadata.generation when the spec has changed."""
     if "generation" not in old["metadata"]:
         return
     ignored = _NOT_SPEC | {"status"} if type.has_status else _NOT_SPEC
@@ -179,7 +179,7 @@ async def update_entry(
     assert asked is not None
     new = asked
     schema.apply_defaults(type.schema, new)
-    # After the mutators: what they put back was not changed by the caller.
+    # After the mutating hooks: a field that they restored has not changed.
     _bump_generation(type, new, old.raw)
     validate_object(type, new, old.raw)
     _record_managers(context, type, call, old.raw, new, managed)
@@ -202,7 +202,7 @@ async def update_entry(
 def _record_managers(
     context: ServerContext, type: ResourceType, call: ApiCall, old: Raw, new: Raw, managed: list[Raw] | None
 ) -> None:
-    """Keep the record of who owns what, for objects that have one."""
+    """Update managedFields of an object that has them."""
     if managed is not None:
         new["metadata"]["managedFields"] = managed
     elif "managedFields" in old["metadata"]:
@@ -213,7 +213,7 @@ def _record_managers(
 
 
 def _blocks_removal(type: ResourceType, raw: Raw) -> bool:
-    """Namespaces stay until their own finalizers, in spec, are gone; pods until their kubelet has ended them."""
+    """Whether spec.finalizers of a namespace, or the grace period of a pod, keep the object."""
     if type.kind == POD and raw["metadata"].get("deletionGracePeriodSeconds"):
         return True
     return type.kind.plural == "namespaces" and bool((raw.get("spec") or {}).get("finalizers"))

@@ -1,4 +1,4 @@
-"""The `scale` subresource: how many there should be, in one form for every kind that counts."""
+"""The `scale` subresource."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windrow.kubernetes.objects import nested
 
 
 def scale_of(scaling: ScalePaths, raw: Raw) -> Raw:
-    """The Scale that stands for the object."""
+    """The Scale of the object."""
     head = raw["metadata"]
     names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     status: Raw = {"replicas": nested(raw, *scaling.status_replicas, default=0)}
@@ -42,7 +42,7 @@ def _set(raw: Raw, path: tuple[str, ...], value: Any) -> None:
 
 
 async def scale(context: ServerContext, type: ResourceType, call: ApiCall) -> JsonResult:
-    """GET shows it; PUT and PATCH change the wanted number, with the rules of an update."""
+    """GET, PUT and PATCH of the Scale; a change is an update of the object."""
     scaling = type.scale
     if scaling is None or call.verb not in ("get", "update", "patch"):
         raise apierrors.method_not_allowed()

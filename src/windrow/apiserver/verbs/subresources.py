@@ -24,7 +24,7 @@ TOKEN_REQUEST = ApiResource("authentication.k8s.io", "v1", "TokenRequest", "toke
 
 
 async def token(context: ServerContext, type: ResourceType, call: ApiCall) -> Result:
-    """POST serviceaccounts/<n>/token: a token that expires."""
+    """POST serviceaccounts/<n>/token: issues a token that expires."""
     account = await get_entry(context, type, call.info)
     body = call.body if isinstance(call.body, dict) else {}
     spec = body.get("spec") or {}
@@ -52,7 +52,7 @@ async def token(context: ServerContext, type: ResourceType, call: ApiCall) -> Re
 
 
 async def eviction(context: ServerContext, type: ResourceType, call: ApiCall) -> Result:
-    """POST pods/<n>/eviction: a delete that disruption budgets may hold up with 429."""
+    """POST pods/<n>/eviction: a delete, refused with 429 by a PodDisruptionBudget."""
     pod = await get_entry(context, type, call.info)
     await _check_budgets(context, pod.raw)
     options = (call.body or {}).get("deleteOptions") or {}
@@ -84,7 +84,7 @@ async def _check_budgets(context: ServerContext, pod: Raw) -> None:
 
 
 async def binding(context: ServerContext, type: ResourceType, call: ApiCall) -> Result:
-    """POST pods/<n>/binding: the scheduler's word on where a pod runs."""
+    """POST pods/<n>/binding: sets the node of a pod."""
     node = ((call.body or {}).get("target") or {}).get("name", "")
     for _ in range(MAX_ATTEMPTS):
         pod = await get_entry(context, type, call.info)
@@ -106,17 +106,17 @@ async def binding(context: ServerContext, type: ResourceType, call: ApiCall) -> 
 def _scheduled(context: ServerContext, pod: Raw) -> Raw:
     status = pod.get("status") or {}
     rest = [one for one in status.get("conditions") or () if one["type"] != "PodScheduled"]
-    said = {
+    scheduled = {
         "type": "PodScheduled",
         "status": "True",
         "lastProbeTime": None,
         "lastTransitionTime": context.timestamp(),
     }
-    return {**status, "conditions": [*rest, said]}
+    return {**status, "conditions": [*rest, scheduled]}
 
 
 async def finalize(context: ServerContext, type: ResourceType, call: ApiCall) -> Result:
-    """PUT namespaces/<n>/finalize: only `spec.finalizers`; the last one gone ends a deleted namespace."""
+    """PUT namespaces/<n>/finalize: only `spec.finalizers`; a deleted namespace without finalizers is removed."""
     wanted = ((call.body or {}).get("spec") or {}).get("finalizers") or []
     for _ in range(MAX_ATTEMPTS):
         entry = await get_entry(context, type, call.info)

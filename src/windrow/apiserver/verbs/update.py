@@ -1,4 +1,4 @@
-"""PUT: the whole object anew, or its status."""
+"""PUT: replaces the object, or its status."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windrow.core.fastjson import dumps, loads
 
 
 async def update(context: ServerContext, type: ResourceType, call: ApiCall) -> ObjectResult:
-    """Replace the object. 409 when the body names a version that is not the latest."""
+    """Replace the object. 409 when the resourceVersion in the body is not the latest."""
     check_dry_run(call)
     body = call.body
     if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
@@ -43,13 +43,13 @@ async def update(context: ServerContext, type: ResourceType, call: ApiCall) -> O
                 "FieldValueInvalid",
                 "Invalid value: 0: must be specified for an update",
             )
-            # Here, and only here, the real server names the resource where it means the kind.
+            # Here, and only here, kube-apiserver's message has the resource instead of the kind.
             raise apierrors.invalid(replace(type.kind, kind=type.kind.plural), name, [cause])
         try:
             changed = await update_entry(
                 context, type, call, to_served_version(type, was), was, loads(encoded)
             )
         except RevisionMismatch:
-            continue  # with a version sent, the next round says so
+            continue  # a resourceVersion in the body is compared again
         return ObjectResult(type, to_served_version(type, changed))
     raise apierrors.modified(type.kind, name)

@@ -1,4 +1,4 @@
-"""GET with `watch`: the changes after a version, as they happen (reference/05 §7.9)."""
+"""Watch: the events after a resourceVersion (reference/05 §7.9)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INITIAL_END = "k8s.io/initial-events-end"
 
 
 class EntryEvent(WatchEvent):
-    """An event whose object stays encoded until somebody reads it: a socket never does."""
+    """A watch event whose object is decoded on first access; HTTP sends the encoded bytes."""
 
     __slots__ = ("_decoded", "entry")
     entry: Entry
@@ -52,7 +52,7 @@ class EntryEvent(WatchEvent):
 
 
 def event_of(type: ResourceType, selection: Selection, change: Change) -> EntryEvent | None:
-    """What a watcher with `selection` sees of `change`; entering and leaving the selection count."""
+    """The event of `change` for a watch with `selection`; entering it is ADDED, leaving it DELETED."""
     before = change.before is not None and (
         selection.is_all or selection.matches(to_served_version(type, change.before).raw)
     )
@@ -67,7 +67,7 @@ def event_of(type: ResourceType, selection: Selection, change: Change) -> EntryE
         case (True, False):
             if change.after is None:
                 return EntryEvent("DELETED", to_served_version(type, change.last))
-            # It left the selection: watchers get the last state that they knew, with the new version.
+            # It left the selection: DELETED carries the last selected state, with the new resourceVersion.
             assert change.before is not None
             raw = {**change.before.raw}
             raw["metadata"] = {**raw["metadata"], "resourceVersion": str(change.rev)}
@@ -90,7 +90,7 @@ def error_event(error: KubeError) -> WatchEvent:
 
 
 def _check_initial(call: ApiCall) -> bool:
-    """Whether the watch starts with the current state and says where that ends. 422 for odd combinations."""
+    """Whether `sendInitialEvents` is requested. 422 for invalid combinations of options."""
     if "sendInitialEvents" not in call.options:
         if call.options.get("resourceVersionMatch"):
             raise _refused("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
@@ -111,7 +111,7 @@ def _refused(text: str, field: str = "resourceVersionMatch") -> KubeError:
 async def watch(
     context: ServerContext, type: ResourceType, call: ApiCall
 ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-    """Listening starts on entry: no change after that is missed. Ends when the time asked for is over."""
+    """The stream opens on entry: no later change is missed. Ends after `timeoutSeconds`."""
     selection = read_selection(type, call.options)
     version = read_version(call.options)
     initial_end = _check_initial(call)
@@ -152,7 +152,7 @@ async def _replay(events: list[WatchEvent]) -> AsyncIterator[WatchEvent]:
 
 
 class _WatchTimer:
-    """Wakes a watch for its bookmarks and for its end."""
+    """Wakes a watch for its bookmarks and its timeout."""
 
     def __init__(self, context: ServerContext, call: ApiCall, feed: WatchStream) -> None:
         asked = call.options.get("timeoutSeconds", "")
@@ -162,7 +162,7 @@ class _WatchTimer:
         self.end: datetime = context.clock.now() + timedelta(seconds=span)
         self.revs: deque[int] = (
             deque()
-        )  # the store's revision at each nudge: all before it is in the feed already
+        )  # the store's revision at each wake: all changes before it are in the stream
 
     @property
     def is_over(self) -> bool:
@@ -201,6 +201,6 @@ async def _events(
                 return
             continue
         rev = change.rev
-        seen = event_of(type, selection, change)
-        if seen is not None:
-            yield seen
+        found = event_of(type, selection, change)
+        if found is not None:
+            yield found

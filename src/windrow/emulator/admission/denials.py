@@ -1,4 +1,4 @@
-"""How a webhook says no: the shapes and codes of reference 05 §3.1."""
+"""Denials of webhooks: their messages and status codes (reference 05 §3.1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KUBEVIRT_VALIDATOR = "virtualmachine-validator.kubevirt.io"
 
 
 def invalid(message: str, field: str, webhook: str = VALIDATOR) -> KubeError:
-    """422 with one cause and, as shipped, without the object's name."""
+    """422 with one cause and, as Harvester does, without the object's name."""
     cause: Raw = {"reason": "FieldValueInvalid", "message": message, "field": field}
     return _denied(webhook, message, 422, "Invalid", {"causes": [cause]})
 
@@ -29,7 +29,7 @@ def not_allowed(message: str, webhook: str = VALIDATOR) -> KubeError:
 
 
 def internal(message: str, webhook: str = VALIDATOR) -> KubeError:
-    """Any other Go error: 500, though repeating it unchanged never helps."""
+    """Any other Go error: 500, although a retry of the same request is denied again."""
     return _denied(webhook, message, 500, "InternalError")
 
 

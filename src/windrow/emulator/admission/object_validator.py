@@ -1,4 +1,4 @@
-"""What Harvester refuses about volumes, images, key pairs and networks (reference 05 §3.3), and VM quotas (§2.5 K)."""
+"""Validators of volumes, images, key pairs and networks (reference 05 §3.3), and VM quotas (§2.5 K)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def check_claim(claim: Raw, listers: Listers) -> KubeError | None:
 
 
 def check_claim_removal(claim: Raw, listers: Listers) -> KubeError | None:
-    """A volume stays while a VM that is not being deleted names it."""
+    """Denies deletion while a VM that is not being deleted uses the claim."""
     name, namespace = name_of(claim), namespace_of(claim)
     if annotations_of(claim).get(names.GOLDEN_IMAGE) == "true":
         return bad_request(f"can not delete golden image PVC {namespace}/{name}")
@@ -98,7 +98,7 @@ _FIXED = ("sourceType", "url", "pvcName", "pvcNamespace", "storageClassParameter
 
 
 def label_image(image: Raw) -> None:
-    """What the image mutator adds. May be repeated."""
+    """The image mutator. May be repeated."""
     display = nested(image, "spec", "displayName", default="")
     if display and len(display) <= 63 and _LABEL_VALUE.match(display):
         image["metadata"].setdefault("labels", {})[names.IMAGE_DISPLAY_NAME] = display

@@ -1,4 +1,4 @@
-"""What the API gives a virtual machine that its client did not send: the mutators of reference 05 §2.1.1.
+"""Mutators of VirtualMachines: fields that the API sets (reference 05 §2.1.1).
 
 Each function changes the object in place and may be repeated: a second round changes nothing.
 """
@@ -100,7 +100,7 @@ _RULED_BY_HARVESTER = (names.NETWORK_PREFIX, names.CPU_MANAGER)
 
 
 def _network_affinity(vm: Raw, spec: Raw, listers: Listers) -> None:
-    """Node affinity follows the networks: what was there about them goes, what they need now comes."""
+    """Node affinity follows the networks: replaces the terms about cluster networks and the CPU manager."""
     wanted = []
     for nad in networks_of(spec, namespace_of(vm)).values():
         if not nad:
@@ -148,7 +148,7 @@ def _grace(spec: Raw, listers: Listers) -> None:
 
 
 def _known_addresses(old: Raw | None) -> dict[str, str]:
-    """The MACs of the VM before this change, by interface: who leaves one out does not want another."""
+    """The MACs of the VM before this change, by interface: an omitted MAC is kept."""
     interfaces = nested(old, "spec", "template", "spec", "domain", "devices", "interfaces", default=[])
     return {one["name"]: one["macAddress"] for one in interfaces if one.get("macAddress")}
 

@@ -1,6 +1,6 @@
-"""The webhooks: mutators and validators of every kind, hung into the API server's admission.
+"""Harvester's admission webhooks: dispatch to the mutators and validators of each kind.
 
-Refusals are pure functions of the object, what it was, and the world; this module only chooses which apply.
+Validators are pure functions of the object, its old state, and the Listers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SYSTEM_USERS = ("system:serviceaccount:harvester-system:", "system:serviceaccoun
 
 
 class Webhooks:
-    """`admit` is the hook. `may_read` answers whether a caller may `get` an object."""
+    """`admit` is the admission hook. `may_read` authorizes `get` of an object for a user."""
 
     def __init__(self, listers: Listers, rng: Rng, may_read: MayRead) -> None:
         self._listers = listers

@@ -1,4 +1,4 @@
-"""DHCP on the simulated VLANs: who has which address."""
+"""DHCP servers of the simulated VLANs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ipaddress import IPv4Address, IPv4Network
 
 from windrow.emulator.guest_os.hardware import DhcpLease
 
-# Routers and people take the low addresses; servers hand out the rest.
+# Low addresses are left for routers and static use.
 FIRST_HOST = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Lan:
-    """One layer-2 network as its DHCP server knows it. `cidr` must be IPv4 with room for FIRST_HOST hosts."""
+    """The subnet of a DHCP server. `cidr` must be IPv4 with room for FIRST_HOST hosts."""
 
     cidr: str
     gateway: str = ""
@@ -30,7 +30,7 @@ class Lan:
 
 
 class DhcpServer:
-    """Leases by MAC on one LAN. The same MAC gets the same address until it is forgotten."""
+    """Leases by MAC on one LAN. A MAC keeps its address until its lease is released."""
 
     def __init__(self, lan: Lan) -> None:
         self.lan = lan
@@ -41,7 +41,7 @@ class DhcpServer:
         self._next = self._first
 
     def lease(self, mac: str, is_reserved: Callable[[str], bool] = lambda address: False) -> DhcpLease | None:
-        """The lease of `mac`, new if need be, and then none of the reserved; None when the range is used up."""
+        """The lease of `mac`; a new one is not of a reserved address. None when the range is exhausted."""
         address = self._leases.get(mac.lower()) or self._next_free(is_reserved)
         if address is None:
             return None
@@ -49,15 +49,15 @@ class DhcpServer:
         return DhcpLease(str(address), self.lan.range.prefixlen, self.lan.router, self.lan.nameservers)
 
     def release(self, mac: str) -> None:
-        """End the lease of `mac`; whoever asks next may get its address. May be repeated."""
+        """End the lease of `mac`; its address may be leased again. May be repeated."""
         self._leases.pop(mac.lower(), None)
 
     def leases(self) -> dict[str, str]:
-        """MAC to address, for people and checks."""
+        """MAC to address, for checks."""
         return {mac: str(address) for mac, address in self._leases.items()}
 
     def _next_free(self, is_reserved: Callable[[str], bool]) -> IPv4Address | None:
-        # Round robin, as real servers do: a forgotten lease is the last to be reused.
+        # Round robin, as real servers do: a released address is the last to be reused.
         taken = {int(address) for address in self._leases.values()} | {int(IPv4Address(self.lan.router))}
         size = self._last - self._first + 1
         for step in range(max(size, 0)):

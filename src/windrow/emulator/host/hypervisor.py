@@ -1,8 +1,8 @@
-"""Machines that are switched on: one task each, the wires they hang on, and what they report.
+"""Hypervisor: VMs that are powered on, one task each, their host interface and their agent reports.
 
-The instance controller plugs a machine in when its domain starts and pulls the plug when it must end. What the
-machine does meanwhile (agent reports, powering itself off) is kept here for the controller to read; each news calls
-`news` with the instance's key.
+The VMI controller powers a machine on when its domain starts and off when it must end. What the machine does meanwhile
+(agent reports, powering itself off) is kept here for the controller to read; each change calls `on_change` with the
+VMI's key.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CONSOLE_LINES = 2000
 
 
 class Consoles:
-    """The last lines of every serial console, by namespace and name; they outlive the machine."""
+    """The last lines of serial consoles, by namespace and name; kept after the VM is deleted."""
 
     def __init__(self) -> None:
         self._lines: dict[Key, deque[str]] = defaultdict(lambda: deque(maxlen=CONSOLE_LINES))
@@ -52,7 +52,7 @@ class Consoles:
 
 @dataclass(slots=True)
 class PowerSession:
-    """One machine with power."""
+    """One machine that is powered on."""
 
     key: Key
     hardware: Hardware
@@ -60,9 +60,9 @@ class PowerSession:
     machine: Machine | None = None
     report: AgentReport | None = None
     ending: Ending | None = None
-    shutdown_requested: bool = False  # the power button was pressed
+    shutdown_requested: bool = False  # ACPI shutdown was sent
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    guest_macs: set[str] = field(default_factory=set)  # MACs of interfaces that the guest made on its cards
+    guest_macs: set[str] = field(default_factory=set)  # MACs of interfaces that the guest created on its NICs
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class NicLink:
         if nic in self._session.hardware.nics:
             return self._vlans.lease(nic)
         if nic.network == POD_NETWORK:
-            return None  # KubeVirt answers the one card that it knows
+            return None  # KubeVirt's DHCP serves the VMI's own interface only
         self._session.guest_macs.add(nic.mac.lower())
         return self._vlans.lease(nic)
 
@@ -98,12 +98,12 @@ class NicLink:
 
 
 class Hypervisor:
-    """Every plugged machine, by instance uid. `run` owns their tasks."""
+    """Powered machines by VMI uid. `run` owns their tasks."""
 
     def __init__(
         self,
         make: MachineFactory,
-        pace: ScaledClock,
+        clock: ScaledClock,
         rng: Rng,
         network: Network,
         vlans: Vlans,
@@ -112,7 +112,7 @@ class Hypervisor:
         self.consoles = Consoles()
         self.on_change: Callable[[Key], None] = lambda key: None
         self._make = make
-        self._clock = pace
+        self._clock = clock
         self._rng = rng
         self._network = network
         self._vlans = vlans
@@ -122,139 +122,143 @@ class Hypervisor:
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Own the machines until cancelled; then they all lose power."""
+        """Own the machines' tasks until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             await asyncio.Event().wait()
 
     def disk(self, claim_uid: str) -> Disk:
-        """The disk behind a claim: empty the first time, the same ever after."""
+        """The disk of a PersistentVolumeClaim, created empty on first use."""
         return self._disks.setdefault(claim_uid, Disk())
 
     def delete_disk(self, claim_uid: str) -> None:
-        """The claim is gone, and its data with it. May be repeated."""
+        """Delete the data of a deleted PersistentVolumeClaim. May be repeated."""
         self._disks.pop(claim_uid, None)
 
     def find(self, uid: str) -> PowerSession | None:
         return self._sessions.get(uid)
 
     def running_machines(self) -> list[PowerSession]:
-        """Every machine with power."""
+        """All machines that are powered on."""
         return list(self._sessions.values())
 
     def guest_macs_of(self, key: Key) -> list[str]:
-        """The addresses of interfaces that a machine with power made for itself."""
-        return sorted(mac for plug in self._sessions.values() if plug.key == key for mac in plug.guest_macs)
+        """MAC addresses of interfaces that the guest created on its NICs."""
+        return sorted(
+            mac for session in self._sessions.values() if session.key == key for mac in session.guest_macs
+        )
 
     def has_guest_mac(self, mac: str) -> bool:
-        """Whether a machine with power made an interface with this address for itself."""
-        return any(mac in plug.guest_macs for plug in self._sessions.values())
+        """Whether a guest created an interface with this MAC address."""
+        return any(mac in session.guest_macs for session in self._sessions.values())
 
     def power_on(self, key: Key, hardware: Hardware) -> None:
-        """Give the machine power, unless it has. Raises RuntimeError before `run`."""
+        """Power the machine on, unless it is. Raises RuntimeError before `run`."""
         if hardware.vmi_uid in self._sessions:
             return
         if self._tasks is None:
             raise RuntimeError(
                 "wanted to power a machine on; the emulator is not running: start Harvester.run()"
             )
-        plug = self._sessions[hardware.vmi_uid] = PowerSession(key, hardware)
-        plug.task = self._tasks.create_task(self._run_machine(plug), name=f"machine {'/'.join(key)}")
+        session = self._sessions[hardware.vmi_uid] = PowerSession(key, hardware)
+        session.task = self._tasks.create_task(self._run_machine(session), name=f"machine {'/'.join(key)}")
 
     def press_power_button(self, uid: str) -> None:
-        """The ACPI power button. May be repeated."""
-        plug = self._sessions.get(uid)
-        if plug is None or plug.shutdown_requested or plug.machine is None or self._tasks is None:
+        """Send ACPI shutdown. May be repeated."""
+        session = self._sessions.get(uid)
+        if session is None or session.shutdown_requested or session.machine is None or self._tasks is None:
             return
-        plug.shutdown_requested = True
-        if self._faults.is_unresponsive("/".join(plug.key)):
+        session.shutdown_requested = True
+        if self._faults.is_unresponsive("/".join(session.key)):
             return
-        plug.tasks.append(self._tasks.create_task(self._shut_down(plug, plug.machine)))
+        session.tasks.append(self._tasks.create_task(self._shut_down(session, session.machine)))
 
-    async def _shut_down(self, plug: PowerSession, machine: Machine) -> None:
+    async def _shut_down(self, session: PowerSession, machine: Machine) -> None:
         try:
             await machine.shutdown()
         except Exception as error:
-            # The same as in `_live`: a guest that stumbles over its power button hangs, and says so.
-            self.consoles.write(plug.key, f"power button: {type(error).__name__}: {error}")
+            # A bug in a simulated guest's shutdown leaves the guest running; the console shows the error.
+            self.consoles.write(session.key, f"power button: {type(error).__name__}: {error}")
 
     def power_off(self, uid: str) -> None:
-        """Pull the plug: the machine is gone at once. May be repeated."""
-        plug = self._sessions.pop(uid, None)
-        if plug is None:
+        """Power the machine off at once. May be repeated."""
+        session = self._sessions.pop(uid, None)
+        if session is None:
             return
-        for task in (*plug.tasks, *([plug.task] if plug.task else ())):
+        for task in (*session.tasks, *([session.task] if session.task else ())):
             task.cancel()
 
     def silence_agent(self, uid: str, seconds: float) -> None:
-        """The guest agent is lost for a while: its addresses vanish from the API and come back."""
-        plug = self._sessions.get(uid)
-        if plug is not None and plug.report is not None and self._tasks is not None:
-            plug.tasks.append(self._tasks.create_task(self._report_late(plug, plug.report, seconds)))
-            self._set_report(plug, None)
+        """Disconnect the guest agent for a while: its report is cleared and restored."""
+        session = self._sessions.get(uid)
+        if session is not None and session.report is not None and self._tasks is not None:
+            session.tasks.append(self._tasks.create_task(self._report_late(session, session.report, seconds)))
+            self._set_report(session, None)
 
     def reset(self, uid: str) -> None:
-        """The reset button: the machine boots anew, from the same disk, under the same instance."""
-        plug = self._sessions.get(uid)
-        if plug is not None and plug.ending is None:
-            hardware, key = plug.hardware, plug.key
+        """Reset: the machine reboots from the same disk, in the same VMI."""
+        session = self._sessions.get(uid)
+        if session is not None and session.ending is None:
+            hardware, key = session.hardware, session.key
             self.power_off(uid)
             self.power_on(key, hardware)
             self.on_change(key)
 
-    async def _run_machine(self, plug: PowerSession) -> None:
+    async def _run_machine(self, session: PowerSession) -> None:
         while True:
-            plug.machine = self._make(plug.hardware, self._host_interface(plug))
+            session.machine = self._make(session.hardware, self._host_interface(session))
             try:
-                wish = await plug.machine.run()
+                wish = await session.machine.run()
             except asyncio.CancelledError:
                 raise
             except Exception as error:
-                # A bug in a simulated guest is that guest's crash: the console says which.
-                self.consoles.write(plug.key, f"kernel panic: {type(error).__name__}: {error}")
-                self._finish(plug, "crash")
+                # A bug in a simulated guest crashes that guest; the console shows the error.
+                self.consoles.write(session.key, f"kernel panic: {type(error).__name__}: {error}")
+                self._finish(session, "crash")
                 return
-            self._on_agent_report(plug, None)
-            if wish != "reboot" or plug.shutdown_requested:
-                self._finish(plug, "crash" if wish == "crash" else "poweroff")
+            self._on_agent_report(session, None)
+            if wish != "reboot" or session.shutdown_requested:
+                self._finish(session, "crash" if wish == "crash" else "poweroff")
                 return
 
-    def _finish(self, plug: PowerSession, ending: Ending) -> None:
-        plug.ending = ending
-        plug.report = None
-        self.on_change(plug.key)
+    def _finish(self, session: PowerSession, ending: Ending) -> None:
+        session.ending = ending
+        session.report = None
+        self.on_change(session.key)
 
-    def _host_interface(self, plug: PowerSession) -> NicLink:
+    def _host_interface(self, session: PowerSession) -> NicLink:
         return NicLink(
-            self._clock.clock,
+            self._clock.base,
             self._rng,
             self._network,
             self._clock.time_scale,
             self._vlans,
             self.consoles,
-            plug,
-            lambda report: self._on_agent_report(plug, report),
+            session,
+            lambda report: self._on_agent_report(session, report),
         )
 
-    def _on_agent_report(self, plug: PowerSession, report: AgentReport | None) -> None:
-        fault = self._faults.agent_of("/".join(plug.key))
+    def _on_agent_report(self, session: PowerSession, report: AgentReport | None) -> None:
+        fault = self._faults.agent_of("/".join(session.key))
         if report is not None and fault is not None:
             if fault.kind == "absent":
                 return
             if fault.kind == "late" and self._tasks is not None:
-                plug.tasks.append(self._tasks.create_task(self._report_late(plug, report, fault.late_s)))
+                session.tasks.append(
+                    self._tasks.create_task(self._report_late(session, report, fault.late_s))
+                )
                 return
             if fault.kind == "lying":
                 report = AgentReport(
                     report.hostname, dict.fromkeys(report.addresses, fault.false_addresses), report.os
                 )
-        self._set_report(plug, report)
+        self._set_report(session, report)
 
-    async def _report_late(self, plug: PowerSession, report: AgentReport, seconds: float) -> None:
+    async def _report_late(self, session: PowerSession, report: AgentReport, seconds: float) -> None:
         await self._clock.sleep(seconds)
-        self._set_report(plug, report)
+        self._set_report(session, report)
 
-    def _set_report(self, plug: PowerSession, report: AgentReport | None) -> None:
-        if plug.report != report and plug.ending is None:
-            plug.report = report
-            self.on_change(plug.key)
+    def _set_report(self, session: PowerSession, report: AgentReport | None) -> None:
+        if session.report != report and session.ending is None:
+            session.report = report
+            self.on_change(session.key)

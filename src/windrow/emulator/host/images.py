@@ -1,8 +1,8 @@
-"""The life of images: class made, download, ready; or failing, tried again, given up (reference 05 §2.8).
+"""The VirtualMachineImage controller: StorageClass, download, ready; or failed, retried, given up (reference 05 §2.8).
 
-What a download does is written on the image itself, so that anybody can make a broken one with kubectl:
-annotation `emulator.windrow.io/import` = `fails`, `stuck` or `done` (there already), `emulator.windrow.io/agent: "true"` for an image that
-has qemu-guest-agent in it.
+The outcome of a download is an annotation of the image, so that kubectl can create one that fails:
+`emulator.windrow.io/import` is `fails`, `stuck` or `done` (imported at once); `emulator.windrow.io/agent: "true"` is
+an image with qemu-guest-agent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MISSING_MODULES = "emulator.windrow.io/lacks-modules"  # comma list of kernel mo
 SIZE = "emulator.windrow.io/size"
 
 FINALIZER = "wrangler.cattle.io/vm-image-controller"
-PROGRESS_UPDATES = 5  # how often progress is shown during a download
+PROGRESS_UPDATES = 5  # updates of progress during a download
 DOWNLOAD_BYTES = 617 << 20
 DISK_BYTES = 3584 << 20
 
@@ -38,7 +38,7 @@ def class_name(uid: str) -> str:
 
 
 def is_iso(image: Mapping[str, Any]) -> bool:
-    """What the download turns out to be: told by label, else by the end of the URL or of the display name."""
+    """Whether the image is an ISO: by label, else by the suffix of URL or display name."""
     label = nested(image, "metadata", "labels", names.IMAGE_TYPE)
     if label:
         return bool(label == "iso")
@@ -49,7 +49,7 @@ def is_iso(image: Mapping[str, Any]) -> bool:
 
 
 def missing_modules(image: Raw | None) -> tuple[str, ...]:
-    """Kernel modules that machines of the image cannot load."""
+    """Kernel modules that the image lacks."""
     text = annotations_of(image).get(MISSING_MODULES, "") if image is not None else ""
     return tuple(filter(None, text.split(",")))
 
@@ -60,13 +60,13 @@ def has_agent(image: Mapping[str, Any] | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ImageState:
-    """What an image shows at one instant, and when to look again."""
+    """The status of an image at one instant, and when it changes next."""
 
     status: Raw
     requeue_at: datetime | None = None
 
 
-def plan_image(image: Raw, began: datetime, now: datetime, pace: ScaledClock, delays: Delays) -> ImageState:
+def plan_image(image: Raw, began: datetime, now: datetime, clock: ScaledClock, delays: Delays) -> ImageState:
     """The status of `image` at `now`, when its present attempt began at `began`."""
     status: Raw = dict(image.get("status") or {})
     if status.get("progress") == 100 or _gave_up(status):
@@ -75,18 +75,18 @@ def plan_image(image: Raw, began: datetime, now: datetime, pace: ScaledClock, de
     status["appliedUrl"] = nested(image, "spec", "url", default="")
     status = _set_condition(status, "Initialized", "True", "", "", now)
     outcome = annotations_of(image).get(IMPORT_OUTCOME, "")
-    due = began if outcome == "done" else pace.after(delays.image_import, began)
+    due = began if outcome == "done" else clock.after(delays.image_import, began)
     if now >= due and outcome in ("", "done"):
         return ImageState(_ready(image, status, now))
     if now >= due and outcome == "fails":
-        return _failed(image, status, now, pace, delays)
+        return _failed(image, status, now, clock, delays)
     share = min(max((now - began) / (due - began), 0.0), 1.0)
-    # A stuck download hangs at a third; a finished one shows 99 until the backing image is ready.
+    # A stuck download stays at 33 %; a finished one at 99 until the backing image is ready.
     status["progress"] = 33 if outcome == "stuck" and share > 0.33 else min(int(share * 100), 99)
     status = _set_condition(status, "Imported", "Unknown", "Importing", "", now)
     if outcome == "stuck" and share > 0.33:
         return ImageState(status)
-    step = pace.after(delays.image_import / PROGRESS_UPDATES, now)
+    step = clock.after(delays.image_import / PROGRESS_UPDATES, now)
     return ImageState(status, min(step, due) if now < due else None)
 
 
@@ -101,7 +101,7 @@ def _ready(image: Raw, status: Raw, now: datetime) -> Raw:
     return _set_condition(status, "Imported", "True", "Imported", "", now)
 
 
-def _failed(image: Raw, status: Raw, now: datetime, pace: ScaledClock, delays: Delays) -> ImageState:
+def _failed(image: Raw, status: Raw, now: datetime, clock: ScaledClock, delays: Delays) -> ImageState:
     count = status.get("failed", 0) + 1
     limit = nested(image, "spec", "retry", default=3)
     why = "failed to download: Get " + repr(status["appliedUrl"]).replace("'", '"') + ": 404 Not Found"
@@ -112,7 +112,7 @@ def _failed(image: Raw, status: Raw, now: datetime, pace: ScaledClock, delays: D
         return ImageState(_set_condition(status, "Imported", "False", "ImportFailed", why, now))
     message = f"retry attempted {count}/{limit}, failed due to error: {why}"
     status = _set_condition(status, "RetryLimitExceeded", "False", "", message, now)
-    return ImageState(status, pace.after(delays.image_retry, now))
+    return ImageState(status, clock.after(delays.image_retry, now))
 
 
 def _gave_up(status: Raw) -> bool:
@@ -121,18 +121,18 @@ def _gave_up(status: Raw) -> bool:
 
 
 def _set_condition(status: Raw, type: str, truth: str, reason: str, message: str, now: datetime) -> Raw:
-    """Wrangler's conditions: `lastUpdateTime` instead of a transition time, empty words left out."""
-    said: Raw = {"type": type, "status": truth}
-    said.update({key: value for key, value in (("reason", reason), ("message", message)) if value})
+    """Wrangler's conditions: `lastUpdateTime` instead of a transition time, empty fields omitted."""
+    condition: Raw = {"type": type, "status": truth}
+    condition.update({key: value for key, value in (("reason", reason), ("message", message)) if value})
     kept = [raw for raw in status.get("conditions") or () if raw["type"] != type]
     before = next((raw for raw in status.get("conditions") or () if raw["type"] == type), None)
-    if before is not None and {key: before.get(key) for key in said} == said:
+    if before is not None and {key: before.get(key) for key in condition} == condition:
         return status
-    return {**status, "conditions": [*kept, {**said, "lastUpdateTime": format_time(now)}]}
+    return {**status, "conditions": [*kept, {**condition, "lastUpdateTime": format_time(now)}]}
 
 
 def render_class(image: Raw) -> Raw:
-    """The StorageClass whose volumes start as copies of `image`."""
+    """The StorageClass of volumes that are copies of `image`."""
     uid = uid_of(image)
     return new_object(
         STORAGE_CLASS,
@@ -154,9 +154,9 @@ def render_class(image: Raw) -> Raw:
 class ImageController:
     """The image controller."""
 
-    def __init__(self, client: AdminClient, pace: ScaledClock, delays: Delays) -> None:
+    def __init__(self, client: AdminClient, clock: ScaledClock, delays: Delays) -> None:
         self._client = client
-        self._clock = pace
+        self._clock = clock
         self._delays = delays
         self._began: dict[str, datetime] = {}
 

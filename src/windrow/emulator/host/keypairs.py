@@ -1,4 +1,4 @@
-"""Key pairs: a public key is looked at once and gets its fingerprint."""
+"""The KeyPair controller: validates a public key once and sets its fingerprint."""
 
 from __future__ import annotations
 
@@ -50,5 +50,12 @@ class KeyPairController:
             print_, truth, why = fingerprint(raw["spec"]["publicKey"]), "True", ""
         except InvalidPublicKey as error:
             print_, truth, why = "", "False", str(error)
-        said: Raw = {"type": "validated", "status": truth, "lastUpdateTime": format_time(self._clock.now())}
-        raw["status"] = {"fingerPrint": print_, "conditions": [{**said, "message": why} if why else said]}
+        condition: Raw = {
+            "type": "validated",
+            "status": truth,
+            "lastUpdateTime": format_time(self._clock.now()),
+        }
+        raw["status"] = {
+            "fingerPrint": print_,
+            "conditions": [{**condition, "message": why} if why else condition],
+        }

@@ -1,4 +1,4 @@
-"""VM networks: what a NetworkAttachmentDefinition says, its labels, and the DHCP server that answers on it."""
+"""VM networks: NetworkAttachmentDefinitions, their labels, and the DHCP servers of their VLANs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windrow.kubernetes.objects import Raw, annotations_of, labels_of, nested, n
 
 UNTAGGED, VLAN, TRUNK = "UntaggedNetwork", "L2VlanNetwork", "L2VlanTrunkNetwork"
 POD_NETWORK = ""
-# The inside of KubeVirt's masquerade: every guest on the pod network sees the same.
+# KubeVirt's masquerade: every guest on the pod network gets the same lease.
 MASQUERADE = DhcpLease("10.0.2.2", 24, "10.0.2.1", ("10.53.0.10",))
 # Cluster networks share a layer-2 segment per VLAN, whatever namespace the definition is in.
 Vlan = tuple[str, int]
@@ -36,7 +36,7 @@ def read_config(nad: Mapping[str, Any]) -> Raw:
 
 
 def vlan_of(nad: Mapping[str, Any]) -> Vlan:
-    """Which layer-2 network the definition leads to. Unreadable ones lead nowhere of their own: ("", 0)."""
+    """The VLAN of the definition; ("", 0) for an unreadable config."""
     try:
         config = read_config(nad)
     except BadNetwork:
@@ -52,7 +52,7 @@ def type_of(config: Mapping[str, Any]) -> str:
 
 
 def label_network(nad: Raw) -> None:
-    """The labels that Harvester's mutator and network controller give a definition. May be repeated."""
+    """The labels that Harvester's mutator and network controller set. May be repeated."""
     config = read_config(nad)
     cluster_network, vlan = vlan_of(nad)
     labels = nad["metadata"].setdefault("labels", {})
@@ -64,7 +64,7 @@ def label_network(nad: Raw) -> None:
 
 
 def render_network(namespace: str, name: str, vlan: int, lan: Lan, cluster_network: str = "mgmt") -> Raw:
-    """A bridge network as Harvester's UI writes one; `vlan` 0 is untagged."""
+    """A bridge network as Harvester's UI creates it; `vlan` 0 is untagged."""
     config: Raw = {
         "cniVersion": "0.3.1",
         "name": name,
@@ -98,7 +98,7 @@ def render_network(namespace: str, name: str, vlan: int, lan: Lan, cluster_netwo
 
 
 def read_lan(nad: Mapping[str, Any]) -> Lan | None:
-    """The subnet that the definition's route annotation states; None when it states none that can be used."""
+    """The subnet of the route annotation; None without a usable one."""
     try:
         route = loads(annotations_of(nad).get(names.NETWORK_ROUTE, "{}"))
         lan = Lan(str(route["cidr"]), str(route.get("gateway") or ""))
@@ -108,7 +108,7 @@ def read_lan(nad: Mapping[str, Any]) -> Lan | None:
 
 
 class Vlans:
-    """The layer-2 networks of the rack and who hands out addresses on them."""
+    """The VLANs of the cluster networks and their DHCP servers."""
 
     def __init__(
         self,
@@ -123,21 +123,21 @@ class Vlans:
         self._silent: set[Vlan] = set()
 
     def start_dhcp(self, segment: Vlan, lan: Lan) -> DhcpServer:
-        """Let a DHCP server answer on the segment; the one there is kept."""
+        """Start a DHCP server on the VLAN; a running one is kept."""
         return self._servers.setdefault(segment, DhcpServer(lan))
 
     def stop_dhcp(self, segment: Vlan) -> None:
-        """Nobody answers there any more. May be repeated."""
+        """Stop the DHCP server of the VLAN. May be repeated."""
         self._silent.add(segment)
 
     def resume_dhcp(self, segment: Vlan) -> None:
-        """The DHCP server there answers again, with the leases it knew."""
+        """Resume the DHCP server of the VLAN, with its leases."""
         self._silent.discard(segment)
 
     def find_dhcp_server(self, network: str) -> DhcpServer | None:
-        """The DHCP server that a card on `namespace/nad` reaches.
+        """The DHCP server of network `namespace/nad`.
 
-        A definition that states its subnet (annotation `route`) brings its own server, unless it was silenced.
+        A definition with a subnet (annotation `route`) has a server, unless it was stopped.
         """
         namespace, _, name = network.partition("/")
         nad = self._networks.get((namespace, name))
@@ -150,7 +150,7 @@ class Vlans:
         return self.start_dhcp(segment, lan) if lan is not None else self._servers.get(segment)
 
     def lease(self, nic: Nic) -> DhcpLease | None:
-        """What DHCP gives the card; None when nobody answers."""
+        """The DHCP lease of the NIC; None without a server or a free address."""
         if nic.network == POD_NETWORK:
             return MASQUERADE
         server = self.find_dhcp_server(nic.network)
@@ -158,14 +158,14 @@ class Vlans:
             return None
         lease = server.lease(nic.mac, self._is_reserved)
         if lease is None:
-            # Real leases run out; here those of machines that are gone end when the range is needed.
+            # Leases of deleted machines end when the range is exhausted.
             for mac in [mac for mac in server.leases() if not self._is_wanted(mac)]:
                 server.release(mac)
             lease = server.lease(nic.mac, self._is_reserved)
         return lease
 
     def release(self, nic: Nic) -> None:
-        """The card gives its address back. May be repeated."""
+        """Release the NIC's lease. May be repeated."""
         server = self.find_dhcp_server(nic.network) if nic.network != POD_NETWORK else None
         if server is not None:
             server.release(nic.mac)

@@ -1,4 +1,4 @@
-"""The host nodes of the rack, and what happens to their objects when one loses power (reference 05 §2.5 F, §5.1)."""
+"""Host Nodes, and the node lifecycle when a host loses power (reference 05 §2.5 F, §5.1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windrow.kubernetes.resources import NODE
 
 @dataclass(frozen=True, slots=True)
 class HostSpec:
-    """One machine of the rack. `networks` are the cluster networks that reach it."""
+    """One host. `networks` are its cluster networks."""
 
     name: str
     region: str = ""
@@ -31,7 +31,7 @@ class HostSpec:
 
 
 def default_hosts(count: int = 3, region: str = "eu-west") -> tuple[HostSpec, ...]:
-    """`count` equal hosts, one zone each."""
+    """`count` equal hosts, one per zone."""
     return tuple(
         HostSpec(f"host-{place}", region, f"zone-{place}", address=f"192.168.100.{10 + place}")
         for place in range(1, count + 1)
@@ -39,7 +39,7 @@ def default_hosts(count: int = 3, region: str = "eu-west") -> tuple[HostSpec, ..
 
 
 def render_node(host: HostSpec, now: datetime) -> Raw:
-    """The node object of a healthy host."""
+    """The Node of a healthy host."""
     labels = {
         names.HOSTNAME: host.name,
         "kubernetes.io/arch": "amd64",
@@ -97,21 +97,21 @@ _HEALTHY = (
 
 @dataclass(frozen=True, slots=True)
 class HostHealth:
-    """How far the control plane has come in believing that a host is lost."""
+    """The stages of a failed host: not ready, draining, out of service, pods force-deleted."""
 
     ready: bool = True
     draining: bool = False
     out_of_service: bool = False
-    cleared: bool = False  # its pods are forced out
+    cleared: bool = False  # its pods are force-deleted
 
 
 HEALTHY = HostHealth()
 
 
 def host_health_at(
-    lost: datetime | None, now: datetime, pace: ScaledClock, delays: Delays
+    lost: datetime | None, now: datetime, clock: ScaledClock, delays: Delays
 ) -> tuple[HostHealth, datetime | None]:
-    """What is believed at `now` of a host without power since `lost`, and when that changes next."""
+    """The health at `now` of a host without power since `lost`, and the instant of its next change."""
     if lost is None:
         return HEALTHY, None
     seconds = 0.0
@@ -123,7 +123,7 @@ def host_health_at(
         delays.pod_force_delete,
     ):
         seconds += step
-        due = pace.after(seconds, lost)
+        due = clock.after(seconds, lost)
         if now < due:
             break
         reached.append(due)
@@ -147,14 +147,14 @@ _MANAGED_TAINTS = frozenset(
 
 
 def taints_for(health: HostHealth, present: Iterable[Raw]) -> list[Raw]:
-    """The taints of a host in that health; taints that others set are kept."""
+    """The taints for `health`; taints of other controllers are kept."""
     kept = [dict(taint) for taint in present if (taint["key"], taint["effect"]) not in _MANAGED_TAINTS]
-    for word, holds in (
+    for stage, holds in (
         ("unknown", not health.ready),
         ("draining", health.draining),
         ("out", health.out_of_service),
     ):
-        kept += [dict(taint) for taint in _TAINTS[word] if holds]
+        kept += [dict(taint) for taint in _TAINTS[stage] if holds]
     return kept
 
 
@@ -167,39 +167,39 @@ def conditions_for(health: HostHealth, present: list[Raw], now: datetime) -> lis
     made = set_condition([raw for raw in present if raw["type"] != "Drained"], ready, now)
     drained = [raw for raw in present if raw["type"] == "Drained"]
     if health.out_of_service:
-        said = Condition(
+        condition = Condition(
             "Drained", "True", "HarvesterNodeIsDrained", "Node is drained due to kubelet/node not ready."
         )
-        return made + set_condition(drained, said, now)
+        return made + set_condition(drained, condition, now)
     if health.draining:
-        said = Condition(
+        condition = Condition(
             "Drained", "False", "HarvesterNodeIsDraining", "Node is draining due to kubelet/node not ready."
         )
-        return made + set_condition(drained, said, now)
+        return made + set_condition(drained, condition, now)
     return made
 
 
 class HostController:
-    """Which hosts have power, and the controller that lets their nodes tell it."""
+    """Which hosts have power, and the controller of their Nodes' conditions and taints."""
 
-    def __init__(self, client: AdminClient, pace: ScaledClock, delays: Delays) -> None:
+    def __init__(self, client: AdminClient, clock: ScaledClock, delays: Delays) -> None:
         self._client = client
-        self._clock = pace
+        self._clock = clock
         self._delays = delays
         self._lost: dict[str, datetime] = {}
         self._listeners: list[Callable[[str], None]] = []
 
     def on_change(self, change: Callable[[str], None]) -> None:
-        """Call `change` with the name of a host that loses or regains power."""
+        """Call `change` with the name of a host that is powered off or on."""
         self._listeners.append(change)
 
     def fail(self, name: str) -> None:
-        """The host loses power, now. May be repeated."""
+        """Power off the host. May be repeated."""
         self._lost.setdefault(name, self._clock.now())
         self._notify(name)
 
     def recover(self, name: str) -> None:
-        """The host has power again and its kubelet reports. May be repeated."""
+        """Power on the host; its kubelet reports again. May be repeated."""
         self._lost.pop(name, None)
         self._notify(name)
 
@@ -207,7 +207,7 @@ class HostController:
         return name not in self._lost
 
     def health(self, name: str) -> tuple[HostHealth, datetime | None]:
-        """What the control plane believes of the host right now, and when it changes its mind next."""
+        """The health of the host now, and the instant of its next change."""
         return host_health_at(self._lost.get(name), self._clock.now(), self._clock, self._delays)
 
     def _notify(self, name: str) -> None:
@@ -216,15 +216,17 @@ class HostController:
 
     async def reconcile(self, key: Key) -> datetime | None:
         name = key[1]
-        health, look = host_health_at(self._lost.get(name), self._clock.now(), self._clock, self._delays)
+        health, requeue_at = host_health_at(
+            self._lost.get(name), self._clock.now(), self._clock, self._delays
+        )
         now = self._clock.now()
 
-        def tell_status(raw: Raw) -> None:
+        def set_conditions(raw: Raw) -> None:
             raw["status"]["conditions"] = conditions_for(
                 health, nested(raw, "status", "conditions", default=[]), now
             )
 
-        def tell_spec(raw: Raw) -> None:
+        def set_taints(raw: Raw) -> None:
             taints = taints_for(health, nested(raw, "spec", "taints", default=[]))
             if taints:
                 raw["spec"]["taints"] = taints
@@ -236,6 +238,6 @@ class HostController:
             if alive == "true":
                 raw["metadata"].setdefault("annotations", {}).setdefault(names.HEARTBEAT, format_time(now))
 
-        await self._client.mutate(NODE.ref(name), tell_status, "status")
-        await self._client.mutate(NODE.ref(name), tell_spec)
-        return look
+        await self._client.mutate(NODE.ref(name), set_conditions, "status")
+        await self._client.mutate(NODE.ref(name), set_taints)
+        return requeue_at

@@ -1,4 +1,4 @@
-"""The life of claims: bound when their class can serve them, kept while an instance uses them, then gone for good."""
+"""The PersistentVolumeClaim controller: binds claims of a ready StorageClass, protects those in use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROTECTION = "kubernetes.io/pvc-protection"
 
 
 def default_class(listers: Listers) -> str:
-    """The class of claims that name none."""
+    """The default StorageClass."""
     for raw in listers.classes.values():
         if annotations_of(raw).get(names.DEFAULT_CLASS) == "true":
             return str(raw["metadata"]["name"])
@@ -26,7 +26,7 @@ def default_class(listers: Listers) -> str:
 
 
 def unbound_reason(claim: Raw, listers: Listers) -> str:
-    """What keeps the claim from being bound; "" when nothing does."""
+    """Why the claim cannot be bound; "" when it can."""
     wanted = nested(claim, "spec", "storageClassName", default=None)
     name = default_class(listers) if wanted is None else wanted
     if ("", name) not in listers.classes:
@@ -44,25 +44,25 @@ def unbound_reason(claim: Raw, listers: Listers) -> str:
 
 
 def vmis_using(key: Key, listers: Listers) -> list[Raw]:
-    """The instances whose pod holds the claim."""
+    """The VMIs whose launcher pod mounts the claim."""
     keys = listers.vmis_by_claim.get(key, frozenset())
     return [vmi for vmi in map(listers.instances.get, keys) if vmi is not None and phase_of(vmi) not in FINAL]
 
 
 class ClaimController:
-    """The claim controller."""
+    """The PersistentVolumeClaim controller."""
 
     def __init__(
         self,
         client: AdminClient,
         listers: Listers,
-        pace: ScaledClock,
+        clock: ScaledClock,
         delays: Delays,
         shred: Callable[[str], None],
     ) -> None:
         self._client = client
         self._listers = listers
-        self._clock = pace
+        self._clock = clock
         self._delays = delays
         self._delete_disk = shred
         self._since: dict[str, datetime] = {}

@@ -1,7 +1,4 @@
-"""How the control plane of the simulated Harvester works on its own API: read, change, create, delete.
-
-Its hand reaches past the fault door: faults are for clients, the cluster's own controllers are fine.
-"""
+"""AdminClient: the client of the emulator's own controllers. It bypasses fault injection, which is for other clients."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ MAX_ATTEMPTS = 8
 
 
 class AdminClient:
-    """Plain verbs as one identity. Failures are raised as the KubeError they stand for."""
+    """Verbs as one user. Raises KubeErrors."""
 
     def __init__(self, local: LoopbackClient) -> None:
         self._loopback = local
@@ -32,7 +29,7 @@ class AdminClient:
         return await self._loopback.find(ref)
 
     async def list_page(self, kind: ApiResource) -> tuple[list[Raw], str]:
-        """All objects of a kind, and the version they were read at."""
+        """All objects of a kind, and the resourceVersion of the list."""
         reply = await self._loopback.send(requests.list_(kind))
         if error := error_for(reply):
             raise error
@@ -43,7 +40,7 @@ class AdminClient:
     def watch(
         self, kind: ApiResource, version: str, timeout_s: int = 0
     ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
-        """Events after `version`. The server ends the watch after `span_s`, by chance within an hour when it is 0."""
+        """Events after `version`. The server ends the watch after `timeout_s`, or at a random time within an hour for 0."""
         query = [("watch", "true"), ("resourceVersion", version), ("timeoutSeconds", str(timeout_s or ""))]
         return self._loopback.stream(Request("GET", kind.path(), tuple(pair for pair in query if pair[1])))
 
@@ -51,14 +48,14 @@ class AdminClient:
         return await self._loopback.create(kind, raw)
 
     async def ensure(self, kind: ApiResource, raw: Raw) -> Raw:
-        """`raw` as it stands in the cluster, created when it is missing; never changed."""
+        """The stored object, created from `raw` when it does not exist; an existing one is not changed."""
         try:
             return await self.create(kind, raw)
         except AlreadyExists:
             return await self.get(ref_of(kind, raw))
 
     async def mutate(self, ref: ObjectRef, edit: Callable[[Raw], None], subresource: str = "") -> Raw | None:
-        """Read, let `edit` change a copy, write if it did; again when someone else was faster. None when gone."""
+        """Read, `edit` a copy, update if changed; retried on conflict. None when the object does not exist."""
         last: KubeError = Conflict("never tried")
         for _ in range(MAX_ATTEMPTS):
             before = await self.find(ref)
@@ -77,13 +74,13 @@ class AdminClient:
         raise last
 
     async def delete(self, kind: ApiResource, raw: Raw, propagation: Propagation | None = None) -> None:
-        """Delete exactly this object; whatever else has its name by now is left alone. May be repeated."""
+        """Delete exactly this object, by uid. May be repeated."""
         try:
             await self._loopback.delete(ref_of(kind, raw), propagation=propagation or "", uid=uid_of(raw))
         except NotFound:
             return
         except Conflict as error:
-            # Only the precondition on the uid means "gone already"; a webhook's 409 is a refusal.
+            # Only the uid precondition means "deleted already"; a 409 of a webhook is a denial.
             if error.reason == "Conflict" and "precondition" in error.message:
                 return
             raise

@@ -1,7 +1,7 @@
-"""A loop of the simulated control plane: keys in, one level-triggered reconcile per key, later looks by the clock.
+"""Controller: one level-triggered reconcile per queued key, requeued by the clock.
 
-Reconciles never wait for simulated time: they say when to look again. So one loop drives any number of objects, and
-the order in which keys came is the order in which they are served.
+Reconciles never wait for simulated time: they return when to requeue. So one task serves any number of objects, in
+the order in which their keys were added.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ LAST_RETRY = timedelta(seconds=60)
 
 
 class Controller:
-    """Serves the keys it is given until cancelled. A key given twice before its turn is served once.
+    """Reconciles added keys until cancelled. A key added twice before its turn is reconciled once.
 
-    `reconcile` returns the instant of its next look, or None for "when something changes". A KubeError (a refusal by
+    `reconcile` returns the instant of its next run, or None to wait for a change. A KubeError (a refusal by
     our own webhooks included) is tried again with growing back-off; any other error is a bug and ends the loop.
     """
 
@@ -53,13 +53,13 @@ class Controller:
 
     async def _reconcile_key(self, key: Key, tasks: asyncio.TaskGroup) -> None:
         try:
-            look = await self._reconcile(key)
+            requeue_at = await self._reconcile(key)
         except KubeError as error:
-            look = self._after_failure(key, error)
+            requeue_at = self._after_failure(key, error)
         else:
             self._failures.pop(key, None)
-        if look is not None:
-            self._requeue_at(key, look, tasks)
+        if requeue_at is not None:
+            self._requeue_at(key, requeue_at, tasks)
 
     def _after_failure(self, key: Key, error: KubeError) -> datetime:
         count = self._failures[key] = self._failures.get(key, 0) + 1

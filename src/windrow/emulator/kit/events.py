@@ -1,4 +1,4 @@
-"""Events: what the control plane tells people about an object (reference 05 §2.10)."""
+"""EventRecorder: Events of the simulated control plane (reference 05 §2.10)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVENT_TTL = timedelta(hours=1)
 
 
 class EventRecorder:
-    """Writes events and removes them after an hour. A repeated one raises the count of the first instead."""
+    """Writes Events and deletes them after an hour. A repeated one increments the count of the first."""
 
     def __init__(self, client: AdminClient, clock: Clock, rng: Rng) -> None:
         self._client = client
@@ -30,7 +30,7 @@ class EventRecorder:
     async def record(
         self, about: Mapping[str, Any], reason: str, message: str, component: str, type: str = "Normal"
     ) -> None:
-        """Record an event about `about`. Never fails: an event is not worth an error."""
+        """Record an event about `about`. Errors of the API are ignored."""
         namespace = namespace_of(about) or "default"
         known = self._recorded.get((uid_of(about), reason, message))
         try:

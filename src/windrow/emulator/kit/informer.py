@@ -1,4 +1,4 @@
-"""A live map of all objects of one kind, kept by a watch: what webhooks and controllers look things up in."""
+"""Informer: all objects of one kind as a mapping, kept current by list and watch; with indexes and event handlers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.requests import WatchEvent
 from windrow.kubernetes.resources import ApiResource
 
-EventHandler = Callable[[Raw], None]  # told the object as it is now, or as it was when it went
+EventHandler = Callable[[Raw], None]  # gets the new object, or the last state of a deleted one
 
 
 class Informer(Mapping[Key, Raw]):
     """The objects of `kind` by (namespace, name). Objects in it must not be changed.
 
-    A mirror with a `span_s` watches anew after that long, and so takes nothing from the seed: stories that were told
-    before it existed stay as they were.
+    With `timeout_s` the watch is renewed after that time; without it the server draws the time from the seeded Rng.
     """
 
     def __init__(self, client: AdminClient, kind: ApiResource, timeout_s: int = 0) -> None:
@@ -42,17 +41,17 @@ class Informer(Mapping[Key, Raw]):
         return len(self._objects)
 
     def add_index(self, keys: Callable[[Raw], list[Key]]) -> Mapping[Key, Set[Key]]:
-        """A live index: for each key that `keys` gives, the objects that gave it. Ask before `run`."""
+        """A live index: index value to object keys. Call it before `run`."""
         places: dict[Key, set[Key]] = defaultdict(set)
         self._indexes.append((keys, places))
         return places
 
     def add_event_handler(self, change: EventHandler) -> None:
-        """Call `change` for each object that comes, changes or goes. Ask before `run`."""
+        """Call `change` for each added, updated or deleted object. Call it before `run`."""
         self._handlers.append(change)
 
     async def run(self) -> None:
-        """Follow the store until cancelled."""
+        """List and watch until cancelled."""
         while True:
             version = await self._relist()
             self.has_synced.set()

@@ -1,4 +1,4 @@
-"""What users and their clusters have on a Harvester: for asking whether anything was left behind."""
+"""Inventory of user-created objects on a Harvester: shows what a deleted cluster has left behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windrow.kubernetes.resources import (
     ApiResource,
 )
 
-# Kind, namespace ("" for cluster-wide), name; for an address that a pool has given: "Address", the pool, the address.
+# Kind, namespace ("" for cluster-wide), name; for an allocated address: "Address", IPPool, address.
 Item = tuple[str, str, str]
 
 COUNTED: tuple[ApiResource, ...] = (
@@ -38,21 +38,18 @@ COUNTED: tuple[ApiResource, ...] = (
     kinds.IP_POOL,
 )
 
-# Every namespace has these by itself.
+# Created by the system in every namespace.
 _OWN = frozenset({("ServiceAccount", "default"), ("ConfigMap", "kube-root-ca.crt")})
 _SYSTEM = frozenset({*NAMESPACES, "kube-system", "kube-public", "kube-node-lease"}) - {"harvester-public"}
 
 
 async def inventory(api: ApiServer) -> frozenset[Item]:
-    """Every object that a user, or a program on a user's behalf, made, and every address of a pool that is given.
-
-    Events are not counted.
-    """
-    line = api.local()
+    """Every object that users and their programs created, and every allocated address of an IPPool; no Events."""
+    client = api.local()
     found: set[Item] = set()
     for kind in COUNTED:
-        found |= {_item(kind, raw) for raw in await line.list(kind) if _is_users(kind, raw)}
-    for pool in await line.list(kinds.IP_POOL):
+        found |= {_item(kind, raw) for raw in await client.list(kind) if _is_users(kind, raw)}
+    for pool in await client.list(kinds.IP_POOL):
         found |= {
             ("Address", name_of(pool), address) for address in nested(pool, "status", "allocated") or ()
         }

@@ -1,4 +1,4 @@
-"""What admission rules and controllers may look up: live maps of the cluster's objects, by namespace and name."""
+"""Listers: read access of webhooks and controllers to the cached objects, by namespace and name."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def key_of(raw: Mapping[str, Any]) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class Listers:
-    """Maps that follow the store. `by_claim` and `by_mac` find VMs: by (namespace, claim) and by ("", MAC).
-    `users` finds instances by (namespace, claim)."""
+    """Caches kept by informers. `vms_by_claim` and `vms_by_mac` index VMs by (namespace, claim) and by
+    ("", MAC), `vmis_by_claim` VMIs by (namespace, claim)."""
 
     vms: Objects = field(default_factory=dict)
     instances: Objects = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Listers:
 
 @dataclass(frozen=True, slots=True)
 class Overcommit:
-    """Percent of hardware that may be promised."""
+    """Overcommit ratios, in percent."""
 
     cpu: int = 1000
     memory: int = 150
@@ -91,7 +91,7 @@ def macs_of_vm(vm: Raw) -> list[Key]:
     return [("", one["macAddress"].lower()) for one in interfaces if one.get("macAddress")]
 
 
-# Each map that follows the store, and the kind of the objects in it.
+# Each cache, and the kind of the objects in it.
 WATCHED_KINDS: tuple[tuple[str, ApiResource], ...] = (
     ("vms", kinds.VM),
     ("instances", kinds.VMI),
@@ -107,7 +107,7 @@ WATCHED_KINDS: tuple[tuple[str, ApiResource], ...] = (
 
 
 def static_listers(objects: Iterable[Raw]) -> Listers:
-    """A world that holds exactly `objects` and does not move."""
+    """Listers over exactly `objects`."""
     maps = {(kind.api_version, kind.kind): name for name, kind in WATCHED_KINDS}
     found: dict[str, dict[Key, Raw]] = defaultdict(dict)
     for raw in objects:

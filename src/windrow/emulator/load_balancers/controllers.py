@@ -74,7 +74,7 @@ class LoadBalancerControllers:
             "probes": probes.reconcile,
         }
         self._controllers = {
-            name: Controller(name, reconcile, pace.clock, log) for name, reconcile in reconciles.items()
+            name: Controller(name, reconcile, pace.base, log) for name, reconcile in reconciles.items()
         }
         self._register_handlers(instances, probes)
 
