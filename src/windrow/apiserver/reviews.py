@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from windrow.apiserver import apierrors
 from windrow.apiserver.context import JsonResult
 from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
+from windrow.apiserver.types.builtins import AUTHN, AUTHZ
 from windrow.apiserver.types.registry import ResourceType
-from windrow.kubernetes.resources import SELF_SUBJECT_ACCESS_REVIEW, ApiResource
+from windrow.kubernetes.resources import SELF_SUBJECT_ACCESS_REVIEW
 
 Raw = dict[str, Any]
-AUTHN, AUTHZ = "authentication.k8s.io", "authorization.k8s.io"
 
 
 class Authorizer(Protocol):
@@ -117,18 +117,6 @@ REVIEWS: dict[str, Review] = {
     f"selfsubjectreviews.{AUTHN}": _self,
     f"tokenreviews.{AUTHN}": _token,
 }
-
-REVIEW_TYPES: tuple[ResourceType, ...] = tuple(
-    ResourceType(kind, verbs=("create",))
-    for kind in (
-        SELF_SUBJECT_ACCESS_REVIEW,
-        ApiResource(AUTHZ, "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False),
-        ApiResource(AUTHZ, "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews"),
-        ApiResource(AUTHZ, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False),
-        ApiResource(AUTHN, "v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False),
-        ApiResource(AUTHN, "v1", "TokenReview", "tokenreviews", namespaced=False),
-    )
-)
 
 
 async def review(guard: Authorizer, type: ResourceType, call: ApiCall) -> JsonResult:

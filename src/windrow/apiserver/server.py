@@ -20,6 +20,7 @@ from windrow.apiserver.discovery.nonresource import NonResourceHandler
 from windrow.apiserver.encoding import encode_result, to_yaml
 from windrow.apiserver.handler import Peer, TlsIdentity
 from windrow.apiserver.loopback import LoopbackClient
+from windrow.apiserver.rbac import BOOTSTRAP_ROLES, RbacAuthorizer, bootstrap_objects, forbidden_error
 from windrow.apiserver.request import decoding
 from windrow.apiserver.request.authn import (
     Authenticator,
@@ -40,11 +41,9 @@ from windrow.apiserver.request.info import (
     request_verb,
 )
 from windrow.apiserver.request.negotiation import YAML, NegotiatedType, negotiate
-from windrow.apiserver.request.rbac import BOOTSTRAP_ROLES, RbacAuthorizer, bootstrap_objects, forbidden_error
-from windrow.apiserver.request.tokens import ServiceAccountTokens
 from windrow.apiserver.reviews import REVIEWS, review
-from windrow.apiserver.services.allocation import ServiceAllocator, ServiceRanges
-from windrow.apiserver.services.kubernetes_service import render_kubernetes_service
+from windrow.apiserver.service_account_tokens import ServiceAccountTokens
+from windrow.apiserver.services.allocation import ServiceAllocator, ServiceRanges, render_kubernetes_service
 from windrow.apiserver.storage.port import Store
 from windrow.apiserver.tables import build_table, partial_metadata, render_partial_metadata, render_table
 from windrow.apiserver.types import crds

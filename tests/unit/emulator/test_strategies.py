@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from windrow.emulator.vms.readings import Instance, Request, Vm
+from windrow.emulator.kit.vm_readings import Instance, Request, Vm
 from windrow.emulator.vms.run_strategies import (
     CreateInstance,
     DeleteInstance,

@@ -10,7 +10,7 @@ from windrow.apiserver.context import ServerContext
 from windrow.apiserver.controllers.gc import split_key
 from windrow.apiserver.controllers.loop import Key, Worker
 from windrow.apiserver.request.info import ApiCall, RequestInfo, UserInfo
-from windrow.apiserver.request.tokens import ServiceAccountTokens
+from windrow.apiserver.service_account_tokens import ServiceAccountTokens
 from windrow.apiserver.storage.port import Change, Entry, RevisionMismatch
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.delete import delete

@@ -15,11 +15,10 @@ from windrow.apiserver import apierrors
 from windrow.apiserver.admission import AdmissionRequest
 from windrow.apiserver.apierrors import Cause, invalid_value
 from windrow.apiserver.context import ServerContext
-from windrow.apiserver.services import defaults
 from windrow.apiserver.services.range_allocator import Owner, RangeAllocator
-from windrow.apiserver.services.validation import validate_service
-from windrow.apiserver.types import schema
+from windrow.apiserver.types import schema, service_defaults
 from windrow.apiserver.types.registry import ResourceType
+from windrow.apiserver.types.service_validation import validate_service
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.resources import SERVICE
 
@@ -35,6 +34,29 @@ class ServiceRanges:
 
     addresses: tuple[str, ...] = ("10.43.0.0/16",)
     node_ports: tuple[int, int] = (30000, 32767)
+
+
+def render_kubernetes_service(ranges: ServiceRanges) -> dict[str, Any]:
+    """Service default/kubernetes, on the first address of the range, as kube-apiserver creates it at start."""
+    network = ipaddress.ip_network(ranges.addresses[0], strict=False)
+    address = str(network.network_address + 1)
+    return {
+        "metadata": {
+            "name": "kubernetes",
+            "namespace": "default",
+            "labels": {"component": "apiserver", "provider": "kubernetes"},
+        },
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": address,
+            "clusterIPs": [address],
+            "internalTrafficPolicy": "Cluster",
+            "ipFamilies": [f"IPv{network.version}"],
+            "ipFamilyPolicy": "SingleStack",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
+            "sessionAffinity": "None",
+        },
+    }
 
 
 class ServiceAllocator:
@@ -66,13 +88,13 @@ class ServiceAllocator:
             return  # reported by the schema validation that follows
         await self._load()
         spec, before = raw["spec"], (old or {}).get("spec") or {}
-        defaults.apply_defaults(spec)
+        service_defaults.apply_defaults(spec)
         if old is None:
             if spec.get("clusterIP") and not spec.get("clusterIPs"):
                 spec["clusterIPs"] = [spec["clusterIP"]]
         else:
-            defaults.drop_type_dependent_fields(spec, before)
-            defaults.patch_allocated_values(spec, before)
+            service_defaults.drop_type_dependent_fields(spec, before)
+            service_defaults.patch_allocated_values(spec, before)
         if validate_service(raw, old):
             return
         write = _ServiceWrite(raw, before, operation.dry_run, Owner(self._key(raw), raw["metadata"]["uid"]))
@@ -85,12 +107,12 @@ class ServiceAllocator:
 
     def _resolve_families(self, write: _ServiceWrite) -> None:
         spec = write.spec
-        if not defaults.has_addresses(spec):
+        if not service_defaults.has_addresses(spec):
             return
-        lone = defaults.is_headless(spec) and not spec.get("selector")
+        lone = service_defaults.is_headless(spec) and not spec.get("selector")
         policy = spec.setdefault("ipFamilyPolicy", "RequireDualStack" if lone else "SingleStack")
         families = list(spec.get("ipFamilies") or ())
-        addresses = [one for one in spec.get("clusterIPs") or () if one != defaults.HEADLESS]
+        addresses = [one for one in spec.get("clusterIPs") or () if one != service_defaults.HEADLESS]
         if policy == "SingleStack":
             families, addresses = self._drop_second_family(write, families, addresses)
         families += [_family_of(one) for one in addresses[len(families) :]]
@@ -135,7 +157,7 @@ class ServiceAllocator:
 
     async def _allocate_addresses(self, write: _ServiceWrite) -> None:
         spec = write.spec
-        if not defaults.has_addresses(spec) or defaults.is_headless(spec):
+        if not service_defaults.has_addresses(spec) or service_defaults.is_headless(spec):
             return
         requested_addresses = list(spec.get("clusterIPs") or ())
         kept = write.before.get("clusterIPs") or ()
@@ -176,9 +198,9 @@ class ServiceAllocator:
 
     async def _allocate_node_ports(self, write: _ServiceWrite) -> None:
         spec = write.spec
-        if not defaults.may_have_node_ports(spec):
+        if not service_defaults.may_have_node_ports(spec):
             return
-        own = set(defaults.node_ports_of(write.before))
+        own = set(service_defaults.node_ports_of(write.before))
         same: dict[int, int] = {}  # port numbers shared by two protocols share a node port
         if not write.before:
             same = {one["port"]: one["nodePort"] for one in reversed(spec["ports"]) if one.get("nodePort")}
@@ -187,11 +209,11 @@ class ServiceAllocator:
             if requested:
                 if requested not in own:
                     await self._reserve_node_port(write, requested, f"spec.ports[{index}].nodePort")
-            elif defaults.gets_node_ports(spec):
+            elif service_defaults.gets_node_ports(spec):
                 port["nodePort"] = same.get(port["port"]) or await self._allocate_node_port(write, index)
                 if not write.before:
                     same[port["port"]] = port["nodePort"]
-            own.update(defaults.node_ports_of(spec))
+            own.update(service_defaults.node_ports_of(spec))
 
     async def _reserve_node_port(self, write: _ServiceWrite, requested: int, field: str) -> None:
         why = ""
@@ -216,7 +238,7 @@ class ServiceAllocator:
 
     async def _allocate_health_check_port(self, write: _ServiceWrite) -> None:
         spec = write.spec
-        if not defaults.needs_health_port(spec) or defaults.needs_health_port(write.before):
+        if not service_defaults.needs_health_port(spec) or service_defaults.needs_health_port(write.before):
             return
         requested = spec.get("healthCheckNodePort")
         if not requested:
@@ -291,10 +313,10 @@ def _family_of(address: str) -> str:
 
 def _addresses_of(raw: Raw) -> list[str]:
     found = (raw.get("spec") or {}).get("clusterIPs") or ()
-    return [one for one in found if one != defaults.HEADLESS]
+    return [one for one in found if one != service_defaults.HEADLESS]
 
 
 def _ports_of(raw: Raw) -> list[int]:
     spec = raw.get("spec") or {}
     health = spec.get("healthCheckNodePort")
-    return [*defaults.node_ports_of(spec), *([health] if health else [])]
+    return [*service_defaults.node_ports_of(spec), *([health] if health else [])]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any
 
-from windrow.apiserver import reviews
-from windrow.apiserver.services.validation import validate_service
 from windrow.apiserver.types import crds, events, validation, workload_validation
 from windrow.apiserver.types.crds import METADATA_FIELDS
 from windrow.apiserver.types.printers import COLUMNS_BY_RESOURCE, DEFAULT_COLUMNS
 from windrow.apiserver.types.registry import VERBS, ResourceType, ScalePaths
 from windrow.apiserver.types.schema import LIST_KEYS, LIST_TYPE, PATCH_KEY, PATCH_STRATEGY, PRESERVE
+from windrow.apiserver.types.service_validation import validate_service
 from windrow.kubernetes import resources
 from windrow.kubernetes.resources import ApiResource
 
@@ -186,6 +185,20 @@ _EVENT_FIELDS = fields(
     "reportingComponent",
     "type",
 ) | {"source": ("source", "component")}
+
+AUTHN, AUTHZ = "authentication.k8s.io", "authorization.k8s.io"
+
+REVIEW_TYPES: tuple[ResourceType, ...] = tuple(
+    ResourceType(kind, verbs=("create",))
+    for kind in (
+        resources.SELF_SUBJECT_ACCESS_REVIEW,
+        ApiResource(AUTHZ, "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False),
+        ApiResource(AUTHZ, "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews"),
+        ApiResource(AUTHZ, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False),
+        ApiResource(AUTHN, "v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False),
+        ApiResource(AUTHN, "v1", "TokenReview", "tokenreviews", namespaced=False),
+    )
+)
 
 BUILTINS: tuple[ResourceType, ...] = (
     _type(
@@ -472,5 +485,5 @@ BUILTINS: tuple[ResourceType, ...] = (
         has_generation=True,
         schema=object_schema(status=open_object(conditions=CONDITIONS)),
     ),
-    *reviews.REVIEW_TYPES,
+    *REVIEW_TYPES,
 )

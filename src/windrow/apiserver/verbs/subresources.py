@@ -9,7 +9,7 @@ from typing import Any
 from windrow.apiserver import apierrors
 from windrow.apiserver.context import JsonResult, ObjectResult, Result, ServerContext, get_entry
 from windrow.apiserver.request.info import ApiCall
-from windrow.apiserver.request.tokens import DEFAULT_LIFETIME, MIN_LIFETIME, ServiceAccountTokens
+from windrow.apiserver.service_account_tokens import DEFAULT_LIFETIME, MIN_LIFETIME, ServiceAccountTokens
 from windrow.apiserver.storage.port import RevisionMismatch
 from windrow.apiserver.types.registry import ResourceType
 from windrow.apiserver.verbs.delete import delete

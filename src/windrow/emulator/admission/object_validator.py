@@ -9,12 +9,11 @@ from urllib.parse import urlsplit
 
 from windrow.emulator import names
 from windrow.emulator.admission.denials import bad_request, conflict, internal, invalid, not_allowed
-from windrow.emulator.admission.vm_validator import BadTemplates, read_claim_templates
 from windrow.emulator.host.keypairs import InvalidPublicKey, fingerprint
 from windrow.emulator.host.networks import BadNetwork, read_config
 from windrow.emulator.kit.listers import Listers, key_of
+from windrow.emulator.kit.vm_readings import BadTemplates, networks_of, read_claim_templates, read_strategy
 from windrow.emulator.vms import quotas
-from windrow.emulator.vms.readings import networks_of, read_strategy
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import (
     Raw,

@@ -13,6 +13,7 @@ from windrow.core.rng import Rng
 from windrow.emulator import names
 from windrow.emulator.admission.denials import MUTATOR, internal
 from windrow.emulator.kit.listers import Listers
+from windrow.emulator.kit.vm_readings import networks_of, read_strategy
 from windrow.emulator.quantities import (
     MI,
     BadQuantity,
@@ -20,7 +21,6 @@ from windrow.emulator.quantities import (
     render_cpu,
     render_memory,
 )
-from windrow.emulator.vms.readings import networks_of, read_strategy
 from windrow.kubernetes.objects import Raw, annotations_of, namespace_of, nested
 
 LEAST_GUEST_MEMORY = 10 * MI

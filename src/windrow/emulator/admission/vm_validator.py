@@ -1,59 +1,35 @@
-"""What Harvester and KubeVirt refuse about a virtual machine, one small rule each, with the texts as shipped.
+"""Validators of VirtualMachines, of KubeVirt and Harvester, one function per rule, with their messages.
 
-Facts: reference 05 §3.2 and 01 §3.7. A rule reads the object, the one before (None on create) and the world; it
-returns the refusal or None. The first refusal in the order below is the answer.
+Reference 05 §3.2 and 01 §3.7. A rule reads the object, its old state (None on create) and the Listers, and returns the
+denial or None. The first denial in the order below is the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
-from windrow.core.json import NotJson, loads
 from windrow.emulator import names
 from windrow.emulator.admission.denials import KUBEVIRT_VALIDATOR, internal, invalid
 from windrow.emulator.kit.listers import Key, Listers, key_of
+from windrow.emulator.kit.vm_readings import BadTemplates, networks_of, read_claim_templates
 from windrow.emulator.quantities import BadQuantity, parse_quantity, quantity_or_zero
-from windrow.emulator.vms.readings import networks_of
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, namespace_of, nested
 
 Rule = Callable[[Raw, Raw | None, Listers], KubeError | None]
 
-LONGEST_INLINE_DATA = 2048
+MAX_INLINE_DATA_BYTES = 2048
 VOLUMES = "spec.templates.spec.volumes"  # the plural is as shipped
 ANNOTATIONS = "metadata.annotations"
 
 
-class BadTemplates(ValueError):
-    """The annotation volumeClaimTemplates cannot be read."""
-
-
-def read_claim_templates(vm: Mapping[str, Any]) -> list[Raw]:
-    """The PVC objects that the annotation asks for. Raises BadTemplates."""
-    text = annotations_of(vm).get(names.CLAIM_TEMPLATES)
-    if not text:
-        return []
-    try:
-        found = loads(text)
-    except NotJson as error:
-        raise BadTemplates(str(error)) from error
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise BadTemplates(
-            "json: cannot unmarshal value into Go value of type []util.VolumeClaimTemplateEntry"
-        )
-    if not all(nested(one, "metadata", "name") for one in found):
-        raise BadTemplates("PVC name is required")
-    return found
-
-
 def check_vm(vm: Raw, old: Raw | None, listers: Listers) -> KubeError | None:
-    """The refusal that creating `vm`, or changing `old` into it, meets; None when it may pass."""
+    """The denial of a create of `vm`, or of an update from `old`; None when it is allowed."""
     for rule in (*KUBEVIRT_RULES, *HARVESTER_RULES):
-        refusal = rule(vm, old, listers)
-        if refusal is not None:
-            return refusal
+        denial = rule(vm, old, listers)
+        if denial is not None:
+            return denial
     return None
 
 
@@ -63,7 +39,7 @@ def _spec(vm: Raw) -> Raw:
 
 
 def _templates(vm: Raw | None) -> list[Raw]:
-    """The same for rules that come after the one that refuses bad templates."""
+    """The claim templates; [] for an invalid annotation, which another rule denies."""
     try:
         return read_claim_templates(vm) if vm is not None else []
     except BadTemplates:
@@ -123,9 +99,9 @@ def _inline_data_is_short(vm: Raw, old: Raw | None, listers: Listers) -> KubeErr
     for place, volume in enumerate(_spec(vm).get("volumes") or ()):
         source = volume.get("cloudInitNoCloud") or {}
         for key, word, hint in _INLINE:
-            if len((source.get(key) or "").encode()) > LONGEST_INLINE_DATA:
+            if len((source.get(key) or "").encode()) > MAX_INLINE_DATA_BYTES:
                 field = f"spec.template.spec.volumes[{place}].cloudInitNoCloud.{key}"
-                text = f"{field} {word} exceeds {LONGEST_INLINE_DATA} byte limit. Should use {hint} for larger data."
+                text = f"{field} {word} exceeds {MAX_INLINE_DATA_BYTES} byte limit. Should use {hint} for larger data."
                 return _kubevirt(text, field)
     return None
 

@@ -9,7 +9,7 @@ from windrow.emulator import names
 from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Key, Listers
-from windrow.emulator.vms.readings import FINAL, phase_of
+from windrow.emulator.kit.vm_readings import FINAL, phase_of
 from windrow.kubernetes.conditions import is_true
 from windrow.kubernetes.objects import Raw, annotations_of, finalizers_of, is_deleting, nested, uid_of
 from windrow.kubernetes.resources import PVC

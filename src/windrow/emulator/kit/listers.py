@@ -9,7 +9,7 @@ from typing import Any
 
 from windrow.core.json import NotJson, loads
 from windrow.emulator import kinds
-from windrow.emulator.vms.readings import claims_of
+from windrow.emulator.kit.vm_readings import claims_of
 from windrow.kubernetes.objects import Raw, labels_of, name_of, namespace_of, nested
 from windrow.kubernetes.resources import NODE, PVC, SECRET, STORAGE_CLASS, ApiResource
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from windrow.emulator import names
-from windrow.emulator.admission.vm_validator import BadTemplates, read_claim_templates
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Listers
+from windrow.emulator.kit.vm_readings import BadTemplates, read_claim_templates
 from windrow.kubernetes.errors import AlreadyExists
 from windrow.kubernetes.objects import Raw, annotations_of, namespace_of, nested, new_object
 from windrow.kubernetes.resources import PVC

@@ -8,8 +8,8 @@ from typing import Any
 
 from windrow.emulator import names
 from windrow.emulator.kit.listers import Listers
+from windrow.emulator.kit.vm_readings import FINAL, phase_of
 from windrow.emulator.quantities import quantity_or_zero
-from windrow.emulator.vms.readings import FINAL, phase_of
 from windrow.emulator.vms.scheduler import LAUNCHER_OVERHEAD
 from windrow.kubernetes.objects import Raw, labels_of, namespace_of, nested
 

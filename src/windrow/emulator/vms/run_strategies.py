@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from windrow.emulator.vms.readings import Instance, Request, Vm
+from windrow.emulator.kit.vm_readings import Instance, Request, Vm
 
 Because = str
 

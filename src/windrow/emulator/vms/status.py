@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from windrow.core.clock import format_time
-from windrow.emulator.vms.readings import FINAL, phase_of, read_instance, read_strategy, read_vm
+from windrow.emulator.kit.vm_readings import FINAL, phase_of, read_instance, read_strategy, read_vm
 from windrow.emulator.vms.run_strategies import open_requests
 from windrow.kubernetes.conditions import Condition, find_condition, set_condition
 from windrow.kubernetes.objects import Raw, is_deleting, nested

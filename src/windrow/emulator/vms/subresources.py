@@ -10,8 +10,8 @@ from windrow.core.json import NotJson, dumps, loads
 from windrow.emulator import kinds
 from windrow.emulator.host.hypervisor import Hypervisor
 from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.vm_readings import FINAL, is_connected, phase_of, read_strategy
 from windrow.emulator.vms.instances import interfaces
-from windrow.emulator.vms.readings import FINAL, is_connected, phase_of, read_strategy
 from windrow.kubernetes.errors import BadRequest, Conflict, KubeError, NotFound, ServerError
 from windrow.kubernetes.objects import Raw, is_deleting, nested, uid_of
 from windrow.kubernetes.requests import Reply, Request

@@ -18,9 +18,9 @@ from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.events import EventRecorder
 from windrow.emulator.kit.listers import Key, Listers
+from windrow.emulator.kit.vm_readings import read_instance, read_strategy, read_vm
 from windrow.emulator.vms import quotas
 from windrow.emulator.vms.claims import VolumeClaims
-from windrow.emulator.vms.readings import read_instance, read_strategy, read_vm
 from windrow.emulator.vms.run_strategies import (
     CreateInstance,
     DeleteInstance,

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from windrow.emulator import kinds, names
 from windrow.emulator.kit.listers import Key
+from windrow.emulator.kit.vm_readings import FINAL, phase_of
 from windrow.emulator.vms.instances import conditions, ending, launching, running
 from windrow.emulator.vms.instances.context import InstanceContext, InstanceRecord
-from windrow.emulator.vms.readings import FINAL, phase_of
 from windrow.emulator.vms.scheduler import Scheduled, Unschedulable, find_host
 from windrow.kubernetes.objects import Raw, is_deleting, labels_of, name_of, nested, uid_of
 

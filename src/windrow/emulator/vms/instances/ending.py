@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from windrow.emulator import names
+from windrow.emulator.kit.vm_readings import grace_of, phase_of
 from windrow.emulator.vms.instances import conditions
 from windrow.emulator.vms.instances.context import InstanceContext, InstanceRecord
-from windrow.emulator.vms.readings import grace_of, phase_of
 from windrow.kubernetes.objects import Raw, is_deleting, uid_of
 
 

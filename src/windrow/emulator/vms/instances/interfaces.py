@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from windrow.emulator.guest_os.hardware import AgentReport, Nic
-from windrow.emulator.vms.readings import networks_of
+from windrow.emulator.kit.vm_readings import networks_of
 from windrow.kubernetes.objects import Raw, nested
 
 MAX_REPORTED = 10

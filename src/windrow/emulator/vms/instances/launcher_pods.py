@@ -8,7 +8,7 @@ from datetime import datetime
 from windrow.core.clock import format_time
 from windrow.emulator import kinds
 from windrow.emulator.kit.client import AdminClient
-from windrow.emulator.vms.readings import claims_of
+from windrow.emulator.kit.vm_readings import claims_of
 from windrow.kubernetes.conditions import Condition, set_condition
 from windrow.kubernetes.objects import (
     Raw,

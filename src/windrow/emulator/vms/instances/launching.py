@@ -9,12 +9,12 @@ from datetime import datetime
 from ipaddress import IPv4Address
 
 from windrow.emulator import names
+from windrow.emulator.kit.vm_readings import claims_of, networks_of
 from windrow.emulator.vms.instances import conditions, interfaces
 from windrow.emulator.vms.instances.cloud_init import list_secrets
 from windrow.emulator.vms.instances.context import InstanceContext, InstanceRecord
 from windrow.emulator.vms.instances.ending import handle_host_down
 from windrow.emulator.vms.instances.launcher_pods import LAUNCHER_IMAGE
-from windrow.emulator.vms.readings import claims_of, networks_of
 from windrow.emulator.vms.scheduler import Unschedulable, find_host
 from windrow.kubernetes.conditions import Condition
 from windrow.kubernetes.objects import Raw, name_of, namespace_of, nested

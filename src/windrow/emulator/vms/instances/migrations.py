@@ -11,8 +11,8 @@ from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.events import EventRecorder
 from windrow.emulator.kit.listers import Key
+from windrow.emulator.kit.vm_readings import phase_of
 from windrow.emulator.vms.instances.controller import InstanceController
-from windrow.emulator.vms.readings import phase_of
 from windrow.emulator.vms.scheduler import Unschedulable
 from windrow.emulator.vms.status import enter_phase
 from windrow.kubernetes.objects import Raw, finalizers_of, is_deleting, name_of, namespace_of, nested, uid_of

@@ -8,12 +8,12 @@ from windrow.emulator import names
 from windrow.emulator.guest_os.hardware import Hardware
 from windrow.emulator.host.hypervisor import PowerSession
 from windrow.emulator.host.images import has_agent, missing_modules
+from windrow.emulator.kit.vm_readings import root_claim_of
 from windrow.emulator.quantities import quantity_or_zero
 from windrow.emulator.vms.instances import conditions, interfaces
 from windrow.emulator.vms.instances.cloud_init import read_cloud_init
 from windrow.emulator.vms.instances.context import InstanceContext, InstanceRecord
 from windrow.emulator.vms.instances.ending import finish, handle_host_down
-from windrow.emulator.vms.readings import root_claim_of
 from windrow.kubernetes.objects import Raw, annotations_of, name_of, namespace_of, nested, uid_of
 
 DEFAULT_MEMORY = 4 << 30

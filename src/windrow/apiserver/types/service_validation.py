@@ -14,7 +14,7 @@ from windrow.apiserver.apierrors import (
     not_supported,
     required,
 )
-from windrow.apiserver.services import defaults
+from windrow.apiserver.types import service_defaults
 from windrow.apiserver.types.registry import name_errors
 from windrow.kubernetes.objects import nested
 
@@ -37,13 +37,13 @@ def validate_service(raw: Raw, old: Raw | None) -> list[Cause]:
 
 
 def _type(spec: Raw) -> Iterable[Cause]:
-    headless = defaults.is_headless(spec)
-    if not spec.get("ports") and not headless and spec.get("type") != defaults.EXTERNAL_NAME:
+    headless = service_defaults.is_headless(spec)
+    if not spec.get("ports") and not headless and spec.get("type") != service_defaults.EXTERNAL_NAME:
         yield required("spec.ports")
-    if headless and defaults.may_have_node_ports(spec):
+    if headless and service_defaults.may_have_node_ports(spec):
         text = f"may not be set to 'None' for {spec['type']} services"
-        yield invalid_value("spec.clusterIPs[0]", defaults.HEADLESS, text)
-    if spec.get("type") == defaults.EXTERNAL_NAME:
+        yield invalid_value("spec.clusterIPs[0]", service_defaults.HEADLESS, text)
+    if spec.get("type") == service_defaults.EXTERNAL_NAME:
         for field in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
             if spec.get(field):
                 yield forbidden_value(f"spec.{field}", "may not be set for ExternalName services")
@@ -83,7 +83,7 @@ def _affinity(spec: Raw) -> Iterable[Cause]:
 
 
 def _addresses(spec: Raw) -> Iterable[Cause]:
-    if spec.get("type") == defaults.EXTERNAL_NAME:
+    if spec.get("type") == service_defaults.EXTERNAL_NAME:
         return
     one, several = spec.get("clusterIP") or "", spec.get("clusterIPs") or []
     if several and not one:
@@ -98,7 +98,7 @@ def _addresses(spec: Raw) -> Iterable[Cause]:
     if spec.get("ipFamilyPolicy") not in (None, *POLICIES):
         yield not_supported("spec.ipFamilyPolicy", spec["ipFamilyPolicy"], POLICIES)
     for index, address in enumerate(several):
-        if not _is_address(address) and (address != defaults.HEADLESS or index):
+        if not _is_address(address) and (address != service_defaults.HEADLESS or index):
             text = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
             yield invalid_value(f"spec.clusterIPs[{index}]", address, text)
 
@@ -112,14 +112,14 @@ def _is_address(text: str) -> bool:
 
 
 def _service_types(spec: Raw) -> Iterable[Cause]:
-    if spec.get("type", defaults.CLUSTER_IP) not in TYPES:
+    if spec.get("type", service_defaults.CLUSTER_IP) not in TYPES:
         yield not_supported("spec.type", spec["type"], TYPES)
 
 
 def _numbers(spec: Raw) -> Iterable[Cause]:
     """Node ports on a ClusterIP Service, duplicate node ports, duplicate ports."""
     ports = spec.get("ports") or []
-    if spec.get("type") == defaults.CLUSTER_IP:
+    if spec.get("type") == service_defaults.CLUSTER_IP:
         text = "may not be used when `type` is 'ClusterIP'"
         for index, port in enumerate(ports):
             if port.get("nodePort"):
@@ -151,7 +151,7 @@ def _go_service_port(protocol: str, port: int) -> Raw:
 
 
 def _load_balancer_only(spec: Raw) -> Iterable[Cause]:
-    if spec.get("type") == defaults.LOAD_BALANCER:
+    if spec.get("type") == service_defaults.LOAD_BALANCER:
         return
     text = "may only be used when `type` is 'LoadBalancer'"
     if spec.get("loadBalancerSourceRanges"):
@@ -164,12 +164,12 @@ def _load_balancer_only(spec: Raw) -> Iterable[Cause]:
 
 def _traffic(spec: Raw) -> Iterable[Cause]:
     policy, port = spec.get("externalTrafficPolicy"), spec.get("healthCheckNodePort")
-    if policy and not defaults.is_external(spec):
+    if policy and not service_defaults.is_external(spec):
         text = "may only be set for externally-accessible services"
         yield invalid_value("spec.externalTrafficPolicy", policy, text)
     elif policy and policy not in TRAFFIC:
         yield not_supported("spec.externalTrafficPolicy", policy, TRAFFIC)
-    if port and not defaults.needs_health_port(spec):
+    if port and not service_defaults.needs_health_port(spec):
         text = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
         yield invalid_value("spec.healthCheckNodePort", port, text)
     if spec.get("internalTrafficPolicy") not in (None, *TRAFFIC):
@@ -190,7 +190,11 @@ _RULES: tuple[Callable[[Raw], Iterable[Cause]], ...] = (
 
 def _validate_change(spec: Raw, old: Raw) -> list[Cause]:
     causes = []
-    if defaults.has_addresses(spec) and defaults.has_addresses(old) and nested(old, "clusterIPs", 0):
+    if (
+        service_defaults.has_addresses(spec)
+        and service_defaults.has_addresses(old)
+        and nested(old, "clusterIPs", 0)
+    ):
         now = spec.get("clusterIPs") or []
         for index, address in enumerate(old["clusterIPs"][: len(now) or 1]):
             if not now:
@@ -198,10 +202,10 @@ def _validate_change(spec: Raw, old: Raw) -> list[Cause]:
                 causes.append(invalid_value("spec.clusterIPs[0]", now, text))
             elif now[index] != address:
                 causes.append(invalid_value(f"spec.clusterIPs[{index}]", now, SET_ONCE))
-    needed = defaults.needs_health_port(old) and defaults.needs_health_port(spec)
+    needed = service_defaults.needs_health_port(old) and service_defaults.needs_health_port(spec)
     if needed and spec.get("healthCheckNodePort") != old.get("healthCheckNodePort"):
         causes.append(forbidden_value("spec.healthCheckNodePort", "field is immutable"))
-    stays = spec.get("type") == old.get("type") == defaults.LOAD_BALANCER
+    stays = spec.get("type") == old.get("type") == service_defaults.LOAD_BALANCER
     if stays and spec.get("loadBalancerClass") != old.get("loadBalancerClass"):
         causes.append(invalid_value("spec.loadBalancerClass", spec.get("loadBalancerClass"), SET_ONCE))
     return causes

@@ -8,8 +8,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from windrow.core.clock import parse_time
+from windrow.core.json import NotJson, loads
+from windrow.emulator import names
 from windrow.kubernetes.conditions import find_condition
-from windrow.kubernetes.objects import is_deleting, name_of, namespace_of, nested, uid_of
+from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, name_of, namespace_of, nested, uid_of
 
 FINAL = frozenset({"Succeeded", "Failed"})
 
@@ -134,3 +136,25 @@ def grace_of(vmi: Mapping[str, Any]) -> timedelta:
 
 def is_connected(vmi: Mapping[str, Any]) -> bool:
     return find_condition(nested(vmi, "status", "conditions"), "AgentConnected") is not None
+
+
+class BadTemplates(ValueError):
+    """The annotation volumeClaimTemplates cannot be read."""
+
+
+def read_claim_templates(vm: Mapping[str, Any]) -> list[Raw]:
+    """The PVC objects that the annotation asks for. Raises BadTemplates."""
+    text = annotations_of(vm).get(names.CLAIM_TEMPLATES)
+    if not text:
+        return []
+    try:
+        found = loads(text)
+    except NotJson as error:
+        raise BadTemplates(str(error)) from error
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise BadTemplates(
+            "json: cannot unmarshal value into Go value of type []util.VolumeClaimTemplateEntry"
+        )
+    if not all(nested(one, "metadata", "name") for one in found):
+        raise BadTemplates("PVC name is required")
+    return found
