@@ -19,7 +19,7 @@ from windrow.cli.context import CliContext
 from windrow.cloudprovider.cmd.flag_table import SECTIONS, shown
 from windrow.cloudprovider.metrics import Metrics
 from windrow.clusters.api.kinds import crds
-from windrow.drivers.kinds import crds as driver_crds
+from windrow.drivers.api import crds as driver_crds
 from windrow.emulator.delays import Delays
 from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.nodedriver.options import OPTIONS

@@ -18,10 +18,9 @@ from windrow.app.machines import running
 from windrow.client.client import Client
 from windrow.client.downloads import Downloader
 from windrow.core.rng import Rng
+from windrow.drivers.api import NODE_DRIVER, find_refusal
+from windrow.drivers.archive import Platform
 from windrow.drivers.controller import NodeDriverController
-from windrow.drivers.kinds import NODE_DRIVER
-from windrow.drivers.lookup import find_refusal
-from windrow.drivers.platforms import Platform
 from windrow.drivers.store import DriverStore
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.objects import new_object

@@ -131,12 +131,12 @@ class Stage:
 
 # What no host can give to a plugin that knows nothing of marks or documents (reference/01 §3).
 GO_CANNOT = {
-    "test_a_machine_whose_marks_were_taken_away_is_not_powered_and_not_called_gone": "it knows no marks",
-    "test_a_rewritten_document_is_what_the_machine_reads_next": "it cannot replace a document",
-    "test_the_memory_names_the_machine_and_what_it_made": "its claims have names of its own",
-    "test_the_volumes_that_an_order_names_go_along_wherever_they_are": "it removes what it made, and nothing else",
-    "test_the_volumes_that_an_order_names_go_after_the_machine": "it removes what it made, and nothing else",
-    "test_what_was_planned_suffices_to_remove_what_was_made": "it leaves the disks of a VM that is gone already",
+    "test_a_machine_without_owner_annotations_is_not_powered_and_not_missing": "it knows no marks",
+    "test_replaced_user_data_is_what_the_machine_reads_next": "it cannot replace a document",
+    "test_the_config_names_the_machine_and_its_claims": "its claims have names of its own",
+    "test_the_named_volumes_are_deleted_wherever_they_are": "it removes what it made, and nothing else",
+    "test_the_named_volumes_are_deleted_after_the_machine": "it removes what it made, and nothing else",
+    "test_the_planned_config_suffices_to_remove_the_machine": "it leaves the disks of a VM that is gone already",
     "test_a_revoked_credential_makes_machines_unknown_and_not_missing": "its Create goes on with what it began with",
 }
 STAGES: dict[str, Stage] = {
@@ -181,7 +181,7 @@ async def born(world: World, spec: MachineSpec) -> DriverConfig:
     return memory
 
 
-def test_an_ordered_machine_comes_to_run_with_an_address(play: Callable[[Story], None]) -> None:
+def test_a_created_machine_runs_with_an_address(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         memory = await world.machines.ensure(a_spec(), None)
         await world.boot("c1-pool1-abcde-fghij")
@@ -194,7 +194,7 @@ def test_an_ordered_machine_comes_to_run_with_an_address(play: Callable[[Story],
     play(story)
 
 
-def test_the_memory_names_the_machine_and_what_it_made(play: Callable[[Story], None]) -> None:
+def test_the_config_names_the_machine_and_its_claims(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         memory = await world.machines.ensure(a_spec(), None)
 
@@ -209,14 +209,14 @@ def test_the_memory_names_the_machine_and_what_it_made(play: Callable[[Story], N
     play(story)
 
 
-def test_the_memory_carries_no_bootstrap_secret(play: Callable[[Story], None]) -> None:
+def test_the_config_has_no_bootstrap_secret(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         assert "s3cret" not in str(await world.machines.ensure(a_spec(), None))
 
     play(story)
 
 
-def test_an_order_may_be_repeated_with_and_without_its_memory(play: Callable[[Story], None]) -> None:
+def test_ensure_may_be_repeated_with_and_without_its_config(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         first = await world.machines.ensure(a_spec(), None)
         forgotten = await world.machines.ensure(a_spec(), None)
@@ -228,7 +228,7 @@ def test_an_order_may_be_repeated_with_and_without_its_memory(play: Callable[[St
     play(story)
 
 
-def test_a_machine_that_was_made_is_never_made_again(play: Callable[[Story], None]) -> None:
+def test_a_created_machine_is_never_created_again(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         memory = await born(world, a_spec())
         await world.lose("c1-pool1-abcde-fghij")
@@ -240,7 +240,7 @@ def test_a_machine_that_was_made_is_never_made_again(play: Callable[[Story], Non
     play(story)
 
 
-def test_a_lost_machine_is_seen_missing(play: Callable[[Story], None]) -> None:
+def test_a_deleted_vm_is_reported_missing(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         await born(world, a_spec())
         await world.lose("c1-pool1-abcde-fghij")
@@ -250,7 +250,7 @@ def test_a_lost_machine_is_seen_missing(play: Callable[[Story], None]) -> None:
     play(story)
 
 
-def test_somebody_elses_machine_is_neither_taken_nor_removed(play: Callable[[Story], None]) -> None:
+def test_a_vm_with_another_owner_is_neither_adopted_nor_removed(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         await world.put_foreign("c1-pool1-abcde-fghij")
 
@@ -262,7 +262,7 @@ def test_somebody_elses_machine_is_neither_taken_nor_removed(play: Callable[[Sto
     play(story)
 
 
-def test_a_machine_whose_marks_were_taken_away_is_not_powered_and_not_called_gone(
+def test_a_machine_without_owner_annotations_is_not_powered_and_not_missing(
     play: Callable[[Story], None],
 ) -> None:
     async def story(world: World) -> None:
@@ -282,7 +282,7 @@ def test_a_machine_whose_marks_were_taken_away_is_not_powered_and_not_called_gon
     play(story)
 
 
-def test_a_removed_machine_takes_its_own_disks_along_and_no_others(play: Callable[[Story], None]) -> None:
+def test_removal_deletes_the_machines_own_disks_and_no_others(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         memory = await born(world, a_spec())
         await born(world, a_spec("c1-pool1-abcde-other", "m-2"))
@@ -295,7 +295,7 @@ def test_a_removed_machine_takes_its_own_disks_along_and_no_others(play: Callabl
     play(story)
 
 
-def test_the_volumes_that_an_order_names_go_along_wherever_they_are(play: Callable[[Story], None]) -> None:
+def test_the_named_volumes_are_deleted_wherever_they_are(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         memory = await born(world, a_spec())
         await world.put_claim("data-1-abcde")
@@ -308,7 +308,7 @@ def test_the_volumes_that_an_order_names_go_along_wherever_they_are(play: Callab
     play(story)
 
 
-def test_the_volumes_that_an_order_names_go_after_the_machine(play: Callable[[Story], None]) -> None:
+def test_the_named_volumes_are_deleted_after_the_machine(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         memory = await born(world, a_spec())
         await world.put_claim("data-1-abcde")
@@ -334,7 +334,7 @@ def test_a_removal_may_be_repeated(play: Callable[[Story], None]) -> None:
     play(story)
 
 
-def test_a_machine_whose_memory_was_lost_can_be_removed(play: Callable[[Story], None]) -> None:
+def test_a_machine_whose_config_was_lost_can_be_removed(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         await born(world, a_spec())
         await world.machines.remove(initial_driver_config(a_spec()), frozenset())
@@ -346,7 +346,7 @@ def test_a_machine_whose_memory_was_lost_can_be_removed(play: Callable[[Story], 
     play(story)
 
 
-def test_what_was_planned_suffices_to_remove_what_was_made(play: Callable[[Story], None]) -> None:
+def test_the_planned_config_suffices_to_remove_the_machine(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         planned = await world.machines.plan(a_spec())
         assert planned["WindrowHarvesterUID"]
@@ -363,7 +363,7 @@ def test_what_was_planned_suffices_to_remove_what_was_made(play: Callable[[Story
     play(story)
 
 
-def test_a_machine_planned_on_one_harvester_is_not_made_on_another(play: Callable[[Story], None]) -> None:
+def test_a_machine_planned_on_one_harvester_is_not_created_on_another(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         planned = {**await world.machines.plan(a_spec()), "WindrowHarvesterUID": "another-rack"}
 
@@ -418,7 +418,7 @@ def test_a_stopped_machine_starts_again(play: Callable[[Story], None]) -> None:
     play(story)
 
 
-def test_a_rewritten_document_is_what_the_machine_reads_next(play: Callable[[Story], None]) -> None:
+def test_replaced_user_data_is_what_the_machine_reads_next(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         memory = await born(world, a_spec())
         assert "s3cret" in await world.document("c1-pool1-abcde-fghij")
@@ -430,7 +430,7 @@ def test_a_rewritten_document_is_what_the_machine_reads_next(play: Callable[[Sto
     play(story)
 
 
-def test_watch_over_brings_a_known_machine_into_sight(play: Callable[[Story], None]) -> None:
+def test_track_reports_an_existing_machine(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         memory = await born(world, a_spec())
         world.machines.track(memory)

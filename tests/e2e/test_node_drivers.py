@@ -24,9 +24,9 @@ from windrow.client.client import Client
 from windrow.client.downloads import Downloader
 from windrow.core import pki
 from windrow.core.rng import Rng
+from windrow.drivers.api import NODE_DRIVER
+from windrow.drivers.archive import Platform
 from windrow.drivers.controller import NodeDriverController
-from windrow.drivers.kinds import NODE_DRIVER
-from windrow.drivers.platforms import Platform
 from windrow.drivers.store import DriverStore
 from windrow.kubernetes.conditions import Condition, find_condition
 from windrow.kubernetes.objects import new_object
@@ -112,7 +112,7 @@ async def fields_of(client: Client) -> list[str]:
     return sorted(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"])
 
 
-async def test_a_real_program_is_fetched_proven_and_run(tmp_path: Path):
+async def test_a_real_program_is_downloaded_verified_and_run(tmp_path: Path):
     active, installed, fields = await added(a_tar_gz((DRIVER, compiled(tmp_path))), tmp_path)
 
     assert active.status == "True", active.message
@@ -120,13 +120,13 @@ async def test_a_real_program_is_fetched_proven_and_run(tmp_path: Path):
     assert fields == ["size"]
 
 
-async def test_a_real_program_for_another_c_library_is_told_by_its_loader(tmp_path: Path):
+async def test_a_real_program_for_another_c_library_is_reported_with_its_loader(tmp_path: Path):
     program = compiled(tmp_path, "-Wl,--dynamic-linker=/lib/ld-elsewhere.so.1")
 
     active, installed, fields = await added(a_tar_gz((DRIVER, program)), tmp_path)
 
     assert (active.status, installed.reason) == ("False", "NotExecutable")
-    assert f"{DRIVER} needs the loader /lib/ld-elsewhere.so.1, which is not here" in installed.message
+    assert f"{DRIVER} needs the loader /lib/ld-elsewhere.so.1, which does not exist here" in installed.message
     assert fields == []
 
 

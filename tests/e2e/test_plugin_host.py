@@ -100,7 +100,7 @@ async def test_a_removal_that_is_broken_off_is_finished_by_the_next_one(moment: 
         assert await leftovers(world) == []
 
 
-async def test_machines_at_rest_are_looked_at_through_one_process_that_follows_the_credential() -> None:
+async def test_steady_machines_are_polled_through_one_process_that_follows_the_credential() -> None:
     async with plugin_world() as world:
         specs = [a_spec(f"c1-pool1-abcde-m{place:04d}", f"m-{place}") for place in range(3)]
         memories = [await world.machines.ensure(spec, None) for spec in specs]
@@ -133,7 +133,7 @@ async def settled(world: PluginWorld, count: int) -> set[int]:
                 return found
 
 
-async def test_a_key_pair_needs_no_private_key_where_nobody_logs_in() -> None:
+async def test_a_key_pair_needs_no_private_key_without_ssh_access() -> None:
     async with plugin_world() as world:
         await world.harvester.preload(key_pairs=["default/keys"])
         assert await world.machines.check([a_spec(keyPairName="default/keys")]) == []
@@ -141,7 +141,7 @@ async def test_a_key_pair_needs_no_private_key_where_nobody_logs_in() -> None:
         assert "absent" in problem.message
 
 
-async def test_six_machines_are_made_and_removed_side_by_side() -> None:
+async def test_six_machines_are_created_and_removed_concurrently() -> None:
     async with plugin_world() as world:
         specs = [a_spec(f"c1-pool1-abcde-m{place:04d}", f"m-{place}") for place in range(6)]
         async with asyncio.TaskGroup() as tasks:
@@ -160,7 +160,7 @@ async def test_six_machines_are_made_and_removed_side_by_side() -> None:
 
 
 @pytest.mark.skipif(GO_DRIVER not in os.environ, reason=f"{GO_DRIVER} names no Go driver")
-async def test_a_machine_that_the_go_driver_made_is_kept_when_ours_takes_its_place() -> None:
+async def test_a_machine_of_the_go_driver_is_kept_when_ours_replaces_it() -> None:
     async with go_world() as world:
         memory = await world.machines.ensure(a_spec(), None)
         await seen(world, "m-1", lambda s: bool(s.addresses))
@@ -178,7 +178,7 @@ async def test_a_machine_that_the_go_driver_made_is_kept_when_ours_takes_its_pla
 
 
 @pytest.mark.skipif(GO_DRIVER not in os.environ, reason=f"{GO_DRIVER} names no Go driver")
-async def test_what_takes_the_name_after_the_go_driver_refused_is_not_this_machine() -> None:
+async def test_a_vm_created_under_the_name_after_a_refused_create_is_not_this_machine() -> None:
     async with go_world() as world:
         spec, wrong = a_spec(), a_spec(vmAffinity='{"podAffinity": 5}')
         planned = await world.machines.plan(spec)

@@ -30,7 +30,7 @@ BREACHES = [
     ("layers", "windrow/emulator/kit/network.py", "windrow.clusters"),
     ("layers", "windrow/clusters/__init__.py", "windrow.emulator.kit.network"),
     ("layers", "windrow/app/__init__.py", "windrow.cli"),
-    ("layers", "windrow/nodedriver/__init__.py", "windrow.drivers.kinds"),
+    ("layers", "windrow/nodedriver/__init__.py", "windrow.drivers.api"),
     ("layers", "windrow/unplaced/__init__.py", "windrow.core.clock"),
     ("layers", "windrow/probes/endpoints.py", "windrow.client.transport"),
     ("emulator-independent", "windrow/emulator/kit/network.py", "windrow.client.transport"),

@@ -124,7 +124,7 @@ class CannotScrub(HarvesterMachines):
         )
 
 
-def test_a_machine_whose_driver_cannot_scrub_it_says_so_and_never_that_it_is_scrubbed() -> None:
+def test_a_machine_whose_driver_cannot_scrub_it_reports_that_and_never_counts_as_scrubbed() -> None:
     async def story() -> None:
         async with simulation(with_manager=False) as room:
             documents = a_cluster(a_pool("pool1", 1, ALL))
@@ -149,11 +149,11 @@ def test_a_machine_whose_driver_cannot_scrub_it_says_so_and_never_that_it_is_scr
     run_driven(story())
 
 
-def test_a_kind_that_no_driver_gives_is_told_and_goes_on_once_one_does() -> None:
+def test_a_kind_without_a_driver_is_reported_and_works_once_there_is_one() -> None:
     given: dict[str, Any] = {}
 
     def judge_kind(kind: str) -> str | Problem:
-        return given.get(kind) or Problem("no node driver gives that kind", "add one: windrow driver add")
+        return given.get(kind) or Problem("no NodeDriver provides that kind", "add one: windrow driver add")
 
     async def story() -> None:
         async with simulation(with_manager=False) as room, managed(room, judge_kind) as hands:
@@ -161,7 +161,7 @@ def test_a_kind_that_no_driver_gives_is_told_and_goes_on_once_one_does() -> None
             await apply(room, [cluster])
             await room.advance(seconds=30)
             told = str((await room.management_client.get(CLUSTER.ref("orchard", "fleet-default")))["status"])
-            assert "machineConfigRef.kind is NoopConfig, and no node driver gives that kind" in told
+            assert "machineConfigRef.kind is NoopConfig, and no NodeDriver provides that kind" in told
             assert "windrow driver add" in told
 
             given["NoopConfig"] = "noop"

@@ -41,7 +41,7 @@ def play(story: Callable[[RackWorld], Awaitable[None]]) -> None:
     run_driven(staged())
 
 
-def test_a_machine_costs_seven_calls_from_check_to_order() -> None:
+def test_a_machine_costs_seven_requests_from_check_to_create() -> None:
     async def story(world: RackWorld) -> None:
         assert await world.machines.check([a_spec()]) == []
         await world.machines.ensure(a_spec(), None)
@@ -103,7 +103,7 @@ def test_idle_machines_cost_nothing() -> None:
     play(story)
 
 
-def test_bootstrap_secrets_stand_in_the_secret_only_and_marks_stand_everywhere() -> None:
+def test_bootstrap_secrets_are_in_the_secret_only_and_owner_annotations_everywhere() -> None:
     async def story(world: RackWorld) -> None:
         await born(world, a_spec())
         vm = await world.line.get(kinds.VM.ref(NAME, "default"))
@@ -126,7 +126,7 @@ def test_bootstrap_secrets_stand_in_the_secret_only_and_marks_stand_everywhere()
     play(story)
 
 
-def test_all_problems_of_a_spec_are_told_at_once_with_their_fields() -> None:
+def test_all_problems_of_a_spec_are_reported_together_with_their_fields() -> None:
     async def story(world: RackWorld) -> None:
         await world.harvester.preload(
             images=[Image("default/installer", url="https://x/installer.iso")],
@@ -181,7 +181,7 @@ def test_an_image_that_is_not_there_yet_or_never_will_be_is_refused(arrives: Any
     play(story)
 
 
-def test_a_missing_image_is_refused_by_the_order_itself_too() -> None:
+def test_a_missing_image_is_refused_by_create_itself_too() -> None:
     async def story(world: RackWorld) -> None:
         spec = a_spec(diskInfo='{"disks":[{"imageName":"default/nothing","size":40}]}')
         with pytest.raises(MachineRefused, match="default/nothing does not exist"):
@@ -219,7 +219,7 @@ class Fragile:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", [1, 2, 3, 4])
-def test_a_crash_around_any_request_of_an_order_is_continued(at: int, after: bool) -> None:
+def test_a_crash_around_any_request_of_a_create_is_continued(at: int, after: bool) -> None:
     async def story(world: RackWorld) -> None:
         fragile = HarvesterMachines(
             world.credential,
@@ -283,7 +283,7 @@ class Deaf:
 
 
 @pytest.mark.parametrize("last", ["virtualmachines", "secrets"])
-def test_a_lost_answer_is_looked_up_before_anything_is_repeated(last: str) -> None:
+def test_a_request_with_unknown_outcome_is_read_before_it_is_repeated(last: str) -> None:
     async def story(world: RackWorld) -> None:
         deaf = HarvesterMachines(
             world.credential,
@@ -299,7 +299,7 @@ def test_a_lost_answer_is_looked_up_before_anything_is_repeated(last: str) -> No
     play(story)
 
 
-def test_a_secret_of_somebody_else_is_left_alone_and_the_vm_taken_back() -> None:
+def test_a_secret_with_another_owner_is_left_alone_and_the_vm_deleted_again() -> None:
     async def story(world: RackWorld) -> None:
         foreign = {
             "apiVersion": "v1",
@@ -360,7 +360,7 @@ def test_a_lost_machines_own_leftovers_go_with_its_record() -> None:
     play(story)
 
 
-def test_a_claim_that_does_not_bear_our_marks_is_not_a_leftover() -> None:
+def test_a_claim_without_our_owner_annotations_is_no_orphan() -> None:
     async def story(world: RackWorld) -> None:
         memory = await born(world, a_spec())
         [claim] = await world.line.list(PVC, "default")
@@ -389,7 +389,7 @@ def test_a_vm_that_lost_its_label_is_not_missing() -> None:
     play(story)
 
 
-def test_another_rack_behind_the_same_credential_shows_nothing_as_missing() -> None:
+def test_another_harvester_behind_the_credential_makes_nothing_missing() -> None:
     async def story(world: RackWorld) -> None:
         memory = await born(world, a_spec())
         fresh = HarvesterMachines(world.credential, world.dial, world.harvester.clock.base, Rng(9))
@@ -413,7 +413,7 @@ def test_another_rack_behind_the_same_credential_shows_nothing_as_missing() -> N
     play(story)
 
 
-def test_a_machine_that_a_plugin_made_without_marks_is_unknown_and_stays() -> None:
+def test_a_machine_of_a_plugin_without_owner_annotations_is_unknown_and_stays() -> None:
     async def story(world: RackWorld) -> None:
         await world.put_foreign(NAME)
         memory = {**initial_driver_config(a_spec()), "WindrowVMUID": synthetic_uid("harvester", "m-1")}
@@ -429,7 +429,7 @@ def test_a_machine_that_a_plugin_made_without_marks_is_unknown_and_stays() -> No
     play(story)
 
 
-def test_a_missing_credential_secret_makes_machines_unknown_until_it_is_back() -> None:
+def test_a_missing_credential_secret_makes_machines_unknown_until_it_exists() -> None:
     async def story(world: RackWorld) -> None:
         await born(world, a_spec())
         world.missing_credential = True
@@ -444,7 +444,7 @@ def test_a_missing_credential_secret_makes_machines_unknown_until_it_is_back() -
     play(story)
 
 
-def test_a_new_kubeconfig_takes_effect_with_the_next_order() -> None:
+def test_a_new_kubeconfig_takes_effect_with_the_next_operation() -> None:
     async def story(world: RackWorld) -> None:
         await born(world, a_spec())
         await world.revoke()
@@ -458,7 +458,7 @@ def test_a_new_kubeconfig_takes_effect_with_the_next_order() -> None:
     play(story)
 
 
-def test_a_lost_host_is_seen_on_its_machines() -> None:
+def test_a_lost_host_is_reported_on_its_machines() -> None:
     async def story(world: RackWorld) -> None:
         await born(world, a_spec())
         sighting = await seen(world, "m-1", lambda s: s.host_ready is True)
@@ -500,7 +500,7 @@ def test_a_restart_stops_and_starts_a_machine_and_starts_one_that_is_down() -> N
     play(story)
 
 
-def test_powering_a_machine_that_is_gone_is_refused() -> None:
+def test_power_on_a_missing_machine_is_refused() -> None:
     async def story(world: RackWorld) -> None:
         memory = await born(world, a_spec())
         await world.lose(NAME)
@@ -513,7 +513,7 @@ def test_powering_a_machine_that_is_gone_is_refused() -> None:
     play(story)
 
 
-def test_an_address_is_known_as_soon_as_harvester_knows_it() -> None:
+def test_an_address_is_reported_as_soon_as_harvester_has_it() -> None:
     async def story(world: RackWorld) -> None:
         await world.machines.ensure(a_spec(), None)
         clock = world.harvester.clock.base
@@ -559,7 +559,7 @@ class Narrow:
         pass
 
 
-def test_a_narrow_credential_works_without_hosts_and_is_known_by_its_ca() -> None:
+def test_a_credential_without_nodes_works_and_is_identified_by_its_ca() -> None:
     async def story(world: RackWorld) -> None:
         narrow = HarvesterMachines(
             world.credential, lambda access: Narrow(world.dial(access)), world.harvester.clock.base, Rng(5)

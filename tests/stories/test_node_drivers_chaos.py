@@ -17,14 +17,13 @@ from tests.unit.drivers.files import a_driver, sha256
 from windrow.apiserver.admission import AdmissionRequest
 from windrow.client.downloads import DownloadFailed
 from windrow.core.rng import Rng
+from windrow.drivers.api import NODE_DRIVER, find_refusal
 from windrow.drivers.controller import NodeDriverController
-from windrow.drivers.kinds import NODE_DRIVER
-from windrow.drivers.lookup import find_refusal
 from windrow.kubernetes.errors import AlreadyExists, NotFound, ServerError
 from windrow.kubernetes.objects import is_deleting, name_of, nested
 from windrow.kubernetes.resources import CRD
 
-from .shops import FLAGS, Shop, shop, told
+from .node_driver_rig import FLAGS, NodeDriverRig, node_driver_rig, run_story
 
 NAMES = ("apple", "pear", "plum")
 VERSIONS = (b"1", b"2", b"3")
@@ -44,9 +43,9 @@ FILES = {sha256(a_file(name, version)): a_file(name, version) for name in NAMES 
 
 @dataclass
 class Weather:
-    """What goes wrong, by chance, until it clears up."""
+    """What goes wrong, by rng, until it clears up."""
 
-    room: Shop
+    rig: NodeDriverRig
     rng: Rng
     bad: bool = True
     wished: dict[str, tuple[str, str]] = field(default_factory=dict)  # URL and checksum by NodeDriver
@@ -67,7 +66,7 @@ class Weather:
                 raise ConnectionResetError(104, "Connection reset by peer")
             write(found[place : place + 60])
 
-    async def ask_flags(self, path: Path) -> Any:
+    async def read_flags(self, path: Path) -> Any:
         digest = path.parent.name
         assert digest in FILES, "something was run that nobody named"
         assert path.read_bytes() == _program(digest)  # noqa: ASYNC240
@@ -93,53 +92,53 @@ def _program(digest: str) -> bytes:
 
 async def do_something(weather: Weather) -> None:
     """One thing that people or machines do."""
-    room, rng = weather.room, weather.rng
+    rig, rng = weather.rig, weather.rng
     name = NAMES[rng.below(len(NAMES))]
     version = VERSIONS[rng.below(len(VERSIONS))]
     url, checksum = an_url(name, rng.below(2)), sha256(a_file(name, version))
     try:
         match rng.below(8):
             case 0 | 1 | 2:
-                await room.add(name, url, checksum)
+                await rig.add(name, url, checksum)
                 weather.wished[name] = url, checksum
             case 3:
-                await room.change(name, url=url, checksum=checksum)
+                await rig.change(name, url=url, checksum=checksum)
                 weather.wished[name] = url, checksum
             case 4:
-                await room.change(name, active=bool(rng.below(2)))
+                await rig.change(name, active=bool(rng.below(2)))
             case 5:
-                await room.client.delete(NODE_DRIVER.ref(name))
+                await rig.client.delete(NODE_DRIVER.ref(name))
             case 6:
-                await room.stop()
+                await rig.stop()
                 start(weather)
             case 7:
-                touch_a_file(room, rng)
+                touch_a_file(rig, rng)
     except (NotFound, AlreadyExists, ServerError):
         pass
 
 
-def touch_a_file(room: Shop, rng: Rng) -> None:
-    found = [path for path in (room.state / "drivers").rglob("*") if path.is_file()]
+def touch_a_file(rig: NodeDriverRig, rng: Rng) -> None:
+    found = [path for path in (rig.state / "drivers").rglob("*") if path.is_file()]
     if found:
         path = found[rng.below(len(found))]
         path.write_bytes(path.read_bytes()[:-1] + b"?")
 
 
 def start(weather: Weather) -> NodeDriverController:
-    return weather.room.start(fetch=weather.fetch, ask_flags=weather.ask_flags)
+    return weather.rig.start(fetch=weather.fetch, read_flags=weather.read_flags)
 
 
 async def all_is_well(weather: Weather) -> None:
-    room = weather.room
-    catalogue = room.catalogue
+    rig = weather.rig
+    catalogue = rig.controller
     assert catalogue is not None
     files: list[str] = []
-    for raw in await room.client.list(NODE_DRIVER):
+    for raw in await rig.client.list(NODE_DRIVER):
         if nested(raw, "spec", "builtin"):
             continue
         name = name_of(raw)
         assert not is_deleting(raw), name
-        active = await room.condition("Active", name)
+        active = await rig.condition("Active", name)
         assert active.status == ("True" if raw["spec"]["active"] else "False"), (name, active)
         assert active.reason in ("Active", "Deactivated"), (name, active)
         if not raw["spec"]["active"]:
@@ -151,35 +150,35 @@ async def all_is_well(weather: Weather) -> None:
         path = catalogue.find_binary(name)
         assert path is not None
         assert path.read_bytes() == _program(raw["spec"]["checksum"])
-        files += room.files_of(FILES[raw["spec"]["checksum"]], name=path.name)
-    drivers = await room.client.list(NODE_DRIVER)
+        files += rig.files_of(FILES[raw["spec"]["checksum"]], name=path.name)
+    drivers = await rig.client.list(NODE_DRIVER)
     named = {
         nested(raw, *path)
         for raw in drivers
         for path in (("spec", "checksum"), ("status", "appliedChecksum"))
     }
-    assert set(files) <= set(room.files())
-    assert {path.split("/")[1] for path in room.files()} <= named
-    assert not [path for path in room.files() if path.endswith(".partial")]
+    assert set(files) <= set(rig.files())
+    assert {path.split("/")[1] for path in rig.files()} <= named
+    assert not [path for path in rig.files() if path.endswith(".partial")]
     ours = {f"{name}configs.rke-machine-config.cattle.io": name for name in NAMES}
-    defined = {ours[name_of(raw)] for raw in await room.client.list(CRD) if name_of(raw) in ours}
+    defined = {ours[name_of(raw)] for raw in await rig.client.list(CRD) if name_of(raw) in ours}
     assert defined <= {name_of(raw) for raw in drivers}
 
 
 @pytest.mark.parametrize("seed", range(25))
 def test_after_any_weather_each_driver_is_as_it_is_asked_for(seed: int, tmp_path: Path):
     async def story() -> None:
-        async with shop(tmp_path, start=False) as room:
-            weather = Weather(room, Rng(seed))
-            room.api.admission.append(weather.refuse)
+        async with node_driver_rig(tmp_path, start=False) as rig:
+            weather = Weather(rig, Rng(seed))
+            rig.api.admission.append(weather.refuse)
             start(weather)
             for _ in range(STEPS):
                 await do_something(weather)
-                await room.wait(weather.rng.uniform(0, 30))
+                await rig.wait(weather.rng.uniform(0, 30))
             weather.bad = False
-            await room.stop()
+            await rig.stop()
             start(weather)
-            await room.wait(2000)
+            await rig.wait(2000)
             await all_is_well(weather)
 
-    told(story)
+    run_story(story)

@@ -16,12 +16,12 @@ import pytest
 from tests.unit.drivers.files import sha256
 
 from windrow.client.transport import Transport
-from windrow.drivers.kinds import NODE_DRIVER
+from windrow.drivers.api import NODE_DRIVER
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.requests import Reply, Request, WatchEvent
 from windrow.kubernetes.resources import CRD
 
-from .shops import FIRST, NOOP_CONFIG, SECOND, URL, Shop, shop, told
+from .node_driver_rig import FIRST, NOOP_CONFIG, SECOND, URL, NodeDriverRig, node_driver_rig, run_story
 
 STEPS = ("fsync", "rename", "replace", "unlink", "rmdir", "mkdir", "chmod")
 
@@ -101,50 +101,50 @@ REAL = {name: getattr(os, name) for name in STEPS}
 REAL_OPEN = builtins.open
 
 
-async def live(room: Shop, life: Life) -> None:
+async def live(rig: NodeDriverRig, life: Life) -> None:
     """Let time pass, and start the next life where the one before ended; that one never does."""
-    await room.wait(10)
+    await rig.wait(10)
     if life.over and life.end:
-        await room.stop()
+        await rig.stop()
         life.end = 0
-        room.start()
-        await room.wait(10)
+        rig.start()
+        await rig.wait(10)
 
 
 def told_with_death(end: int, folder: Path, disk: Callable[[Life], None]) -> Life:
     life = Life(end)
 
     async def story() -> None:
-        async with shop(folder, start=False) as room:
+        async with node_driver_rig(folder, start=False) as rig:
             disk(life)
-            room.start(MortalTransport(room.api.local(), life))
-            await room.add()
-            await live(room, life)
-            assert (await room.condition()).reason == "Active", life.steps[-1]
-            assert room.files() == room.files_of(FIRST), life.steps[-1]
+            rig.start(MortalTransport(rig.api.local(), life))
+            await rig.add()
+            await live(rig, life)
+            assert (await rig.condition()).reason == "Active", life.steps[-1]
+            assert rig.files() == rig.files_of(FIRST), life.steps[-1]
 
-            room.shelves[URL] = SECOND
-            await room.change(checksum=sha256(SECOND))
-            await live(room, life)
-            assert (await room.condition()).reason == "Active", life.steps[-1]
-            assert (await room.get())["status"]["appliedChecksum"] == sha256(SECOND)
-            assert room.files() == room.files_of(SECOND), life.steps[-1]
-            assert room.catalogue is not None
-            assert room.catalogue.find_binary("noop") is not None
+            rig.files_by_url[URL] = SECOND
+            await rig.change(checksum=sha256(SECOND))
+            await live(rig, life)
+            assert (await rig.condition()).reason == "Active", life.steps[-1]
+            assert (await rig.get())["status"]["appliedChecksum"] == sha256(SECOND)
+            assert rig.files() == rig.files_of(SECOND), life.steps[-1]
+            assert rig.controller is not None
+            assert rig.controller.find_binary("noop") is not None
 
-            await room.client.delete(NODE_DRIVER.ref("noop"))
-            await live(room, life)
-            assert room.files() == [], life.steps[-1]
+            await rig.client.delete(NODE_DRIVER.ref("noop"))
+            await live(rig, life)
+            assert rig.files() == [], life.steps[-1]
             with pytest.raises(NotFound):
-                await room.get()
+                await rig.get()
             with pytest.raises(NotFound):
-                await room.client.get(CRD.ref(NOOP_CONFIG.group_resource))
+                await rig.client.get(CRD.ref(NOOP_CONFIG.group_resource))
 
-    told(story)
+    run_story(story)
     return life
 
 
-def test_a_crash_at_any_write_or_rename_is_made_good_at_the_next_start(
+def test_a_crash_at_any_write_or_rename_is_recovered_at_the_next_start(
     tmp_path: Path, disk: Callable[[Life], None]
 ):
     whole = told_with_death(10_000, tmp_path / "whole", disk)

@@ -20,8 +20,7 @@ from windrow.clusters.api.cluster import Cluster, Pool, ResolveDriver, kind_of, 
 from windrow.clusters.api.kinds import HARVESTER_CONFIG, machine_config
 from windrow.clusters.bootstrap_data import sample_machine_spec
 from windrow.core.rng import Rng
-from windrow.drivers.api import read_driver, read_machine_config_kinds
-from windrow.drivers.kinds import NODE_DRIVER
+from windrow.drivers.api import NODE_DRIVER, read_driver, read_machine_config_kinds
 from windrow.kubernetes.errors import KubeError, NotFound, Unreachable
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.objects import Raw, name_of, namespace_of

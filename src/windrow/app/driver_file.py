@@ -8,8 +8,8 @@ from pathlib import Path
 from windrow.app.machines import read_create_flags
 from windrow.core.clock import Clock
 from windrow.core.errors import UserError
-from windrow.drivers.faults import Fault
-from windrow.drivers.probe import probe_flags
+from windrow.drivers.api import Fault
+from windrow.drivers.installer import probe_flags
 from windrow.machines.port import HARVESTER
 
 HINT = "name a docker-machine driver for Harvester: ours, which `make driver` builds, or the Go one"

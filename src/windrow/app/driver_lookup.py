@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from windrow.clusters.api.cluster import harvester_only
-from windrow.drivers.api import NodeDriver
-from windrow.drivers.lookup import find_driver, find_refusal
+from windrow.drivers.api import NodeDriver, find_driver, find_refusal
 from windrow.machines.port import Problem
 
 

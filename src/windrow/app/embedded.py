@@ -35,7 +35,7 @@ from windrow.clusters.api.names import CREDENTIAL_KEY
 from windrow.clusters.controller import ClusterController
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
-from windrow.drivers import kinds as catalogue_kinds
+from windrow.drivers import api as node_drivers
 from windrow.emulator.guest_os.machine import machine_factory
 from windrow.emulator.harvester import Harvester
 from windrow.emulator.serving import serve
@@ -134,7 +134,7 @@ class EmbeddedManager:
 
 def management_crds() -> list[dict[str, Any]]:
     """The definitions of every kind of the management API."""
-    return [*kinds.crds(), harvester_config_crd(), *catalogue_kinds.crds()]
+    return [*kinds.crds(), harvester_config_crd(), *node_drivers.crds()]
 
 
 def management_api(store: Store, clock: Clock, rng: Rng) -> ApiServer:

@@ -18,8 +18,8 @@ from windrow.client.downloads import Downloader
 from windrow.clusters.api.cluster import ResolveDriver, harvester_only
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
+from windrow.drivers.archive import Platform
 from windrow.drivers.controller import NodeDriverController
-from windrow.drivers.platforms import Platform
 from windrow.drivers.store import DriverStore
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.proxies import find_proxy

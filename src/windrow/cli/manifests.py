@@ -11,7 +11,7 @@ from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, combine, not_utf8, one_line, to_cli_error
 from windrow.cli.output.lines import wrap
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, machine_config
-from windrow.drivers.kinds import NODE_DRIVER
+from windrow.drivers.api import NODE_DRIVER
 from windrow.kubernetes.objects import Raw, flatten_list
 from windrow.kubernetes.resources import CONFIG_MAP, NAMESPACE, SECRET, ApiResource
 

@@ -15,14 +15,16 @@ from windrow.cli.errors import CliError, combine, render_error, to_cli_error
 from windrow.cli.output.drivers import NOT_OBSERVED, DriverView, read_view
 from windrow.cli.output.lines import wrap
 from windrow.drivers.api import (
+    CLUSTER,
     DELETED_MESSAGE,
+    MACHINE,
+    NODE_DRIVER,
+    Fault,
     find_checksum_faults,
     find_url_faults,
     read_machine_config_kinds,
     read_machine_driver,
 )
-from windrow.drivers.faults import Fault
-from windrow.drivers.kinds import CLUSTER, MACHINE, NODE_DRIVER
 from windrow.kubernetes.errors import NotFound, is_not_found
 from windrow.kubernetes.objects import Raw, new_object, uid_of
 
@@ -76,7 +78,7 @@ def find_source(args: argparse.Namespace, context: CliContext) -> Source:
             Fault(
                 "--url names a file",
                 "name it with --file, for a manager that runs with --allow-file-urls",
-                "Refused",
+                "InvalidSpec",
             )
         )
     if faults:
@@ -241,9 +243,9 @@ def _is_active(raw: Raw | None) -> bool:
     active, downloaded = view.find("Active"), view.find("Downloaded")
     if not view.is_observed or active is None:
         return False
-    if downloaded is not None and downloaded.reason == "ServerAway":
+    if downloaded is not None and downloaded.reason == "ServerUnreachable":
         return False  # the manager tries again
-    if active.status == "False" or active.reason == "OlderInUse":
+    if active.status == "False" or active.reason == "UpdateFailed":
         raise _failed(view)
     return active.status == "True" and active.reason != "Updating"
 
@@ -264,7 +266,7 @@ def _view(raw: Raw | None) -> DriverView:
 
 def _failed(view: DriverView) -> CliError:
     active = view.find("Active")
-    code = exit_codes.REFUSED if active is not None and active.reason == "Refused" else exit_codes.FAILED
+    code = exit_codes.REFUSED if active is not None and active.reason == "InvalidSpec" else exit_codes.FAILED
     return CliError(
         f"{view.name}: {view.message}", f"See its conditions: windrow driver show {view.name}", code
     )

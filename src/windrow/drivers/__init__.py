@@ -1,1 +1,1 @@
-"""The catalogue of node drivers: what a NodeDriver names is fetched, proven, kept, asked for its flags, and offered."""
+"""NodeDrivers: downloaded, verified, installed, probed for their create flags, and offered as machine config kinds."""

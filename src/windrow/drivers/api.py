@@ -1,37 +1,113 @@
-"""A NodeDriver as the catalogue reads it. Faults are part of the reading: an object that is wrong must still be shown."""
+"""NodeDrivers as users write them: the API resources, the typed reading with its faults, the built-in drivers, and which
+driver provides a machine config kind. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from windrow.drivers.faults import Fault
-from windrow.kubernetes.objects import annotations_of, finalizers_of, is_deleting, name_of, nested, uid_of
+from windrow.core.errors import UserError
+from windrow.kubernetes.objects import (
+    Raw,
+    annotations_of,
+    finalizers_of,
+    is_deleting,
+    name_of,
+    nested,
+    new_object,
+    uid_of,
+)
+from windrow.kubernetes.resources import ApiResource
+
+NODE_DRIVER = ApiResource("management.cattle.io", "v3", "NodeDriver", "nodedrivers", namespaced=False)
+# Read to find the users of a driver; defined by the cluster controller.
+CLUSTER = ApiResource("provisioning.cattle.io", "v1", "Cluster", "clusters")
+MACHINE = ApiResource("windrow.io", "v1alpha1", "Machine", "machines")
+
+
+def machine_config(kind: str) -> ApiResource:
+    """The API resource of the machine config kind `kind`, for example `HarvesterConfig`."""
+    return ApiResource("rke-machine-config.cattle.io", "v1", kind, f"{kind.lower()}s")
+
+
+def crds() -> list[dict[str, Any]]:
+    """The CRD of NodeDriver."""
+    # Imported here because the command line needs the resources above and must start fast.
+    from importlib.resources import files
+
+    from windrow.core import yaml
+
+    return [yaml.load((files("windrow.drivers") / "crds" / "nodedriver.yaml").read_text("utf-8"))]
+
+
+# Reasons of conditions and events.
+Reason = Literal[
+    "InvalidSpec",
+    "ServerUnreachable",
+    "DownloadFailed",
+    "ChecksumMismatch",
+    "InvalidArchive",
+    "WrongPlatform",
+    "NotExecutable",
+    "ProbeFailed",
+    "NameConflict",
+    "InvalidCreateFlags",
+    "StorageFailed",
+    "InUse",
+]
+
+# These depend on content that the checksum fixes, or on the spec: a retry cannot help.
+TERMINAL_REASONS: frozenset[Reason] = frozenset(
+    {"InvalidSpec", "InvalidArchive", "WrongPlatform", "NameConflict", "InvalidCreateFlags"}
+)
+
+
+class Fault(UserError):
+    """A fault with its condition reason: raised by the step that meets it, then shown as a value in the status."""
+
+    def __init__(self, message: str, hint: str, reason: Reason = "InvalidSpec", field: str = "") -> None:
+        super().__init__(message, hint)
+        self.reason, self.field = reason, field
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether a retry may succeed with the same spec."""
+        return self.reason not in TERMINAL_REASONS
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fault) and _parts(self) == _parts(other)
+
+    def __hash__(self) -> int:
+        return hash(_parts(self))
+
+
+def _parts(fault: Fault) -> tuple[str, str, str, str]:
+    return (fault.message, fault.hint, fault.reason, fault.field)
+
 
 FINALIZER = "windrow.io/node-driver"
 MAX_DISPLAY_NAME = 57
-# What Rancher writes for drivers that are part of its own image.
+# The URL that Rancher writes for drivers of its own image.
 LOCAL_URL = "local://"
-# What is said of one that is to go.
-DELETED_MESSAGE = "it was deleted"
+# The message of one with a deletion timestamp.
+DELETED_MESSAGE = "the NodeDriver is being deleted"
 
 _HEX = re.compile(r"[0-9a-f]*")
 _DIGESTS = {32: "an MD5", 40: "a SHA-1", 128: "a SHA-512"}
-_WEAK_DIGEST = "files can be made that have the same"
+_WEAK_DIGEST = "its collisions can be computed"
 _WHY_UNSUITABLE = {
     32: _WEAK_DIGEST,
     40: _WEAK_DIGEST,
-    128: "Rancher's machine image, which must be able to use the same object, compares SHA-256 only",
+    128: "Rancher's machine image, which uses the same object, supports SHA-256 only",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class FieldAnnotations:
-    """What a driver's author or Rancher says about its fields, in the annotations of the NodeDriver, as far as the
-    kind depends on it."""
+    """What annotations of the NodeDriver say about the driver's fields, as far as the kind's CRD depends on it."""
 
     private: frozenset[str] = frozenset()
     passwords: frozenset[str] = frozenset()
@@ -43,7 +119,7 @@ NO_FIELD_ANNOTATIONS = FieldAnnotations()
 
 @dataclass(frozen=True, slots=True)
 class NodeDriver:
-    """`checksum` is in lower case. `faults` is empty where the driver can be fetched as the object stands."""
+    """A NodeDriver. `checksum` is in lower case; `faults` is empty where the driver can be downloaded."""
 
     name: str
     uid: str
@@ -51,7 +127,7 @@ class NodeDriver:
     checksum: str
     active: bool
     display_name: str = ""
-    built_in_kind: str = ""  # of a driver that is built in; its name is that of the object
+    built_in_kind: str = ""  # of a built-in driver, whose name is that of the object
     add_cloud_credential: bool = False
     field_annotations: FieldAnnotations = NO_FIELD_ANNOTATIONS
     created: str = ""
@@ -67,7 +143,7 @@ class NodeDriver:
 
     @property
     def driver_name(self) -> str:
-        """What the driver in use calls itself, "" before one was installed."""
+        """The name of the driver in use, "" where none was installed."""
         return self.name if self.built_in_kind else str(self.status.get("driverName") or "")
 
     @property
@@ -81,19 +157,19 @@ class NodeDriver:
 
     @property
     def is_applied(self) -> bool:
-        """Whether the driver in use is the one that is asked for."""
+        """Whether the driver in use is that of the spec."""
         return self.applied == (self.url, self.checksum)
 
     @property
     def is_usable(self) -> bool:
-        """Whether Clusters may use it now."""
+        """Whether Clusters can use it."""
         return self.active and bool(self.config_kind) and not self.is_deleting
 
 
 def read_driver(
     raw: Mapping[str, Any], *, files_allowed: bool = False, built_in_kind: str = ""
 ) -> NodeDriver:
-    """The reading of `raw`. With `own_kind` it is built in: then its URL and checksum mean nothing."""
+    """The reading of `raw`. A built-in driver's URL and checksum are ignored."""
     spec = raw.get("spec")
     spec = spec if isinstance(spec, Mapping) else {}
     return NodeDriver(
@@ -116,7 +192,7 @@ def read_driver(
 
 
 def read_field_annotations(annotations: Mapping[str, str]) -> FieldAnnotations:
-    """The hints in `annotations`; what is malformed there is left out."""
+    """The field annotations; malformed entries are left out."""
 
     def names(key: str) -> frozenset[str]:
         return frozenset(filter(None, (part.strip() for part in annotations.get(key, "").split(","))))
@@ -133,19 +209,19 @@ def read_field_annotations(annotations: Mapping[str, str]) -> FieldAnnotations:
 
 
 def read_machine_config_kinds(cluster: Mapping[str, Any]) -> frozenset[str]:
-    """The machine config kinds that a Cluster's pools name."""
+    """The machine config kinds that a Cluster's pools use."""
     pools = nested(cluster, "spec", "rkeConfig", "machinePools", default=()) or ()
     named = (nested(pool, "machineConfigRef", "kind", default="") for pool in pools)
     return frozenset(str(kind or "HarvesterConfig") for kind in named)
 
 
 def read_machine_driver(machine: Mapping[str, Any]) -> str:
-    """The node driver that makes a Machine, and is needed to remove it."""
+    """The node driver of a Machine."""
     return str(nested(machine, "spec", "driver", default="") or "harvester")
 
 
 def redact_url(url: str) -> str:
-    """The URL for sentences: without a query, which may hold a signature, and without a password."""
+    """The URL for messages: without a query, which may hold a signature, and without a password."""
     try:
         parts = urlsplit(url)
         host = parts.netloc.rpartition("@")[2]
@@ -163,8 +239,8 @@ def _spec_faults(spec: Mapping[str, Any], files_allowed: bool) -> list[Fault]:
     if spec.get("builtin") is True and not faults:
         faults.append(
             Fault(
-                "spec.builtin is true, and only harvester is built in here",
-                "take it out",
+                "spec.builtin is true, but only harvester is built in",
+                "remove it",
                 field="spec.builtin",
             )
         )
@@ -172,17 +248,17 @@ def _spec_faults(spec: Mapping[str, Any], files_allowed: bool) -> list[Fault]:
 
 
 def find_url_faults(url: str, *, files_allowed: bool) -> list[Fault]:
-    """What is wrong with the URL of a driver; at most one thing."""
+    """Faults of a driver's URL; at most one."""
 
     def fault(message: str, hint: str) -> list[Fault]:
         return [Fault(message, hint, field="spec.url")]
 
     if not url:
-        return fault("spec.url is empty", "write the https URL that the driver comes from")
+        return fault("spec.url is empty", "set the https URL of the driver")
     if url.startswith(LOCAL_URL):
         return fault(
             "spec.url is local://, which names a driver inside Rancher's own image",
-            "write the https URL that the driver comes from, and its SHA-256",
+            "set the https URL of the driver, and its SHA-256",
         )
     try:
         parts = urlsplit(url)
@@ -193,15 +269,15 @@ def find_url_faults(url: str, *, files_allowed: bool) -> list[Fault]:
         return _file_faults(parts.netloc, parts.path, files_allowed, fault)
     if parts.scheme != "https":
         return fault(
-            f"spec.url is of the scheme {parts.scheme or '(none)'}, and drivers come over https only",
+            f"spec.url has the scheme {parts.scheme or '(none)'}, but only https is supported",
             "write it as https://HOST/PATH",
         )
     if not host:
-        return fault("spec.url names no host", "write it as https://HOST/PATH")
+        return fault("spec.url has no host", "write it as https://HOST/PATH")
     if parts.username or parts.password:
         return fault(
-            "spec.url holds a user name or a password, which everybody who may read the object would see",
-            "put the driver where it can be had without, or behind a URL that is signed",
+            "spec.url contains a user name or password, visible to every reader of the object",
+            "serve the driver without credentials, or by a signed URL",
         )
     return []
 
@@ -210,38 +286,120 @@ def _file_faults(host: str, path: str, files_allowed: bool, fault: Any) -> list[
     if not files_allowed:
         return list(
             fault(
-                "spec.url names a file, and drivers from files are not allowed here",
-                "put it behind https, or start the manager with --allow-file-urls",
+                "spec.url is a file URL, which is not allowed here",
+                "serve it over https, or start the manager with --allow-file-urls",
             )
         )
     if host not in ("", "localhost") or not path.startswith("/"):
-        return list(fault("spec.url names a file without its whole path", "write it as file:///PATH"))
+        return list(fault("spec.url has no absolute path", "write it as file:///PATH"))
     return []
 
 
 def find_checksum_faults(checksum: str) -> list[Fault]:
-    """What is wrong with the checksum of a driver; at most one thing."""
+    """Faults of a driver's checksum; at most one."""
     length = len(checksum)
     if not checksum:
-        message, hint = "spec.checksum is empty, and nothing is run here that is not proven", ""
+        message, hint = "spec.checksum is empty: drivers are only run after verification", ""
     elif not _HEX.fullmatch(checksum.lower()):
-        message, hint = "spec.checksum is not written in hexadecimal digits", ""
+        message, hint = "spec.checksum is not hexadecimal", ""
     elif length in _DIGESTS:
         message, hint = f"spec.checksum is {_DIGESTS[length]} digest: {_WHY_UNSUITABLE[length]}", ""
     elif length != 64:
-        message, hint = f"spec.checksum has {length} digits, and a SHA-256 has 64", "copy it again, whole"
+        message, hint = f"spec.checksum has {length} digits, but a SHA-256 has 64", "copy all of it"
     else:
         return []
-    return [Fault(message, hint or "write the SHA-256 of the file (sha256sum FILE)", field="spec.checksum")]
+    return [Fault(message, hint or "set the SHA-256 of the file (sha256sum FILE)", field="spec.checksum")]
 
 
 def _display_name_faults(name: str) -> list[Fault]:
     if len(name) <= MAX_DISPLAY_NAME:
         return []
-    message = f"spec.displayName has {len(name)} characters, and Rancher takes {MAX_DISPLAY_NAME}"
+    message = f"spec.displayName has {len(name)} characters, but Rancher accepts at most {MAX_DISPLAY_NAME}"
     return [Fault(message, "shorten it", field="spec.displayName")]
 
 
 def _text(spec: Mapping[str, Any], key: str) -> str:
     value = spec.get(key)
     return value.strip() if isinstance(value, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltIn:
+    """A built-in node driver. Its object has the driver's name."""
+
+    name: str
+    kind: str
+    description: str
+    annotations: tuple[tuple[str, str], ...] = ()
+
+
+HARVESTER = BuiltIn(
+    "harvester",
+    "HarvesterConfig",
+    "Machines on Harvester HCI. Part of Windrow.",
+    (
+        ("publicCredentialFields", "clusterType,clusterId"),
+        ("privateCredentialFields", "kubeconfigContent"),
+        ("optionalCredentialFields", "clusterId"),
+        ("defaults", "clusterType:imported"),
+    ),
+)
+
+
+def render_builtin(driver: BuiltIn) -> Raw:
+    """The NodeDriver object."""
+    spec = {"displayName": driver.name, "description": driver.description, "externalId": "", "uiUrl": ""}
+    return new_object(
+        NODE_DRIVER, driver.name, annotations=dict(driver.annotations), spec={**spec, **fixed_fields(driver)}
+    )
+
+
+def fixed_fields(driver: BuiltIn) -> dict[str, Any]:
+    """The fields that every start resets; all others (the description, the UI's URL) are the user's."""
+    return {
+        "url": LOCAL_URL,
+        "checksum": "",
+        "builtin": True,
+        "active": True,
+        "displayName": driver.name,
+        "addCloudCredential": False,
+        "whitelistDomains": [],
+    }
+
+
+def find_changes(driver: BuiltIn, raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """The fixed fields that differ in `raw`."""
+    spec = raw.get("spec") or {}
+    return tuple(
+        key for key, wanted in fixed_fields(driver).items() if (spec.get(key) or _empty(wanted)) != wanted
+    )
+
+
+def _empty(wanted: Any) -> Any:
+    """An absent field means the same as an empty one."""
+    return type(wanted)()
+
+
+def find_driver(kind: str, drivers: Iterable[NodeDriver]) -> NodeDriver | None:
+    """The NodeDriver that provides the kind, active or not; None where none does."""
+    return next((one for one in drivers if one.config_kind == kind and not one.is_deleting), None)
+
+
+def no_driver_fault() -> Fault:
+    """The Fault of a kind that no NodeDriver provides."""
+    return Fault(
+        "no NodeDriver provides that kind", "use a HarvesterConfig, or add the driver: windrow driver add"
+    )
+
+
+def find_refusal(kind: str, drivers: Iterable[NodeDriver]) -> Fault | None:
+    """Why no Cluster may use the kind; None where it may."""
+    driver = find_driver(kind, drivers)
+    if driver is None:
+        return no_driver_fault()
+    if not driver.active:
+        return Fault(
+            f"NodeDriver {driver.name}, which provides that kind, is not active",
+            f"activate it: windrow driver enable {driver.name}",
+        )
+    return None

@@ -1,10 +1,10 @@
-"""From what a URL delivered to the one program in it, by Rancher's rules (reference/01 §5.7), whatever the file holds.
+"""Extracts the driver binary from a download, by Rancher's rules (reference/01 §5.7).
 
-An ELF or Mach-O file is the program itself, and the URL must name it `docker-machine-driver-…`. Anything else is a
-tar, a tar.gz or a zip, in which one regular file is called so and is such a program. Scripts are never taken.
+An ELF or Mach-O file is the binary itself, and its URL must end in `docker-machine-driver-…`. Anything else is a tar,
+a tar.gz or a zip, with one regular file of that name which is such a binary. Scripts are refused.
 
-Nothing is written under a name that stands in the archive, and nothing but the one program is written at all. Sizes
-are counted while reading, so that no header is believed.
+No name in the archive becomes a path, and nothing but the one binary is written. Sizes are counted while reading, so
+that no header is trusted.
 """
 
 from __future__ import annotations
@@ -25,17 +25,109 @@ from typing import IO
 from urllib.parse import unquote, urlsplit
 
 from windrow.core.text import one_line
-from windrow.drivers.faults import Fault
-from windrow.drivers.platforms import Platform, find_platform_fault, is_program
+from windrow.drivers.api import Fault
+
+ELF = b"\x7fELF"
+MACH_O = b"\xcf\xfa\xed\xfe"  # 64 bits, little-endian: the only form that Rancher accepts, too
+
+# e_machine and cputype of the platforms that drivers are built for, by the names of uname.
+_ELF_MACHINES = {
+    3: "i386",
+    40: "arm",
+    62: "x86_64",
+    183: "aarch64",
+    21: "ppc64le",
+    22: "s390x",
+    243: "riscv64",
+    258: "loongarch64",
+}
+_MACH_MACHINES = {0x0100_0007: "x86_64", 0x0100_000C: "aarch64"}
+_ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
+PT_INTERP = 3
+_SYSTEMS = {"linux": "Linux", "darwin": "macOS"}
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """`system` as `sys.platform` and `machine` as `platform.machine()` name them."""
+
+    system: str = "linux"
+    machine: str = "x86_64"
+
+    def __str__(self) -> str:
+        return f"{_SYSTEMS.get(self.system, self.system)} on {_canonical(self.machine)}"
+
+
+def is_program(head: bytes) -> bool:
+    return head.startswith((ELF, MACH_O))
+
+
+def find_platform_fault(head: bytes, host: Platform, name: str) -> Fault | None:
+    """Why the program with this head cannot run here, None where it can."""
+    theirs = _platform_of(head)
+    if theirs is None:
+        return Fault(f"{name} is truncated", "build it again, and take its new SHA-256", "InvalidArchive")
+    if (theirs.system, _canonical(theirs.machine)) == (host.system, _canonical(host.machine)):
+        return None
+    return Fault(
+        f"{name} is for {theirs}, not {host}",
+        f"name the URL and the SHA-256 of the one for {host}",
+        "WrongPlatform",
+    )
+
+
+def _platform_of(head: bytes) -> Platform | None:
+    if len(head) < 20:
+        return None
+    if head.startswith(MACH_O):
+        (number,) = struct.unpack_from("<I", head, 4)
+        return Platform("darwin", _MACH_MACHINES.get(number, f"machine {number:#x}"))
+    order = {1: "<", 2: ">"}.get(head[5])
+    if order is None:
+        return None
+    (number,) = struct.unpack_from(f"{order}H", head, 18)
+    machine = _ELF_MACHINES.get(number, f"machine {number}")
+    if number == 21 and order == ">":
+        machine = "ppc64"
+    return Platform("linux", machine)
+
+
+def _canonical(machine: str) -> str:
+    return _ALIASES.get(machine.lower(), machine.lower())
+
+
+def find_loader(path: Path) -> str:
+    """The loader (of the C library) of a dynamic 64-bit ELF program, "" where it names none."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+            if not head.startswith(ELF) or head[4:6] != b"\x02\x01":
+                return ""
+            (table,) = struct.unpack_from("<Q", head, 32)
+            size, count = struct.unpack_from("<HH", head, 54)
+            for number in range(min(count, 64)):
+                file.seek(table + number * size)
+                entry = file.read(56)
+                if len(entry) == 56 and struct.unpack_from("<I", entry)[0] == PT_INTERP:
+                    offset, length = (
+                        struct.unpack_from("<Q", entry, 8)[0],
+                        struct.unpack_from("<Q", entry, 32)[0],
+                    )
+                    file.seek(offset)
+                    return file.read(min(length, 200)).rstrip(b"\0").decode("ascii", "replace")
+    except (OSError, struct.error):
+        pass
+    return ""
+
 
 PREFIX = "docker-machine-driver-"
 NOT_FOUND_MESSAGE = "failed to find driver in archive. There must be a file of form docker-machine-driver-*"
 
 MIB = 2**20
 READ_SIZE = 256 * 1024
-# A header that continues another one (long names, pax records).
+# A header of long names or pax records, which is read into memory.
 MAX_HEADER = MIB
-# One that holds for all members behind it, and is remembered for them.
+# A global header, which stays in memory.
 MAX_GLOBAL_HEADER = 4096
 MAX_ZIP_DIRECTORY = 4 * MIB
 
@@ -45,7 +137,7 @@ _PACK_HINT = "pack that file alone, as tar.gz or zip"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is read of an archive before it counts as hostile."""
+    """How much is read before the archive is refused."""
 
     program: int = 512 * MIB
     total: int = 1024 * MIB
@@ -56,10 +148,8 @@ LIMITS = Limits()
 
 
 def extract(source: Path, url: str, target: IO[bytes], platform: Platform, limits: Limits = LIMITS) -> str:
-    """Write the program in `source`, which came from `url`, to `target`; returns the driver's name. Raises Fault.
-
-    What was written to `target` before a Fault is worth nothing.
-    """
+    """Write the binary in `source`, which came from `url`, to `target`; returns the driver's name. Raises Fault; then
+    the content of `target` is undefined."""
     with source.open("rb") as file:
         head = file.read(512)
         file.seek(0)
@@ -84,29 +174,29 @@ def extract(source: Path, url: str, target: IO[bytes], platform: Platform, limit
 
 
 def driver_name_of_url(url: str) -> str:
-    """The driver's name where the URL leads to the program itself: the text after the prefix, up to `-`, `_` or `.`."""
+    """The driver's name in the URL of a bare binary: the text after the prefix, up to `-`, `_` or `.`."""
     last = PurePosixPath(unquote(urlsplit(url).path)).name
     if not last.startswith(PREFIX):
         raise _invalid_archive(
-            f"the file is a program, and the last part of its URL is {last!r}",
+            f"the file is a binary, and the last part of its URL is {last!r}",
             f"serve it under a name that starts with {PREFIX}",
         )
     return _valid_name(re.split(r"[-_.]", last.removeprefix(PREFIX), maxsplit=1)[0], last)
 
 
 def driver_name_of_member(member: str) -> str:
-    """The driver's name where the program lies in an archive: all that follows the prefix."""
+    """The driver's name in an archive: all that follows the prefix."""
     last = PurePosixPath(member).name
     return _valid_name(last.removeprefix(PREFIX), last)
 
 
 def _valid_name(name: str, file: str) -> str:
-    # The name becomes that of a kind, in lower case a DNS label: `<Name>Config`.
+    # The name becomes that of a kind, `<Name>Config`, whose plural must be a DNS label.
     if len(name) <= 50 and _DRIVER_NAME.fullmatch(name):
         return name
     raise _invalid_archive(
-        f"the file is called {file!r}, from which no kind can get its name",
-        f"call it {PREFIX}NAME, with lower-case letters and digits in NAME",
+        f"the file name {file!r} has no valid driver name",
+        f"rename it to {PREFIX}NAME, with lower-case letters and digits in NAME",
     )
 
 
@@ -114,7 +204,7 @@ def _valid_name(name: str, file: str) -> str:
 
 
 class _BoundedHeader(tarfile.TarInfo):
-    """Refuses headers that would have to be read into memory whole."""
+    """Refuses headers that tarfile would read into memory entirely."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _BoundedHeader:
@@ -128,13 +218,13 @@ class _BoundedHeader(tarfile.TarInfo):
         )
         longest = MAX_GLOBAL_HEADER if made.type == tarfile.XGLTYPE else MAX_HEADER
         if continues and not 0 <= made.size <= longest:
-            raise _invalid_archive(f"the archive holds a header of {made.size} bytes", _PACK_HINT)
+            raise _invalid_archive(f"the archive has a header of {made.size} bytes", _PACK_HINT)
         if made.type == tarfile.GNUTYPE_SPARSE:
             raise _sparse_fault()
         return made
 
-    # The map of such a file is read into memory whole, however long it is. These are tarfile's own steps for its
-    # three forms in pax headers; a test notices should they get other names.
+    # tarfile reads the map of a sparse file into memory, of any length. These are its steps for the three forms in pax
+    # headers; a test notices when they get other names.
 
     def _proc_gnusparse_00(self, *_: object) -> None:
         raise _sparse_fault()
@@ -147,11 +237,11 @@ class _BoundedHeader(tarfile.TarInfo):
 
 
 def _sparse_fault() -> Fault:
-    return _invalid_archive("the archive holds a file with holes (sparse)", "pack it without tar's --sparse")
+    return _invalid_archive("the archive contains a sparse file", "pack it without tar's --sparse")
 
 
 class _BoundedReader(io.RawIOBase):
-    """Passes on what it reads, and stops when it has become too much."""
+    """A reader that fails after `limit` bytes."""
 
     def __init__(self, inner: IO[bytes] | gzip.GzipFile, limit: int) -> None:
         self._inner, self._left, self._limit = inner, limit, limit
@@ -163,7 +253,7 @@ class _BoundedReader(io.RawIOBase):
         data = self._inner.read(READ_SIZE if size < 0 else min(size, READ_SIZE))
         self._left -= len(data)
         if self._left < 0:
-            raise _invalid_archive(f"the archive holds more than {self._limit // MIB} MiB", _PACK_HINT)
+            raise _invalid_archive(f"the archive has more than {self._limit // MIB} MiB", _PACK_HINT)
         return data
 
 
@@ -176,7 +266,9 @@ def _from_tar(file: IO[bytes] | gzip.GzipFile, target: IO[bytes], limits: Limits
             _check_count(number, limits)
             _check_member_path(member.name)
             if member.isdev():
-                raise _invalid_archive(f"the archive holds a device, {_printable(member.name)}", _PACK_HINT)
+                raise _invalid_archive(
+                    f"the archive contains a device, {_printable(member.name)}", _PACK_HINT
+                )
             if not _has_driver_name(member.name):
                 continue
             if member.issym() or member.islnk():
@@ -190,7 +282,7 @@ def _from_tar(file: IO[bytes] | gzip.GzipFile, target: IO[bytes], limits: Limits
 
 
 def _is_old_tar(head: bytes) -> bool:
-    """A tar without a magic number, as the first Unix wrote them: its checksum tells."""
+    """A tar of the first Unix, without a magic number: its checksum shows it."""
     try:
         tarfile.TarInfo.frombuf(head, "utf-8", "surrogateescape")
     except tarfile.HeaderError:
@@ -220,7 +312,7 @@ def _from_zip(file: IO[bytes], target: IO[bytes], limits: Limits) -> str:
                 )
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise _invalid_archive(
-                    f"{_printable(member.filename)} is packed in an unusual way",
+                    f"{_printable(member.filename)} has an unsupported compression",
                     "pack it with zip's defaults",
                 )
             with archive.open(member) as content:
@@ -229,9 +321,9 @@ def _from_zip(file: IO[bytes], target: IO[bytes], limits: Limits) -> str:
 
 
 def _check_zip_directory(file: IO[bytes]) -> None:
-    """The list of a zip's members is read into memory whole, so its size is looked at first.
+    """zipfile reads the central directory into memory, so its size is checked first.
 
-    The reader believes a zip64 record more than the end that is looked at here, and no driver needs one.
+    zipfile prefers a zip64 record to the end record that is checked here, and no driver needs one.
     """
     end = file.seek(0, io.SEEK_END)
     start = max(end - 22 - 0xFFFF, 0)
@@ -239,7 +331,7 @@ def _check_zip_directory(file: IO[bytes]) -> None:
     tail = file.read()
     place = tail.rfind(b"PK\x05\x06")
     if place < 0 or len(tail) - place < 22:
-        raise _invalid_archive("the file begins like a zip and has no end", "build it again")
+        raise _invalid_archive("the zip has no end record", "build it again")
     file.seek(max(start + place - 20, 0))
     if file.read(4) == b"PK\x06\x07":
         raise _invalid_archive(
@@ -247,7 +339,7 @@ def _check_zip_directory(file: IO[bytes]) -> None:
         )
     (size,) = struct.unpack_from("<I", tail, place + 12)
     if size > MAX_ZIP_DIRECTORY:
-        raise _invalid_archive(f"the zip's list of members has {size} bytes", _PACK_HINT)
+        raise _invalid_archive(f"the zip's central directory has {size} bytes", _PACK_HINT)
     file.seek(0)
 
 
@@ -261,7 +353,7 @@ def _has_driver_name(member: str) -> bool:
 def _extract_member(
     found: str, member: str, content: IO[bytes], target: IO[bytes], limits: Limits, hints: list[str]
 ) -> str:
-    """Write the member where it is a program; returns the name of the one that was found so far."""
+    """Write the member if it is a binary; returns the name of the one found so far."""
     head = content.read(512)
     if not is_program(head):
         what = "a script" if head.startswith(b"#!") else "not a program (ELF or Mach-O)"
@@ -269,7 +361,7 @@ def _extract_member(
         return found
     if found:
         raise _invalid_archive(
-            f"the archive holds several drivers, {_printable(found)} and {_printable(member)}", _PACK_HINT
+            f"the archive contains several drivers, {_printable(found)} and {_printable(member)}", _PACK_HINT
         )
     driver_name_of_member(member)
     target.write(head)
@@ -291,24 +383,24 @@ def _copy(source: IO[bytes], target: IO[bytes], limit: int, name: str) -> None:
     while chunk := source.read(READ_SIZE):
         left -= len(chunk)
         if left < 0:
-            raise _invalid_archive(f"{_printable(name)} is larger than a driver may be", "name a smaller one")
+            raise _invalid_archive(
+                f"{_printable(name)} exceeds the size limit of drivers", "use a smaller one"
+            )
         target.write(chunk)
 
 
 def _check_count(number: int, limits: Limits) -> None:
     if number > limits.members:
-        raise _invalid_archive(f"the archive holds more than {limits.members} members", _PACK_HINT)
+        raise _invalid_archive(f"the archive has more than {limits.members} members", _PACK_HINT)
 
 
 def _check_member_path(member: str) -> None:
     if member.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", member):
-        raise _invalid_archive(
-            f"the archive wants to write outside of its place, to {_printable(member)}", _PACK_HINT
-        )
+        raise _invalid_archive(f"the archive has a path outside of it, {_printable(member)}", _PACK_HINT)
 
 
 def _printable(member: str) -> str:
-    """A member's name as it may stand in a sentence: archives are written by strangers."""
+    """A member's name for messages: it is untrusted."""
     return one_line(member, 80)
 
 
@@ -329,8 +421,8 @@ _KNOWN_FORMATS = {
         "a zstd archive",
         "pack it as tar.gz: Rancher's machine image unpacks only that and zip",
     ),
-    b"MZ": ("a program for Windows", "name the one for this system"),
-    b"<": ("a web page", "name the URL of the file itself"),
+    b"MZ": ("a program for Windows", "use the one for this system"),
+    b"<": ("a web page", "use the URL of the file itself"),
 }
 
 
@@ -344,18 +436,18 @@ def _unknown_format(head: bytes) -> Fault:
 
 
 def _invalid_archive(message: str, hint: str) -> Fault:
-    return Fault(message, hint, "BadArchive")
+    return Fault(message, hint, "InvalidArchive")
 
 
 @contextmanager
 def _archive_faults() -> Iterator[None]:
-    """Every error of the archive readers is a Fault: the file is broken. They raise nearly anything."""
+    """Every error of the archive readers, which raise nearly anything, as a Fault: the file is broken."""
     try:
         yield
     except Fault:
         raise
     except Exception as error:
-        # What the disk itself says is another matter; EINVAL is a seek to where no file begins.
+        # Errors of the disk come through; EINVAL is a seek before the beginning of a file.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         raise _broken_archive(error) from error

@@ -1,10 +1,11 @@
-"""The catalogue at work: watches NodeDrivers and does what the plan of each says, one action at a time."""
+"""The NodeDriver controller: watches NodeDrivers and executes the plan of each, one action at a time."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,23 @@ from windrow.controller.controller import Controller
 from windrow.controller.outcomes import SETTLED, Changed, Outcome, Refused, Waiting
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
-from windrow.drivers.api import NodeDriver, read_driver, read_machine_config_kinds, read_machine_driver
-from windrow.drivers.builtin import HARVESTER, BuiltIn, find_changes, fixed_fields, render_builtin
-from windrow.drivers.faults import Fault
-from windrow.drivers.installer import DownloadCancelled, Fetch, Installer, RunBlocking, run_inline
-from windrow.drivers.kinds import CLUSTER, MACHINE, NODE_DRIVER, machine_config
+from windrow.drivers.api import (
+    CLUSTER,
+    HARVESTER,
+    MACHINE,
+    NODE_DRIVER,
+    BuiltIn,
+    Fault,
+    NodeDriver,
+    find_changes,
+    fixed_fields,
+    machine_config,
+    read_driver,
+    read_machine_config_kinds,
+    read_machine_driver,
+    render_builtin,
+)
+from windrow.drivers.installer import DownloadCancelled, Fetch, Installer, ReadFlags, RunBlocking, run_inline
 from windrow.drivers.plan import (
     Activate,
     AddFinalizer,
@@ -35,26 +48,25 @@ from windrow.drivers.plan import (
     next_failure,
     plan_driver,
 )
-from windrow.drivers.probe import ReadFlags
 from windrow.drivers.schema import machine_config_kind
-from windrow.drivers.status_writer import StatusWriter
+from windrow.drivers.status import StatusWriter
 from windrow.drivers.store import DriverStore, InstalledDriver
 from windrow.kubernetes.errors import AlreadyExists, NotFound
 from windrow.kubernetes.objects import Raw, name_of, namespace_of
-from windrow.kubernetes.resources import CRD
+from windrow.kubernetes.resources import CRD, ApiResource
 
 log = logging.getLogger(__name__)
 
-# The key under which the built-in drivers are brought into order; no object can be called so.
+# The queue key of resetting the built-in drivers; no object can have this name.
 START = ""
 
 
 class NodeDriverController:
-    """Keeps every NodeDriver of one management API as it is asked for. `run` is its owner's task.
+    """Reconciles every NodeDriver of one management API. `run` is its owner's task.
 
-    `fetch` delivers what an https URL leads to; `ask_flags` starts an installed driver and returns its create flags,
-    and is called for nothing whose checksum did not match. `programs` are the paths of built-in drivers' own
-    programs, by name, where they have one. `heard` is told the kinds whose use has become possible or impossible.
+    `fetch` downloads an https URL; `read_flags` starts an installed driver and returns its create flags, and is called
+    only for a verified checksum. `programs` are the binaries of built-in drivers by name, where they have one.
+    `on_kind_changed` gets each machine config kind that becomes usable or unusable.
     """
 
     def __init__(
@@ -93,18 +105,18 @@ class NodeDriverController:
     # -- for others ----------------------------------------------------------------------------------------------
 
     async def wait_started(self) -> None:
-        """Return once all NodeDrivers were read, the built-in ones among them."""
+        """Return once all NodeDrivers were listed and the built-in ones exist."""
         await self._started.wait()
 
     @property
     def drivers(self) -> tuple[NodeDriver, ...]:
-        """The NodeDrivers as they were read last, for windrow.drivers.lookup."""
+        """The NodeDrivers of the informer, for `find_driver` and `find_refusal`."""
         return tuple(self._drivers.values())
 
     def find_binary(self, name: str) -> Path | None:
-        """The program of the driver called `name`, proven to be what was installed; None where there is none.
+        """The binary of the driver called `name`, verified against what was installed; None where there is none.
 
-        Also of a driver that is not active: machines that it made must be removable.
+        Also of a driver that is not active: its machines must be removable.
         """
         if name in self._built_ins:
             return self._programs.get(name)
@@ -116,7 +128,7 @@ class NodeDriverController:
     # -- the work ------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Work until cancelled. Raises Fault at once where the state directory cannot be used."""
+        """Run until cancelled. Raises Fault at once where the state directory cannot be used."""
         await self._run_blocking(self._store.open)
         async with asyncio.TaskGroup() as group:
             for cache in (self._drivers, self._clusters, self._machines):
@@ -131,7 +143,7 @@ class NodeDriverController:
         async for before, after in self._drivers.changes():
             for one in filter(None, (after or before,)):
                 self.controller.queue.add(one.name)
-            # Whom this one stood in the way of can be looked at again.
+            # A driver that was refused because of this one's name may be installable now.
             if after is None or (before is not None and before.driver_name != after.driver_name):
                 for other in self._drivers.values():
                     self.controller.queue.add(other.name)
@@ -163,7 +175,7 @@ class NodeDriverController:
     async def reconcile(self, name: str) -> Outcome:
         if name == START:
             return await self._reset_built_ins()
-        # Asked for anew each time, for the cache may be older than our own last write.
+        # A live GET, for the informer may be older than our own last write.
         raw = await self._api.find(NODE_DRIVER.ref(name))
         if raw is None:
             self._failures.pop(name, None)
@@ -182,14 +194,12 @@ class NodeDriverController:
                 try:
                     await self._api.create(NODE_DRIVER, render_builtin(driver))
                 except AlreadyExists:
-                    return Changed("somebody made it meanwhile")
+                    return Changed("it was created meanwhile")
             elif changes := find_changes(driver, raw):
-                reset = ResetBuiltIn(
-                    driver.name, changes, "every start brings the built-in drivers into order"
-                )
+                reset = ResetBuiltIn(driver.name, changes, "built-in drivers are reset at every start")
                 log.warning("NodeDriver %s: reset %s: %s", reset.name, ", ".join(reset.fields), reset.because)
                 await self._api.patch(ref, {"spec": fixed_fields(driver)})
-        await self._installer.sweep()  # the process before may have ended before it came to that
+        await self._installer.sweep()  # the process before may have ended before its sweep
         self._built_ins_reset = True
         if self._has_built_ins():
             self._started.set()
@@ -202,13 +212,10 @@ class NodeDriverController:
         driver = self._read(raw)
         now = self._clock.now()
         failure = self._failures.get(driver.name)
-        users = await self._find_users(driver) if driver.is_deleting else ()
-        machines = await self._find_machines(driver) if driver.is_deleting else ()
-        configs = await self._find_machine_configs(driver) if driver.is_deleting else ()
-        if driver.built_in_kind or not driver.is_requested or driver.is_deleting or driver.faults:
-            return NodeDriverState(
-                driver, now, clusters=users, machines=machines, machine_configs=configs, failure=failure
-            )
+        if driver.is_deleting:
+            return await self._observe_users(NodeDriverState(driver, now, failure=failure))
+        if driver.built_in_kind or not driver.is_requested or driver.faults:
+            return NodeDriverState(driver, now, failure=failure)
         installed: InstalledDriver | None = await self._run_blocking(lambda: self._find_installed(driver))
         crd, owner, kind_external = None, "", False
         if installed is not None:
@@ -228,11 +235,24 @@ class NodeDriverController:
             failure=failure,
         )
 
+    async def _observe_users(self, state: NodeDriverState) -> NodeDriverState:
+        kind, name = state.driver.config_kind, state.driver.driver_name
+        clusters: tuple[str, ...] = ()
+        machines: tuple[str, ...] = ()
+        machine_configs: tuple[str, ...] = ()
+        if kind:
+            clusters = await self._list_names(CLUSTER, lambda raw: kind in read_machine_config_kinds(raw))
+            with suppress(NotFound):  # the kind has no CRD
+                machine_configs = await self._list_names(machine_config(kind), lambda raw: True)
+        if name:
+            machines = await self._list_names(MACHINE, lambda raw: read_machine_driver(raw) == name)
+        return replace(state, clusters=clusters, machines=machines, machine_configs=machine_configs)
+
     def _find_installed(self, driver: NodeDriver) -> InstalledDriver | None:
         return self._store.find(driver.checksum) if self._store.verified_path(driver.checksum) else None
 
     async def _find_owner(self, driver: NodeDriver, name: str) -> str:
-        """Who else gives the driver called `name`. Of several the built-in one has it, then the oldest."""
+        """The other NodeDriver that provides the driver called `name`: the built-in one, else the oldest."""
         if name in self._built_ins:
             return name
         others = [self._read(raw) for raw in await self._api.list(NODE_DRIVER) if name_of(raw) != driver.name]
@@ -241,40 +261,17 @@ class NodeDriverController:
             holders = [one for one in holders if (one.created, one.name) < (driver.created, driver.name)]
         return min(((one.created, one.name) for one in holders), default=("", ""))[1]
 
-    async def _find_users(self, driver: NodeDriver) -> tuple[str, ...]:
-        if not driver.config_kind:
-            return ()
-        found = [
-            raw
-            for raw in await self._api.list(CLUSTER)
-            if driver.config_kind in read_machine_config_kinds(raw)
-        ]
-        return tuple(sorted(f"{namespace_of(raw)}/{name_of(raw)}" for raw in found))
+    async def _list_names(self, resource: ApiResource, uses_driver: Callable[[Raw], bool]) -> tuple[str, ...]:
+        found = await self._api.list(resource)
+        return tuple(sorted(f"{namespace_of(raw)}/{name_of(raw)}" for raw in found if uses_driver(raw)))
 
-    async def _find_machines(self, driver: NodeDriver) -> tuple[str, ...]:
-        if not driver.driver_name:
-            return ()
-        found = [
-            raw for raw in await self._api.list(MACHINE) if read_machine_driver(raw) == driver.driver_name
-        ]
-        return tuple(sorted(f"{namespace_of(raw)}/{name_of(raw)}" for raw in found))
-
-    async def _find_machine_configs(self, driver: NodeDriver) -> tuple[str, ...]:
-        if not driver.config_kind:
-            return ()
-        try:
-            found = await self._api.list(machine_config(driver.config_kind))
-        except NotFound:  # the kind is not defined
-            return ()
-        return tuple(sorted(f"{namespace_of(raw)}/{name_of(raw)}" for raw in found))
-
-    # -- carry out -----------------------------------------------------------------------------------------------
+    # -- execute -------------------------------------------------------------------------------------------------
 
     async def _execute(self, raw: Raw, state: NodeDriverState, plan: Plan) -> Outcome:
         driver, action = state.driver, plan.action
         if plan.fault is not None:
             if plan.retry_at is not None and state.failure is not None:
-                return Waiting(str(plan.fault), state.failure.since, "it is tried again", plan.retry_at)
+                return Waiting(str(plan.fault), state.failure.since, "the step is retried", plan.retry_at)
             return Refused(plan.fault.message, plan.fault.hint)
         match action:
             case None | Activate() | Deactivate():
@@ -288,7 +285,7 @@ class NodeDriverController:
                 try:
                     await self._installer.execute(state, action)
                 except DownloadCancelled:
-                    return Changed("it is not asked for any more")
+                    return Changed("its spec changed during the download")
                 except Fault as fault:
                     spread = self._rng.uniform(0.9, 1.1)
                     previous = self._failures.get(driver.name)

@@ -1,26 +1,27 @@
-"""What the plan of a NodeDriver orders: fetch, unpack, ask, define, and at the end take all of it away."""
+"""Executes the plan of a NodeDriver: download, install, probe, define its kind, and uninstall."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
+import re
 import stat
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from windrow.client.client import Client
 from windrow.client.downloads import DEFAULT_LIMITS, MIB, DownloadFailed
-from windrow.core.clock import Clock
-from windrow.drivers.api import FINALIZER, NodeDriver
-from windrow.drivers.faults import Fault, Reason
-from windrow.drivers.kinds import NODE_DRIVER, machine_config
+from windrow.core.clock import Clock, sleep
+from windrow.drivers.api import FINALIZER, NODE_DRIVER, Fault, NodeDriver, Reason, machine_config
+from windrow.drivers.archive import find_loader
 from windrow.drivers.plan import DefineKind, Download, Install, NodeDriverState, Uninstall
-from windrow.drivers.probe import ReadFlags, probe_flags
 from windrow.drivers.schema import (
     DRIVER_LABEL,
     find_source_checksum,
@@ -35,17 +36,102 @@ from windrow.drivers.store import DriverStore
 from windrow.kubernetes.errors import Conflict, NotFound
 from windrow.kubernetes.objects import Raw, finalizers_of, is_deleting, labels_of, name_of, uid_of
 from windrow.kubernetes.resources import CRD
-
-log = logging.getLogger(__name__)
+from windrow.protocols.dockermachine import Flag
 
 T = TypeVar("T")
 
-FIELD_MANAGER = "windrow-catalogue"
+# Starts the program as docker-machine's host does, and reads its create flags.
+ReadFlags = Callable[[Path], Awaitable[tuple[Flag, ...]]]
+
+PROBE_TIMEOUT = timedelta(seconds=10)
+MESSAGE_LIMIT = 500
+# Any program may end like this or print something. A driver that cannot start here ends in another way, with a reason.
+_NOT_A_DRIVER = re.compile(
+    r"ended with exit code (0 |\d+ before it printed its address$)|where 127\.0\.0\.1:PORT was expected"
+)
+RUN_BY_HAND_HINT = "run it by hand with MACHINE_PLUGIN_TOKEN=42 and read its output"
+
+
+async def probe_flags(path: Path, read_flags: ReadFlags, clock: Clock) -> tuple[Flag, ...]:
+    """The create flags of the driver at `path`. Raises Fault; by then the program has ended, or was told to."""
+    try:
+        return await with_timeout(clock, PROBE_TIMEOUT, read_flags(path))
+    except Fault:
+        raise
+    except Exception as error:
+        raise translate_error(error, path) from error
+
+
+async def with_timeout(clock: Clock, span: timedelta, work: Awaitable[T]) -> T:
+    """The result of `work`. Raises TimeoutError after `span` by `clock`, after cancelling `work`."""
+    task = asyncio.ensure_future(work)
+    timer = asyncio.ensure_future(sleep(clock, span))
+    try:
+        await asyncio.wait((task, timer), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise TimeoutError
+        return task.result()
+    finally:
+        for one in (task, timer):
+            one.cancel()
+        await asyncio.gather(task, timer, return_exceptions=True)
+
+
+def translate_error(error: Exception, path: Path) -> Fault:
+    """The Fault for an error of `read_flags`."""
+    name = path.name
+    if isinstance(error, TimeoutError):
+        return Fault(
+            f"{name} did not answer within {PROBE_TIMEOUT.total_seconds():.0f} s",
+            RUN_BY_HAND_HINT,
+            "ProbeFailed",
+        )
+    number = _errno(error) or _errno(error.__cause__)  # the plugin client wraps OSError
+    if number == errno.ENOENT:
+        loader = find_loader(path)
+        return Fault(
+            f"{name} needs the loader {loader}, which does not exist here"
+            if loader
+            else f"{name} does not exist",
+            "use a build that is linked statically, or for the C library of this system",
+            "NotExecutable",
+        )
+    if number in (errno.EACCES, errno.EPERM):
+        return Fault(
+            f"{name} is not executable",
+            "put the state directory on a file system that is not mounted noexec",
+            "NotExecutable",
+        )
+    if number == errno.ENOEXEC:
+        return Fault(
+            f"{name} is no executable for this system",
+            "set spec.url and spec.checksum of a build for this system",
+            "NotExecutable",
+        )
+    text = " ".join((str(getattr(error, "message", "")) or str(error) or type(error).__name__).split())[
+        :MESSAGE_LIMIT
+    ]
+    text = text.removeprefix("plugin ")
+    if not text.startswith(name):
+        text = f"cannot read the create flags of {name}: {text}"
+    if _NOT_A_DRIVER.search(text):
+        return Fault(text, "use another file: this is no docker-machine driver", "ProbeFailed")
+    return Fault(text, f"use a build for this system; for details, {RUN_BY_HAND_HINT}", "ProbeFailed")
+
+
+def _errno(error: BaseException | None) -> int | None:
+    return error.errno if isinstance(error, OSError) else None
+
+
+log = logging.getLogger(__name__)
+
+
+FIELD_MANAGER = "windrow-drivers"
 READ_SIZE = 1024 * 1024
 
-# Hands every byte behind a URL to the function, in order. windrow.client.downloads has the one over HTTPS.
+# Passes the content of a URL to the function, in order; windrow.client.downloads has the one over HTTPS.
 Fetch = Callable[[str, Callable[[bytes], None]], Awaitable[None]]
-# Runs work on files beside the event loop: asyncio.to_thread, or in stories nothing but the call.
+# Runs blocking file work beside the event loop: asyncio.to_thread, or in simulations a plain call.
 RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
@@ -54,19 +140,19 @@ async def run_inline(work: Callable[[], T]) -> T:
 
 
 class DownloadCancelled(Exception):
-    """What is being fetched is not asked for any more."""
+    """The spec changed during the download."""
 
 
 @dataclass(slots=True)
 class _ActiveDownload:
-    """A download under way, and the bell that calls it off."""
+    """A running download, and the event that cancels it."""
 
     source: tuple[str, str]
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Installer:
-    """Carries out actions. Each may be repeated, and raises Fault where it cannot be done now."""
+    """Executes actions. Each may be repeated, and raises Fault where it fails."""
 
     def __init__(
         self,
@@ -83,7 +169,7 @@ class Installer:
         self._downloads: dict[str, _ActiveDownload] = {}
 
     def on_change(self, before: NodeDriver | None, after: NodeDriver | None) -> None:
-        """End a download that nobody waits for any more: a server may take its time."""
+        """Cancel a running download that the spec does not ask for any more."""
         driver = after or before
         download = self._downloads.get(driver.name) if driver is not None else None
         if download is None:
@@ -97,11 +183,11 @@ class Installer:
             download.cancelled.set()
 
     async def add_finalizer(self, raw: Raw) -> None:
-        """Put our finalizer on the object. Raises Conflict where it changed meanwhile."""
+        """Add our finalizer. Raises Conflict where the object changed meanwhile."""
         await self._set_finalizers(raw, [*finalizers_of(raw), FINALIZER])
 
     async def execute(self, state: NodeDriverState, action: Download | Install | DefineKind) -> None:
-        """Raises Abandoned, too, where a download is not asked for any more."""
+        """Raises DownloadCancelled, too."""
         match action:
             case Download():
                 await self._download(state.driver, action)
@@ -120,16 +206,16 @@ class Installer:
             finally:
                 download.discard()
         except DownloadFailed as error:
-            reason: Reason = "ServerAway" if error.is_temporary else "DownloadFailed"
+            reason: Reason = "ServerUnreachable" if error.is_temporary else "DownloadFailed"
             raise Fault(error.message, error.hint, reason) from error
         except OSError as error:
             text = (error.strerror or str(error)).lower()
             raise Fault(
-                f"the driver cannot be read ({text})", "check spec.url and the network", "DownloadFailed"
+                f"cannot read the driver ({text})", "check spec.url and the network", "DownloadFailed"
             ) from error
 
     async def _fetch_url(self, driver: NodeDriver, action: Download, write: Callable[[bytes], None]) -> None:
-        """Fetch what the action names. Raises Abandoned when the object asks for something else meanwhile."""
+        """Fetch the action's URL. Raises DownloadCancelled when the spec changes meanwhile."""
         if action.url.startswith("file:"):
             await self._run_blocking(lambda: copy_file(action.url, write))
             return
@@ -153,9 +239,7 @@ class Installer:
         installed = action.installed
         path = await self._run_blocking(lambda: self._store.verified_path(installed.digest))
         if path is None:
-            raise Fault(
-                "its program is not what was installed any more", "look at the state directory", "StoreFailed"
-            )
+            raise Fault("its binary was changed on disk", "check the state directory", "StorageFailed")
         fields = read_fields(
             await probe_flags(path, self._read_flags, self._clock), state.driver.field_annotations
         )
@@ -169,7 +253,7 @@ class Installer:
         await self.sweep()
 
     async def uninstall(self, raw: Raw, driver: NodeDriver, action: Uninstall) -> None:
-        """Take away the kind, if it is ours, then the files, then our finalizer."""
+        """Delete the CRD, if the controller made it, then the files, then our finalizer."""
         if action.kind and not action.keep_kind:
             ref = CRD.ref(machine_config(action.kind).group_resource)
             crd = await self._api.find(ref)
@@ -180,24 +264,24 @@ class Installer:
         try:
             await self._set_finalizers(raw, [one for one in finalizers_of(raw) if one != FINALIZER])
         except (Conflict, NotFound):
-            return  # it changed or went meanwhile; the next look sees how
+            return  # it changed or was deleted meanwhile; the next reconcile observes that
 
     async def _set_finalizers(self, raw: Raw, wanted: list[str]) -> None:
         change = {"finalizers": wanted, "resourceVersion": raw["metadata"]["resourceVersion"]}
         await self._api.patch(NODE_DRIVER.ref(name_of(raw)), {"metadata": change})
 
     async def sweep(self, excluded: str = "") -> None:
-        """Remove the files that no NodeDriver names any more, and the kinds."""
+        """Remove files and CRDs that belong to no NodeDriver."""
         found = await self._api.list(NODE_DRIVER)
         drivers = [self._read(raw) for raw in found if name_of(raw) != excluded]
         keep = {digest for one in drivers for digest in (one.checksum, one.applied[1])} - {""}
         removed = await self._run_blocking(lambda: self._store.sweep(keep))
         if removed:
-            log.info("removed the files of drivers that nobody names: %s", ", ".join(removed))
+            log.info("removed files of no NodeDriver: %s", ", ".join(removed))
         await self._sweep_kinds({one.driver_name for one in drivers}, keep)
 
     async def _sweep_kinds(self, names: Collection[str], digests: Collection[str]) -> None:
-        """A kind is defined before its NodeDriver says so, and may be left when that one goes in between."""
+        """Orphaned CRDs: one is applied before the status of its NodeDriver, which may be deleted in between."""
         for crd in await self._api.list(CRD, labels=DRIVER_LABEL):
             checksum = find_source_checksum(crd)
             if (
@@ -209,7 +293,7 @@ class Installer:
                 continue
             if not await self._api.list(machine_config(crd["spec"]["names"]["kind"])):
                 await self._delete_kind(crd)
-                log.info("removed the kind %s, whose driver nobody names", name_of(crd))
+                log.info("deleted CustomResourceDefinition %s of no NodeDriver", name_of(crd))
 
     async def _delete_kind(self, crd: Raw) -> None:
         with suppress(NotFound, Conflict):
@@ -217,18 +301,18 @@ class Installer:
 
 
 def copy_file(url: str, write: Callable[[bytes], None], limit: int = DEFAULT_LIMITS.bytes) -> None:
-    """Hand the file that the URL names to `write`. Raises Fault, OSError.
+    """Pass the file that the URL names to `write`. Raises Fault, OSError.
 
-    A pipe or a device could make this wait for ever, or never end; so what was opened is looked at first.
+    A pipe or a device could block or never end, so the type of the opened file is checked first.
     """
     path = Path(unquote(urlsplit(url).path))
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise Fault(f"{path} is no regular file", "name the driver's own file", "DownloadFailed")
+            raise Fault(f"{path} is no regular file", "use the path of the driver's file", "DownloadFailed")
         read = 0
         while chunk := file.read(READ_SIZE):
             read += len(chunk)
             if read > limit:
-                message = f"{path} has more than {limit // MIB} MiB"
-                raise Fault(message, "name the file that is meant", "DownloadFailed")
+                message = f"{path} is larger than {limit // MIB} MiB"
+                raise Fault(message, "use the path of the driver's file", "DownloadFailed")
             write(chunk)

@@ -1,10 +1,10 @@
-"""What has to be done about one NodeDriver, from what was seen of it. Pure.
+"""Plans the next action for one NodeDriver from its observed state. Pure.
 
-    absent ─ Claim ─> ─ Download ─> ─ Install ─> ─ Offer ─> applied ─ Activate / Deactivate ─> settled
-                         (proven)     (unpacked)   (asked for its flags, kind defined)
+    absent ─ AddFinalizer ─> Download ─> Install ─> DefineKind ─> applied ─ Activate / Deactivate ─> settled
+                            (verified)  (unpacked) (flags read, CRD applied)
 
-One action at a time: each leaves something that the next look sees, on disk or in the API, so that a crash between
-any two is a look like any other. A driver in use stays in use until the next one has answered.
+One action at a time: each leaves a result that the next reconcile observes, on disk or in the API, so that a crash
+between two actions needs no recovery. The driver in use stays in use until its successor was probed.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from windrow.drivers.api import DELETED_MESSAGE, NodeDriver, redact_url
-from windrow.drivers.faults import Fault
+from windrow.drivers.api import DELETED_MESSAGE, Fault, NodeDriver, redact_url
 from windrow.drivers.schema import is_current, is_generated, machine_config_kind, schema_source
 from windrow.drivers.store import InstalledDriver
 from windrow.kubernetes.objects import is_deleting
 
-# -- what is seen ------------------------------------------------------------------------------------------------
+# -- state -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong the last time, with what was asked for then. `again` is None where only a change helps."""
+    """The last failure, with the inputs of that attempt. `retry_at` is None where only a change of the spec helps."""
 
     fault: Fault
     inputs: tuple[object, ...]
@@ -36,34 +35,34 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class NodeDriverState:
-    """Everything that the decision rests on. `stored` and `downloaded` are about the checksum that is asked for."""
+    """The observed state. `installed` and `downloaded` are for the checksum in the spec."""
 
     driver: NodeDriver
     now: datetime
     downloaded: bool = False
     installed: InstalledDriver | None = None
-    crd: Mapping[str, Any] | None = None  # the definition of the kind of `stored`
-    owner: str = ""  # who else gives the driver that `stored` holds: a NodeDriver's name
+    crd: Mapping[str, Any] | None = None  # the CRD of the kind of `installed`
+    owner: str = ""  # the other NodeDriver that provides the driver in `installed`
     owner_is_built_in: bool = False
-    kind_external: bool = False  # whether somebody else defines that kind, with our knowledge
-    clusters: tuple[str, ...] = ()  # Clusters that name the kind
-    machines: tuple[str, ...] = ()  # Machines that the driver has made, or is making
-    machine_configs: tuple[str, ...] = ()  # objects of the kind
+    kind_external: bool = False  # the kind's CRD is managed by another part of Windrow
+    clusters: tuple[str, ...] = ()  # Clusters that use the kind
+    machines: tuple[str, ...] = ()  # Machines created with the driver
+    machine_configs: tuple[str, ...] = ()  # machine config objects of the kind
     failure: Failure | None = None
 
     @property
     def inputs(self) -> tuple[object, ...]:
-        """Everything that an attempt depends on: where one of it differs, what failed may not fail again."""
+        """The inputs of an attempt: as long as they are the same, so is a failure."""
         driver = self.driver
         return driver.uid, driver.url, driver.checksum, driver.field_annotations
 
 
-# -- what is done ------------------------------------------------------------------------------------------------
+# -- actions ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class AddFinalizer:
-    """Put our finalizer on the object, so that files and kind go before it does."""
+    """Add our finalizer, so that files and CRD are removed before the object."""
 
     because: str
 
@@ -77,7 +76,7 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """Unpack what was downloaded, and put the program in its place."""
+    """Unpack the download and install the binary."""
 
     url: str
     checksum: str
@@ -86,7 +85,7 @@ class Install:
 
 @dataclass(frozen=True, slots=True)
 class DefineKind:
-    """Ask the program for its create flags, define its kind, and make it the driver in use."""
+    """Read the create flags of the binary, apply the kind's CRD, and make it the driver in use."""
 
     installed: InstalledDriver
     because: str
@@ -104,7 +103,7 @@ class Deactivate:
 
 @dataclass(frozen=True, slots=True)
 class Uninstall:
-    """Take away files, the kind unless objects of it exist, and our finalizer."""
+    """Remove the files, the CRD unless objects of it exist, and our finalizer."""
 
     kind: str
     keep_kind: bool
@@ -113,7 +112,7 @@ class Uninstall:
 
 @dataclass(frozen=True, slots=True)
 class ResetBuiltIn:
-    """Write the built-in driver's object as it has to be; only at start. `fields` are those that differ."""
+    """Reset the fixed fields of a built-in NodeDriver, at start. `fields` are those that differ."""
 
     name: str
     fields: tuple[str, ...]
@@ -125,7 +124,7 @@ Action = AddFinalizer | Download | Install | DefineKind | Activate | Deactivate 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The next action, or why there is none. At most one of `fault` and `action` is set."""
+    """The next action, or the fault that prevents one. At most one of the two is set."""
 
     action: Action | None = None
     fault: Fault | None = None
@@ -136,7 +135,7 @@ SETTLED = Plan()
 
 
 def plan_driver(state: NodeDriverState) -> Plan:
-    """The next step on the way to what the object asks for."""
+    """The next action towards the spec."""
     driver = state.driver
     if driver.is_deleting:
         return _plan_removal(state)
@@ -147,12 +146,12 @@ def plan_driver(state: NodeDriverState) -> Plan:
     if (failure := _current_failure(state)) is not None:
         return Plan(fault=failure.fault, retry_at=failure.retry_at)
     if not driver.has_finalizer:
-        return Plan(AddFinalizer("its files and its kind have to go before it does"))
+        return Plan(AddFinalizer("its files and its CRD are removed before it"))
     return _plan_install(state)
 
 
 def _current_failure(state: NodeDriverState) -> Failure | None:
-    """The trouble that has to be waited out: about what is asked for now, and not over yet."""
+    """The failure whose retry is still due, for the same inputs."""
     failure = state.failure
     if failure is None or failure.inputs != state.inputs:
         return None
@@ -160,7 +159,7 @@ def _current_failure(state: NodeDriverState) -> Failure | None:
 
 
 def _plan_install(state: NodeDriverState) -> Plan:
-    """From nothing to the driver in use, one step at a time."""
+    """The next action from nothing to the driver in use."""
     driver = state.driver
     if state.installed is None or driver.url not in state.installed.urls:
         step = Install if state.downloaded else Download
@@ -176,7 +175,7 @@ def _plan_install(state: NodeDriverState) -> Plan:
             state.crd, state.installed.name, schema_source(driver.checksum, driver.field_annotations)
         )
     ):
-        because = f"{driver.config_kind} is not defined as this driver has it"
+        because = f"the CRD of {driver.config_kind} differs from the driver's create flags"
         return Plan(DefineKind(state.installed, because))
     return _plan_activation(driver)
 
@@ -185,21 +184,21 @@ def _install_reason(state: NodeDriverState) -> str:
     driver = state.driver
     url, checksum = driver.applied
     if not checksum:
-        return "it is not installed yet"
+        return "it is not installed"
     if url != driver.url:
         return f"its URL changed from {redact_url(url)}"
     if checksum != driver.checksum:
         return f"its checksum changed from {checksum[:12]}…"
-    return "its program is not on the disk as it was installed"
+    return "its binary is not on disk as it was installed"
 
 
 def _plan_activation(driver: NodeDriver) -> Plan:
-    """What is said of it follows what is asked; `status` tells whether that was written already."""
-    return Plan(Activate("it is asked for") if driver.active else Deactivate("it is not asked for"))
+    """Follow `spec.active`; the status shows whether that was written already."""
+    return Plan(Activate("spec.active is true") if driver.active else Deactivate("spec.active is false"))
 
 
 def find_name_conflict(state: NodeDriverState) -> Fault | None:
-    """Why the installed driver cannot be offered under its name; None where it can."""
+    """Why the installed driver cannot have its name; None where it can."""
     installed = state.installed
     if installed is None:
         return None
@@ -207,22 +206,24 @@ def find_name_conflict(state: NodeDriverState) -> Fault | None:
     if state.owner:
         hint = f"remove one of the two, or change the URL of {state.owner} instead"
         if state.owner_is_built_in:
-            hint = "to use this one instead of what is built in, start the manager with --driver FILE"
-        message = f"the file holds the driver {installed.name}, which NodeDriver {state.owner} gives already"
-        return Fault(message, hint, "NameTaken")
+            hint = "to use this one instead of the built-in driver, start the manager with --driver FILE"
+        message = (
+            f"the file contains driver {installed.name}, which NodeDriver {state.owner} provides already"
+        )
+        return Fault(message, hint, "NameConflict")
     if state.driver.driver_name not in ("", installed.name):
         return Fault(
-            f"the file holds the driver {installed.name}, and this object gave {state.driver.driver_name}",
+            f"the file contains driver {installed.name}, and this NodeDriver provided {state.driver.driver_name} before",
             "add it as another NodeDriver",
-            "NameTaken",
+            "NameConflict",
         )
     if state.kind_external:
         return None
     if state.crd is not None and not is_deleting(state.crd) and not is_generated(state.crd):
         return Fault(
-            f"the kind {kind.kind} is defined by somebody else",
-            f"remove the definition {kind.group_resource} if nobody needs it",
-            "NameTaken",
+            f"CustomResourceDefinition {kind.group_resource} exists and was not created for a NodeDriver",
+            "delete it if it is unused",
+            "NameConflict",
         )
     return None
 
@@ -237,13 +238,13 @@ def _plan_removal(state: NodeDriverState) -> Plan:
     if state.machines:
         return Plan(fault=_machines_exist_fault(driver.driver_name, state.machines))
     because = DELETED_MESSAGE + (
-        f"; {kind} stays, because objects of it exist" if state.machine_configs else ""
+        f"; the CRD of {kind} stays, because objects of it exist" if state.machine_configs else ""
     )
     return Plan(Uninstall(kind, bool(state.machine_configs), because))
 
 
 def in_use_fault(kind: str, clusters: tuple[str, ...]) -> Fault:
-    """Why a driver cannot go: machines that it made could not be removed any more."""
+    """The Fault of a deleted driver that Clusters use: its machines could not be removed any more."""
     several = len(clusters) > 1
     return Fault(
         f"{kind} is used by Cluster{'s' * several} {_join_names(clusters)}",
@@ -253,12 +254,12 @@ def in_use_fault(kind: str, clusters: tuple[str, ...]) -> Fault:
 
 
 def _machines_exist_fault(driver: str, machines: tuple[str, ...]) -> Fault:
-    """Why it cannot go although no Cluster names its kind any more: pools that moved to another one still lose what
-    they had."""
+    """The Fault of a deleted driver whose machines exist although no Cluster names its kind: pools that moved to
+    another kind still remove theirs."""
     several = len(machines) > 1
     return Fault(
-        f"the driver {driver} has made Machine{'s' * several} {_join_names(machines)}",
-        f"wait until {'they are' if several else 'it is'} gone, or delete {'them' if several else 'it'}; "
+        f"driver {driver} has Machine{'s' * several} {_join_names(machines)}",
+        f"wait until {'they are' if several else 'it is'} deleted, or delete {'them' if several else 'it'}; "
         f"the driver is needed to remove {'them' if several else 'it'}",
         "InUse",
     )
@@ -268,21 +269,21 @@ def _join_names(objects: tuple[str, ...]) -> str:
     return ", ".join(objects[:3]) + (f" and {len(objects) - 3} more" if len(objects) > 3 else "")
 
 
-# -- later and later ---------------------------------------------------------------------------------------------
+# -- retries -----------------------------------------------------------------------------------------------------
 
 RETRY_INITIAL = timedelta(seconds=5)
 RETRY_MAX = timedelta(minutes=10)
 
 
 def next_failure(previous: Failure | None, fault: Fault, state: NodeDriverState, jitter: float) -> Failure:
-    """What a failed step leaves: the next attempt after 5 s, doubling up to 10 min, times `spread`."""
+    """The failure to record: the first retry after 5 s, doubling up to 10 min, times `jitter`."""
     is_repeat = (
         previous is not None and previous.inputs == state.inputs and previous.fault.reason == fault.reason
     )
     count = previous.count + 1 if previous is not None and is_repeat else 1
     since = previous.since if previous is not None and is_repeat else state.now
     wait = min(RETRY_INITIAL * 2 ** min(count - 1, 16), RETRY_MAX) * jitter
-    # Whole seconds, because people are told.
+    # Whole seconds, as the status shows them.
     retry_at = (
         (state.now + wait).replace(microsecond=0) + timedelta(seconds=1) if fault.is_retryable else None
     )

@@ -1,8 +1,8 @@
-"""From a driver's create flags to its machine config kind, by Rancher's rules (reference/01 §5.6).
+"""Renders the CRD of a machine config kind from a driver's create flags, by Rancher's rules (reference/01 §5.6).
 
 `--digitalocean-ssh-key-path` becomes the field `sshKeyPath` of `DigitaloceanConfig`, at the top level of the object.
-The fields of HarvesterConfig are the same by these rules, but its definition is the node driver's own
-(windrow.nodedriver.schema), which takes structured YAML, too.
+The fields of HarvesterConfig follow the same rules, but its CRD is the node driver's own (windrow.nodedriver.schema),
+which accepts structured YAML, too.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from windrow.core.json import dumps
-from windrow.drivers.api import NO_FIELD_ANNOTATIONS, FieldAnnotations
-from windrow.drivers.faults import Fault
-from windrow.drivers.kinds import machine_config
+from windrow.drivers.api import NO_FIELD_ANNOTATIONS, Fault, FieldAnnotations, machine_config
 from windrow.kubernetes.objects import Raw, annotations_of, is_deleting, labels_of, new_object
 from windrow.kubernetes.resources import CRD, ApiResource
 from windrow.protocols.dockermachine import Flag, config_field_of
 
-# Rancher's own label on what it makes of a driver.
+# Rancher's label on the CRDs of a driver.
 DRIVER_LABEL = "io.cattle.node_driver.name"
 SOURCE_ANNOTATION = "windrow.io/made-from"
 REVISION_ANNOTATION = "windrow.io/schema-revision"
@@ -30,7 +28,7 @@ REVISION = "1"
 MAX_FLAGS = 1000
 _FLAG = re.compile(r"[^-]*(-[^-]+)+")
 _FIELD = re.compile(r"[A-Za-z0-9_.]{1,200}")
-# What every object has for itself.
+# Fields of every Kubernetes object.
 _RESERVED_FIELDS = frozenset({"apiVersion", "kind", "metadata", "status"})
 _SECRET_NAMES = frozenset({"sshKeyContents", "sshKey", "privateKeyFile"})
 
@@ -40,7 +38,7 @@ Type = Literal["string", "password", "boolean", "array[string]"]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a machine config kind, as Rancher's DynamicSchema has it. `default` is None for none."""
+    """A field of a machine config kind, as in Rancher's DynamicSchema. `default` is None for none."""
 
     name: str
     type: Type
@@ -50,39 +48,37 @@ class Field:
 
 
 def machine_config_kind(driver: str) -> ApiResource:
-    """The machine config kind of the driver called so: `harvester` has HarvesterConfig."""
+    """The machine config kind of a driver: `harvester` has HarvesterConfig."""
     return machine_config(f"{driver[:1].upper()}{driver[1:]}Config")
 
 
 def get_field(flag: str) -> str:
-    """The field of the kind that the flag can have: `harvester-enable-efi` -> `enableEfi`. Raises Fault."""
+    """The field of a create flag: `harvester-enable-efi` -> `enableEfi`. Raises Fault."""
     name = config_field_of(flag)
     if not _FLAG.fullmatch(flag) or not _FIELD.fullmatch(name):
-        raise _invalid_schema(
-            f"its create flag {flag[:80]!r} is not of the form DRIVER-NAME, so it can have no field"
-        )
+        raise _invalid_schema(f"its create flag {flag[:80]!r} is not of the form DRIVER-NAME")
     return name
 
 
 def read_fields(
     flags: Iterable[Flag], field_annotations: FieldAnnotations = NO_FIELD_ANNOTATIONS
 ) -> tuple[Field, ...]:
-    """The fields for these flags, in the driver's order. Raises Fault where they make no kind."""
+    """The fields of these flags, in the driver's order. Raises Fault where they make no valid kind."""
     fields: dict[str, Field] = {}
     for flag in flags:
         made = _field(flag, field_annotations)
         if made.name in _RESERVED_FIELDS:
             raise _invalid_schema(
-                f"its create flag {flag.name!r} would be the field {made.name!r}, which every object has for itself"
+                f"its create flag {flag.name!r} would be the field {made.name!r}, which is reserved"
             )
         if made.name in fields:
             other = fields[made.name].flag
             raise _invalid_schema(
-                f"its create flags {other!r} and {flag.name!r} would be one field, {made.name!r}"
+                f"its create flags {other!r} and {flag.name!r} would both be the field {made.name!r}"
             )
         fields[made.name] = made
     if len(fields) > MAX_FLAGS:
-        raise _invalid_schema(f"it has {len(fields)} create flags, and {MAX_FLAGS} are the most")
+        raise _invalid_schema(f"it has {len(fields)} create flags, more than {MAX_FLAGS}")
     return tuple(fields.values())
 
 
@@ -105,11 +101,11 @@ def _field(flag: Flag, field_annotations: FieldAnnotations) -> Field:
             return Field(name, "boolean", flag.name, usage)
         case "strings", tuple() | list() as several:
             return Field(name, "array[string]", flag.name, usage, tuple(map(str, several)) or None)
-    raise _invalid_schema(f"its create flag {flag.name!r} is of the unknown type {flag.kind!r}")
+    raise _invalid_schema(f"its create flag {flag.name!r} has the unknown type {flag.kind!r}")
 
 
 def schema_source(checksum: str, field_annotations: FieldAnnotations = NO_FIELD_ANNOTATIONS) -> str:
-    """What a definition is made from, in one word: another word, another definition."""
+    """The value of the source annotation: it changes when the CRD has to change."""
     if field_annotations == NO_FIELD_ANNOTATIONS:
         return checksum
     annotations = [
@@ -121,7 +117,7 @@ def schema_source(checksum: str, field_annotations: FieldAnnotations = NO_FIELD_
 
 
 def render_crd(driver: str, fields: Sequence[Field], source: str) -> Raw:
-    """The definition of the driver's machine config kind. `origin` says what it was made from."""
+    """The CRD of the driver's machine config kind. `source` goes to its source annotation."""
     kind = machine_config_kind(driver)
     names = {
         "kind": kind.kind,
@@ -131,7 +127,7 @@ def render_crd(driver: str, fields: Sequence[Field], source: str) -> Raw:
     }
     schema = {
         "type": "object",
-        "description": f"What the machines of a pool are like, as the node driver {driver} takes it.",
+        "description": f"Configuration of the machines of a pool for the node driver {driver}.",
         "x-kubernetes-preserve-unknown-fields": True,
         "properties": {field.name: render_field(field) for field in fields},
     }
@@ -171,17 +167,17 @@ def render_field(field: Field) -> dict[str, Any]:
 
 
 def is_generated(crd: Mapping[str, Any]) -> bool:
-    """Whether the catalogue made this definition."""
+    """Whether the controller created this CRD."""
     return SOURCE_ANNOTATION in annotations_of(crd)
 
 
 def find_source_checksum(crd: Mapping[str, Any]) -> str | None:
-    """The checksum of what the definition was made from; None where the catalogue did not make it."""
+    """The driver checksum in the source annotation; None where the controller did not create the CRD."""
     return annotations_of(crd)[SOURCE_ANNOTATION].partition("+")[0] if is_generated(crd) else None
 
 
 def is_current(crd: Mapping[str, Any] | None, driver: str, source: str) -> bool:
-    """Whether the definition is what would be made of the driver now, from that origin."""
+    """Whether the CRD is the one that would be rendered now from that source."""
     if crd is None or is_deleting(crd):
         return False
     annotations = annotations_of(crd)
@@ -194,4 +190,4 @@ def is_current(crd: Mapping[str, Any] | None, driver: str, source: str) -> bool:
 
 
 def _invalid_schema(message: str) -> Fault:
-    return Fault(message, "report it to those who make the driver", "SchemaRefused")
+    return Fault(message, "report it to the driver's maintainers", "InvalidCreateFlags")

@@ -1,12 +1,15 @@
-"""How a NodeDriver stands, in conditions and sentences. Derived once, from all that was seen and planned."""
+"""The status of a NodeDriver: fields and conditions, derived once from the observed state and the plan."""
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
-from windrow.core.clock import format_time
-from windrow.drivers.api import DELETED_MESSAGE, NodeDriver, redact_url
-from windrow.drivers.faults import Fault, Reason
+from windrow.client.client import Client
+from windrow.client.events import EventNote, EventRecorder
+from windrow.core.clock import Clock, format_time
+from windrow.core.rng import Rng
+from windrow.drivers.api import DELETED_MESSAGE, NODE_DRIVER, Fault, NodeDriver, Reason, redact_url
 from windrow.drivers.plan import (
     AddFinalizer,
     Deactivate,
@@ -17,17 +20,19 @@ from windrow.drivers.plan import (
     Plan,
 )
 from windrow.kubernetes.conditions import Condition, ConditionStatus, set_condition
+from windrow.kubernetes.objects import Raw, is_deleting
+from windrow.kubernetes.patches import make_merge_patch
 
 DOWNLOADED, INSTALLED, ACTIVE, INACTIVE = "Downloaded", "Installed", "Active", "Inactive"
 
-# Which condition a fault stands in first; those not named here concern the installation.
+# Reasons of the condition Downloaded; all others belong to Installed.
 _DOWNLOAD_REASONS: frozenset[Reason] = frozenset(
-    {"Refused", "ServerAway", "DownloadFailed", "ChecksumMismatch"}
+    {"InvalidSpec", "ServerUnreachable", "DownloadFailed", "ChecksumMismatch"}
 )
 
 
 def fault_message(plan: Plan) -> str:
-    """The fault with its cure, and when it is tried again."""
+    """The fault with its hint, and the time of the next attempt."""
     if plan.fault is None:
         return ""
     retry = f"; the next attempt is at {format_time(plan.retry_at)}" if plan.retry_at is not None else ""
@@ -35,7 +40,7 @@ def fault_message(plan: Plan) -> str:
 
 
 def derive_status(state: NodeDriverState, plan: Plan) -> dict[str, Any]:
-    """The fields of `status` that are the catalogue's. None takes a field away."""
+    """The controller's fields of `status`. None removes a field."""
     status: dict[str, Any] = dict(_identity_fields(state, plan))
     conditions = state.driver.status.get("conditions")
     for one in (_downloaded(state, plan), _installed(state, plan), *_active(state, plan)):
@@ -44,7 +49,7 @@ def derive_status(state: NodeDriverState, plan: Plan) -> dict[str, Any]:
 
 
 def _identity_fields(state: NodeDriverState, plan: Plan) -> dict[str, str | None]:
-    """Whose name and kind it has. What an installation gave is written by that (`offered`), not here."""
+    """The fields of the driver's identity. Those of an installation are written by `DefineKind` (`render_installed`)."""
     driver = state.driver
     if driver.built_in_kind:
         return {"appliedURL": driver.url, "driverName": driver.name, "configKind": driver.built_in_kind}
@@ -54,13 +59,13 @@ def _identity_fields(state: NodeDriverState, plan: Plan) -> dict[str, str | None
 
 
 def _lost_name(state: NodeDriverState, plan: Plan) -> bool:
-    """Whether the very name that it gives turns out to be another's."""
-    has_conflict = plan.fault is not None and plan.fault.reason == "NameTaken"
+    """Whether the name that it provides belongs to another NodeDriver."""
+    has_conflict = plan.fault is not None and plan.fault.reason == "NameConflict"
     return has_conflict and state.installed is not None and state.installed.name == state.driver.driver_name
 
 
 def render_installed(state: NodeDriverState, action: DefineKind, kind: str) -> dict[str, Any]:
-    """The fields that say which driver is in use, once it has answered."""
+    """The fields of the driver in use, once it was probed."""
     return {
         "appliedURL": state.driver.url,
         "appliedChecksum": state.driver.checksum,
@@ -71,7 +76,7 @@ def render_installed(state: NodeDriverState, action: DefineKind, kind: str) -> d
 
 
 def summary_condition(state: NodeDriverState, plan: Plan) -> Condition:
-    """The one condition that says it all."""
+    """The condition that summarizes the status: Active."""
     return _active(state, plan)[0]
 
 
@@ -81,34 +86,34 @@ def summary_condition(state: NodeDriverState, plan: Plan) -> Condition:
 def _downloaded(state: NodeDriverState, plan: Plan) -> Condition:
     driver = state.driver
     if driver.built_in_kind:
-        return Condition(DOWNLOADED, "True", "BuiltIn", "it is part of Windrow")
+        return Condition(DOWNLOADED, "True", "BuiltIn", "built in")
     if plan.fault is not None and _concerns_download(plan.fault, state):
         return Condition(DOWNLOADED, "False", plan.fault.reason, fault_message(plan))
     if isinstance(plan.action, AddFinalizer | Download):
         message = f"downloading {redact_url(driver.url)}, because {_download_reason(state, plan)}"
         return Condition(DOWNLOADED, "Unknown", "Downloading", message)
     if isinstance(plan.action, Deactivate) and not driver.applied[1]:
-        return Condition(DOWNLOADED, "Unknown", "NotActive", "nothing is downloaded while it is not active")
+        return Condition(DOWNLOADED, "Unknown", "NotActive", "not downloaded while spec.active is false")
     if driver.is_deleting and not driver.applied[1]:
-        return Condition(DOWNLOADED, "Unknown", "Deleted", DELETED_MESSAGE)
+        return Condition(DOWNLOADED, "Unknown", "Deleting", DELETED_MESSAGE)
     return Condition(DOWNLOADED, "True", "Downloaded", f"from {redact_url(driver.url)}")
 
 
 def _installed(state: NodeDriverState, plan: Plan) -> Condition:
     driver = state.driver
     if driver.built_in_kind:
-        return Condition(INSTALLED, "True", "BuiltIn", "it is part of Windrow")
+        return Condition(INSTALLED, "True", "BuiltIn", "built in")
     fault = plan.fault
     if fault is not None and fault.reason != "InUse" and not _concerns_download(fault, state):
         return Condition(INSTALLED, "False", fault.reason, fault_message(plan))
     if isinstance(plan.action, Install):
-        return Condition(INSTALLED, "Unknown", "Installing", "unpacking what was downloaded")
+        return Condition(INSTALLED, "Unknown", "Installing", "unpacking the download")
     if isinstance(plan.action, DefineKind):
-        return Condition(INSTALLED, "Unknown", "Installing", "asking the driver for its create flags")
+        return Condition(INSTALLED, "Unknown", "Installing", "reading the driver's create flags")
     if not driver.applied[1]:
-        return Condition(INSTALLED, "Unknown", "NotDownloaded", "it has to be downloaded first")
+        return Condition(INSTALLED, "Unknown", "NotDownloaded", "not downloaded yet")
     source = redact_url(driver.applied[0])
-    return Condition(INSTALLED, "True", "Installed", f"the driver {driver.driver_name}, from {source}")
+    return Condition(INSTALLED, "True", "Installed", f"driver {driver.driver_name} from {source}")
 
 
 def _active(state: NodeDriverState, plan: Plan) -> tuple[Condition, Condition]:
@@ -123,24 +128,24 @@ def _active_state(state: NodeDriverState, plan: Plan) -> tuple[ConditionStatus, 
     if fault is not None and usable:
         return (
             "True",
-            "OlderInUse",
-            f"{fault_message(plan)}; until then {_current_source(driver)} stays in use",
+            "UpdateFailed",
+            f"{fault_message(plan)}; {_current_source(driver)} stays in use",
         )
     if fault is not None:
         return "False", fault.reason, fault_message(plan)
     if driver.is_deleting:
-        return "False", "Deleted", DELETED_MESSAGE
+        return "False", "Deleting", DELETED_MESSAGE
     if not driver.active:
-        return "False", "Deactivated", "no Cluster may use it now"
+        return "False", "Deactivated", "Clusters cannot use it"
     if usable and not isinstance(plan.action, AddFinalizer | Download | Install | DefineKind):
-        return "True", "Active", f"Clusters may use {driver.config_kind}"
+        return "True", "Active", f"Clusters can use {driver.config_kind}"
     progress = (
         _downloaded(state, plan)
         if isinstance(plan.action, AddFinalizer | Download)
         else _installed(state, plan)
     )
     if usable:
-        return "True", "Updating", f"{progress.message}; until then {_current_source(driver)} stays in use"
+        return "True", "Updating", f"{progress.message}; {_current_source(driver)} stays in use until then"
     return "Unknown", progress.reason, progress.message
 
 
@@ -149,10 +154,57 @@ def _current_source(driver: NodeDriver) -> str:
 
 
 def _concerns_download(fault: Fault, state: NodeDriverState) -> bool:
-    if fault.reason == "StoreFailed":
+    if fault.reason == "StorageFailed":
         return not state.downloaded and state.installed is None
     return fault.reason in _DOWNLOAD_REASONS
 
 
 def _download_reason(state: NodeDriverState, plan: Plan) -> str:
-    return plan.action.because if isinstance(plan.action, Download) else "it is not installed yet"
+    return plan.action.because if isinstance(plan.action, Download) else "it is not installed"
+
+
+log = logging.getLogger(__name__)
+
+
+class StatusWriter:
+    """Status, event and log record have the same message."""
+
+    def __init__(self, api: Client, clock: Clock, rng: Rng) -> None:
+        self._api = api
+        self._recorder = EventRecorder(api, "windrow-drivers", clock, rng)
+        self._recorded: dict[str, tuple[str, str, str]] = {}
+
+    def forget(self, name: str) -> None:
+        """The object is deleted; another of its name gets events of its own."""
+        self._recorded.pop(name, None)
+
+    async def write(self, raw: Raw, state: NodeDriverState, plan: Plan) -> Raw:
+        """Patch the status where it changed. Returns the current object."""
+        status = derive_status(state, plan)
+        before = dict(state.driver.status)
+        had = {key: before[key] for key in status if key in before}
+        change = make_merge_patch(had, {key: value for key, value in status.items() if value is not None})
+        if not change or (is_deleting(raw) and not state.driver.has_finalizer):
+            return raw
+        ref = NODE_DRIVER.ref(state.driver.name)
+        raw = await self._api.patch(ref, {"status": change}, subresource="status")
+        await self._record_event(state, plan)
+        return raw
+
+    async def _record_event(self, state: NodeDriverState, plan: Plan) -> None:
+        condition = summary_condition(state, plan)
+        message = str(plan.fault) if plan.fault is not None else condition.message
+        content = (condition.status, condition.reason, message)
+        is_retry = state.failure is not None and state.failure.inputs == state.inputs and plan.fault is None
+        if self._recorded.get(state.driver.name) == content or (is_retry and condition.status != "True"):
+            return
+        self._recorded[state.driver.name] = content
+        is_fault = plan.fault is not None
+        log.log(
+            logging.WARNING if is_fault else logging.INFO, "NodeDriver %s: %s", state.driver.name, message
+        )
+        ref = NODE_DRIVER.ref(state.driver.name)
+        told = EventNote(
+            ref, state.driver.uid, condition.reason, message, "Warning" if is_fault else "Normal"
+        )
+        await self._recorder.write(told)

@@ -1,13 +1,14 @@
-"""Drivers on disk, each under the SHA-256 of what it came in. A file that is there under its name is whole and proven.
+"""The store of drivers on disk, by the SHA-256 of the downloaded file. A file under its final name is complete and
+verified.
 
-    downloads/<sha256>                         what a URL delivered, after its digest matched; until it is installed
-    downloads/<sha256>.<owner>.partial         on its way
-    sha256/<sha256>/docker-machine-driver-…    the program, mode 0755
-    sha256/<sha256>/record.json                its name, its own digest, and the URLs that delivered it
-    sha256/.<sha256>.<owner>.partial/          being unpacked
+    downloads/<sha256>                         a verified download, until it is installed
+    downloads/<sha256>.<owner>.partial         a download in progress
+    sha256/<sha256>/docker-machine-driver-…    the binary, mode 0755
+    sha256/<sha256>/record.json                its name, its own digest, and its URLs
+    sha256/.<sha256>.<owner>.partial/          an installation in progress
 
-Everything is made beside its place, written through to the disk, and renamed. So a crash leaves what was there
-before, what is there now, or a `.partial`, which the next start removes.
+Everything is written beside its place, flushed to disk, and renamed. So a crash leaves the old state, the new state,
+or a `.partial`, which the next start removes.
 """
 
 from __future__ import annotations
@@ -24,9 +25,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from windrow.core.json import NotJson, dumps, loads
-from windrow.drivers.archive import LIMITS, PREFIX, Limits, extract
-from windrow.drivers.faults import Fault
-from windrow.drivers.platforms import Platform
+from windrow.drivers.api import Fault
+from windrow.drivers.archive import LIMITS, PREFIX, Limits, Platform, extract
 
 RECORD_FILE = "record.json"
 PARTIAL_SUFFIX = ".partial"
@@ -36,7 +36,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class InstalledDriver:
-    """An installed driver. `digest` is what it came in under, `binary_digest` its program's own."""
+    """An installed driver. `digest` is that of the downloaded file, `binary_digest` that of the binary."""
 
     digest: str
     name: str
@@ -47,20 +47,20 @@ class InstalledDriver:
 
 
 class PartialDownload:
-    """A download on its way: write it, then keep it. Whatever happens, drop it at the end."""
+    """A download in progress: write it, then commit it. Always discard it at the end."""
 
     def __init__(self, partial: Path, file: IO[bytes], digest: str) -> None:
         self._partial, self._file, self._digest = partial, file, digest
         self._hash = hashlib.sha256()
 
     def write(self, data: bytes) -> None:
-        """Raises Fault where the disk does not take it."""
+        """Raises Fault on a disk error."""
         self._hash.update(data)
         with _disk_faults():
             self._file.write(data)
 
     def commit(self) -> None:
-        """Put it in its place, durably. Raises Fault where its digest is another, and then nothing is kept."""
+        """Move it to its place, durably. Raises Fault on a checksum mismatch; then nothing is kept."""
         found = self._hash.hexdigest()
         if found != self._digest:
             raise checksum_mismatch(found, self._digest)
@@ -70,14 +70,14 @@ class PartialDownload:
             _sync_directory(self._partial.parent)
 
     def discard(self) -> None:
-        """Forget what was not kept."""
+        """Remove what was not committed."""
         with suppress(OSError):
             self._file.close()
             self._partial.unlink(missing_ok=True)
 
 
 class DriverStore:
-    """The drivers below `root`. One process at a time; `owner` is whoever a file is made for, by name."""
+    """The drivers below `root`. One process at a time; `owner` is the name of the NodeDriver that a file is for."""
 
     def __init__(self, root: Path, platform: Platform, limits: Limits = LIMITS) -> None:
         self._downloads = root / "downloads"
@@ -86,20 +86,22 @@ class DriverStore:
         self._verified: dict[Path, tuple[int, ...]] = {}
 
     def open(self) -> None:
-        """Make the directories, and clear away what a crash left half made. Raises Fault."""
+        """Make the directories, and remove what a crash left incomplete. Raises Fault."""
         with _disk_faults():
             for place in (self._downloads, self._installed):
                 place.mkdir(mode=0o700, parents=True, exist_ok=True)
                 for leftover in place.glob(f"*{PARTIAL_SUFFIX}"):
                     _remove(leftover)
             for download in self._downloads.iterdir():
-                if self.find(download.name) is not None:  # the crash came between the last two steps
+                if (
+                    self.find(download.name) is not None
+                ):  # the crash came between the last two steps of an installation
                     _remove(download)
 
     # -- downloads ---------------------------------------------------------------------------------------------------
 
     def start_download(self, digest: str, owner: str) -> PartialDownload:
-        """A place for what a URL delivers, which has to have that digest. Raises Fault."""
+        """Begin a download that must have that digest. Raises Fault."""
         partial = self._downloads / f"{digest}.{_owner_id(owner)}{PARTIAL_SUFFIX}"
         with _disk_faults():
             return PartialDownload(partial, partial.open("wb"), digest)
@@ -110,10 +112,11 @@ class DriverStore:
     # -- programs ----------------------------------------------------------------------------------------------------
 
     def install(self, digest: str, owner: str, url: str) -> InstalledDriver:
-        """Unpack the download into its place. May be repeated. Raises Fault; a download that changed is removed.
+        """Unpack the download into its place. May be repeated. Raises Fault; a download that changed on disk is
+        removed.
 
-        A program that is not packed has its name from the URL. Whoever installed it first has it under that name, and
-        keeps it so: under another one it is refused.
+        A binary that is not in an archive gets its name from the URL. It keeps the name of its first installation:
+        under another one it is refused.
         """
         source = self._downloads / digest
         partial = self._installed / f".{digest}.{_owner_id(owner)}{PARTIAL_SUFFIX}"
@@ -136,12 +139,14 @@ class DriverStore:
         installed = self.find(digest)
         if installed is None:
             raise Fault(
-                "the driver vanished from the disk while it was installed", "look at the disk", "StoreFailed"
+                "the driver disappeared from the disk during its installation",
+                "check the disk",
+                "StorageFailed",
             )
         return installed
 
     def _unpack(self, directory: Path, source: Path, digest: str, urls: list[str]) -> str:
-        """Make a driver's directory; returns the driver's name."""
+        """Fill a driver's directory; returns the driver's name."""
         unpacked = directory / "program"
         with unpacked.open("w+b") as file:
             name = extract(source, urls[-1], file, self._platform, self._limits)
@@ -156,8 +161,8 @@ class DriverStore:
         return name
 
     def _replace(self, new: Path, target: Path) -> None:
-        # A directory cannot replace one that is not empty. Between the two steps the driver is absent, and the
-        # download still there: whoever looks then installs it once more.
+        # A directory cannot replace one that is not empty. Between the two steps the driver is absent and its download
+        # still there, so a crash leads to another installation.
         old = new.with_name(f".{target.name}.old{PARTIAL_SUFFIX}")
         _remove(old)
         with suppress(FileNotFoundError):
@@ -167,7 +172,7 @@ class DriverStore:
         _sync_directory(target.parent)
 
     def find(self, digest: str) -> InstalledDriver | None:
-        """The driver installed from that digest, as recorded; the program itself is not read."""
+        """The driver installed from that digest, as recorded; the binary itself is not read."""
         if not _DIGEST.fullmatch(digest):
             return None
         try:
@@ -186,7 +191,7 @@ class DriverStore:
         return installed if same else None
 
     def verified_path(self, digest: str) -> Path | None:
-        """The program, if it is still, byte by byte, what was installed. Read again only after it was touched."""
+        """The path of the binary, if its digest is still the recorded one. It is read again only after it was touched."""
         installed = self.find(digest)
         if installed is None:
             return None
@@ -204,7 +209,7 @@ class DriverStore:
         return installed.path
 
     def sweep(self, keep: Collection[str]) -> list[str]:
-        """Remove every driver and download whose digest is not named in `keep`; returns the digests of those."""
+        """Remove every driver and download whose digest is not in `keep`; returns the removed digests."""
         removed = []
         with _disk_faults():
             for place in (self._downloads, self._installed):
@@ -219,7 +224,7 @@ class DriverStore:
         return installed.urls if installed is not None else ()
 
     def _recorded_name(self, digest: str) -> str:
-        """Under which name it was installed, whatever became of the program since; "" where no record tells."""
+        """The name that it was installed under, even if the binary is gone; "" where there is no record."""
         try:
             return str(loads((self._installed / digest / RECORD_FILE).read_bytes())["name"])
         except (OSError, NotJson, LookupError, TypeError):
@@ -228,16 +233,16 @@ class DriverStore:
 
 def _name_conflict(recorded: str, name: str) -> Fault:
     return Fault(
-        f"the same file is installed as driver {recorded}, and its URL calls it {name}",
+        f"the same file is installed as driver {recorded}, but its URL has the name {name}",
         f"serve it under a name that starts with {PREFIX}{recorded}",
-        "NameTaken",
+        "NameConflict",
     )
 
 
 def checksum_mismatch(found: str, wanted: str) -> Fault:
     return Fault(
         f"hash does not match, got {found}, expected {wanted}",
-        "correct spec.checksum, or find out who changed the file",
+        "correct spec.checksum, or find out why the file changed",
         "ChecksumMismatch",
     )
 
@@ -248,7 +253,7 @@ def _digest_of(path: Path) -> str:
 
 
 def _owner_id(owner: str) -> str:
-    """The owner's name as part of a file name; two owners never get the same."""
+    """The owner's name as part of a file name, without collisions."""
     return hashlib.sha256(owner.encode()).hexdigest()[:16]
 
 
@@ -274,11 +279,13 @@ def _remove(path: Path) -> None:
 
 @contextmanager
 def _disk_faults() -> Iterator[None]:
-    """Errors of the disk as Faults."""
+    """Disk errors as Faults."""
     try:
         yield
     except OSError as error:
         said = (error.strerror or str(error)).lower()
-        hint = "free some space there" if error.errno == errno.ENOSPC else "look at the disk and its rights"
+        hint = (
+            "free some space there" if error.errno == errno.ENOSPC else "check the disk and its permissions"
+        )
         where = error.filename or "the state directory"
-        raise Fault(f"{where}: {said}", hint, "StoreFailed") from error
+        raise Fault(f"{where}: {said}", hint, "StorageFailed") from error

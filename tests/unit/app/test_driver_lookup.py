@@ -22,7 +22,7 @@ def test_a_kind_whose_driver_is_switched_off_is_refused_with_the_command_that_he
 
     assert isinstance(found, Problem)
     assert str(found) == (
-        "the node driver nd-1, which gives that kind, is not active; activate it: windrow driver enable nd-1"
+        "NodeDriver nd-1, which provides that kind, is not active; activate it: windrow driver enable nd-1"
     )
 
 
@@ -30,7 +30,7 @@ def test_a_kind_of_no_driver_and_of_one_that_is_going_is_refused():
     for drivers in ([], [a_driver(is_deleting=True)]):
         found = driver_for_kind("NoopConfig", drivers)
         assert isinstance(found, Problem)
-        assert found.message == "no node driver gives that kind"
+        assert found.message == "no NodeDriver provides that kind"
 
 
 def test_harvester_s_kind_is_given_also_where_no_record_says_so():

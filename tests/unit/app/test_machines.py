@@ -16,8 +16,7 @@ from windrow.app.embedded import install_crds, management_api
 from windrow.app.machines import MachineBackend, PluginSettings, full_backend, read_credential_fields, running
 from windrow.client.client import Client
 from windrow.core.rng import Rng
-from windrow.drivers.kinds import NODE_DRIVER
-from windrow.drivers.lookup import find_driver
+from windrow.drivers.api import NODE_DRIVER, find_driver
 from windrow.kubernetes.errors import NotFound
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.kubernetes.resources import SECRET

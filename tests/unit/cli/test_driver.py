@@ -22,8 +22,8 @@ from windrow.cli.main import run
 from windrow.client.client import Client
 from windrow.client.downloads import DownloadFailed
 from windrow.core.rng import Rng
+from windrow.drivers.api import CLUSTER, MACHINE, NODE_DRIVER, crds
 from windrow.drivers.controller import NodeDriverController
-from windrow.drivers.kinds import CLUSTER, MACHINE, NODE_DRIVER, crds
 from windrow.drivers.store import DriverStore
 from windrow.kubernetes.resources import CRD, NAMESPACE
 from windrow.protocols.dockermachine import Flag
@@ -107,8 +107,8 @@ def test_list_says_how_each_stands_within_80_columns(windrow: Windrow, added: Sh
 
     assert lines == [
         "NAME       KIND             STATE   MESSAGE",
-        "harvester  HarvesterConfig  active  Clusters may use HarvesterConfig",
-        "noop       NoopConfig       active  Clusters may use NoopConfig",
+        "harvester  HarvesterConfig  active  Clusters can use HarvesterConfig",
+        "noop       NoopConfig       active  Clusters can use NoopConfig",
     ]
 
 
@@ -130,9 +130,9 @@ def test_show_tells_where_it_comes_from_and_each_condition(windrow: Windrow, add
         f"  Source      {URL}",
         f"  SHA-256     {sha256(FILE)}",
         f"  Downloaded  from {URL}",
-        "  Installed   the driver noop, from",
+        "  Installed   driver noop from",
         f"              {URL}",
-        "  Active      Clusters may use NoopConfig",
+        "  Active      Clusters can use NoopConfig",
     ]
     assert all(len(line) <= 80 for line in lines)
 
@@ -181,14 +181,14 @@ def test_add_takes_a_file_and_computes_its_checksum(windrow: Windrow, shop: Shop
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (("--url", URL), "--checksum is empty, and nothing is run here that is not proven."),
+        (("--url", URL), "--checksum is empty: drivers are only run after verification."),
         (
             ("--url", URL, "--checksum", "d" * 32),
-            "--checksum is an MD5 digest: files can be made that have the same.",
+            "--checksum is an MD5 digest: its collisions can be computed.",
         ),
         (
             ("--url", "http://x/y", "--checksum", "d" * 64),
-            "--url is of the scheme http, and drivers come over https only.",
+            "--url has the scheme http, but only https is supported.",
         ),
         (
             ("--url", "file:///x", "--checksum", "d" * 64),
@@ -215,7 +215,7 @@ def test_add_says_why_it_does_not_become_active(windrow: Windrow, shop: Shop):
     assert missing.code == wrong.code == mute.code == exit_codes.FAILED
     assert "404 Not Found" in missing.err
     assert f"hash does not match, got {sha256(FILE)}, expected {'d' * 64}" in wrong.err
-    assert "could not be asked for its create flags: it printed its usage" in mute.err
+    assert "cannot read the create flags" in mute.err
     listed = windrow("driver", "list").out
     assert listed.count("failed") == 3
     assert listed.splitlines()[-1] == "→ See the whole message: windrow driver show NAME"
@@ -305,7 +305,7 @@ def test_disable_and_enable(windrow: Windrow, added: Shop):
     assert off.err == on.err == ""
     assert off.out.splitlines() == ["NodeDriver noop changed", "NodeDriver noop is not active"]
     assert "inactive" in listed
-    assert "no Cluster may use it now" in listed
+    assert "Clusters cannot use it" in listed
     assert on.out.splitlines() == ["NodeDriver noop changed", "NodeDriver noop is active"]
 
 
@@ -463,9 +463,9 @@ def test_a_cluster_of_a_kind_that_no_driver_gives_now_is_not_sent(
     gone = windrow("apply", "-f", "orchard.yaml")
 
     assert off.code == gone.code == exit_codes.REFUSED
-    assert "the node driver noop, which gives that kind, is not active" in " ".join(off.err.split())
+    assert "NodeDriver noop, which provides that kind, is not active" in " ".join(off.err.split())
     assert "windrow driver enable noop" in off.err
-    assert "no node driver gives that kind" in " ".join(gone.err.split())
+    assert "no NodeDriver provides that kind" in " ".join(gone.err.split())
     assert "Nothing was changed." in gone.err
 
 

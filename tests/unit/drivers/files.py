@@ -9,7 +9,7 @@ import struct
 import tarfile
 import zipfile
 
-from windrow.drivers.platforms import Platform
+from windrow.drivers.archive import Platform
 
 HERE = Platform("linux", "x86_64")
 DRIVER = "docker-machine-driver-noop"

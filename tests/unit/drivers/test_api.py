@@ -39,15 +39,15 @@ def test_a_good_driver_has_no_fault_and_its_checksum_is_in_lower_case():
 @pytest.mark.parametrize(
     ("checksum", "sentence"),
     [
-        ("", "spec.checksum is empty, and nothing is run here that is not proven; write the SHA-256"),
-        ("a" * 32, "spec.checksum is an MD5 digest: files can be made that have the same; write the SHA-256"),
+        ("", "spec.checksum is empty: drivers are only run after verification; set the SHA-256"),
+        ("a" * 32, "spec.checksum is an MD5 digest: its collisions can be computed; set the SHA-256"),
         (
             "a" * 40,
-            "spec.checksum is a SHA-1 digest: files can be made that have the same; write the SHA-256",
+            "spec.checksum is a SHA-1 digest: its collisions can be computed; set the SHA-256",
         ),
         ("a" * 128, "spec.checksum is a SHA-512 digest: Rancher's machine image"),
-        ("a" * 63, "spec.checksum has 63 digits, and a SHA-256 has 64; copy it again, whole"),
-        ("x" * 64, "spec.checksum is not written in hexadecimal digits"),
+        ("a" * 63, "spec.checksum has 63 digits, but a SHA-256 has 64; copy all of it"),
+        ("x" * 64, "spec.checksum is not hexadecimal"),
     ],
 )
 def test_only_a_sha256_counts_as_a_checksum(checksum: str, sentence: str):
@@ -63,14 +63,14 @@ def test_only_a_sha256_counts_as_a_checksum(checksum: str, sentence: str):
     [
         ("", "spec.url is empty"),
         ("local://", "spec.url is local://, which names a driver inside Rancher's own image"),
-        ("http://x.example/y", "spec.url is of the scheme http, and drivers come over https only"),
-        ("ftp://x.example/y", "spec.url is of the scheme ftp"),
-        ("x.example/y", "spec.url is of the scheme (none)"),
-        ("https:///y", "spec.url names no host"),
+        ("http://x.example/y", "spec.url has the scheme http, but only https is supported"),
+        ("ftp://x.example/y", "spec.url has the scheme ftp"),
+        ("x.example/y", "spec.url has the scheme (none)"),
+        ("https:///y", "spec.url has no host"),
         ("https://x.example:port/y", "spec.url is no URL"),
         ("https://[::1/y", "spec.url is no URL"),
-        ("https://me:secret@x.example/y", "spec.url holds a user name or a password"),
-        ("file:///y", "spec.url names a file, and drivers from files are not allowed here"),
+        ("https://me:secret@x.example/y", "spec.url contains a user name or password"),
+        ("file:///y", "spec.url is a file URL, which is not allowed here"),
     ],
 )
 def test_only_https_is_fetched(url: str, sentence: str):
@@ -85,13 +85,13 @@ def test_files_need_their_whole_path_where_they_are_allowed():
     assert find_url_faults("file://localhost/opt/driver.tar.gz", files_allowed=True) == []
     for url in ("file://elsewhere/driver", "file:driver"):
         (fault,) = find_url_faults(url, files_allowed=True)
-        assert fault.message == "spec.url names a file without its whole path"
+        assert fault.message == "spec.url has no absolute path"
 
 
-def test_all_faults_are_told():
+def test_all_faults_are_reported():
     assert len(faults_of(url="http://x", checksum="", displayName="n" * 58)) == 3
     assert faults_of(displayName="n" * 57) == []
-    assert faults_of(builtin=True)[0].startswith("spec.builtin is true, and only harvester is built in here")
+    assert faults_of(builtin=True)[0].startswith("spec.builtin is true, but only harvester is built in")
 
 
 def test_an_object_of_any_shape_can_be_read():
@@ -122,7 +122,7 @@ def test_hints_come_from_the_annotations():
     )
 
 
-def test_sentences_show_neither_signatures_nor_passwords():
+def test_messages_show_neither_signatures_nor_passwords():
     assert redact_url("https://me:pw@x.example/y?sig=secret#z") == "https://x.example/y"
     assert redact_url("https://[::1/y") == "the URL"
 

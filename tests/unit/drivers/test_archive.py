@@ -28,15 +28,15 @@ from tests.unit.drivers.files import (
     an_elf,
 )
 
+from windrow.drivers.api import Fault
 from windrow.drivers.archive import (
     NOT_FOUND_MESSAGE,
     Limits,
+    Platform,
     driver_name_of_member,
     driver_name_of_url,
     extract,
 )
-from windrow.drivers.faults import Fault
-from windrow.drivers.platforms import Platform
 
 ELF = an_elf(b"the program")
 MAC = Platform("darwin", "arm64")
@@ -72,7 +72,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize("form", GOOD)
-def test_archives_that_are_taken(form: str, tmp_path: Path):
+def test_archives_that_are_extracted(form: str, tmp_path: Path):
     data = GOOD[form]
     if form == "tar of the first Unix":
         data = _with_checksum(data)
@@ -88,14 +88,14 @@ def _with_checksum(data: bytes) -> bytes:
     return bytes(head) + data[512:]
 
 
-def test_a_program_that_is_not_packed_is_taken(tmp_path: Path):
+def test_a_bare_binary_is_extracted(tmp_path: Path):
     assert taken(ELF, tmp_path, "https://x.example/docker-machine-driver-noop-linux-amd64?v=1") == (
         "noop",
         ELF,
     )
 
 
-def test_a_program_for_macos_is_taken_there(tmp_path: Path):
+def test_a_binary_for_macos_is_extracted_there(tmp_path: Path):
     assert taken(a_tar_gz((DRIVER, a_mach_o())), tmp_path, platform=MAC) == ("noop", a_mach_o())
 
 
@@ -135,7 +135,7 @@ def test_the_name_in_an_archive_is_all_that_follows_the_prefix(member: str, name
     ],
 )
 def test_names_that_no_kind_can_have_are_refused(member: str):
-    with pytest.raises(Fault, match="from which no kind can get its name"):
+    with pytest.raises(Fault, match="has no valid driver name"):
         driver_name_of_member(member)
 
 
@@ -228,20 +228,20 @@ BAD = {
     "a directory of that name": (a_tar_gz(a_link(DRIVER, "", tarfile.DIRTYPE)), NOT_FOUND_MESSAGE),
     "an absolute path": (
         a_tar_gz(("/etc/passwd", b"x"), (DRIVER, ELF)),
-        "outside of its place, to /etc/passwd",
+        "outside of it, /etc/passwd",
     ),
-    "an absolute path in a zip": (a_zip(("/etc/passwd", b"x")), "outside of its place, to /etc/passwd"),
-    "dots": (a_tar_gz((f"../../{DRIVER}", ELF)), f"outside of its place, to ../../{DRIVER}"),
-    "dots in a zip": (a_zip((f"a/../../{DRIVER}", ELF)), "outside of its place"),
-    "dots as Windows writes them": (a_zip((f"..\\{DRIVER}", ELF)), "outside of its place"),
-    "a device": (a_tar_gz(a_device(), (DRIVER, ELF)), "holds a device, dev/sda"),
+    "an absolute path in a zip": (a_zip(("/etc/passwd", b"x")), "outside of it, /etc/passwd"),
+    "dots": (a_tar_gz((f"../../{DRIVER}", ELF)), f"outside of it, ../../{DRIVER}"),
+    "dots in a zip": (a_zip((f"a/../../{DRIVER}", ELF)), "outside of it"),
+    "dots as Windows writes them": (a_zip((f"..\\{DRIVER}", ELF)), "outside of it"),
+    "a device": (a_tar_gz(a_device(), (DRIVER, ELF)), "contains a device, dev/sda"),
     "two drivers": (
         a_tar_gz((DRIVER, ELF), ("docker-machine-driver-other", ELF)),
-        f"holds several drivers, {DRIVER} and docker-machine-driver-other",
+        f"contains several drivers, {DRIVER} and docker-machine-driver-other",
     ),
-    "two drivers in a zip": (a_zip((DRIVER, ELF), (f"x/{DRIVER}", ELF)), "holds several drivers"),
+    "two drivers in a zip": (a_zip((DRIVER, ELF), (f"x/{DRIVER}", ELF)), "contains several drivers"),
     "an encrypted zip": (an_encrypted_zip(), f"{DRIVER} is encrypted; pack it without a password"),
-    "a zip in an unusual way": (a_zip((DRIVER, ELF), method=zipfile.ZIP_LZMA), "packed in an unusual way"),
+    "a zip in an unusual way": (a_zip((DRIVER, ELF), method=zipfile.ZIP_LZMA), "unsupported compression"),
     "a name of control characters": (
         a_tar_gz((f"{DRIVER}-\x1b[2J", b"#!")),
         f"({DRIVER}-?[2J is a script)",
@@ -249,20 +249,20 @@ BAD = {
     "a gzip cut short": (a_driver()[:-20], "the archive is broken"),
     "a gzip that is none": (b"\x1f\x8b" + bytes(30), "the archive is broken"),
     "a tar cut short": (a_tar((DRIVER, an_elf(bytes(5000))))[:2000], "the archive is broken"),
-    "a zip cut short": (a_zip((DRIVER, ELF))[:-30], "begins like a zip and has no end"),
+    "a zip cut short": (a_zip((DRIVER, ELF))[:-30], "the zip has no end record"),
     "a zip64": (a_zip64(), "the file is a zip64"),
-    "holes, 0.0": (a_sparse(size="7", numblocks="1"), "holds a file with holes"),
-    "holes, 0.1": (a_sparse(map="0,7"), "holds a file with holes"),
-    "holes, 1.0": (a_sparse(major="1", minor="0", realsize="7"), "holds a file with holes"),
-    "holes of old": (an_old_sparse(), "holds a file with holes"),
-    "a header for all members that is too large": (a_lasting_header(), "holds a header of 65536 bytes"),
-    "a header that is too large": (a_large_header(), "holds a header of 67108864 bytes"),
-    "a program cut short": (a_tar_gz((DRIVER, ELF[:10])), "is cut short"),
+    "holes, 0.0": (a_sparse(size="7", numblocks="1"), "contains a sparse file"),
+    "holes, 0.1": (a_sparse(map="0,7"), "contains a sparse file"),
+    "holes, 1.0": (a_sparse(major="1", minor="0", realsize="7"), "contains a sparse file"),
+    "holes of old": (an_old_sparse(), "contains a sparse file"),
+    "a header for all members that is too large": (a_lasting_header(), "has a header of 65536 bytes"),
+    "a header that is too large": (a_large_header(), "has a header of 67108864 bytes"),
+    "a program cut short": (a_tar_gz((DRIVER, ELF[:10])), "is truncated"),
 }
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_is_refused_and_how(what: str, tmp_path: Path):
+def test_each_invalid_archive_is_refused_with_its_reason(what: str, tmp_path: Path):
     data, words = BAD[what]
 
     with pytest.raises(Fault) as caught:
@@ -281,11 +281,11 @@ def test_a_program_under_an_url_of_another_name_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(
     ("program", "words"),
     [
-        (an_elf(machine=183), f"{DRIVER} is for Linux on aarch64, and this is Linux on x86_64"),
+        (an_elf(machine=183), f"{DRIVER} is for Linux on aarch64, not Linux on x86_64"),
         (an_elf(machine=3), "is for Linux on i386"),
         (an_elf(machine=22, order=2), "is for Linux on s390x"),
         (an_elf(machine=999), "is for Linux on machine 999"),
-        (a_mach_o(), f"{DRIVER} is for macOS on aarch64, and this is Linux on x86_64"),
+        (a_mach_o(), f"{DRIVER} is for macOS on aarch64, not Linux on x86_64"),
     ],
 )
 def test_a_program_for_another_machine_is_refused(program: bytes, words: str, tmp_path: Path):
@@ -303,20 +303,20 @@ def test_machines_have_several_names(tmp_path: Path):
 # -- bombs -------------------------------------------------------------------------------------------------------
 
 
-def test_limits_hold_for_the_program_the_whole_and_the_number_of_members(tmp_path: Path):
+def test_limits_hold_for_the_binary_the_total_size_and_the_number_of_members(tmp_path: Path):
     large = an_elf(bytes(100_000))
     many = a_tar_gz(*((f"x{number}", b"") for number in range(50)), (DRIVER, ELF))
 
     for data in (a_tar_gz((DRIVER, large)), a_zip((DRIVER, large))):
-        with pytest.raises(Fault, match="is larger than a driver may be"):
+        with pytest.raises(Fault, match="exceeds the size limit of drivers"):
             taken(data, tmp_path, program=50_000)
-    with pytest.raises(Fault, match="larger than a driver may be"):
+    with pytest.raises(Fault, match="exceeds the size limit of drivers"):
         taken(large, tmp_path, "https://x/docker-machine-driver-noop", program=50_000)
-    with pytest.raises(Fault, match="holds more than 1 MiB"):
+    with pytest.raises(Fault, match="has more than 1 MiB"):
         taken(a_tar_gz(("x", bytes(2**21)), (DRIVER, ELF)), tmp_path, total=2**20)
-    with pytest.raises(Fault, match="holds more than 20 members"):
+    with pytest.raises(Fault, match="has more than 20 members"):
         taken(many, tmp_path, members=20)
-    with pytest.raises(Fault, match="holds more than 20 members"):
+    with pytest.raises(Fault, match="has more than 20 members"):
         taken(a_zip(*((f"x{number}", b"") for number in range(50))), tmp_path, members=20)
 
 
@@ -324,7 +324,7 @@ def test_a_bomb_costs_no_memory(tmp_path: Path):
     bomb = gzip.compress(a_tar(("zeros", bytes(64 * 2**20)), (DRIVER, ELF)), 9)
     tracemalloc.start()
     try:
-        with pytest.raises(Fault, match="holds more than 32 MiB"):
+        with pytest.raises(Fault, match="has more than 32 MiB"):
             taken(bomb, tmp_path, total=32 * 2**20)
         _, most = tracemalloc.get_traced_memory()
     finally:
@@ -355,7 +355,7 @@ def test_a_zip_whose_list_is_too_long_is_not_read(tmp_path: Path):
     place = data.rindex(b"PK\x05\x06")
     data[place + 12 : place + 16] = (2**30).to_bytes(4, "little")
 
-    with pytest.raises(Fault, match="the zip's list of members has 1073741824 bytes"):
+    with pytest.raises(Fault, match="the zip's central directory has 1073741824 bytes"):
         taken(bytes(data), tmp_path)
 
 
@@ -375,7 +375,7 @@ SEEDS = [
     changes=st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 255)), max_size=8),
     cut=st.integers(0, 20_000),
 )
-def test_whatever_comes_it_is_a_driver_or_a_fault(
+def test_any_input_is_a_driver_or_a_fault(
     seed: bytes, changes: list[tuple[int, int]], cut: int, tmp_path: Path
 ):
     data = bytearray(seed)

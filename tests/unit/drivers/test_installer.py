@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow.drivers.faults import Fault
+from windrow.drivers.api import Fault
 from windrow.drivers.installer import copy_file
 
 
@@ -24,13 +24,13 @@ def taken(path: Path, most: int = 100) -> bytes:
     return b"".join(pieces)
 
 
-def test_a_file_is_taken_up_to_the_limit_and_not_beyond(tmp_path: Path):
+def test_a_file_is_copied_up_to_the_size_limit(tmp_path: Path):
     path = tmp_path / "driver"
     path.write_bytes(b"x" * 100)
     (tmp_path / "link").symlink_to(path)
 
     assert taken(path) == taken(tmp_path / "link") == b"x" * 100
-    with pytest.raises(Fault, match="has more than 0 MiB; name the file that is meant"):
+    with pytest.raises(Fault, match="is larger than 0 MiB; use the path"):
         taken(path, 99)
 
 

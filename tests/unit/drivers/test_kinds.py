@@ -9,8 +9,7 @@ import pytest
 
 from windrow.apiserver.types.schema import prune, validate
 from windrow.core.yaml import load
-from windrow.drivers.builtin import HARVESTER, find_changes, fixed_fields, render_builtin
-from windrow.drivers.kinds import NODE_DRIVER, crds
+from windrow.drivers.api import HARVESTER, NODE_DRIVER, crds, find_changes, fixed_fields, render_builtin
 
 RANCHERS = Path(__file__).parents[4] / "shared" / "crds" / "management.cattle.io_nodedrivers.yaml"
 here = pytest.mark.skipif(not RANCHERS.exists(), reason="the real definitions are not here")
@@ -44,7 +43,7 @@ def test_the_fields_are_rancher_s_and_a_few_of_our_own_in_the_status():
 
 
 @here
-def test_rancher_would_take_the_built_in_driver():
+def test_the_built_in_driver_is_valid_for_rancher():
     theirs = schema_of(load(RANCHERS.read_text()))
     made = render_builtin(HARVESTER)
 

@@ -9,8 +9,14 @@ from typing import Any
 
 import pytest
 
-from windrow.drivers.api import NO_FIELD_ANNOTATIONS, FieldAnnotations, NodeDriver
-from windrow.drivers.faults import TERMINAL_REASONS, Fault, Reason
+from windrow.drivers.api import (
+    NO_FIELD_ANNOTATIONS,
+    TERMINAL_REASONS,
+    Fault,
+    FieldAnnotations,
+    NodeDriver,
+    Reason,
+)
 from windrow.drivers.plan import (
     RETRY_INITIAL,
     RETRY_MAX,
@@ -126,21 +132,24 @@ def test_each_situation_has_its_step(situation: str):
 
 
 REFUSED: dict[str, tuple[NodeDriverState, Reason]] = {
-    "faults in the object": (seen(a_driver(faults=(Fault("bad", "mend"),))), "Refused"),
-    "faults in the object while an older one is in use": (in_use(faults=(Fault("bad", "mend"),)), "Refused"),
+    "faults in the object": (seen(a_driver(faults=(Fault("bad", "mend"),))), "InvalidSpec"),
+    "faults in the object while an older one is in use": (
+        in_use(faults=(Fault("bad", "mend"),)),
+        "InvalidSpec",
+    ),
     "broken, and the time has not come": (
         seen(failure=trouble(NOON + timedelta(seconds=1))),
         "DownloadFailed",
     ),
     "broken for good": (seen(failure=trouble(None)), "DownloadFailed"),
-    "another one has the name": (seen(installed=STORED, owner="older"), "NameTaken"),
+    "another one has the name": (seen(installed=STORED, owner="older"), "NameConflict"),
     "it calls itself otherwise now": (
         replace(in_use(), installed=replace(STORED, name="nope"), crd=None),
-        "NameTaken",
+        "NameConflict",
     ),
     "the kind is somebody else's": (
         seen(installed=STORED, crd={"metadata": {"name": "noopconfigs"}}),
-        "NameTaken",
+        "NameConflict",
     ),
     "deleted and in use": (
         seen(a_driver(has_finalizer=True, is_deleting=True, status=APPLIED), clusters=("a/b",)),
@@ -164,20 +173,24 @@ def test_each_refusal_has_its_reason(situation: str):
     assert plan.fault.reason == reason
 
 
-def test_an_object_that_is_deleted_and_was_never_claimed_is_left_alone():
+def test_a_deleted_object_without_our_finalizer_is_left_alone():
     assert plan_driver(seen(a_driver(is_deleting=True))) == Plan()
 
 
 def test_a_kind_of_which_objects_exist_is_kept():
     deleted = a_driver(has_finalizer=True, is_deleting=True, status=APPLIED)
 
-    assert plan_driver(seen(deleted)).action == Uninstall("NoopConfig", False, "it was deleted")
+    assert plan_driver(seen(deleted)).action == Uninstall(
+        "NoopConfig", False, "the NodeDriver is being deleted"
+    )
     assert plan_driver(seen(deleted, machine_configs=("a/b",))).action == Uninstall(
-        "NoopConfig", True, "it was deleted; NoopConfig stays, because objects of it exist"
+        "NoopConfig",
+        True,
+        "the NodeDriver is being deleted; the CRD of NoopConfig stays, because objects of it exist",
     )
 
 
-def test_who_uses_it_is_named_up_to_three():
+def test_clusters_that_use_it_are_named_up_to_three():
     deleted = a_driver(has_finalizer=True, is_deleting=True, status=APPLIED)
     users = tuple(f"ns/{name}" for name in "abcde")
 
@@ -189,35 +202,35 @@ def test_who_uses_it_is_named_up_to_three():
     )
 
 
-def test_machines_that_it_made_are_named_up_to_three():
+def test_machines_of_the_driver_are_named_up_to_three():
     deleted = a_driver(has_finalizer=True, is_deleting=True, status=APPLIED)
 
     def fault(names: str) -> str:
         return str(plan_driver(seen(deleted, machines=tuple(f"ns/{name}" for name in names))).fault)
 
     assert fault("a") == (
-        "the driver noop has made Machine ns/a; "
-        "wait until it is gone, or delete it; the driver is needed to remove it"
+        "driver noop has Machine ns/a; "
+        "wait until it is deleted, or delete it; the driver is needed to remove it"
     )
-    assert fault("abcde").startswith("the driver noop has made Machines ns/a, ns/b, ns/c and 2 more; wait")
+    assert fault("abcde").startswith("driver noop has Machines ns/a, ns/b, ns/c and 2 more; wait")
 
 
-def test_reasons_say_what_changed():
+def test_the_reason_of_an_action_names_what_changed():
     def because(before: NodeDriverState) -> str:
         action = plan_driver(before).action
         assert action is not None
         return action.because
 
-    assert because(seen()) == "it is not installed yet"
+    assert because(seen()) == "it is not installed"
     assert because(in_use(url=OTHER)) == f"its URL changed from {URL}"
     assert because(replace(in_use(checksum=NEW), installed=None)) == f"its checksum changed from {SUM[:12]}…"
-    assert because(replace(in_use(), installed=None)) == "its program is not on the disk as it was installed"
+    assert because(replace(in_use(), installed=None)) == "its binary is not on disk as it was installed"
 
 
 # -- later and later ---------------------------------------------------------------------------------------------
 
 
-def test_what_may_heal_is_tried_again_later_and_later():
+def test_a_retryable_fault_is_retried_with_backoff():
     fault = Fault("it broke", "mend it", "DownloadFailed")
     waits: list[timedelta] = []
     before = None
@@ -233,15 +246,15 @@ def test_what_may_heal_is_tried_again_later_and_later():
     assert before.since == NOON
 
 
-def test_another_fault_or_another_wish_begins_anew():
+def test_another_fault_or_another_spec_restarts_the_backoff():
     fault = Fault("it broke", "mend it", "DownloadFailed")
     late = next_failure(next_failure(None, fault, seen(), 1.0), fault, seen(), 1.0)
 
     assert late.count == 2
-    assert next_failure(late, Fault("x", "y", "NoAnswer"), seen(), 1.0).count == 1
+    assert next_failure(late, Fault("x", "y", "ProbeFailed"), seen(), 1.0).count == 1
     assert next_failure(late, fault, seen(a_driver(url=OTHER)), 1.0).count == 1
 
 
 @pytest.mark.parametrize("reason", sorted(TERMINAL_REASONS))
-def test_what_cannot_heal_is_not_tried_again(reason: Reason):
+def test_a_terminal_fault_is_not_retried(reason: Reason):
     assert next_failure(None, Fault("x", "y", reason), seen(), 1.0).retry_at is None

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from windrow.drivers.faults import Fault
-from windrow.drivers.platforms import find_loader
-from windrow.drivers.probe import probe_flags, translate_error
+from windrow.drivers.api import Fault
+from windrow.drivers.archive import find_loader
+from windrow.drivers.installer import probe_flags, translate_error
 from windrow.protocols.dockermachine import Flag
 from windrow.testing.clock import LoopClock, run_driven
 
@@ -39,11 +39,11 @@ def asked(answer: object, after: float = 0.0) -> object:
     return run_driven(story())
 
 
-def test_the_flags_are_those_that_the_driver_tells():
+def test_the_flags_are_those_of_the_driver():
     assert asked(FLAGS, 9.9) == FLAGS
 
 
-def test_ten_seconds_are_the_longest_and_the_program_is_told_to_end():
+def test_a_probe_ends_after_ten_seconds_and_cancels_the_program():
     ended: list[bool] = []
 
     async def ask_flags(path: Path) -> tuple[Flag, ...]:
@@ -56,7 +56,7 @@ def test_ten_seconds_are_the_longest_and_the_program_is_told_to_end():
     async def story() -> None:
         clock = LoopClock()
         begun = clock.now()
-        with pytest.raises(Fault, match="gave no answer within 10 s; run it by hand"):
+        with pytest.raises(Fault, match="did not answer within 10 s; run it by hand"):
             await probe_flags(DRIVER, ask_flags, clock)
         assert (clock.now() - begun).total_seconds() == 10
 
@@ -83,37 +83,45 @@ def wrapped(error: OSError) -> Exception:
     [
         (
             PermissionError(errno.EACCES, "no"),
-            "docker-machine-driver-noop may not be run; put the state",
+            "docker-machine-driver-noop is not executable; put the state",
             "NotExecutable",
         ),
         (
             OSError(errno.ENOEXEC, "no"),
-            "docker-machine-driver-noop is no program for this system",
+            "docker-machine-driver-noop is no executable for this system",
             "NotExecutable",
         ),
-        (FileNotFoundError(errno.ENOENT, "no"), "docker-machine-driver-noop is not there", "NotExecutable"),
-        (TimeoutError(), "docker-machine-driver-noop gave no answer within 10 s", "NoAnswer"),
+        (FileNotFoundError(errno.ENOENT, "no"), "docker-machine-driver-noop does not exist", "NotExecutable"),
+        (TimeoutError(), "docker-machine-driver-noop did not answer within 10 s", "ProbeFailed"),
         (
             Told(),
             "docker-machine-driver-noop ended with exit code 1 before it printed its address: GLIBC_2.38 not found; "
-            "name a build for this system",
-            "NoAnswer",
+            "use a build for this system",
+            "ProbeFailed",
         ),
         (
             wrapped(PermissionError(errno.EACCES, "no")),
-            "docker-machine-driver-noop may not be run",
+            "docker-machine-driver-noop is not executable",
             "NotExecutable",
         ),
         (
             wrapped(ConnectionRefusedError(errno.ECONNREFUSED, "no")),
-            "name a build for this system",
-            "NoAnswer",
+            "use a build for this system",
+            "ProbeFailed",
         ),
-        (ValueError("a\nb"), "could not be asked for its create flags: a b; name a build", "NoAnswer"),
-        (ValueError(), "could not be asked for its create flags: ValueError", "NoAnswer"),
+        (
+            ValueError("a\nb"),
+            "cannot read the create flags of docker-machine-driver-noop: a b; use a build",
+            "ProbeFailed",
+        ),
+        (
+            ValueError(),
+            "cannot read the create flags of docker-machine-driver-noop: ValueError",
+            "ProbeFailed",
+        ),
     ],
 )
-def test_what_goes_wrong_is_told_with_the_cure(error: Exception, sentence: str, reason: str):
+def test_each_error_has_a_hint(error: Exception, sentence: str, reason: str):
     with pytest.raises(Fault) as caught:
         asked(error)
 
@@ -126,24 +134,24 @@ def test_what_goes_wrong_is_told_with_the_cure(error: Exception, sentence: str, 
     "how",
     [
         "ended with exit code 0 before it printed its address",
-        "ended with exit code 0 before it printed its address; its last words: hello",
+        "ended with exit code 0 before it printed its address; its last output: hello",
         "ended with exit code 1 before it printed its address",
         "printed 'hello' where 127.0.0.1:PORT was expected",
     ],
 )
-def test_what_does_not_greet_as_a_driver_is_called_none(how: str):
+def test_a_program_without_the_protocol_is_no_driver(how: str):
     with pytest.raises(Fault) as caught:
         asked(Told(how))
 
-    assert caught.value.hint == "name another file: this is no docker-machine driver"
+    assert caught.value.hint == "use another file: this is no docker-machine driver"
 
 
 @pytest.mark.parametrize("how", ["ended with SIGILL before it printed its address", "closed the connection"])
-def test_what_may_be_a_driver_for_another_system_is_not_called_none(how: str):
+def test_a_program_that_may_be_a_driver_for_another_system_counts_as_one(how: str):
     with pytest.raises(Fault) as caught:
         asked(Told(how))
 
-    assert caught.value.hint.startswith("name a build for this system")
+    assert caught.value.hint.startswith("use a build for this system")
 
 
 def test_a_missing_loader_is_named(tmp_path: Path):
@@ -153,8 +161,8 @@ def test_a_missing_loader_is_named(tmp_path: Path):
     fault = translate_error(FileNotFoundError(errno.ENOENT, "no"), program)
 
     assert str(fault) == (
-        "docker-machine-driver-noop needs the loader /lib/ld-musl-x86_64.so.1, which is not here; "
-        "name a build that is linked statically, or for the C library of this system"
+        "docker-machine-driver-noop needs the loader /lib/ld-musl-x86_64.so.1, which does not exist here; "
+        "use a build that is linked statically, or for the C library of this system"
     )
 
 

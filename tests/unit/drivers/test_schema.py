@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.types.crds import validate_crd
-from windrow.drivers.api import FieldAnnotations, read_field_annotations
-from windrow.drivers.builtin import HARVESTER, render_builtin
-from windrow.drivers.faults import Fault
+from windrow.drivers.api import HARVESTER, Fault, FieldAnnotations, read_field_annotations, render_builtin
 from windrow.drivers.schema import (
     Field,
     get_field,
@@ -112,10 +110,10 @@ def test_annotations_make_passwords_and_defaults():
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["x-kind"], "would be the field 'kind', which every object has for itself"),
+        (["x-kind"], "would be the field 'kind', which is reserved"),
         (["x-metadata"], "would be the field 'metadata'"),
-        (["x-a-b", "y-a-b"], "its create flags 'x-a-b' and 'y-a-b' would be one field, 'aB'"),
-        ([f"x-a{number}" for number in range(1001)], "it has 1001 create flags, and 1000 are the most"),
+        (["x-a-b", "y-a-b"], "its create flags 'x-a-b' and 'y-a-b' would both be the field 'aB'"),
+        ([f"x-a{number}" for number in range(1001)], "it has 1001 create flags, more than 1000"),
     ],
 )
 def test_flags_that_make_no_kind_are_refused(flags: list[str], words: str):
@@ -123,7 +121,7 @@ def test_flags_that_make_no_kind_are_refused(flags: list[str], words: str):
         read_fields([a_flag(name) for name in flags])
 
     assert words in caught.value.message
-    assert caught.value.reason == "SchemaRefused"
+    assert caught.value.reason == "InvalidCreateFlags"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +151,7 @@ def test_each_type_has_its_schema(field: Field, schema: dict[str, Any]):
 # -- the definition ----------------------------------------------------------------------------------------------
 
 
-def test_the_definition_is_one_that_an_api_server_takes_and_knows_what_it_was_made_from():
+def test_the_crd_is_valid_and_has_its_source():
     crd = render_crd("noop", read_fields([a_flag("noop-a")]), "d" * 64)
 
     assert validate_crd(crd, None) == []
@@ -166,7 +164,7 @@ def test_the_definition_is_one_that_an_api_server_takes_and_knows_what_it_was_ma
     assert not is_generated(harvester_config_crd())
 
 
-def test_the_origin_of_a_definition_is_the_file_and_what_annotations_say():
+def test_the_source_of_a_crd_is_the_file_and_the_field_annotations():
     more = FieldAnnotations(defaults={"a": "b"})
 
     assert schema_source("d" * 64) == "d" * 64

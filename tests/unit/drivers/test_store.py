@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.drivers.files import DRIVER, HERE, a_driver, a_tar_gz, an_elf, sha256
 
-from windrow.drivers.faults import Fault
+from windrow.drivers.api import Fault
 from windrow.drivers.store import DriverStore
 
 URL = "https://files.example/docker-machine-driver-noop.tar.gz"
@@ -96,7 +96,7 @@ def test_a_program_keeps_the_name_it_was_installed_under(
     with pytest.raises(Fault) as caught:
         installed(store, program, f"{folder}other-amd64")
     assert str(caught.value) == (
-        "the same file is installed as driver noop, and its URL calls it other; "
+        "the same file is installed as driver noop, but its URL has the name other; "
         "serve it under a name that starts with docker-machine-driver-noop"
     )
     assert not store.has_download(sha256(program))
@@ -167,7 +167,7 @@ def strange_record(path: Path) -> None:
         strange_record,
     ],
 )
-def test_a_program_that_was_touched_is_not_handed_out(store: DriverStore, touched: Callable[[Path], None]):
+def test_a_binary_that_was_changed_is_not_used(store: DriverStore, touched: Callable[[Path], None]):
     path = installed(store)
     assert store.verified_path(DIGEST) == path
 
@@ -185,7 +185,7 @@ def test_digests_that_are_none_are_no_paths(store: DriverStore):
         assert not store.has_download(digest)
 
 
-def test_what_a_crash_left_half_made_is_cleared_at_the_next_start(store: DriverStore, tmp_path: Path):
+def test_partial_files_of_a_crash_are_removed_at_the_next_start(store: DriverStore, tmp_path: Path):
     installed(store)
     (tmp_path / "downloads" / f"{DIGEST}.x.partial").write_bytes(b"x")
     (tmp_path / "downloads" / DIGEST).write_bytes(FILE)
@@ -200,7 +200,7 @@ def test_what_a_crash_left_half_made_is_cleared_at_the_next_start(store: DriverS
     assert again.verified_path(DIGEST) is not None
 
 
-def test_what_nobody_names_is_swept(store: DriverStore, tmp_path: Path):
+def test_files_of_no_driver_are_swept(store: DriverStore, tmp_path: Path):
     installed(store)
     other = a_driver(b"2")
     installed(store, other)
@@ -226,10 +226,10 @@ def test_two_owners_may_fetch_the_same_at_once(store: DriverStore):
     assert store.has_download(DIGEST)
 
 
-def test_a_disk_that_says_no_is_told(tmp_path: Path):
+def test_a_disk_error_is_a_fault(tmp_path: Path):
     (tmp_path / "drivers").write_text("a file")
 
-    with pytest.raises(Fault, match="not a directory; look at the disk and its rights") as caught:
+    with pytest.raises(Fault, match="not a directory; check the disk and its permissions") as caught:
         DriverStore(tmp_path / "drivers", HERE).open()
-    assert caught.value.reason == "StoreFailed"
+    assert caught.value.reason == "StorageFailed"
     assert caught.value.is_retryable

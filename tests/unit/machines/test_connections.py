@@ -114,7 +114,7 @@ async def test_another_harvester_is_named_with_both_identities() -> None:
         await connection.verify_identity("rack-0")
 
 
-async def test_the_ca_stands_in_where_the_identity_may_not_be_read() -> None:
+async def test_the_ca_is_the_identity_where_kube_system_may_not_be_read() -> None:
     rack = Rack()
     rack.reply = Reply(403, b"no")
     one = await Connections(Shelf(a_kubeconfig(ca="QQ==")), rack.dial, StillClock()).get("ns:cc")
@@ -137,7 +137,7 @@ async def test_the_ca_stands_in_where_the_identity_may_not_be_read() -> None:
         "clusters: []\n",
     ],
 )
-async def test_a_credential_that_is_no_use_is_named_with_a_cure(held: str | Exception) -> None:
+async def test_an_unusable_credential_is_reported_with_a_hint(held: str | Exception) -> None:
     with pytest.raises(InfrastructureUnknown, match="credential ns:cc") as unknown:
         await Connections(Shelf(held), Rack().dial, StillClock()).get("ns:cc")
     assert unknown.value.hint
@@ -146,7 +146,7 @@ async def test_a_credential_that_is_no_use_is_named_with_a_cure(held: str | Exce
 @pytest.mark.parametrize(
     "error", [BadKubeconfig("it wants a program", "use a token"), Unreachable("no such program")]
 )
-async def test_a_line_that_cannot_be_opened_is_named_with_a_cure(error: Exception) -> None:
+async def test_a_failed_connection_is_reported_with_a_hint(error: Exception) -> None:
     def dial(access: ClientConfig) -> Any:
         raise error
 

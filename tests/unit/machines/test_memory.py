@@ -93,7 +93,7 @@ async def test_a_slow_reader_gets_the_latest_state_once() -> None:
             await anext(changes)
 
 
-async def test_a_machine_whose_order_never_came_through_is_not_missing() -> None:
+async def test_a_machine_that_was_never_created_is_not_missing() -> None:
     machines = MemoryMachines(StillClock())
     machines.fail("ensure", InfrastructureUnknown("no answer", "wait"))
     with pytest.raises(InfrastructureUnknown):

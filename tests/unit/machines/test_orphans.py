@@ -26,7 +26,7 @@ def a_process(number: str, *, session: bool = False) -> subprocess.Popen[bytes]:
     )
 
 
-def test_every_process_of_this_host_is_ended_in_whatever_session(
+def test_every_process_of_this_host_is_killed_in_any_session(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
     started += [a_process("n-1"), a_process("n-1", session=True)]
@@ -35,13 +35,13 @@ def test_every_process_of_this_host_is_ended_in_whatever_session(
     assert kill_orphans("n-1") == 0
 
 
-def test_processes_of_others_are_left_alone(started: list[subprocess.Popen[bytes]]) -> None:
+def test_processes_of_other_hosts_are_left_alone(started: list[subprocess.Popen[bytes]]) -> None:
     started += [a_process("n-10"), a_process("")]
     assert kill_orphans("n-1") == 0
     assert [process.poll() for process in started] == [None, None]
 
 
-def test_a_host_ends_what_the_one_before_it_left(
+def test_a_host_kills_the_orphans_of_the_previous_one(
     tmp_path: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:
     reap_previous_host(tmp_path, "n-1")

@@ -107,7 +107,7 @@ async def test_the_old_service_name_is_understood(plugins: Plugins) -> None:
         assert await plugin.call("DriverName") == "old"
 
 
-async def test_the_drivers_error_is_handed_on_word_for_word(plugins: Plugins) -> None:
+async def test_the_drivers_error_text_is_unchanged(plugins: Plugins) -> None:
     body = "def no(_): raise Refusal('Host is not running')\nserve({'GetIP': no})"
     async with plugins.open(body) as plugin:
         with pytest.raises(DriverError, match=r"^Host is not running$") as said:
@@ -115,7 +115,7 @@ async def test_the_drivers_error_is_handed_on_word_for_word(plugins: Plugins) ->
         assert said.value.method == "GetIP"
 
 
-async def test_a_missing_method_is_told_apart(plugins: Plugins) -> None:
+async def test_a_missing_method_is_recognized(plugins: Plugins) -> None:
     async with plugins.open("serve({})") as plugin:
         with pytest.raises(DriverError) as said:
             await plugin.call("GetIPv6")
@@ -123,7 +123,7 @@ async def test_a_missing_method_is_told_apart(plugins: Plugins) -> None:
         assert await plugin.get_extensions() == frozenset()
 
 
-async def test_heartbeats_go_on_while_a_call_takes_its_time(plugins: Plugins) -> None:
+async def test_heartbeats_go_on_during_a_long_call(plugins: Plugins) -> None:
     async with plugins.open("serve({'Create': lambda _: time.sleep(1.5)}, silence=0.6)") as plugin:
         await plugin.call("Create")
 
@@ -158,7 +158,9 @@ async def test_calls_run_side_by_side(plugins: Plugins) -> None:
         ("c = listen().accept()[0]; c.close(); time.sleep(60)", "connection ended|broke"),
     ],
 )
-async def test_what_is_no_plugin_is_said_in_time(plugins: Plugins, body: str, told: str) -> None:
+async def test_a_program_that_is_no_plugin_is_reported_in_time(
+    plugins: Plugins, body: str, told: str
+) -> None:
     began = time.monotonic()
     with pytest.raises((PluginUnusable, PluginDisconnected), match=told):
         async with plugins.open(body):
@@ -166,14 +168,14 @@ async def test_what_is_no_plugin_is_said_in_time(plugins: Plugins, body: str, to
     assert time.monotonic() - began < 6
 
 
-async def test_a_server_that_never_greets_is_given_up(plugins: Plugins) -> None:
+async def test_a_server_that_never_answers_times_out(plugins: Plugins) -> None:
     patience = replace(HASTY, calls={"GetVersion": 0.5})
     with pytest.raises(PluginTimeout, match=r"did not answer GetVersion within 0\.5 s"):
         async with plugins.open("c = listen().accept()[0]; time.sleep(60)", timeouts=patience):
             pytest.fail("it was taken for a plugin")
 
 
-async def test_a_binary_that_is_not_there_or_no_program_is_said(tmp_path: Path) -> None:
+async def test_a_missing_binary_or_one_that_is_no_program_is_reported(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     (tmp_path / "text").chmod(0o755)
     for name, told in (("absent", "No such file"), ("text", "Exec format")):
@@ -182,7 +184,7 @@ async def test_a_binary_that_is_not_there_or_no_program_is_said(tmp_path: Path) 
                 pytest.fail("it was taken for a plugin")
 
 
-async def test_a_plugin_that_dies_in_a_call_is_said_with_its_last_words(plugins: Plugins) -> None:
+async def test_a_plugin_that_dies_in_a_call_is_reported_with_its_last_output(plugins: Plugins) -> None:
     body = (
         "def die(_): print('out of cheese', file=sys.stderr, flush=True); os._exit(7)\nserve({'Create': die})"
     )
@@ -198,21 +200,21 @@ async def test_every_later_call_of_a_lost_plugin_fails_at_once(plugins: Plugins)
                 await plugin.call("GetState")
 
 
-async def test_a_call_that_takes_too_long_is_given_up(plugins: Plugins) -> None:
+async def test_a_call_that_takes_too_long_times_out(plugins: Plugins) -> None:
     patience = replace(HASTY, calls={"GetState": 0.3})
     with pytest.raises(PluginTimeout, match="GetState"):
         async with plugins.open("serve({'GetState': lambda _: time.sleep(60)})", timeouts=patience) as plugin:
             await plugin.call("GetState")
 
 
-async def test_a_plugin_that_answers_no_heartbeat_is_given_up(plugins: Plugins) -> None:
+async def test_a_plugin_that_answers_no_heartbeat_times_out(plugins: Plugins) -> None:
     body = "serve({'Heartbeat': lambda _: time.sleep(60), 'Create': lambda _: time.sleep(60)}, silence=60)"
     with pytest.raises(PluginDisconnected, match="no heartbeat"):
         async with plugins.open(body) as plugin:
             await plugin.call("Create")
 
 
-async def test_an_answer_of_another_type_is_said(plugins: Plugins) -> None:
+async def test_an_answer_of_another_type_is_reported(plugins: Plugins) -> None:
     body = """from windrow.protocols import dockermachine as wire
 wire.METHODS = {**wire.METHODS, 'GetState': wire.METHODS['GetIP']}
 serve({'GetState': lambda _: 'Running'})"""
@@ -222,7 +224,7 @@ serve({'GetState': lambda _: 'Running'})"""
 
 
 @pytest.mark.parametrize("kept", ["b'no json'", "b'[]'", "b'{' + b' ' * 1_000_000 + b'}'"])
-async def test_a_configuration_that_cannot_be_kept_is_said(plugins: Plugins, kept: str) -> None:
+async def test_an_invalid_driver_config_is_reported(plugins: Plugins, kept: str) -> None:
     async with plugins.open(f"serve({{'GetConfigRaw': lambda _: {kept}}})") as plugin:
         with pytest.raises(PluginUnusable, match="no JSON object"):
             await plugin.get_driver_config()
@@ -281,7 +283,7 @@ async def test_a_cancellation_at_any_moment_leaves_no_process(plugins: Plugins, 
         await using
 
 
-async def test_a_cancellation_while_a_plugin_is_seen_off_leaves_no_process(plugins: Plugins) -> None:
+async def test_a_cancellation_during_shutdown_leaves_no_process(plugins: Plugins) -> None:
     leaving = asyncio.Event()
 
     async def use() -> None:
@@ -297,13 +299,13 @@ async def test_a_cancellation_while_a_plugin_is_seen_off_leaves_no_process(plugi
         await using
 
 
-async def test_an_error_in_the_block_comes_through_and_leaves_no_process(plugins: Plugins) -> None:
+async def test_an_error_in_the_block_is_raised_and_leaves_no_process(plugins: Plugins) -> None:
     with pytest.raises(ZeroDivisionError):
         async with plugins.open("serve({'Create': lambda _: time.sleep(60)}, silence=60)"):
             raise ZeroDivisionError
 
 
-async def test_lines_of_any_length_are_drained_and_told_in_part(
+async def test_lines_of_any_length_are_drained_and_logged_in_part(
     plugins: Plugins, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -385,7 +387,7 @@ async def test_the_flags_of_a_driver_are_read_with_their_kinds_and_defaults(
     ]
 
 
-async def test_too_long_an_environment_is_said_with_its_cure(tmp_path: Path) -> None:
+async def test_too_long_an_environment_is_reported_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(PluginUnusable, match="shorten the fields of its credential"):
         async with open_plugin(noop_driver(tmp_path), "noop", env={"K": "x" * 200_000}):
             pass

@@ -33,7 +33,7 @@ async def test_what_no_variable_can_hold_comes_by_flag_alone(length: int) -> Non
     assert ("NOOP_CERTIFICATE" in found.env) is (length < 120_000)
 
 
-def test_an_account_is_told_by_what_is_no_secret() -> None:
+def test_an_account_is_identified_by_fields_that_are_no_secrets() -> None:
     first = account_digest("noop", {"username": "u", "password": "old"})
     assert account_digest("noop", {"username": "u", "password": "new"}) == first
     assert account_digest("noop", {"username": "w", "password": "old"}) != first
@@ -43,7 +43,7 @@ def test_where_all_is_secret_a_renewed_one_may_be_another_account() -> None:
     assert account_digest("noop", {"accessToken": "old"}) != account_digest("noop", {"accessToken": "new"})
 
 
-async def test_a_credential_may_name_the_accounts_that_it_opens_too() -> None:
+async def test_a_credential_may_name_its_other_account_digests() -> None:
     before = await keys({"accessToken": "old"})
     after = await keys({"accessToken": "new", "windrowSameAccountAs": before.account})
     assert after.is_for_account(before.account)

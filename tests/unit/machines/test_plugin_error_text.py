@@ -28,7 +28,7 @@ def told(text: str, method: str = "PreCreateCheck") -> InfrastructureUnknown | M
         "m-1 not found",
     ],
 )
-def test_a_sentence_that_names_the_machine_says_that_it_is_gone(text: str) -> None:
+def test_a_message_that_names_the_machine_means_not_found(text: str) -> None:
     assert says_not_found(text, "m-1")
 
 
@@ -54,7 +54,7 @@ def test_a_sentence_that_names_the_machine_says_that_it_is_gone(text: str) -> No
         "m-1 is Stopped",
     ],
 )
-def test_any_other_sentence_says_nothing_of_its_absence(text: str) -> None:
+def test_any_other_message_does_not_mean_not_found(text: str) -> None:
     assert not says_not_found(text, "m-1")
 
 
@@ -81,7 +81,7 @@ def test_of_harvester_only_its_own_sentence_about_the_vm_counts(text: str, gone:
         ("machine m-10 already exists", False),
     ],
 )
-def test_only_a_machine_of_the_name_takes_it(text: str, taken: bool) -> None:
+def test_only_a_machine_of_the_name_already_exists(text: str, taken: bool) -> None:
     assert says_already_exists(text, "m-1") is taken
 
 
@@ -99,7 +99,7 @@ def test_only_a_machine_of_the_name_takes_it(text: str, taken: bool) -> None:
     ],
 )
 @pytest.mark.parametrize("method", ["PreCreateCheck", "Remove", "GetState"])
-def test_what_could_not_be_asked_is_unknown_and_names_the_credential(text: str, method: str) -> None:
+def test_an_unreachable_infrastructure_is_unknown_and_names_the_credential(text: str, method: str) -> None:
     unknown = told(text, method)
     assert isinstance(unknown, InfrastructureUnknown)
     assert "ns:cc" in unknown.message
@@ -122,11 +122,11 @@ def test_what_is_wrong_with_the_machine_asked_for_is_refused(text: str) -> None:
     assert text in str(refused)
 
 
-def test_a_failing_order_on_a_machine_that_exists_is_no_refusal() -> None:
+def test_a_failing_operation_on_an_existing_machine_is_no_refusal() -> None:
     assert isinstance(told("disk is busy", "Remove"), InfrastructureUnknown)
 
 
-def test_a_panic_is_told_in_one_line() -> None:
+def test_a_panic_is_reported_in_one_line() -> None:
     unknown = told(
         "Panic in the driver: index out of range\ngoroutine 1 [running]:\nnet/http timeout", "Create"
     )
@@ -135,7 +135,7 @@ def test_a_panic_is_told_in_one_line() -> None:
     assert "goroutine" not in unknown.message
 
 
-def test_a_lost_plugin_is_unknown_with_its_cure() -> None:
+def test_a_disconnected_plugin_means_unknown_with_a_hint() -> None:
     unknown = translate_error(PluginDisconnected("plugin x was lost", "do this"), "noop", "ns:cc", "m-1")
     assert isinstance(unknown, InfrastructureUnknown)
     assert (unknown.message, unknown.hint) == ("credential ns:cc: plugin x was lost", "do this")

@@ -41,7 +41,7 @@ def test_every_flag_is_sent_and_those_of_the_host_too() -> None:
     assert values["driver"] == "cloud9"
 
 
-def test_the_documents_path_goes_where_a_driver_takes_it() -> None:
+def test_the_user_data_path_goes_to_the_drivers_flag() -> None:
     assert planned()[0]["cloud9-userdata"] == "/run/user-data"
 
 
@@ -59,7 +59,7 @@ def test_a_driver_without_one_is_refused_by_name() -> None:
     assert "SSH provisioning" in problem.message
 
 
-def test_values_take_the_kind_of_their_flag() -> None:
+def test_values_have_the_type_of_their_flag() -> None:
     values, problems = planned(rootSize="32", spot="true", tags=["x", 2], region={"a": [1]})
 
     assert problems == []
@@ -69,14 +69,14 @@ def test_values_take_the_kind_of_their_flag() -> None:
     assert values["cloud9-region"] == '{"a":[1]}'
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     _, problems = planned(rootSize="big", spot="maybe", tags={"a": 1}, colour="red", Region="south")
 
     assert [problem.field for problem in problems] == ["rootSize", "spot", "tags", "colour", "Region"]
     assert problems[-1].hint == "write it as region"
 
 
-def test_what_is_kubernetes_or_ranchers_is_no_option() -> None:
+def test_fields_of_kubernetes_and_rancher_are_no_options() -> None:
     fields = {"metadata": {}, "kind": "Cloud9Config", "common": {"labels": {}}, "region": None, "spot": ""}
     assert planned(**fields)[1] == []
 
@@ -88,7 +88,7 @@ def test_nothing_but_the_credential_sets_its_fields() -> None:
     assert values["cloud9-secret-key"] == "from-the-secret"
 
 
-def test_nobody_else_may_fill_the_user_data_flag() -> None:
+def test_options_cannot_set_the_user_data_flag() -> None:
     _, (problem,) = planned(userdata="/etc/passwd")
     assert problem.field == "userdata"
 

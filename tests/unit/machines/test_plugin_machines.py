@@ -141,7 +141,7 @@ async def born(country: Country, spec: MachineSpec | None = None) -> DriverConfi
     return memory
 
 
-async def test_a_machine_is_made_with_the_document_and_seen(country: Country) -> None:
+async def test_a_machine_is_created_with_the_user_data_and_reported(country: Country) -> None:
     await born(country, a_spec(region="south", size="4", spot=True, tag=["x"]))
 
     machine = country.only()
@@ -152,7 +152,7 @@ async def test_a_machine_is_made_with_the_document_and_seen(country: Country) ->
     assert (await seen(country.machines, lambda s: s.state == "running")).addresses == ("198.51.100.7",)
 
 
-async def test_flags_that_nobody_set_have_their_defaults(country: Country) -> None:
+async def test_unset_flags_have_their_defaults(country: Country) -> None:
     await born(country)
 
     config = country.only()["config"]
@@ -164,7 +164,7 @@ async def test_flags_that_nobody_set_have_their_defaults(country: Country) -> No
     )
 
 
-async def test_the_memory_knows_the_machine_and_no_secret(country: Country) -> None:
+async def test_the_config_identifies_the_machine_and_has_no_secret(country: Country) -> None:
     memory = await born(country)
     kept = (country.folder / "state" / "uid-1" / "memory.json").read_text()
 
@@ -179,7 +179,7 @@ async def test_the_memory_knows_the_machine_and_no_secret(country: Country) -> N
     assert memory["InstanceId"] == "i-0"
 
 
-async def test_what_a_driver_keeps_of_the_document_is_not_written_down(country: Country) -> None:
+async def test_user_data_in_a_driver_config_is_not_recorded(country: Country) -> None:
     country.binary = a_binary(
         country.folder,
         "noop",
@@ -204,7 +204,7 @@ async def test_what_a_driver_keeps_of_the_document_is_not_written_down(country: 
     await country.machines.power(memory, Power.OFF)
 
 
-async def test_the_document_is_private_while_it_is_needed_and_gone_then(country: Country) -> None:
+async def test_the_user_data_file_is_private_and_deleted_after_create(country: Country) -> None:
     country.change(delay=1.5)
     path = country.folder / "state" / "uid-1" / "user-data"
     await country.machines.ensure(a_spec(), None)
@@ -218,7 +218,7 @@ async def test_the_document_is_private_while_it_is_needed_and_gone_then(country:
     assert not path.exists()
 
 
-async def test_documents_that_a_killed_host_left_are_removed_at_the_next_start(tmp_path: Path) -> None:
+async def test_user_data_files_of_a_killed_host_are_removed_at_the_next_start(tmp_path: Path) -> None:
     country = Country(tmp_path)
     left = [tmp_path / "state" / "uid-7" / "user-data", tmp_path / "state" / "checks" / "x" / "user-data"]
     for path in left:
@@ -230,7 +230,7 @@ async def test_documents_that_a_killed_host_left_are_removed_at_the_next_start(t
 
 
 @pytest.mark.parametrize("moment", [0.02, 0.15, 0.3, 0.45, 0.6, 0.9, 1.3])
-async def test_a_host_that_is_stopped_at_any_moment_leaves_no_process_and_loses_no_machine(
+async def test_a_host_that_stops_at_any_moment_leaves_no_process_and_loses_no_machine(
     tmp_path: Path, moment: float
 ) -> None:
     country = Country(tmp_path)
@@ -254,7 +254,7 @@ async def test_a_host_that_is_stopped_at_any_moment_leaves_no_process_and_loses_
     assert country.vms() == []
 
 
-async def test_what_a_plugin_started_and_left_ends_with_the_host(tmp_path: Path) -> None:
+async def test_processes_that_a_plugin_left_end_with_the_host(tmp_path: Path) -> None:
     country = Country(tmp_path)
     country.binary = a_binary(
         tmp_path,
@@ -279,7 +279,7 @@ async def test_what_a_plugin_started_and_left_ends_with_the_host(tmp_path: Path)
         raise AssertionError("it lives")
 
 
-async def test_an_order_is_taken_while_create_still_runs(country: Country) -> None:
+async def test_a_create_is_accepted_while_the_call_still_runs(country: Country) -> None:
     country.change(delay=3)
     memory = await country.machines.ensure(a_spec(), None)
 
@@ -288,7 +288,7 @@ async def test_an_order_is_taken_while_create_still_runs(country: Country) -> No
     assert country.read()["made"] == ["m-1"]
 
 
-async def test_a_create_that_shows_nothing_in_time_is_waited_for(country: Country) -> None:
+async def test_a_create_that_shows_nothing_in_time_goes_on(country: Country) -> None:
     country.binary = a_binary(
         country.folder,
         "noop",
@@ -309,7 +309,7 @@ async def test_a_create_that_shows_nothing_in_time_is_waited_for(country: Countr
     assert country.read()["made"] == ["m-1"]
 
 
-async def test_what_is_wrong_with_options_is_told_by_name_and_makes_nothing(country: Country) -> None:
+async def test_problems_of_options_are_reported_by_name_and_nothing_is_created(country: Country) -> None:
     problems = await country.machines.check(
         [a_spec(size="many", colour="red", spot="perhaps"), a_spec("m-2")]
     )
@@ -344,7 +344,7 @@ async def test_a_wrong_credential_leaves_everything_unknown(country: Country) ->
     assert (await seen(country.machines, lambda s: s.presence == "present")).state == "running"
 
 
-async def test_a_machine_that_cannot_be_seen_while_it_is_made_is_unknown(country: Country) -> None:
+async def test_a_machine_that_cannot_be_polled_during_create_is_unknown(country: Country) -> None:
     country.change(delay=4)
     await country.machines.ensure(a_spec(), None)
     country.change(broken="503 Service Unavailable")
@@ -360,13 +360,13 @@ async def test_a_rotated_credential_is_used_at_once(country: Country) -> None:
     assert country.only()["state"] == wire.STOPPED
 
 
-async def test_a_credential_that_is_gone_is_said(country: Country) -> None:
+async def test_a_deleted_credential_is_reported(country: Country) -> None:
     country.token = ""
     with pytest.raises(InfrastructureUnknown, match=f"{CREDENTIAL} cannot be read"):
         await country.machines.ensure(a_spec(), None)
 
 
-async def test_a_driver_that_is_not_installed_is_said(country: Country) -> None:
+async def test_a_driver_that_is_not_installed_is_reported(country: Country) -> None:
     country.binary = None
     with pytest.raises(InfrastructureUnknown, match="noop is not installed"):
         await country.machines.plan(a_spec())
@@ -388,7 +388,7 @@ async def test_a_driver_without_user_data_is_refused_by_name(country: Country) -
         await country.machines.ensure(a_spec(), None)
 
 
-async def test_only_the_sentence_that_names_the_machine_makes_it_missing(country: Country) -> None:
+async def test_only_a_message_that_names_the_machine_makes_it_missing(country: Country) -> None:
     await born(country)
     country.change(broken="the token is valid, the account was not found")
     assert "not found" in (await seen(country.machines, lambda s: s.presence == "unknown")).because
@@ -406,14 +406,14 @@ async def test_a_machine_is_stopped_and_started(country: Country) -> None:
     await seen(country.machines, lambda s: s.state == "running")
 
 
-async def test_a_machine_that_is_not_there_is_not_powered(country: Country) -> None:
+async def test_power_on_a_machine_that_does_not_exist_is_refused(country: Country) -> None:
     memory = await born(country)
     country.change(machines={})
     with pytest.raises(MachineRefused, match="m-1 is not there"):
         await country.machines.power(memory, Power.ON)
 
 
-async def test_a_removed_machine_is_gone_and_so_is_what_was_kept_of_it(country: Country) -> None:
+async def test_a_removed_machine_has_no_state_directory(country: Country) -> None:
     memory = await born(country)
     await country.machines.remove(memory, frozenset())
     await seen(country.machines, lambda s: s.presence == "missing")
@@ -423,7 +423,7 @@ async def test_a_removed_machine_is_gone_and_so_is_what_was_kept_of_it(country: 
     assert not (country.folder / "state" / "uid-1" / "memory.json").exists()
 
 
-async def test_what_was_never_begun_is_not_removed(country: Country) -> None:
+async def test_a_machine_whose_create_never_started_is_not_removed(country: Country) -> None:
     await born(country)
     stranger = initial_driver_config(a_spec("m-1", "uid-2"))
     await country.machines.remove(stranger, frozenset())
@@ -431,7 +431,7 @@ async def test_what_was_never_begun_is_not_removed(country: Country) -> None:
     assert country.vms() == ["m-1"]
 
 
-async def test_a_machine_still_being_made_is_removed_once_it_is_made(country: Country) -> None:
+async def test_a_machine_being_created_is_removed_afterwards(country: Country) -> None:
     country.change(delay=1.5)
     memory = await country.machines.ensure(a_spec(), None)
     await country.machines.remove(memory, frozenset())
@@ -439,7 +439,7 @@ async def test_a_machine_still_being_made_is_removed_once_it_is_made(country: Co
     assert country.vms() == []
 
 
-async def test_a_host_that_died_during_create_takes_up_what_runs(tmp_path: Path) -> None:
+async def test_a_host_that_died_during_create_adopts_a_running_machine(tmp_path: Path) -> None:
     country = Country(tmp_path)
     country.change(delay=60)
     async with running(country.machines):
@@ -457,7 +457,7 @@ async def test_a_host_that_died_during_create_takes_up_what_runs(tmp_path: Path)
     assert country.vms() == []
 
 
-async def test_what_was_begun_and_does_not_run_is_cleared_away_and_made_anew(country: Country) -> None:
+async def test_a_partial_machine_that_does_not_run_is_removed_and_created_again(country: Country) -> None:
     country.change(stillborn=True)
     with pytest.raises(MachineRefused, match="no capacity"):
         await country.machines.ensure(a_spec(), None)
@@ -467,7 +467,7 @@ async def test_what_was_begun_and_does_not_run_is_cleared_away_and_made_anew(cou
     assert country.vms() == ["m-1"]
 
 
-async def test_a_refused_create_that_left_nothing_counts_as_never_begun(country: Country) -> None:
+async def test_a_refused_create_that_left_nothing_counts_as_never_started(country: Country) -> None:
     country.change(refuses=True)
     with pytest.raises(MachineRefused, match="no quota"):
         await country.machines.ensure(a_spec(), None)
@@ -489,7 +489,7 @@ async def test_a_plan_holds_what_the_driver_needs_and_no_secret(country: Country
     assert country.read()["made"] == []
 
 
-async def test_a_machine_planned_here_and_not_begun_may_be_made_and_removed(tmp_path: Path) -> None:
+async def test_a_machine_planned_here_and_not_started_may_be_created_and_removed(tmp_path: Path) -> None:
     country = Country(tmp_path)
     async with running(country.machines):
         planned = await country.machines.plan(a_spec())
@@ -503,7 +503,9 @@ async def test_a_machine_planned_here_and_not_begun_may_be_made_and_removed(tmp_
         await country.machines.remove(other, frozenset())
 
 
-async def test_what_another_node_may_have_begun_is_neither_missing_nor_made_again(tmp_path: Path) -> None:
+async def test_a_create_that_another_node_may_have_started_is_neither_missing_nor_repeated(
+    tmp_path: Path,
+) -> None:
     country = Country(tmp_path)
     country.change(delay=60)
     async with running(country.machines):
@@ -524,7 +526,7 @@ async def test_what_another_node_may_have_begun_is_neither_missing_nor_made_agai
     assert country.vms() == ["m-1"]
 
 
-async def test_what_another_node_began_is_taken_up_and_removed_where_the_driver_knows_names(
+async def test_a_create_of_another_node_is_adopted_where_the_driver_finds_names(
     tmp_path: Path,
 ) -> None:
     country = Country(tmp_path)
@@ -544,7 +546,7 @@ async def test_what_another_node_began_is_taken_up_and_removed_where_the_driver_
 
 
 @pytest.mark.parametrize("kept", ["", "{", '{"begun": true}', '{"memory": {}, "begun": 1}'])
-async def test_a_note_that_cannot_be_read_proves_nothing(tmp_path: Path, kept: str) -> None:
+async def test_an_unreadable_state_file_proves_nothing(tmp_path: Path, kept: str) -> None:
     country = Country(tmp_path)
     async with running(country.machines):
         planned = await country.machines.plan(a_spec())
@@ -557,7 +559,7 @@ async def test_a_note_that_cannot_be_read_proves_nothing(tmp_path: Path, kept: s
     assert country.vms() == ["m-1"]
 
 
-async def test_a_note_is_on_the_disk_before_the_driver_makes_anything(
+async def test_the_state_file_is_on_disk_before_create_is_called(
     country: Country, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
@@ -597,7 +599,7 @@ async def test_a_credential_of_another_account_proves_no_absence(country: Countr
     assert country.vms() == []
 
 
-async def test_a_credential_may_say_that_it_opens_the_same_account(country: Country) -> None:
+async def test_a_credential_may_declare_the_same_account(country: Country) -> None:
     memory = await born(country)
     country.token = "t0ken-of-the-morrow"
     country.said = {"windrowSameAccountAs": f"x, {memory['WindrowAccount']}"}
@@ -606,7 +608,7 @@ async def test_a_credential_may_say_that_it_opens_the_same_account(country: Coun
     await country.machines.remove(memory, frozenset())
 
 
-async def test_a_machine_that_is_seen_through_a_new_credential_proves_its_account(country: Country) -> None:
+async def test_a_machine_found_with_a_new_credential_proves_its_account(country: Country) -> None:
     memory = await born(country)
     country.token = "t0ken-of-the-morrow"
     note = country.folder / "state" / "uid-1" / "memory.json"
@@ -618,7 +620,7 @@ async def test_a_machine_that_is_seen_through_a_new_credential_proves_its_accoun
     assert (await seen(country.machines, lambda s: s.presence != "present")).presence == "missing"
 
 
-async def test_a_look_that_fails_of_itself_leaves_no_old_sighting(
+async def test_a_poll_that_raises_leaves_no_old_status(
     country: Country, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await born(country)
@@ -631,7 +633,7 @@ async def test_a_look_that_fails_of_itself_leaves_no_old_sighting(
     assert "RuntimeError: the spyglass is broken" in sighting.because
 
 
-async def test_a_machine_known_from_the_ledger_is_seen_after_a_restart(tmp_path: Path) -> None:
+async def test_a_tracked_machine_is_reported_after_a_restart(tmp_path: Path) -> None:
     country = Country(tmp_path)
     async with running(country.machines):
         memory = await born(country)
@@ -641,13 +643,13 @@ async def test_a_machine_known_from_the_ledger_is_seen_after_a_restart(tmp_path:
         assert (await seen(again, lambda s: s.presence == "present")).addresses == ("198.51.100.7",)
 
 
-async def test_a_driver_that_cannot_rewrite_is_no_scrubbed_machine(country: Country) -> None:
+async def test_a_driver_that_cannot_replace_user_data_leaves_the_machine_unscrubbed(country: Country) -> None:
     memory = await born(country)
     with pytest.raises(ReplaceUserDataUnsupported, match="m-1 stays there, secrets included"):
         await country.machines.replace_user_data(memory, "#cloud-config\n")
 
 
-async def test_the_drivers_words_are_logged_without_its_secrets(
+async def test_the_drivers_output_is_logged_without_its_secrets(
     country: Country, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -685,7 +687,7 @@ async def test_no_more_plugins_run_at_once_than_allowed(tmp_path: Path) -> None:
     assert most <= 2
 
 
-async def test_a_credential_that_leads_to_silence_holds_up_no_other(country: Country) -> None:
+async def test_a_credential_that_blocks_holds_up_no_other(country: Country) -> None:
     silent = [replace(a_spec(f"s-{n}", f"silent-{n}"), credential=SILENT) for n in range(10)]
     waiting = [asyncio.create_task(country.machines.check([spec])) for spec in silent]
     waiting += [asyncio.create_task(country.machines.ensure(spec, None)) for spec in silent[:3]]
@@ -700,7 +702,7 @@ async def test_a_credential_that_leads_to_silence_holds_up_no_other(country: Cou
     await asyncio.wait(waiting)
 
 
-async def test_no_more_machines_are_made_at_once_than_allowed(tmp_path: Path) -> None:
+async def test_no_more_machines_are_created_at_once_than_allowed(tmp_path: Path) -> None:
     country = Country(tmp_path)
     country.change(delay=2)
     country.machines = country.a_host(at_once=1)

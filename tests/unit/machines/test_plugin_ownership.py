@@ -80,14 +80,14 @@ def a_ring(vm: dict[str, Any] | None) -> CredentialResolver:
         ({**MADE, SEEN_UID_KEY: "vm-0"}, a_vm(labels=LABELS), "absent"),
     ],
 )
-async def test_only_a_vm_that_can_be_this_machines_stands(
+async def test_only_a_vm_that_can_be_this_machines_exists(
     tmp_path: Path, memory: dict[str, Any], vm: dict[str, Any] | None, standing: str
 ) -> None:
     found, uid = await find_existence(a_ring(vm), a_charge(tmp_path, memory))
     assert (found, uid) == (standing, "vm-1" if standing == "exists" else "")
 
 
-async def test_a_vm_that_was_made_and_lost_its_labels_is_left_to_people(tmp_path: Path) -> None:
+async def test_a_created_vm_without_its_labels_is_left_to_people(tmp_path: Path) -> None:
     with pytest.raises(InfrastructureUnknown, match="put the label back"):
         await find_existence(a_ring(a_vm()), a_charge(tmp_path, MADE))
 

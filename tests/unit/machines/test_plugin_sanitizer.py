@@ -25,7 +25,7 @@ def a_seal(driver: str = "noop", **credential: str) -> SecretSanitizer:
     return SecretSanitizer(driver, credential, STORE, STORE / "user-data")
 
 
-def test_what_came_from_the_credential_is_named_and_put_back() -> None:
+def test_credential_values_are_replaced_by_field_names_and_restored() -> None:
     config = {
         "Key": "s3cret-key",
         "Deep": [{"url": "https://u:s3cret-key@host/"}],
@@ -43,13 +43,13 @@ def test_a_rotated_credential_takes_effect() -> None:
     assert a_seal(key="another").restore(sealed)["Key"] == "another"
 
 
-def test_a_short_value_is_only_taken_as_a_whole() -> None:
+def test_a_short_value_is_only_replaced_as_a_whole() -> None:
     sealed = a_seal(zone="a").sanitize({"Zone": "a", "Name": "banana"})
     assert sealed["Name"] == "banana"
     assert a_seal(zone="b").restore(sealed)["Zone"] == "b"
 
 
-def test_paths_of_this_host_are_left_out_and_set_anew() -> None:
+def test_paths_of_this_host_are_removed_and_restored() -> None:
     config = {
         "StorePath": str(STORE),
         "SSHKeyPath": f"{STORE}/machines/m/id_rsa",
@@ -61,7 +61,7 @@ def test_paths_of_this_host_are_left_out_and_set_anew() -> None:
     assert a_seal().restore(sealed)["StorePath"] == str(STORE)
 
 
-def test_a_kubeconfig_is_left_out_as_a_whole() -> None:
+def test_a_kubeconfig_is_removed_entirely() -> None:
     seal = a_seal("harvester", kubeconfigContent="apiVersion: v1\n")
     sealed = seal.sanitize({"KubeConfigContent": "decoded differently", "CPU": 2})
 
@@ -75,7 +75,7 @@ def test_a_foreign_driver_does_not_see_our_keys_and_our_own_does() -> None:
     assert a_seal("harvester").restore(memory)["WindrowMachineUID"] == "uid-1"
 
 
-def test_a_machine_that_the_go_driver_made_is_not_looked_for_by_marks() -> None:
+def test_a_machine_of_the_go_driver_is_not_identified_by_owner_annotations() -> None:
     marks = {"WindrowMachineUID": "uid-1", "WindrowClusterUID": "c-1"}
     opened = a_seal("harvester").restore({**marks, "WindrowVMUID": synthetic_uid("harvester", "uid-1")})
     assert {opened[key] for key in (*marks, "WindrowVMUID")} == {""}
@@ -115,7 +115,9 @@ def forms_of(document: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("form", forms_of(""))
 @pytest.mark.parametrize("more", ["", "x", "xx"])
-def test_the_bootstrap_document_is_left_out_and_put_back_while_it_is_at_hand(form: str, more: str) -> None:
+def test_the_bootstrap_document_is_removed_and_restored_while_the_machine_is_created(
+    form: str, more: str
+) -> None:
     document = DOCUMENT + more
     config = {"UserData": forms_of(document)[form], "Deep": [{"it": forms_of(document)[form]}]}
     sealed = of_a_document(document).sanitize(config)
@@ -142,7 +144,7 @@ def test_the_bootstrap_document_is_left_out_and_put_back_while_it_is_at_hand(for
         b64(gzip.compress(DOCUMENT.encode(), 1)),
     ],
 )
-def test_a_document_that_is_packed_in_something_else_is_left_out_whole(text: str) -> None:
+def test_a_value_that_packs_the_document_is_removed_entirely(text: str) -> None:
     sealed = of_a_document(DOCUMENT).sanitize({"UserData": text})
     assert sealed["UserData"].startswith("${windrow:document:")
     assert sealed["UserData"].endswith("}")

@@ -58,11 +58,11 @@ write_files:
         "of-a-json",
     ],
 )
-def test_what_a_document_calls_a_password_or_token_is_hidden(secret: str) -> None:
+def test_named_passwords_and_tokens_are_redacted(secret: str) -> None:
     assert Redactor([DOCUMENT])(f"it is {secret} here") == "it is … here"
 
 
-def test_what_a_document_says_otherwise_stays() -> None:
+def test_other_text_of_a_document_stays() -> None:
     plain = "helm install app nginx:latest fails on write_files with expire: false"
     assert Redactor([DOCUMENT])(plain) == plain
 

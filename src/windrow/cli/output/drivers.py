@@ -15,7 +15,7 @@ NOT_OBSERVED = "the manager has not looked at it yet"
 CONDITIONS = ("Downloaded", "Installed", "Active")
 _TONES: dict[str, Tone] = {"active": "good", "failed": "bad", "inactive": "quiet", "working": "busy"}
 # An active driver of which a newer version is not in use yet.
-_STILL_ACTIVE = {"OlderInUse": "active, failed", "Updating": "active, working"}
+_STILL_ACTIVE = {"UpdateFailed": "active, failed", "Updating": "active, working"}
 
 
 @dataclass(frozen=True, slots=True)

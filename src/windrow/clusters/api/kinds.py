@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from windrow.drivers.kinds import CLUSTER as CLUSTER
-from windrow.drivers.kinds import machine_config as machine_config
+from windrow.drivers.api import CLUSTER as CLUSTER
+from windrow.drivers.api import machine_config as machine_config
 from windrow.kubernetes.resources import ApiResource
 
 MACHINE = ApiResource("windrow.io", "v1alpha1", "Machine", "machines")

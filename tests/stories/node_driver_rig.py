@@ -19,10 +19,9 @@ from windrow.client.client import Client
 from windrow.client.downloads import DownloadFailed
 from windrow.client.transport import Transport
 from windrow.core.rng import Rng
+from windrow.drivers.api import NODE_DRIVER, machine_config
 from windrow.drivers.controller import NodeDriverController
-from windrow.drivers.installer import Fetch
-from windrow.drivers.kinds import NODE_DRIVER, machine_config
-from windrow.drivers.probe import ReadFlags
+from windrow.drivers.installer import Fetch, ReadFlags
 from windrow.drivers.store import DriverStore
 from windrow.kubernetes.conditions import Condition, find_condition
 from windrow.kubernetes.objects import Raw, new_object
@@ -46,21 +45,21 @@ def is_runnable(path: Path) -> bool:
 
 
 @dataclass
-class Shop:
-    """A management API with a catalogue. `shelves` are the files behind URLs, `asked` the programs that were run."""
+class NodeDriverRig:
+    """A management API with a catalogue. `files_by_url` are the files behind URLs, `asked` the programs that were run."""
 
     state: Path
     clock: LoopClock
     api: ApiServer
-    shelves: dict[str, bytes | Exception] = field(default_factory=dict)
+    files_by_url: dict[str, bytes | Exception] = field(default_factory=dict)
     fetched: list[str] = field(default_factory=list)
-    asked: list[Path] = field(default_factory=list)
-    answer: tuple[Flag, ...] | Exception = FLAGS
-    answers_after: float = 0.1
-    takes_s: float = 0.5
-    catalogue: NodeDriverController | None = None
+    probed: list[Path] = field(default_factory=list)
+    probe_result: tuple[Flag, ...] | Exception = FLAGS
+    probe_s: float = 0.1
+    download_s: float = 0.5
+    controller: NodeDriverController | None = None
     url: str = URL
-    life_is_over: Callable[[], bool] = lambda: False
+    is_stopped: Callable[[], bool] = lambda: False
     _task: asyncio.Task[None] | None = None
     rng: Rng = field(default_factory=lambda: Rng(1))
 
@@ -70,41 +69,41 @@ class Shop:
 
     async def fetch(self, url: str, write: Callable[[bytes], None]) -> None:
         self.fetched.append(url)
-        await asyncio.sleep(self.takes_s)
-        found = self.shelves.get(url) or DownloadFailed(f"{url} answered 404", "correct the URL")
+        await asyncio.sleep(self.download_s)
+        found = self.files_by_url.get(url) or DownloadFailed(f"{url} answered 404", "correct the URL")
         if isinstance(found, Exception):
             raise found
         for place in range(0, len(found), 100):
             write(found[place : place + 100])
 
-    async def ask_flags(self, path: Path) -> tuple[Flag, ...]:
-        self.asked.append(path)
+    async def read_flags(self, path: Path) -> tuple[Flag, ...]:
+        self.probed.append(path)
         assert is_runnable(path)
-        await asyncio.sleep(self.answers_after)
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
+        await asyncio.sleep(self.probe_s)
+        if isinstance(self.probe_result, Exception):
+            raise self.probe_result
+        return self.probe_result
 
     def start(
         self,
         transport: Transport | None = None,
         *,
         fetch: Fetch | None = None,
-        ask_flags: ReadFlags | None = None,
+        read_flags: ReadFlags | None = None,
         **options: Any,
     ) -> NodeDriverController:
         assert self._task is None or self._task.done()
-        self.catalogue = NodeDriverController(
+        self.controller = NodeDriverController(
             Client(transport or self.api.local()),
             DriverStore(self.state / "drivers", HERE),
             fetch or self.fetch,
-            ask_flags or self.ask_flags,
+            read_flags or self.read_flags,
             self.clock,
             self.rng,
             **options,
         )
-        self._task = asyncio.get_running_loop().create_task(self.catalogue.run())
-        return self.catalogue
+        self._task = asyncio.get_running_loop().create_task(self.controller.run())
+        return self.controller
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -116,7 +115,7 @@ class Shop:
         await asyncio.sleep(seconds)
 
     async def add(self, name: str = "noop", url: str = URL, checksum: str = "", **spec: Any) -> None:
-        found = self.shelves.get(url)
+        found = self.files_by_url.get(url)
         checksum = checksum or (sha256(found) if isinstance(found, bytes) else "0" * 64)
         spec = {"displayName": name, "url": url, "checksum": checksum, "active": True, **spec}
         await self.client.create(NODE_DRIVER, new_object(NODE_DRIVER, name, spec=spec))
@@ -132,7 +131,7 @@ class Shop:
         assert found is not None, type
         return found
 
-    async def standing(self, name: str = "noop") -> dict[str, tuple[str, str]]:
+    async def conditions(self, name: str = "noop") -> dict[str, tuple[str, str]]:
         raw = await self.get(name)
         return {one["type"]: (one["status"], one["reason"]) for one in raw["status"]["conditions"]}
 
@@ -145,11 +144,11 @@ class Shop:
 
 
 @asynccontextmanager
-async def shop(state: Path, *, start: bool = True, **options: Any) -> AsyncIterator[Shop]:
+async def node_driver_rig(state: Path, *, start: bool = True, **options: Any) -> AsyncIterator[NodeDriverRig]:
     clock, rng = LoopClock(), Rng(0)
     api = management_api(MemoryStore(), clock, rng)
-    made = Shop(state, clock, api)
-    made.shelves[URL] = FIRST
+    made = NodeDriverRig(state, clock, api)
+    made.files_by_url[URL] = FIRST
     async with running(api.run):
         await install_crds(made.client)
         if start:
@@ -160,5 +159,5 @@ async def shop(state: Path, *, start: bool = True, **options: Any) -> AsyncItera
             await made.stop()
 
 
-def told(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def run_story(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
     run_driven(story())
