@@ -18,6 +18,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+from cryptography.x509 import verification
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 BACKDATE = timedelta(minutes=10)
@@ -96,23 +97,24 @@ def is_signed_by(cert_pem: str, ca_pem: str) -> bool:
 
 
 def verify_server(chain_pem: str, ca_pem: str, host: str, now: datetime) -> str | None:
-    """None when a client that trusts `ca_pem` may talk to `host`; else the reason why not, as a phrase."""
-    chain = _load(chain_pem)
-    leaf, trusted = chain[0], _load(ca_pem)
-    if not _is_for_host(leaf, host):
-        return f"the certificate is for {', '.join(_san_names(leaf)) or 'no name'}, not for {host}"
-    if not _is_for_servers(leaf):
+    """None when a TLS client that trusts `ca_pem` may talk to `host`; else the reason why not, as a phrase."""
+    leaf, *between = chain = _load(chain_pem)
+    if not _is_meant_for(leaf, ExtendedKeyUsageOID.SERVER_AUTH):
         return "the certificate is not meant for a server"
-    return _verify_chain(leaf, chain[1:], trusted, now)
+    try:
+        verifier = _policy(ca_pem, now, names=True).build_server_verifier(_subject(host))
+        return _encoding_problem(verifier.verify(leaf, between))
+    except (verification.VerificationError, ValueError):
+        names = ", ".join(_san_names(leaf)) or "no name"
+        return _chain_problem(chain, ca_pem, now) or f"the certificate is for {names}, not for {host}"
 
 
 def verify_client(chain_pem: str, ca_pem: str, now: datetime) -> str | None:
-    """None when the first of `chain_pem` is a client certificate that `ca_pem` vouches for; else the reason."""
+    """None when the first of `chain_pem` is a client certificate issued under `ca_pem`; else the reason why not."""
     chain = _load(chain_pem)
-    uses = _extended_uses(chain[0])
-    if uses is not None and ExtendedKeyUsageOID.CLIENT_AUTH not in uses:
+    if not _is_meant_for(chain[0], ExtendedKeyUsageOID.CLIENT_AUTH):
         return "the certificate is not meant for a client"
-    return _verify_chain(chain[0], chain[1:], _load(ca_pem), now)
+    return _chain_problem(chain, ca_pem, now)
 
 
 def read_certificate(cert_pem: str) -> CertificateInfo:
@@ -146,7 +148,7 @@ def from_der(certificate: bytes) -> str:
     """The PEM text of a binary certificate, as TLS libraries hand them out. Raises NotCertificate."""
     try:
         return _certificate_pem(x509.load_der_x509_certificate(certificate))
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion) as error:
         raise NotCertificate(f"wanted a DER certificate: {error}") from error
 
 
@@ -270,42 +272,61 @@ def _is_ca(certificate: x509.Certificate) -> bool:
         return False
 
 
-def _extended_uses(certificate: x509.Certificate) -> list[x509.ObjectIdentifier] | None:
+def _is_meant_for(certificate: x509.Certificate, use: x509.ObjectIdentifier) -> bool:
     try:
-        return list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+        return use in certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:
-        return None
+        return True
 
 
-def _is_for_servers(certificate: x509.Certificate) -> bool:
-    uses = _extended_uses(certificate)
-    return uses is None or ExtendedKeyUsageOID.SERVER_AUTH in uses
+# --- chains ----------------------------------------------------------------------------------------------------------
 
 
-# --- trusting --------------------------------------------------------------------------------------------------------
+def _policy(ca_pem: str, now: datetime, *, names: bool) -> verification.PolicyBuilder:
+    """What a chain must be: Go's rules rather than the web's, since cluster CAs omit extensions that the web demands.
+
+    Each certificate of `ca_pem` is an anchor, also one that is not self-signed; dates, signatures and path lengths are
+    checked. Only a certificate that says so is a CA. With `names` the leaf must have subjectAltNames.
+    """
+    ca = verification.ExtensionPolicy.permit_all().require_present(
+        x509.BasicConstraints, verification.Criticality.AGNOSTIC, _require_ca
+    )
+    leaf = verification.ExtensionPolicy.permit_all()
+    if names:
+        leaf = leaf.require_present(x509.SubjectAlternativeName, verification.Criticality.AGNOSTIC, None)
+    builder = verification.PolicyBuilder().store(verification.Store(_load(ca_pem))).time(now)
+    return builder.extension_policies(ca_policy=ca, ee_policy=leaf)
 
 
-def _verify_chain(
-    leaf: x509.Certificate,
-    intermediates: list[x509.Certificate],
-    trusted: list[x509.Certificate],
-    now: datetime,
-) -> str | None:
-    """Climb from `leaf` to a trusted certificate through those in `between`, each used at most once."""
-    current, rest = leaf, list(intermediates)
-    while True:
-        if reason := _validity_problem(current, now):
-            return reason
-        if current in trusted:
-            return None
-        anchor = next((ca for ca in trusted if _is_ca(ca) and _is_issued_by(current, ca)), None)
-        if anchor is not None:
-            return _validity_problem(anchor, now)
-        step = next((ca for ca in rest if _is_ca(ca) and _is_issued_by(current, ca)), None)
-        if step is None:
-            return f"the certificate is signed by {current.issuer.rfc4514_string()!r}, which is not trusted"
-        rest.remove(step)
-        current = step
+def _require_ca(
+    policy: verification.Policy, certificate: x509.Certificate, constraints: x509.BasicConstraints
+) -> None:
+    if not constraints.ca:
+        raise ValueError("not a CA")
+
+
+def _subject(host: str) -> x509.DNSName | x509.IPAddress:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host.rstrip("."))
+
+
+def _chain_problem(chain: Sequence[x509.Certificate], ca_pem: str, now: datetime) -> str | None:
+    """Why the chain is not trusted, whatever names it is for; None where it is."""
+    try:
+        verified = _policy(ca_pem, now, names=False).build_client_verifier().verify(chain[0], list(chain[1:]))
+    except verification.VerificationError:
+        problems = (_validity_problem(one, now) for one in [*chain, *_load(ca_pem)])
+        issuer = chain[-1].issuer.rfc4514_string()
+        untrusted = f"the certificate is signed by {issuer!r}, which is not trusted"
+        return next(filter(None, problems), untrusted)
+    return _encoding_problem(verified.chain)
+
+
+def _encoding_problem(chain: Sequence[x509.Certificate]) -> str | None:
+    odd = next((one for one in chain if not _has_octet_aligned_signature(one)), None)
+    return None if odd is None else f"the signature of {odd.subject.rfc4514_string()!r} is malformed"
 
 
 def _validity_problem(certificate: x509.Certificate, now: datetime) -> str | None:
@@ -324,18 +345,3 @@ def _san_names(certificate: x509.Certificate) -> list[str]:
         return []
     addresses = [str(address) for address in names.get_values_for_type(x509.IPAddress)]
     return [*names.get_values_for_type(x509.DNSName), *addresses]
-
-
-def _is_for_host(certificate: x509.Certificate, host: str) -> bool:
-    """Whether the certificate is for `host`. As in TLS, the common name does not count."""
-    wanted = _normalize(host)
-    names = {_normalize(name) for name in _san_names(certificate)}
-    _, dot, parent = wanted.partition(".")
-    return wanted in names or (bool(dot) and f"*.{parent}" in names)
-
-
-def _normalize(name: str) -> str:
-    try:
-        return str(ipaddress.ip_address(name))
-    except ValueError:
-        return name.lower().rstrip(".")

@@ -2,6 +2,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -164,3 +168,62 @@ def test_a_signature_that_claims_unused_bits_is_noticed() -> None:
 def test_keys_are_in_the_traditional_form_that_every_distribution_reads() -> None:
     assert CA_KEY.startswith("-----BEGIN EC PRIVATE KEY-----\n")
     assert pki.new_rsa_signing_key().startswith("-----BEGIN RSA PRIVATE KEY-----\n")
+
+
+def a_chain() -> tuple[str, str]:
+    """A server certificate, and the intermediate that issued it: with the one extension that CAs must have."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    ca = x509.load_pem_x509_certificate(CA.encode())
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "intermediate")]))
+        .issuer_name(ca.subject)
+        .public_key(key.public_key())
+        .serial_number(7)
+        .not_valid_before(NOON - DAY)
+        .not_valid_after(NOON + 10 * DAY)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=False)
+    )
+    signer = serialization.load_pem_private_key(CA_KEY.encode(), None)
+    signed = builder.sign(signer, hashes.SHA256())  # type: ignore[arg-type]
+    pem = signed.public_bytes(serialization.Encoding.PEM).decode()
+    key_pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    ).decode()
+    leaf, _ = pki.issue_certificate(
+        pem, key_pem, common_name="x", dns=["x"], server=True, client=True, now=NOON, lifetime=DAY
+    )
+    return leaf, pem
+
+
+LEAF, INTERMEDIATE = a_chain()
+
+
+def test_an_intermediate_leads_to_its_authority_and_may_be_the_anchor_itself() -> None:
+    assert pki.verify_server(LEAF + INTERMEDIATE, CA, "x", NOON) is None
+    assert pki.verify_client(LEAF + INTERMEDIATE, CA, NOON) is None
+    assert pki.verify_server(LEAF, INTERMEDIATE, "x", NOON) is None
+    assert pki.verify_server(LEAF, OTHER_CA + CA, "x", NOON) is not None
+
+
+def test_an_authority_that_has_expired_is_no_anchor() -> None:
+    reason = pki.verify_server(LEAF, INTERMEDIATE, "x", NOON + 11 * DAY)
+
+    assert reason is not None
+    assert "expired at" in reason
+
+
+@pytest.mark.filterwarnings("ignore:Parsed a serial number")
+@given(st.booleans(), st.integers(min_value=0), st.integers(0, 7))
+def test_any_flipped_bit_of_a_chain_is_noticed(leaf: bool, byte: int, bit: int) -> None:
+    raw = bytearray(pki.der(LEAF if leaf else INTERMEDIATE))
+    raw[byte % len(raw)] ^= 1 << bit
+    try:
+        flipped = pki.from_der(bytes(raw))
+        chain = flipped + INTERMEDIATE if leaf else LEAF + flipped
+        assert pki.verify_server(chain, CA, "x", NOON) is not None
+        assert pki.verify_client(chain, CA, NOON) is not None
+    except pki.NotCertificate:
+        pass
