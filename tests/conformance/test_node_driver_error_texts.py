@@ -39,8 +39,20 @@ STRICTER = (
     "the user data is ",
     "which is no name of a CPU model",
 )
-# Go's own words about YAML, for which we have ours.
-ABOUT_YAML = ("error converting YAML to JSON", "error unmarshaling JSON")
+# Go's own texts about YAML and JSON, for which we have ours.
+ABOUT_SYNTAX = (
+    "error converting YAML to JSON",
+    "error unmarshaling JSON",
+    "error unmarshalling ",
+    "json: cannot unmarshal ",
+    "invalid character ",
+    "unexpected end of JSON input",
+)
+# JSON that Go refuses and we read: a size as text, a list in place of the object around it, a size with a fraction of 0.
+KINDER = (
+    "json: cannot unmarshal string into Go struct field Disk.disks.size",
+    "json: cannot unmarshal array into Go value",
+)
 
 DISKS = (
     "", "{}", '{"disks":[]}', "null", "[]", "x", '{"disks":[{}]}', '{"disks":[null]}', '{"disks":{"a":1}}',
@@ -170,12 +182,14 @@ async def test_flags_are_read_as_the_go_driver_reads_them(seed: int, tmp_path: P
             ours = shown(read_flags(values, before))
         except Refused as refused:
             words = [problem.go or problem.message for problem in refused.problems]
-            if said and not said.startswith(ABOUT_YAML):
+            if said and not said.startswith(ABOUT_SYNTAX):
                 assert said in words, values
             elif not said:
                 assert any(part in words[0] for part in STRICTER), (words, values)
             continue
-        assert not said, values
+        assert not said or said.startswith(KINDER), values
+        if said:
+            continue
         for key in [key for key in ours if is_more_lenient(key, values)]:
             del ours[key], config[key]
         assert normalised(ours) == normalised(config), values
@@ -195,9 +209,9 @@ async def test_stored_configurations_are_read_as_the_go_driver_reads_them(seed: 
         said, config = await go_result(tmp_path, "stored", document)
         ours, words = loaded(document, before)
         if ours is None:
-            assert words == said, document
+            assert said, (words, document)
             continue
-        if "into Go struct field targetDriver.DiskSize of type string" in said:
+        if "into Go struct field targetDriver.DiskSize of type string" in said or said.startswith(KINDER):
             continue  # v0.6.0 wrote a number there, and we read it
         assert not said, document
         assert normalised(ours) == normalised(config), document

@@ -143,7 +143,7 @@ UNSET = Configuration(
 )
 
 # How the three structures are read and written; everything else is a plain value.
-_STRUCTURES: Mapping[str, tuple[Callable[[Any, list[Problem]], Any], Callable[[Any], Any]]] = {
+STRUCTURES: Mapping[str, tuple[Callable[[Any, list[Problem]], Any], Callable[[Any], Any]]] = {
     "DiskInfo": (read_disks, write_disks),
     "NetworkInfo": (read_nics, write_nics),
     "VGPUInfo": (read_devices, write_devices),
@@ -157,8 +157,8 @@ def read_fields(given: Mapping[str, Any]) -> tuple[Configuration, list[Problem]]
     values, problems = read_values(given)
     changes: dict[str, Any] = {}
     for key, value in values.items():
-        if key in _STRUCTURES:
-            value = _STRUCTURES[key][0](value, problems)
+        if key in STRUCTURES:
+            value = STRUCTURES[key][0](value, problems)
         changes[KEYS[key]] = value
     changes |= size_texts(changes)
     changes["vm_affinity"] = _affinity_text(changes["vm_affinity"])
@@ -180,8 +180,8 @@ def dump_driver_config(configuration: Configuration) -> dict[str, Any]:
     driver_config: dict[str, Any] = {}
     for key, name in KEYS.items():
         value = getattr(configuration, name)
-        if key in _STRUCTURES:
-            value = _STRUCTURES[key][1](value)
+        if key in STRUCTURES:
+            value = STRUCTURES[key][1](value)
         driver_config[key] = list(value) if isinstance(value, tuple) else value
     return driver_config
 

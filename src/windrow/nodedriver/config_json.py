@@ -1,63 +1,85 @@
-"""Configurations as a host keeps them (the `Driver` object of config.json), in and out.
+"""config.json in and out: the `Driver` object that docker-machine keeps of a machine.
 
-Loading follows the Go driver, whose files of every version are understood, and whose own loader understands ours.
-Afterwards the kubeconfig, and nothing else, is taken from the host's command line or the environment if it is there,
-so that a renewed credential takes effect on machines that exist.
+Loading understands the files of every version of the Go driver, and the Go driver understands ours: keys match in any
+case, unknown keys are ignored, a value that is missing or null stays what it was, a null structure is removed, and any
+value of another type is refused. Afterwards the kubeconfig, and nothing else, is taken from the host's command line or
+environment if it is there, so that a renewed credential reaches machines that exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
-from windrow.core.json import dumps
-from windrow.nodedriver.base64_text import decode_if_base64
-from windrow.nodedriver.config import KEYS, Configuration, InvalidDriverConfig, dump_driver_config
-from windrow.nodedriver.go_compat.json import decode, fit_value
-from windrow.nodedriver.go_compat.shapes import STORED, STRUCTURES, read_structure
-from windrow.nodedriver.go_compat.syntax import GoJsonError
-from windrow.nodedriver.options import OPTIONS
+from windrow.core.json import NotJson, dumps, loads
+from windrow.harvester.problems import Problem
+from windrow.nodedriver.config import KEYS, STRUCTURES, Configuration, InvalidDriverConfig, dump_driver_config
+from windrow.nodedriver.options import OPTIONS, decode_if_base64, valid_unicode
 
 _KUBECONFIG = next(option for option in OPTIONS if option.key == "KubeConfigContent")
+_KEYS_IN_LOWER_CASE = {key.lower(): key for key in KEYS}
+_TYPES: Mapping[str, type] = {each.metadata["key"]: type(each.default) for each in fields(Configuration)}
+_GO_KINDS: Mapping[type, str] = {
+    bool: "bool", int: "number", float: "number", str: "string", dict: "object", list: "array", tuple: "array",
+}  # fmt: skip
+_GO_TYPES: Mapping[type, str] = {bool: "bool", int: "int", str: "string", tuple: "[]string"}
 
 
 def load(
     text: bytes, base: Configuration, argv: Sequence[str] = (), env: Mapping[str, str] | None = None
 ) -> Configuration:
-    """SetConfigRaw: `onto` with what `text` holds, and the kubeconfig that `argv` (of the whole process) or `env`
-    bring. Raises BadMemory in Go's words, and then nothing of `text` counts."""
-    with _as_invalid_driver_config():
-        loaded = _overlay(decode(text, STORED), base)
+    """SetConfigRaw: `base` overlaid with what `text` holds, and with the kubeconfig in `argv` (of the whole process) or
+    `env`. Raises InvalidDriverConfig, and then nothing of `text` counts."""
+    try:
+        document = loads(text.decode("utf-8", "replace"))
+    except NotJson as error:
+        raise InvalidDriverConfig(f"error unmarshalling driver config JSON: {error}") from error
+    loaded = load_driver_config(document, base)
     override = kubeconfig_override(argv, env or {})
     return replace(loaded, kubeconfig_content=override) if override else loaded
 
 
-def load_driver_config(driver_config: Mapping[str, Any], base: Configuration | None = None) -> Configuration:
-    """The same for a configuration that somebody else has parsed, and without a look at the process. Raises BadMemory."""
-    with _as_invalid_driver_config():
-        return _overlay(fit_value(driver_config, STORED), base or Configuration())
-
-
-@contextmanager
-def _as_invalid_driver_config() -> Iterator[None]:
-    try:
-        yield
-    except GoJsonError as error:
-        prefix = "error unmarshalling driver config JSON: " if str(error).startswith("json: ") else ""
-        raise InvalidDriverConfig(f"{prefix}{error}") from error
-
-
-def _overlay(found: Mapping[str, Any], base: Configuration) -> Configuration:
-    """`found` over what was known: what is missing stays, and so does a value that is null; a null structure goes."""
+def load_driver_config(driver_config: Any, base: Configuration | None = None) -> Configuration:
+    """The same for an object that was parsed before, and without argv and environment. Raises InvalidDriverConfig."""
+    if driver_config is None:
+        driver_config = {}
+    if not isinstance(driver_config, Mapping):
+        raise _wrong_type(driver_config, "value of type harvester.targetDriver")
     changes: dict[str, Any] = {}
-    for key, value in found.items():
+    for name, value in driver_config.items():
+        key = name if name in KEYS else _KEYS_IN_LOWER_CASE.get(str(name).lower(), "")
         if key in STRUCTURES:
-            changes[KEYS[key]] = read_structure(key, value)
-        elif value is not None:
-            changes[KEYS[key]] = tuple(value) if isinstance(value, list) else value
-    return replace(base, **changes)
+            changes[KEYS[key]] = _read_structure(key, value)
+        elif key and value is not None:
+            changes[KEYS[key]] = _read_value(key, value)
+    return replace(base or Configuration(), **changes)
+
+
+def _read_structure(key: str, value: Any) -> Any:
+    problems: list[Problem] = []
+    found = STRUCTURES[key][0](value, problems)
+    if problems:
+        raise InvalidDriverConfig(f"error unmarshalling driver config JSON: {problems[0].message}")
+    return found
+
+
+def _read_value(key: str, value: Any) -> Any:
+    wanted = _TYPES[key]
+    if key == "DiskSize" and type(value) is int:
+        return str(value)  # driver v0.6.0 wrote a number
+    if wanted is tuple and isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        return tuple(map(valid_unicode, value))
+    if type(value) is not wanted or (isinstance(value, int) and not -(2**63) <= value < 2**63):
+        raise _wrong_type(value, f"struct field targetDriver.{key} of type {_GO_TYPES[wanted]}")
+    return valid_unicode(value) if isinstance(value, str) else value
+
+
+def _wrong_type(value: Any, wanted: str) -> InvalidDriverConfig:
+    kind = _GO_KINDS.get(type(value), "value")
+    return InvalidDriverConfig(
+        f"error unmarshalling driver config JSON: json: cannot unmarshal {kind} into Go {wanted}"
+    )
 
 
 def dump(configuration: Configuration) -> bytes:

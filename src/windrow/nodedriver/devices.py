@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from windrow.core.quantity import NotQuantity, Quantity
 from windrow.harvester.problems import Problem
-from windrow.nodedriver.options import GIB
+from windrow.nodedriver.options import GIB, valid_unicode
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class _Entry:
     def text(self, key: str) -> str:
         value = self._value(key)
         if value is None or isinstance(value, str):
-            return value or ""
+            return valid_unicode(value or "")
         self._add_problem(key, value, "text", "quote it")
         return ""
 
@@ -165,7 +165,9 @@ def _read(
         return ()
     made = []
     for index, raw in enumerate(listed):
-        if isinstance(raw, dict):
+        if raw is None:
+            made.append(make(_Entry({}, f"{field}.{key}[{index}]", field, problems)))
+        elif isinstance(raw, dict):
             lowered = {str(name).lower(): value for name, value in raw.items()}
             made.append(make(_Entry(lowered, f"{field}.{key}[{index}]", field, problems)))
         else:

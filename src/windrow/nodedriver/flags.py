@@ -14,13 +14,9 @@ from windrow.core.json import NotJson, dumps, loads
 from windrow.core.rng import Rng
 from windrow.core.yaml import NotYaml, load
 from windrow.harvester.problems import Problem, only_errors
-from windrow.nodedriver.base64_text import decode_if_base64
-from windrow.nodedriver.config import KEYS, Configuration, size_texts
+from windrow.nodedriver.config import KEYS, STRUCTURES, Configuration, size_texts
 from windrow.nodedriver.errors import Refused
-from windrow.nodedriver.go_compat.json import decode, valid_unicode
-from windrow.nodedriver.go_compat.shapes import STRUCTURES, read_structure
-from windrow.nodedriver.go_compat.syntax import GoJsonError
-from windrow.nodedriver.options import OPTIONS, Option
+from windrow.nodedriver.options import OPTIONS, Option, decode_if_base64, valid_unicode
 from windrow.nodedriver.ssh_access import needs_ssh
 from windrow.nodedriver.validate.rules import find_problems
 
@@ -112,17 +108,17 @@ def _display(option: Option, value: Any) -> str:
 
 
 def _structure(option: Option, text: str, problems: list[Problem]) -> Any:
-    """What the JSON in a flag says. Texts about it are Go's own, which for vGPUs say less."""
+    """The structure that the JSON of a flag holds."""
     if not text:
         return None
     try:
-        fields = decode(text.encode(), STRUCTURES[option.key])
-    except GoJsonError as error:
-        go = "error unmarshalling vgpuInfo string" if option.key == "VGPUInfo" else str(error)
-        message = f"{option.flag} is not as the driver wants it: {error}"
-        problems.append(Problem(message, "correct its JSON", option.field, go=go))
+        value = loads(text)
+    except NotJson as error:
+        problems.append(
+            Problem(f"{option.flag} is not JSON: {error}", "correct it at that place", option.field)
+        )
         return None
-    return read_structure(option.key, fields)
+    return STRUCTURES[option.key][0](value, problems)
 
 
 def _affinity(text: str) -> str:

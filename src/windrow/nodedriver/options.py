@@ -7,6 +7,8 @@ that is dropped or renamed would break configurations that are stored in Rancher
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +18,6 @@ from windrow.core.errors import UserError
 from windrow.core.json import NotJson, loads
 from windrow.core.quantity import NotQuantity, Quantity
 from windrow.harvester.problems import Problem
-from windrow.nodedriver.base64_text import decode_if_base64
 from windrow.protocols.dockermachine import config_field_of
 
 # How a value is written, and what parsing makes of it.
@@ -288,3 +289,28 @@ def _describe_type(value: Any) -> str:
         str: "text",
     }
     return names.get(type(value), "a value of another kind")
+
+
+_LAYOUT = frozenset("\n\r\t")
+
+
+def decode_if_base64(value: str) -> str:
+    """The text that `value` encodes, else `value` as it is.
+
+    The Go driver decodes whatever its base64 decoder accepts, and so turns the plain word `null` into three bytes
+    of garbage. We decode only when readable text comes out.
+    """
+    # Go's decoder ignores line ends anywhere; it wants the standard alphabet and exact padding.
+    packed = value.replace("\r", "").replace("\n", "")
+    if len(packed) % 4:
+        return value
+    try:
+        text = base64.b64decode(packed, validate=True).decode()
+    except (binascii.Error, UnicodeError, ValueError):
+        return value
+    return text if all(character.isprintable() or character in _LAYOUT for character in text) else value
+
+
+def valid_unicode(text: str) -> str:
+    """`text` with U+FFFD for each lone half of a surrogate pair, which JSON can write and UTF-8 cannot; as Go does."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

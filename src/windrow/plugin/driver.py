@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 
 class Driver:
-    """The machine that this process was started for. Every method may raise what `go_compat.errors` has a text for."""
+    """The machine that this process was started for. Every method may raise what `go_errors` has a text for."""
 
     def __init__(self, process: ProcessEnv) -> None:
         self._process = process

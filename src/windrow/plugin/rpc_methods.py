@@ -105,7 +105,7 @@ class RpcMethods:
             raise CallFailed(self._error_text(error, name)) from error
 
     def _error_text(self, error: BaseException, name: str) -> str:
-        from windrow.nodedriver.go_compat.errors import error_text, is_defect
+        from windrow.nodedriver.go_errors import error_text, is_defect
 
         text = error_text(error, name, self._driver.secrets())
         if is_defect(error):

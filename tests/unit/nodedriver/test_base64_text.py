@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.nodedriver.base64_text import decode_if_base64
+from windrow.nodedriver.options import decode_if_base64
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_a_memory_is_read_over_what_was_known() -> None:
         (
             "SSHUser",
             1,
-            "cannot unmarshal number into Go struct field targetDriver.BaseDriver.SSHUser of type string",
+            "cannot unmarshal number into Go struct field targetDriver.SSHUser of type string",
         ),
         (
             "EnableEFI",

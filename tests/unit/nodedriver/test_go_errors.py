@@ -15,7 +15,7 @@ from windrow.kubernetes.errors import Forbidden, KubeError, NotFound, Unauthoriz
 from windrow.nodedriver.config import InvalidDriverConfig
 from windrow.nodedriver.effects import WaitHopeless, WaitTimeout
 from windrow.nodedriver.errors import Busy, MachineNotFound, NotRunning, Refused
-from windrow.nodedriver.go_compat.errors import MAX_LENGTH, error_text
+from windrow.nodedriver.go_errors import MAX_LENGTH, error_text
 
 TEN = timedelta(minutes=10)
 

@@ -11,7 +11,7 @@ from tests.unit.nodedriver.harvester_rig import NAME, a_machine
 from windrow.harvester.identity import ca_fingerprint, owner_annotations
 from windrow.kubernetes.kubeconfig import ClientConfig
 from windrow.nodedriver.errors import Refused
-from windrow.nodedriver.go_compat.errors import error_text
+from windrow.nodedriver.go_errors import error_text
 from windrow.nodedriver.harvester_location import ANY_HARVESTER, find_wrong_harvester, with_location
 from windrow.nodedriver.vm.remove_operation import remove_and_wait
 

@@ -29,7 +29,7 @@ from windrow.nodedriver.config_json import dump, load
 from windrow.nodedriver.effects import WaitHopeless, WaitTimeout
 from windrow.nodedriver.errors import MachineNotFound, NotRunning, Refused
 from windrow.nodedriver.flags import with_machine_uid
-from windrow.nodedriver.go_compat.errors import error_text
+from windrow.nodedriver.go_errors import error_text
 from windrow.nodedriver.operations import (
     create_and_wait,
     get_ip,
