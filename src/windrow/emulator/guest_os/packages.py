@@ -185,7 +185,7 @@ async def _fetch(call: Invocation, url: str, target: str) -> int:
     if target and not target.startswith("/dev/"):
         guest.write(target, content)
     elif not target:
-        call.out += content
+        call.write(content)
     return 0
 
 
@@ -269,7 +269,7 @@ async def _run_per(call: Invocation) -> int:
         if guest.exists(stamp):
             return 0
         guest.write(stamp, b"")
-    return await call.shell.child(call.shell.arguments).execute(command, call.stdin, call.out, call.err)
+    return await call.shell.child().execute(command, call.streams)
 
 
 async def _machine_id(call: Invocation) -> int:

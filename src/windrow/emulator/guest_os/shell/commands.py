@@ -10,7 +10,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable
 
-from windrow.emulator.guest_os.shell.run import Command, Invocation
+from windrow.emulator.guest_os.shell.run import Command, Invocation, Streams
 
 
 def _operands(call: Invocation, valued: Iterable[str] = ()) -> tuple[list[str], list[str]]:
@@ -62,7 +62,7 @@ async def _echo(call: Invocation) -> int:
     while words and words[0] in ("-n", "-e", "-ne", "-en"):
         end = "" if "n" in words[0] else end
         words = words[1:]
-    call.out += (" ".join(words) + end).encode()
+    call.write((" ".join(words) + end).encode())
     return 0
 
 
@@ -81,7 +81,7 @@ async def _printf(call: Invocation) -> int:
             used += 1
             return words[used - 1] if used <= len(words) else ""
 
-        call.out += re.sub(r"%%|%[-0-9.]*[sdibqc]", fill, template).encode()
+        call.write(re.sub(r"%%|%[-0-9.]*[sdibqc]", fill, template).encode())
         words = words[used:]
         if not words or not used:
             return 0
@@ -96,7 +96,7 @@ async def _cat(call: Invocation) -> int:
             call.print_error(f"{path}: No such file or directory")
             code = 1
         else:
-            call.out += content
+            call.write(content)
     return code
 
 
@@ -212,7 +212,7 @@ async def _tee(call: Invocation) -> int:
             call.guest.append(path, call.stdin)
         else:
             call.guest.write(path, call.stdin)
-    call.out += call.stdin
+    call.write(call.stdin)
     return 0
 
 
@@ -264,18 +264,18 @@ async def _base64(call: Invocation) -> int:
         return 1
     if "-d" in options or "--decode" in options:
         try:
-            call.out += base64.b64decode(b"".join(content.split()), validate=True)
+            call.write(base64.b64decode(b"".join(content.split()), validate=True))
         except binascii.Error:
             call.print_error("invalid input")
             return 1
         return 0
-    call.out += base64.b64encode(content) + b"\n"
+    call.write(base64.b64encode(content) + b"\n")
     return 0
 
 
 async def _gunzip(call: Invocation) -> int:
     try:
-        call.out += gzip.decompress(call.stdin)
+        call.write(gzip.decompress(call.stdin))
     except OSError:
         call.print_error("not in gzip format")
         return 1
@@ -378,36 +378,37 @@ async def _uname(call: Invocation) -> int:
 async def _sh(call: Invocation) -> int:
     words = call.argv[1:]
     child = call.shell.child((), call.argv[0])
-    child.functions = {}
     while words and words[0].startswith("-") and words[0] not in ("-", "-c", "-s"):
         if "c" in words[0]:
             words[0] = "-c"
             break
-        child.errexit |= "e" in words[0]
-        child.nounset |= "u" in words[0]
+        child.state.errexit |= "e" in words[0]
+        child.state.nounset |= "u" in words[0]
         words = words[1:]
     if words[:1] == ["-c"]:
-        child.arguments = words[3:]
-        return await child.run(words[1] if len(words) > 1 else "", call.stdin, call.out, call.err)
+        child.state.arguments = words[3:]
+        return await child.run(words[1] if len(words) > 1 else "", call.streams)
     if not words or words[0] in ("-", "-s"):
-        child.arguments = [word for word in words[1:] if word != "-"]
-        return await child.run(call.stdin.decode("utf-8", "replace"), b"", call.out, call.err)
+        child.state.arguments = [word for word in words[1:] if word != "-"]
+        return await child.run(
+            call.stdin.decode("utf-8", "replace"), Streams(b"", call.streams.out, call.streams.err)
+        )
     text = call.guest.read(words[0])
     if text is None:
         call.print_error(f"cannot open {words[0]}: No such file")
         return 127
-    child.arguments, child.name = words[1:], words[0]
-    return await child.run(text.decode("utf-8", "replace"), call.stdin, call.out, call.err)
+    child.state.arguments, child.state.name = words[1:], words[0]
+    return await child.run(text.decode("utf-8", "replace"), call.streams)
 
 
 async def _env(call: Invocation) -> int:
     words = call.argv[1:]
-    child = call.shell.child(call.shell.arguments)
+    child = call.shell.child()
     while words and (words[0].startswith("-") or "=" in words[0]):
         key, sign, value = words.pop(0).partition("=")
         if sign and not key.startswith("-"):
-            child.variables[key] = value
-    return await child.execute(words, call.stdin, call.out, call.err) if words else 0
+            child.state.variables[key] = value
+    return await child.execute(words, call.streams) if words else 0
 
 
 async def _run_rest(call: Invocation) -> int:
@@ -417,11 +418,7 @@ async def _run_rest(call: Invocation) -> int:
         words[0].startswith("-") or (call.argv[0].endswith("timeout") and re.match(r"\d", words[0]))
     ):
         words.pop(0)
-    return (
-        await call.shell.child(call.shell.arguments).execute(words, call.stdin, call.out, call.err)
-        if words
-        else 0
-    )
+    return await call.shell.child().execute(words, call.streams) if words else 0
 
 
 async def _no_effect(call: Invocation) -> int:
@@ -456,7 +453,12 @@ async def _date(call: Invocation) -> int:
     return 0
 
 
+_NO_EFFECT = (
+    "sync modprobe swapoff swapon ufw iptables setenforce restorecon logger groupadd usermod "
+    "chattr update-ca-certificates timedatectl udevadm resolvectl netplan cloud-init dhclient stat"
+)
 FILE_AND_TEXT_COMMANDS: dict[str, Command] = {
+    **dict.fromkeys(_NO_EFFECT.split(), _no_effect),
     "echo": _echo,
     "printf": _printf,
     "cat": _cat,
@@ -499,25 +501,5 @@ FILE_AND_TEXT_COMMANDS: dict[str, Command] = {
     "dirname": _dirname,
     "basename": _basename,
     "date": _date,
-    "sync": _no_effect,
-    "modprobe": _no_effect,
-    "swapoff": _no_effect,
-    "swapon": _no_effect,
-    "ufw": _no_effect,
-    "iptables": _no_effect,
-    "setenforce": _no_effect,
-    "restorecon": _no_effect,
-    "logger": _no_effect,
-    "groupadd": _no_effect,
-    "usermod": _no_effect,
-    "chattr": _no_effect,
-    "update-ca-certificates": _no_effect,
-    "timedatectl": _no_effect,
-    "udevadm": _no_effect,
-    "resolvectl": _no_effect,
-    "netplan": _no_effect,
     "shred": _rm,
-    "cloud-init": _no_effect,
-    "dhclient": _no_effect,
-    "stat": _no_effect,
 }

@@ -1,15 +1,14 @@
-"""Expansion of shell words: quotes, variables, command substitution, arithmetic, field splitting, file name patterns."""
+"""Expansion of shell words: quotes, variables, command substitution, simple arithmetic, field splitting, file name patterns."""
 
 from __future__ import annotations
 
 import fnmatch
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
-from windrow.emulator.guest_os.shell.parse import BadScript, skip_piece
-
-if TYPE_CHECKING:
-    from windrow.emulator.guest_os.shell.run import Shell
+from windrow.emulator.guest_os.operating_system import GuestOS
+from windrow.emulator.guest_os.shell.parse import BadScript, NotSimulated, skip_piece
 
 
 class ShellExit(Exception):
@@ -20,11 +19,32 @@ class ShellExit(Exception):
         self.code = code
 
 
-class WordExpansion:
-    """Expands words in the state of one shell."""
+@dataclass(slots=True)
+class ShellState:
+    """Variables, positional arguments and options of one shell process."""
 
-    def __init__(self, shell: Shell) -> None:
-        self.shell = shell
+    name: str = "sh"
+    variables: dict[str, str] = field(default_factory=dict)
+    arguments: list[str] = field(default_factory=list)
+    last_code: int = 0
+    errexit: bool = False
+    nounset: bool = False
+
+
+class WordExpansion:
+    """Expands words in the state of one shell. `substitute` runs the text of `$(…)` and returns its output."""
+
+    def __init__(
+        self,
+        guest: GuestOS,
+        state: ShellState,
+        log: Callable[[str], None],
+        substitute: Callable[[str], Awaitable[str]],
+    ) -> None:
+        self.guest = guest
+        self.state = state
+        self.log = log
+        self.substitute = substitute
 
     async def fields(self, word: str, *, split: bool = True) -> list[str]:
         """The fields that a raw word expands to."""
@@ -38,7 +58,7 @@ class WordExpansion:
                 fields[-1].append((piece[1:-1], True))
             elif piece.startswith('"'):
                 if piece == '"$@"':
-                    for place, argument in enumerate(self.shell.arguments):
+                    for place, argument in enumerate(self.state.arguments):
                         if place:
                             fields.append([])
                         fields[-1].append((argument, True))
@@ -83,7 +103,7 @@ class WordExpansion:
             if split and text.startswith("~"):
                 text = "/root" + text[1:]
             if split and any(mark in part for part, quoted in parts for mark in "*?[" if not quoted):
-                found = [path for path in self.shell.guest.hardware.root.files if _glob(path, pattern)]
+                found = [path for path in self.guest.hardware.root.files if _glob(path, pattern)]
                 made += sorted(found) or [text]
             else:
                 made.append(text)
@@ -115,7 +135,7 @@ class WordExpansion:
             return self._arithmetic(piece[3:-2])
         if piece.startswith(("$(", "`")):
             text = piece[2:-1] if piece.startswith("$(") else piece[1:-1]
-            return await self.shell.substitute(text)
+            return await self.substitute(text)
         if piece.startswith("${"):
             return await self._parameter(piece[2:-1])
         return self._variable(piece[1:])
@@ -123,24 +143,24 @@ class WordExpansion:
     def _variable(self, name: str) -> str:
         match name:
             case "?":
-                return str(self.shell.last_code)
+                return str(self.state.last_code)
             case "#":
-                return str(len(self.shell.arguments))
+                return str(len(self.state.arguments))
             case "@" | "*":
-                return " ".join(self.shell.arguments)
+                return " ".join(self.state.arguments)
             case "$":
                 return "4242"
             case "!":
                 return ""
             case "0":
-                return self.shell.name
+                return self.state.name
         if name.isdigit():
             place = int(name) - 1
-            return self.shell.arguments[place] if place < len(self.shell.arguments) else ""
-        if name not in self.shell.variables and self.shell.nounset:
-            self.shell.log(f"{self.shell.name}: {name}: parameter not set")
+            return self.state.arguments[place] if place < len(self.state.arguments) else ""
+        if name not in self.state.variables and self.state.nounset:
+            self.log(f"{self.state.name}: {name}: parameter not set")
             raise ShellExit(2)
-        return self.shell.variables.get(name, "")
+        return self.state.variables.get(name, "")
 
     async def _parameter(self, text: str) -> str:
         if text.startswith("#") and len(text) > 1:
@@ -151,12 +171,14 @@ class WordExpansion:
         name, operator, rest = found.group(1), found.group(2), found.group(3)
         if not operator:
             return self._variable(name)
-        nounset, self.shell.nounset = self.shell.nounset, False
+        if operator[0] in "#%":
+            raise NotSimulated(f"${{{text}}}")
+        nounset, self.state.nounset = self.state.nounset, False
         try:
             value = self._variable(name)
         finally:
-            self.shell.nounset = nounset
-        unset = (name not in self.shell.variables and not name.isdigit()) or (
+            self.state.nounset = nounset
+        unset = (name not in self.state.variables and not name.isdigit()) or (
             operator.startswith(":") and not value
         )
         rest = await self.text(rest.replace('"', "").replace("'", ""))
@@ -167,26 +189,22 @@ class WordExpansion:
                 return "" if unset else rest
             case "=":
                 if unset:
-                    self.shell.variables[name] = value = rest
+                    self.state.variables[name] = value = rest
                 return value
             case "?":
                 if unset:
-                    self.shell.log(f"{self.shell.name}: {name}: {rest or 'parameter not set'}")
+                    self.log(f"{self.state.name}: {name}: {rest or 'parameter not set'}")
                     raise ShellExit(2)
                 return value
-            case "#" | "##":
-                return _cut_front(value, rest, longest=operator == "##")
-            case "%" | "%%":
-                return _cut_back(value, rest, longest=operator == "%%")
         return value
 
     def _arithmetic(self, text: str) -> str:
         plain = re.sub(
-            r"\$?([A-Za-z_]\w*)", lambda found: self.shell.variables.get(found.group(1), "0") or "0", text
+            r"\$?([A-Za-z_]\w*)", lambda found: self.state.variables.get(found.group(1), "0") or "0", text
         )
         numbers = re.fullmatch(r"\s*(-?\d+)\s*(?:([-+*/%])\s*(-?\d+)\s*)?", plain)
         if numbers is None:
-            self.shell.guest.console(f"not simulated: $(({text}))")
+            self.guest.console(f"not simulated: $(({text}))")
             return "0"
         left, operator, right = int(numbers.group(1)), numbers.group(2), int(numbers.group(3) or 0)
         match operator:
@@ -211,19 +229,3 @@ def _literal(text: str) -> str:
 
 def _glob(path: str, pattern: str) -> bool:
     return path.count("/") == pattern.count("/") and fnmatch.fnmatchcase(path, pattern)
-
-
-def _cut_front(value: str, pattern: str, *, longest: bool) -> str:
-    places = range(len(value), -1, -1) if longest else range(len(value) + 1)
-    for place in places:
-        if fnmatch.fnmatchcase(value[:place], pattern):
-            return value[place:]
-    return value
-
-
-def _cut_back(value: str, pattern: str, *, longest: bool) -> str:
-    places = range(len(value) + 1) if longest else range(len(value), -1, -1)
-    for place in places:
-        if fnmatch.fnmatchcase(value[place:], pattern):
-            return value[:place]
-    return value

@@ -11,7 +11,15 @@ from typing import TypeAlias
 
 
 class BadScript(ValueError):
-    """A syntax error, or syntax that is not simulated; the message names it."""
+    """A syntax error; the message is the shell's."""
+
+    label = "syntax error"
+
+
+class NotSimulated(BadScript):
+    """Valid syntax that this shell does not have; the message names it."""
+
+    label = "not simulated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +79,13 @@ class For:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    word: str
-    arms: tuple[tuple[tuple[str, ...], Block], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Function:
-    name: str
-    body: Node
-
-
-@dataclass(frozen=True, slots=True)
 class Group:
     body: Block
     subshell: bool = False
     redirects: tuple[Redirect, ...] = ()
 
 
-Node: TypeAlias = Simple | Pipeline | If | Loop | For | Case | Function | Group
+Node: TypeAlias = Simple | Pipeline | If | Loop | For | Group
 
 
 @dataclass(slots=True)
@@ -101,7 +97,7 @@ class _Token:
     literal: bool = False
 
 
-_OPERATORS = ("&&", "||", ";;", "&", "|", ";", "(", ")", "\n")
+_OPERATORS = ("&&", "||", "&", "|", ";", "(", ")", "\n")
 _REDIRECTS = ("<<-", "<<", ">>", ">&", "<&", "&>", ">", "<")
 
 
@@ -259,7 +255,7 @@ def parse_until_error(text: str) -> tuple[Block, BadScript | None]:
             parser.separators()
             if parser.peek().kind == "end":
                 return Block(tuple(chains)), None
-            if parser.is_op(")", ";;"):
+            if parser.is_op(")"):
                 raise BadScript(f"'{parser.peek().text}' unexpected")
             chains.append(parser.chain())
     except BadScript as error:
@@ -308,7 +304,7 @@ class _Parser:
             self.separators()
             if self.peek().kind == "end" or (self.peek().kind in ("word", "op") and self.peek().text in ends):
                 return Block(tuple(chains))
-            if self.is_op(")", ";;"):
+            if self.is_op(")"):
                 return Block(tuple(chains))
             chains.append(self.chain())
 
@@ -350,16 +346,13 @@ class _Parser:
                     return self.loop()
                 case "for":
                     return self.for_()
-                case "case":
-                    return self.case()
+                case "case" | "function" | "select":
+                    raise NotSimulated(token.text)
                 case "{":
                     self.next_token()
                     body = self.block(("}",))
                     self.expect("}")
                     return Group(body, False, self.redirects())
-                case "function":
-                    self.next_token()
-                    return self.function(self.next_token().text)
                 case "then" | "else" | "elif" | "fi" | "do" | "done" | "esac" | "}":
                     raise BadScript(f"'{token.text}' unexpected")
         return self.simple()
@@ -373,17 +366,10 @@ class _Parser:
             else:
                 words.append(self.next_token().text)
                 if len(words) == 1 and self.is_op("(") and self.tokens[self.at + 1].text == ")":
-                    return self.function(words[0])
+                    raise NotSimulated(f"function {words[0]}")
         if not words and not redirects:
             raise BadScript(f"'{self.peek().text or 'end of file'}' unexpected")
         return Simple(tuple(words), tuple(redirects))
-
-    def function(self, name: str) -> Function:
-        if self.is_op("("):
-            self.next_token()
-            self.expect(")")
-        self.newlines()
-        return Function(name, self.command())
 
     def redirect(self) -> Redirect:
         token = self.next_token()
@@ -438,25 +424,3 @@ class _Parser:
         body = self.block(("done",))
         self.expect("done")
         return For(name, tuple(words), body)
-
-    def case(self) -> Case:
-        self.next_token()
-        word = self.next_token().text
-        self.newlines()
-        self.expect("in")
-        arms = []
-        self.newlines()
-        while not self.is_word("esac"):
-            if self.is_op("("):
-                self.next_token()
-            patterns = [self.next_token().text]
-            while self.is_op("|"):
-                self.next_token()
-                patterns.append(self.next_token().text)
-            self.expect(")")
-            arms.append((tuple(patterns), self.block(("esac",))))
-            if self.is_op(";;"):
-                self.next_token()
-            self.newlines()
-        self.expect("esac")
-        return Case(word, tuple(arms))

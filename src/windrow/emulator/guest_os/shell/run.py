@@ -1,27 +1,25 @@
 """Runs bootstrap scripts on a simulated machine: real control flow, modelled commands.
 
 Words are expanded and branches taken as in `sh`; the commands are those of the table passed in. A command that is not
-in the table is logged as "not simulated" and has no effect, because guessing would hide broken scripts.
+in the table is logged as "not simulated" and has no effect, because guessing would hide broken scripts. `case`,
+functions and `${name#pattern}` are refused by name: no bootstrap needs them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
 from windrow.emulator.guest_os.operating_system import GuestOS
-from windrow.emulator.guest_os.shell.expand import ShellExit, WordExpansion
+from windrow.emulator.guest_os.shell.expand import ShellExit, ShellState, WordExpansion
 from windrow.emulator.guest_os.shell.parse import (
     BadScript,
     Block,
-    Case,
     Chain,
     For,
-    Function,
     Group,
     If,
     Loop,
@@ -34,11 +32,7 @@ from windrow.emulator.guest_os.shell.parse import (
 )
 
 NOT_FOUND = 127
-_MAX_ITERATIONS = 100_000  # of one loop; a script that never pauses would otherwise stop the world
-
-
-class _Return(ShellExit):
-    pass
+_MAX_ITERATIONS = 100_000  # of one loop; a script that never sleeps would otherwise stop the emulator
 
 
 class _Break(Exception):
@@ -75,14 +69,21 @@ class _LineWriter:
 
 
 @dataclass(slots=True)
+class Streams:
+    """Standard input, output and error of a command."""
+
+    stdin: bytes = b""
+    out: OutputStream = field(default_factory=bytearray)
+    err: OutputStream = field(default_factory=bytearray)
+
+
+@dataclass(slots=True)
 class Invocation:
     """One command about to run."""
 
     argv: list[str]
     shell: Shell
-    stdin: bytes = b""
-    out: OutputStream = field(default_factory=bytearray)
-    err: OutputStream = field(default_factory=bytearray)
+    streams: Streams = field(default_factory=Streams)
 
     @property
     def guest(self) -> GuestOS:
@@ -90,59 +91,70 @@ class Invocation:
 
     @property
     def env(self) -> Mapping[str, str]:
-        return self.shell.variables
+        return self.shell.state.variables
+
+    @property
+    def stdin(self) -> bytes:
+        return self.streams.stdin
+
+    def write(self, data: bytes) -> None:
+        self.streams.out += data
 
     def print(self, text: str) -> None:
-        self.out += (text + "\n").encode()
+        self.write((text + "\n").encode())
 
     def print_error(self, text: str) -> None:
-        self.err += f"{self.argv[0]}: {text}\n".encode()
+        self.streams.err += f"{self.argv[0]}: {text}\n".encode()
 
 
 Command = Callable[[Invocation], Awaitable[int]]
 
 
 class Shell:
-    """One shell process: its variables, functions and arguments."""
+    """One shell process. Without streams, output is logged on the console."""
 
     def __init__(
         self,
         guest: GuestOS,
         commands: Mapping[str, Command],
         variables: Mapping[str, str] | None = None,
-        arguments: Sequence[str] = (),
         name: str = "sh",
         log: Callable[[str], None] | None = None,
     ) -> None:
         self.guest = guest
         self.commands = commands
-        self.variables: dict[str, str] = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/root"}
-        self.variables.update(variables or {})
-        self.arguments = list(arguments)
-        self.name = name
         self.log = log or guest.console
-        self.functions: dict[str, Node] = {}
-        self.expansion = WordExpansion(self)
-        self.last_code = 0
-        self.errexit = False
-        self.nounset = False
+        default = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/root"}
+        self.state = ShellState(name, {**default, **(variables or {})})
+        self._expansion = WordExpansion(guest, self.state, self.log, self._substitute)
         self._in_condition = 0
 
-    async def run(
-        self, text: str, stdin: bytes = b"", out: OutputStream | None = None, err: OutputStream | None = None
-    ) -> int:
-        """Run a script to its end and return its exit code; without streams its output is logged on the console."""
-        lines = _LineWriter(self.log)
+    async def run(self, text: str, streams: Streams | None = None) -> int:
+        """Run a script to its end and return its exit code."""
         block, error = parse_until_error(text)
-        try:
-            code = await self._block(
-                block, stdin, lines if out is None else out, lines if err is None else err
-            )
+
+        async def work(streams: Streams) -> int:
+            code = await self._block(block, streams)
             if error is not None:
                 raise error
             return code
-        except BadScript as fault:
-            self.log(f"{self.name}: syntax error: {fault}")
+
+        return await self._run(work, streams)
+
+    async def execute(self, argv: Sequence[str], streams: Streams | None = None) -> int:
+        """Run one command without a shell's interpretation, as exec does."""
+
+        async def work(streams: Streams) -> int:
+            return await self._dispatch(list(argv), streams)
+
+        return await self._run(work, streams)
+
+    async def _run(self, work: Callable[[Streams], Awaitable[int]], streams: Streams | None) -> int:
+        lines = _LineWriter(self.log)
+        try:
+            return await work(streams or Streams(b"", lines, lines))
+        except BadScript as error:
+            self.log(f"{self.state.name}: {error.label}: {error}")
             return 2
         except ShellExit as end:
             return end.code
@@ -151,228 +163,177 @@ class Shell:
         finally:
             lines.flush()
 
-    async def execute(
-        self,
-        argv: Sequence[str],
-        stdin: bytes = b"",
-        out: OutputStream | None = None,
-        err: OutputStream | None = None,
-    ) -> int:
-        """Run one command without a shell's interpretation, as exec does."""
-        lines = _LineWriter(self.log)
-        try:
-            return await self._dispatch(
-                list(argv), stdin, lines if out is None else out, lines if err is None else err
-            )
-        except ShellExit as end:
-            return end.code
-        finally:
-            lines.flush()
-
-    def child(self, arguments: Sequence[str] = (), name: str = "") -> Shell:
-        """A new process with the same variables."""
-        made = Shell(self.guest, self.commands, self.variables, arguments, name or self.name, self.log)
-        made.functions = dict(self.functions)
+    def child(self, arguments: Sequence[str] | None = None, name: str = "") -> Shell:
+        """A new process with the same variables, and the same arguments where none are given."""
+        made = Shell(self.guest, self.commands, self.state.variables, name or self.state.name, self.log)
+        made.state.arguments = list(self.state.arguments if arguments is None else arguments)
         return made
 
-    async def substitute(self, text: str) -> str:
-        """What a command in `$(…)` prints."""
+    async def _substitute(self, text: str) -> str:
         out, err = bytearray(), bytearray()
         try:
-            self.last_code = await self.child(self.arguments)._block(parse_script(text), b"", out, err)
+            self.state.last_code = await self.child()._block(parse_script(text), Streams(b"", out, err))
         except ShellExit as end:
-            self.last_code = end.code
+            self.state.last_code = end.code
         for line in err.decode("utf-8", "replace").splitlines():
             self.log(line)
         return out.decode("utf-8", "replace").rstrip("\n")
 
     # -- nodes
 
-    async def _block(self, block: Block, stdin: bytes, out: OutputStream, err: OutputStream) -> int:
+    async def _block(self, block: Block, streams: Streams) -> int:
         for chain in block.chains:
-            self.last_code = await self._chain(chain, stdin, out, err)
-        return self.last_code if block.chains else 0
+            self.state.last_code = await self._chain(chain, streams)
+        return self.state.last_code if block.chains else 0
 
-    async def _chain(self, chain: Chain, stdin: bytes, out: OutputStream, err: OutputStream) -> int:
+    async def _chain(self, chain: Chain, streams: Streams) -> int:
         tested = bool(chain.rest)
-        self._in_condition += tested
-        try:
-            code = await self._pipeline(chain.first, stdin, out, err)
-        finally:
-            self._in_condition -= tested
+        with self._condition(tested):
+            code = await self._pipeline(chain.first, streams)
         for place, (operator, pipeline) in enumerate(chain.rest):
             if (operator == "&&") != (code == 0):
                 continue
             last = place == len(chain.rest) - 1
-            self._in_condition += not last
-            try:
-                code = await self._pipeline(pipeline, stdin, out, err)
-            finally:
-                self._in_condition -= not last
+            with self._condition(not last):
+                code = await self._pipeline(pipeline, streams)
             if last:
                 return self._check_errexit(code, pipeline)
         return code if tested else self._check_errexit(code, chain.first)
 
+    @contextlib.contextmanager
+    def _condition(self, holds: bool = True) -> Iterator[None]:
+        self._in_condition += holds
+        try:
+            yield
+        finally:
+            self._in_condition -= holds
+
     def _check_errexit(self, code: int, pipeline: Pipeline) -> int:
-        if code and self.errexit and not self._in_condition and not pipeline.negated:
+        if code and self.state.errexit and not self._in_condition and not pipeline.negated:
             raise ShellExit(code)
         return code
 
-    async def _pipeline(self, pipeline: Pipeline, stdin: bytes, out: OutputStream, err: OutputStream) -> int:
-        code = 0
-        for place, node in enumerate(pipeline.commands):
-            if place == len(pipeline.commands) - 1:
-                code = await self._node(node, stdin, out, err)
-            else:
-                between = bytearray()
-                inner = self.child(self.arguments) if len(pipeline.commands) > 1 else self
-                with contextlib.suppress(ShellExit):
-                    await inner._node(node, stdin, between, err)
-                stdin = bytes(between)
-        self.last_code = code
+    async def _pipeline(self, pipeline: Pipeline, streams: Streams) -> int:
+        *others, last = pipeline.commands
+        stdin = streams.stdin
+        for node in others:
+            between = bytearray()
+            with contextlib.suppress(ShellExit):
+                await self.child()._node(node, Streams(stdin, between, streams.err))
+            stdin = bytes(between)
+        code = self.state.last_code = await self._node(last, replace(streams, stdin=stdin))
         return int(code == 0) if pipeline.negated else code
 
-    async def _node(self, node: Node, stdin: bytes, out: OutputStream, err: OutputStream) -> int:
+    async def _node(self, node: Node, streams: Streams) -> int:
+        try:
+            return await self._run_node(node, streams)
+        except _MissingInput as error:
+            streams.err += f"{self.state.name}: cannot open {error}: No such file\n".encode()
+            return 1
+
+    async def _run_node(self, node: Node, streams: Streams) -> int:
         match node:
             case Simple():
-                return await self._simple(node, stdin, out, err)
+                return await self._simple(node, streams)
             case Pipeline():
-                return await self._pipeline(node, stdin, out, err)
+                return await self._pipeline(node, streams)
             case If():
                 for condition, body in node.arms:
-                    if await self._condition(condition, stdin, out, err) == 0:
-                        return await self._block(body, stdin, out, err)
-                return await self._block(node.otherwise, stdin, out, err)
+                    if await self._holds(condition, streams):
+                        return await self._block(body, streams)
+                return await self._block(node.otherwise, streams)
             case Loop():
-                return await self._loop(node, stdin, out, err)
+                return await self._loop(node, streams)
             case For():
-                return await self._for(node, stdin, out, err)
-            case Case():
-                word = " ".join(await self.expansion.fields(node.word, split=False))
-                for patterns, body in node.arms:
-                    for pattern in patterns:
-                        if fnmatch.fnmatchcase(
-                            word, " ".join(await self.expansion.fields(pattern, split=False))
-                        ):
-                            return await self._block(body, stdin, out, err)
-                return 0
-            case Function():
-                self.functions[node.name] = node.body
-                return 0
+                return await self._for(node, streams)
             case Group():
-                return await self._group(node, stdin, out, err)
+                return await self._group(node, streams)
 
-    async def _condition(self, block: Block, stdin: bytes, out: OutputStream, err: OutputStream) -> int:
-        self._in_condition += 1
-        try:
-            return await self._block(block, stdin, out, err)
-        finally:
-            self._in_condition -= 1
+    async def _holds(self, condition: Block, streams: Streams) -> bool:
+        with self._condition():
+            return await self._block(condition, streams) == 0
 
-    async def _loop(self, node: Loop, stdin: bytes, out: OutputStream, err: OutputStream) -> int:
+    async def _loop(self, node: Loop, streams: Streams) -> int:
         code = 0
         for _ in range(_MAX_ITERATIONS):
-            if (await self._condition(node.condition, stdin, out, err) == 0) == node.until:
+            if await self._holds(node.condition, streams) == node.until:
                 return code
             try:
-                code = await self._block(node.body, stdin, out, err)
+                code = await self._block(node.body, streams)
             except _Break:
                 return 0
             except _Continue:
                 continue
-        self.log(f"{self.name}: a loop did not end after {_MAX_ITERATIONS} iterations; the script is aborted")
+        self.log(
+            f"{self.state.name}: a loop did not end after {_MAX_ITERATIONS} iterations; the script is aborted"
+        )
         raise ShellExit(1)
 
-    async def _for(self, node: For, stdin: bytes, out: OutputStream, err: OutputStream) -> int:
+    async def _for(self, node: For, streams: Streams) -> int:
         code = 0
-        for value in [one for word in node.words for one in await self.expansion.fields(word)]:
-            self.variables[node.name] = value
+        for value in [one for word in node.words for one in await self._expansion.fields(word)]:
+            self.state.variables[node.name] = value
             try:
-                code = await self._block(node.body, stdin, out, err)
+                code = await self._block(node.body, streams)
             except _Break:
                 break
             except _Continue:
                 continue
         return code
 
-    async def _group(self, node: Group, stdin: bytes, out: OutputStream, err: OutputStream) -> int:
-        runner = self.child(self.arguments) if node.subshell else self
-        runner.errexit, runner.nounset = self.errexit, self.nounset
-        inner_out, inner_err = bytearray(), bytearray()
-        redirects = [await self._expand_redirect(one) for one in node.redirects]
-        for redirect, target in redirects:
-            if redirect.op in ("<", "<<"):
-                stdin = self._read_input(redirect, target)
-        try:
-            sinks = (inner_out, inner_err) if redirects else (out, err)
-            code = await runner._block(node.body, stdin, *sinks)
-        except ShellExit as end:
-            if not node.subshell:
-                raise
-            code = end.code
-        finally:
-            self._write_redirects(redirects, inner_out, inner_err, out, err)
-        return code
+    async def _group(self, node: Group, streams: Streams) -> int:
+        runner = self.child() if node.subshell else self
+        runner.state.errexit, runner.state.nounset = self.state.errexit, self.state.nounset
+        async with self._redirected(node.redirects, streams) as inner:
+            try:
+                return await runner._block(node.body, inner)
+            except ShellExit as end:
+                if not node.subshell:
+                    raise
+                return end.code
 
     # -- simple commands
 
-    async def _simple(self, node: Simple, stdin: bytes, out: OutputStream, err: OutputStream) -> int:
+    async def _simple(self, node: Simple, streams: Streams) -> int:
         words = list(node.words)
         assignments: dict[str, str] = {}
         while words and (found := _ASSIGNMENT.match(words[0])):
-            self.last_code = 0
-            value = " ".join(await self.expansion.fields(words[0][found.end() :], split=False))
+            self.state.last_code = 0
+            value = " ".join(await self._expansion.fields(words[0][found.end() :], split=False))
             assignments[found.group(1)] = value
             words.pop(0)
-        substituted = self.last_code
-        argv = [one for word in words for one in await self.expansion.fields(word)]
-        redirects = [await self._expand_redirect(one) for one in node.redirects]
-        for redirect, target in redirects:
-            if redirect.op in ("<", "<<"):
-                if redirect.op == "<" and self.guest.read(target) is None and target != "/dev/null":
-                    err += f"{self.name}: cannot open {target}: No such file\n".encode()
-                    return 1
-                stdin = self._read_input(redirect, target)
-        if not argv:
-            self.variables.update(assignments)
-            self._write_redirects(redirects, bytearray(), bytearray(), out, err)
-            return substituted if assignments else 0
-        before: dict[str, str | None] = {key: self.variables.get(key) for key in assignments}
-        self.variables.update(assignments)
-        inner_out, inner_err = bytearray(), bytearray()
+        substituted = self.state.last_code
+        argv = [one for word in words for one in await self._expansion.fields(word)]
+        variables = self.state.variables
+        before = {key: variables.get(key) for key in assignments}
+        variables.update(assignments)
         try:
-            if not redirects:
-                return await self._dispatch(argv, stdin, out, err)
-            return await self._dispatch(argv, stdin, inner_out, inner_err)
+            async with self._redirected(node.redirects, streams) as inner:
+                if not argv:
+                    return substituted if assignments else 0
+                return await self._dispatch(argv, inner)
         finally:
-            if argv[0] not in ("export", "."):
+            if argv and argv[0] not in ("export", "."):
                 for key, old in before.items():
-                    if old is None:
-                        self.variables.pop(key, None)
-                    else:
-                        self.variables[key] = old
-            self._write_redirects(redirects, inner_out, inner_err, out, err)
+                    variables.pop(key, None)
+                    if old is not None:
+                        variables[key] = old
 
-    async def _dispatch(self, argv: list[str], stdin: bytes, out: OutputStream, err: OutputStream) -> int:
-        name = argv[0]
-        if name in self.functions:
-            return await self._function(argv, stdin, out, err)
-        if name in _BUILTINS:
-            return await self._builtin(argv, stdin, out, err)
-        return await self._run_command(Invocation(argv, self, stdin, out, err))
+    async def _dispatch(self, argv: list[str], streams: Streams) -> int:
+        call = Invocation(argv, self, streams)
+        return await (self._builtin(call) if argv[0] in _BUILTINS else self._run_command(call))
 
     async def _run_command(self, call: Invocation) -> int:
         name = call.argv[0]
         path = self._find_program(name)
-        command = self.commands.get(path) or self.commands.get(
-            name.rsplit("/", 1)[-1] if _is_standard(name) else name
-        )
+        standard = name.startswith(("/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/"))
+        command = self.commands.get(path) or self.commands.get(name.rsplit("/", 1)[-1] if standard else name)
         if command is not None:
             return await command(call)
         if path:
             return await self._script_file(path, call)
         if "/" in name:
-            call.err += f"{self.name}: {name}: not found\n".encode()
+            call.streams.err += f"{self.state.name}: {name}: not found\n".encode()
             return NOT_FOUND
         self.guest.console(f"not simulated: {' '.join(call.argv)}")
         return 0
@@ -380,7 +341,7 @@ class Shell:
     def _find_program(self, name: str) -> str:
         if "/" in name:
             return name if self.guest.is_file(name) else ""
-        for directory in self.variables.get("PATH", "").split(":"):
+        for directory in self.state.variables.get("PATH", "").split(":"):
             if self.guest.is_file(f"{directory}/{name}"):
                 return f"{directory}/{name}"
         return ""
@@ -388,180 +349,172 @@ class Shell:
     async def _script_file(self, path: str, call: Invocation) -> int:
         entry = self.guest.hardware.root.files[path]
         if not entry.mode & 0o111:
-            call.err += f"{self.name}: {path}: Permission denied\n".encode()
+            call.streams.err += f"{self.state.name}: {path}: Permission denied\n".encode()
             return 126
         if not entry.content.startswith(b"#!"):
             self.guest.console(f"not simulated: program {path}")
             return 0
         child = self.child(call.argv[1:], path)
-        child.functions = {}
-        return await child.run(entry.content.decode("utf-8", "replace"), call.stdin, call.out, call.err)
+        return await child.run(entry.content.decode("utf-8", "replace"), call.streams)
 
-    async def _function(self, argv: list[str], stdin: bytes, out: OutputStream, err: OutputStream) -> int:
-        before, self.arguments = self.arguments, argv[1:]
-        try:
-            return await self._node(self.functions[argv[0]], stdin, out, err)
-        except _Return as end:
-            return end.code
-        finally:
-            self.arguments = before
-
-    async def _builtin(self, argv: list[str], stdin: bytes, out: OutputStream, err: OutputStream) -> int:
-        name, rest = argv[0], argv[1:]
+    async def _builtin(self, call: Invocation) -> int:
+        name, *rest = call.argv
         match name:
             case ":" | "true" | "trap" | "wait" | "umask" | "ulimit" | "hash" | "cd":
                 return 0
             case "false":
                 return 1
             case "exit":
-                raise ShellExit(int(rest[0]) if rest and rest[0].isdigit() else self.last_code)
-            case "return":
-                raise _Return(int(rest[0]) if rest and rest[0].isdigit() else self.last_code)
+                raise ShellExit(int(rest[0]) if rest and rest[0].isdigit() else self.state.last_code)
             case "break":
                 raise _Break
             case "continue":
                 raise _Continue
             case "set":
                 return self._set(rest)
-            case "export" | "local" | "readonly" | "declare":
-                for word in rest:
-                    key, sign, value = word.partition("=")
-                    if sign:
-                        self.variables[key] = value
+            case "export" | "readonly" | "declare":
+                pairs = (word.partition("=") for word in rest)
+                self.state.variables.update({key: value for key, sign, value in pairs if sign})
                 return 0
             case "unset":
                 for word in rest:
-                    self.variables.pop(word, None)
+                    self.state.variables.pop(word, None)
                 return 0
             case "shift":
-                count = int(rest[0]) if rest else 1
-                self.arguments = self.arguments[count:]
+                self.state.arguments = self.state.arguments[int(rest[0]) if rest else 1 :]
                 return 0
-            case "read":
-                line = stdin.split(b"\n", 1)[0].decode("utf-8", "replace")
-                names = [word for word in rest if not word.startswith("-")] or ["REPLY"]
-                for key, value in zip(
-                    names, [*line.split(None, len(names) - 1), *[""] * len(names)], strict=False
-                ):
-                    self.variables[key] = value
-                return 0 if stdin else 1
-            case "eval":
-                return await self._block(parse_script(" ".join(rest)), stdin, out, err)
             case "exec":
                 if rest:
-                    raise ShellExit(await self._dispatch(rest, stdin, out, err))
+                    raise ShellExit(await self._dispatch(rest, call.streams))
                 return 0
             case "." | "source":
                 text = self.guest.read(rest[0]) if rest else None
                 if text is None:
-                    err += f"{self.name}: .: cannot open {' '.join(rest)}: No such file\n".encode()
+                    call.streams.err += (
+                        f"{self.state.name}: .: cannot open {' '.join(rest)}: No such file\n".encode()
+                    )
                     return 2
-                return await self._block(parse_script(text.decode("utf-8", "replace")), stdin, out, err)
+                return await self._block(parse_script(text.decode("utf-8", "replace")), call.streams)
             case "command" | "type" | "which":
-                return await self._command_builtin(rest, stdin, out, err)
+                return await self._command_builtin(call, rest)
             case _:
                 raise AssertionError(name)
 
-    async def _command_builtin(
-        self, rest: list[str], stdin: bytes, out: OutputStream, err: OutputStream
-    ) -> int:
+    async def _command_builtin(self, call: Invocation, rest: list[str]) -> int:
         wanted = [word for word in rest if not word.startswith("-")]
         if "-v" not in rest and "-V" not in rest and wanted and rest[0] == wanted[0] and len(wanted) > 1:
-            return await self._dispatch(wanted, stdin, out, err)
+            return await self._dispatch(wanted, call.streams)
         for word in wanted:
             path = self._find_program(word)
-            if path or word in self.commands or word in _BUILTINS or word in self.functions:
-                out += f"{path or '/usr/bin/' + word}\n".encode()
-            else:
+            if not (path or word in self.commands or word in _BUILTINS):
                 return 1
+            call.print(path or f"/usr/bin/{word}")
         return 0
 
     def _set(self, rest: list[str]) -> int:
         words = iter(rest)
         for word in words:
             if word == "--":
-                self.arguments = list(words)
+                self.state.arguments = list(words)
                 return 0
             wanted = word.startswith("-")
             if word in ("-o", "+o"):
                 option = next(words, "")
-                self.errexit = wanted if option == "errexit" else self.errexit
-                self.nounset = wanted if option == "nounset" else self.nounset
+                self.state.errexit = wanted if option == "errexit" else self.state.errexit
+                self.state.nounset = wanted if option == "nounset" else self.state.nounset
             elif word[:1] in "-+":
-                self.errexit = wanted if "e" in word else self.errexit
-                self.nounset = wanted if "u" in word else self.nounset
+                self.state.errexit = wanted if "e" in word else self.state.errexit
+                self.state.nounset = wanted if "u" in word else self.state.nounset
                 if word.endswith("o"):
                     next(words, "")
         return 0
 
     # -- redirections
 
-    async def _expand_redirect(self, redirect: Redirect) -> tuple[Redirect, str]:
-        if redirect.op == "<<":
-            return redirect, redirect.body if redirect.literal else await self.expansion.text(redirect.body)
-        return redirect, " ".join(await self.expansion.fields(redirect.target, split=False))
+    @contextlib.asynccontextmanager
+    async def _redirected(self, redirects: Sequence[Redirect], streams: Streams) -> AsyncIterator[Streams]:
+        """The streams inside of `redirects`; what was written to files is in them at the end."""
+        if not redirects:
+            yield streams
+            return
+        targets = [(one, await self._expand_redirect(one)) for one in redirects]
+        inner = Streams(streams.stdin)
+        for redirect, target in targets:
+            if redirect.op == "<<":
+                inner.stdin = target.encode()
+            elif redirect.op == "<":
+                content = b"" if target == "/dev/null" else self.guest.read(target)
+                if content is None:
+                    raise _MissingInput(target)
+                inner.stdin = content
+        try:
+            yield inner
+        finally:
+            self._write_redirects(targets, inner, streams)
 
-    def _read_input(self, redirect: Redirect, target: str) -> bytes:
-        return target.encode() if redirect.op == "<<" else (self.guest.read(target) or b"")
+    async def _expand_redirect(self, redirect: Redirect) -> str:
+        if redirect.op == "<<":
+            return redirect.body if redirect.literal else await self._expansion.text(redirect.body)
+        return " ".join(await self._expansion.fields(redirect.target, split=False))
 
     def _write_redirects(
-        self,
-        redirects: Sequence[tuple[Redirect, str]],
-        inner_out: bytearray,
-        inner_err: bytearray,
-        out: OutputStream,
-        err: OutputStream,
+        self, targets: Sequence[tuple[Redirect, str]], inner: Streams, streams: Streams
     ) -> None:
         sinks: dict[int, str | int] = {1: 1, 2: 2}
-        for redirect, target in redirects:
+        for redirect, target in targets:
+            if redirect.op in (">", "&>") and not target.startswith("/dev/"):
+                found = self.guest.hardware.root.files.get(target)
+                self.guest.write(target, b"", found.mode if found else 0o644)
             if redirect.op in (">", ">>"):
-                if redirect.op == ">" and not target.startswith("/dev/"):
-                    self.guest.write(target, b"", self._mode_of(target))
                 sinks[redirect.fd] = target
             elif redirect.op == "&>":
-                if not target.startswith("/dev/"):
-                    self.guest.write(target, b"", self._mode_of(target))
                 sinks[1] = sinks[2] = target
             elif redirect.op == ">&" and target.isdigit():
                 sinks[redirect.fd] = sinks.get(int(target), 1)
-        for fd, data in ((1, inner_out), (2, inner_err)):
+        for fd, data in ((1, inner.out), (2, inner.err)):
+            assert isinstance(data, bytearray)
             sink = sinks[fd]
             if sink == 1:
-                out += data
+                streams.out += data
             elif sink == 2:
-                err += data
+                streams.err += data
             elif sink in ("/dev/console", "/dev/kmsg", "/dev/stderr", "/dev/stdout", "/dev/ttyS0"):
                 for line in data.decode("utf-8", "replace").splitlines():
                     self.log(line)
             elif isinstance(sink, str) and not sink.startswith("/dev/"):
                 self.guest.append(sink, bytes(data))
 
-    def _mode_of(self, path: str) -> int:
-        found = self.guest.hardware.root.files.get(path)
-        return found.mode if found else 0o644
+
+class _MissingInput(Exception):
+    """The file of a `<` redirection does not exist."""
 
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
 _BUILTINS = frozenset(
-    {
-        *(":", "true", "false", "trap", "wait", "umask", "ulimit", "hash", "cd", "exit", "return", "break"),
-        *(
-            "continue",
-            "set",
-            "export",
-            "local",
-            "readonly",
-            "declare",
-            "unset",
-            "shift",
-            "read",
-            "eval",
-            "exec",
-        ),
-        *(".", "source", "command", "type", "which"),
-    }
+    [
+        ":",
+        "true",
+        "false",
+        "trap",
+        "wait",
+        "umask",
+        "ulimit",
+        "hash",
+        "cd",
+        "exit",
+        "break",
+        "continue",
+        "set",
+        "export",
+        "readonly",
+        "declare",
+        "unset",
+        "shift",
+        "exec",
+        ".",
+        "source",
+        "command",
+        "type",
+        "which",
+    ]
 )
-
-
-def _is_standard(name: str) -> bool:
-    return name.startswith(("/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/"))
