@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from windrow.apiserver.handler import Peer
-from windrow.apiserver.storage.memory import MemoryStore
 from windrow.bootstrap.pki import new_cluster_secrets
 from windrow.bootstrap.spec import ClusterSecrets
 from windrow.core import pki
@@ -24,7 +23,7 @@ from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.errors import AdmissionDenied, Conflict, Invalid
 from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, nested, new_object
 from windrow.kubernetes.requests import Request
-from windrow.kubernetes.resources import CONFIG_MAP, NAMESPACE, NODE, SERVICE, ObjectRef
+from windrow.kubernetes.resources import NAMESPACE, NODE, SERVICE, ObjectRef
 from windrow.testing.clock import NOON, run_driven
 
 from .rackside import a_harvester, boot, eventually, is_gone, order, vm_ref, vmi_ref
@@ -263,9 +262,9 @@ def test_another_pool_named_on_a_living_load_balancer_moves_it():
     run_driven(story())
 
 
-def test_a_load_balancer_that_forgot_its_address_gets_it_again_and_before_1_5_never():
-    async def story(version: str):
-        async with a_harvester(version=version) as harvester:
+def test_a_load_balancer_without_its_address_in_its_status_gets_it_again():
+    async def story():
+        async with a_harvester() as harvester:
             await make(harvester, a_pool(), a_balancer())
             await ready_balancer(harvester)
             await harvester.api.local().patch(lb_ref(), {"status": {"allocatedAddress": None}})
@@ -273,8 +272,7 @@ def test_a_load_balancer_that_forgot_its_address_gets_it_again_and_before_1_5_ne
             found = await harvester.api.local().get(lb_ref())
             return address(found), says("10.1.0.10 has been allocated to default/web, duplicate")(found)
 
-    assert run_driven(story("v1.5.0")) == ("10.1.0.10", False)
-    assert run_driven(story("v1.4.3")) == ("", True)
+    assert run_driven(story()) == ("10.1.0.10", False)
 
 
 def test_without_a_word_about_ipam_an_address_is_taken_and_never_given_back():
@@ -325,26 +323,6 @@ def test_the_address_that_the_cloud_provider_writes_stays():
     run_driven(story())
 
 
-def test_the_config_map_of_old_releases_is_turned_into_pools_once():
-    async def story():
-        store = MemoryStore()
-        async with a_harvester(store=store) as harvester:
-            data = {"cidr-default": "192.168.10.0/24"}
-            raw = new_object(CONFIG_MAP, "kubevip", "kube-system", data=data)
-            await harvester.api.local().create(CONFIG_MAP, raw)
-        async with a_harvester(store=store) as harvester:
-            found = await eventually(harvester, pool_ref("default"), ready)
-            assert found is not None
-            assert found["status"]["total"] == 253
-            await harvester.api.local().delete(pool_ref("default"))
-            await eventually(harvester, pool_ref("default"), is_gone)
-        async with a_harvester(store=store) as harvester:
-            await harvester.clock.sleep(10)
-            return await harvester.api.local().list(kinds.IP_POOL)
-
-    assert run_driven(story()) == []
-
-
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 HEAD = (
@@ -360,7 +338,7 @@ async def refusal(harvester: Harvester, raw: Raw) -> str:
     return caught.value.message
 
 
-def test_neither_ipam_nor_workload_type_can_be_changed_since_1_4():
+def test_neither_ipam_nor_workload_type_can_be_changed():
     async def story(version: str):
         async with a_harvester(version=version) as harvester:
             await make(harvester, a_pool(), a_balancer())
@@ -375,22 +353,7 @@ def test_neither_ipam_nor_workload_type_can_be_changed_since_1_4():
             return refused
 
     why = "update loadbalancer default/web failed: can't change the IPAM from pool to dhcp"
-    assert run_driven(story("v1.4.0")) == HEAD + why
-
-
-def test_before_1_4_a_change_of_ipam_leaks_the_address():
-    async def story():
-        async with a_harvester(version="v1.3.2") as harvester:
-            await boot(harvester, name="mine-1")
-            await make(harvester, everybody(network="default/vlan50"), a_balancer())
-            await ready_balancer(harvester)
-            await harvester.api.local().patch(lb_ref(), {"spec": {"ipam": "dhcp"}})
-            await eventually(harvester, lb_ref(), lambda raw: address(raw) == "0.0.0.0")
-            await harvester.api.local().delete(lb_ref())
-            await eventually(harvester, lb_ref(), is_gone)
-            return (await harvester.api.local().get(pool_ref()))["status"]["allocated"]
-
-    assert run_driven(story()) == {"10.1.0.10": "default/web"}
+    assert run_driven(story("v1.6.0")) == HEAD + why
 
 
 def test_a_pool_in_use_cannot_be_deleted_and_an_unused_one_can():

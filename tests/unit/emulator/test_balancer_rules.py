@@ -1,4 +1,4 @@
-"""What the webhook of load balancers adds and refuses (reference 02 §4.6)."""
+"""Mutation and validation of LoadBalancers (reference 02 §4.6)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windrow.kubernetes.objects import Raw, annotations_of, new_object
 from windrow.kubernetes.resources import NAMESPACE
 
 GROUP = "loadbalancer.harvesterhci.io"
-NEW, V18, V13 = Release(), Release((1, 8)), Release((1, 3))
+NEW, V18 = Release(), Release((1, 8))
 CREATOR = {"harvesterhci.io/creator": "docker-machine-driver-harvester"}
 HERE = new_object(NAMESPACE, "ns")
 
@@ -52,17 +52,15 @@ def a_machine(name: str, network: str, cluster: str = "", **annotations: str) ->
     )
 
 
-def refusal(balancer: Raw, *machines: Raw, release: Release = NEW, instances: tuple[Raw, ...] = ()) -> str:
-    return find_create_problem(balancer, instances, machines, release).removeprefix(
-        "create loadbalancer ns/lb failed"
-    )
+def refusal(balancer: Raw, *machines: Raw, release: Release = NEW) -> str:
+    return find_create_problem(balancer, machines, release).removeprefix("create loadbalancer ns/lb failed")
 
 
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("listeners", "said"),
+    ("listeners", "message"),
     [
         ([], "the loadbalancer needs to have at least one listener"),
         ([listener("a"), listener("a", 81, 8081)], "listener has duplicate name a"),
@@ -77,8 +75,8 @@ def refusal(balancer: Raw, *machines: Raw, release: Release = NEW, instances: tu
         ([listener(backend=-1)], "listener backend port -1 must >= 1"),
     ],
 )
-def test_listeners_of_machines_are_checked(listeners: list[Raw], said: str):
-    assert refusal(of_machines(*listeners)) == f": {said}"
+def test_listeners_of_machines_are_checked(listeners: list[Raw], message: str):
+    assert refusal(of_machines(*listeners)) == f": {message}"
 
 
 def test_the_same_port_by_two_protocols_is_fine():
@@ -90,7 +88,7 @@ def test_the_load_balancer_of_a_cluster_needs_no_listener():
 
 
 @pytest.mark.parametrize(
-    ("check", "said"),
+    ("check", "message"),
     [
         ({"port": 9}, "healthcheck port 9 is not in listener backend port list"),
         ({"port": 53}, "healthcheck port 53 can only be a TCP backend port"),
@@ -98,13 +96,13 @@ def test_the_load_balancer_of_a_cluster_needs_no_listener():
         ({"port": 8080, "successThreshold": 1}, "healthcheck FailureThreshold should > 0"),
     ],
 )
-def test_a_health_check_is_checked(check: Raw, said: str):
+def test_a_health_check_is_checked(check: Raw, message: str):
     balancer = of_machines(listener(), listener("dns", 53, 53, "UDP"), check=check)
 
-    assert refusal(balancer) == f" with healthyCheck: {said}"
+    assert refusal(balancer) == f" with healthyCheck: {message}"
 
 
-def test_missing_numbers_of_a_health_check_are_filled_in_before_anybody_checks_them():
+def test_missing_numbers_of_a_health_check_are_filled_in_before_the_check():
     balancer = of_machines(listener(), check={"port": 8080, "periodSeconds": 9})
     mutate_balancer(balancer, HERE, [], NEW)
 
@@ -121,7 +119,7 @@ def test_missing_numbers_of_a_health_check_are_filled_in_before_anybody_checks_t
 REMOVED = {"harvesterhci.io/removeAllPersistentVolumeClaims": "true"}
 
 
-def test_a_cluster_that_is_being_removed_gets_none_unless_its_name_says_nothing():
+def test_a_cluster_that_is_being_removed_gets_no_load_balancer_unless_it_has_no_name():
     going = a_machine("mine-1", "ns/net", "mine", **REMOVED)
     default = a_machine("k-1", "ns/net", "kubernetes", **REMOVED)
 
@@ -134,20 +132,14 @@ def test_a_cluster_that_is_being_removed_gets_none_unless_its_name_says_nothing(
     assert not refusal(of_cluster("kubernetes"), default)
 
 
-def test_before_1_4_a_namespace_without_machines_gets_none():
-    assert refusal(of_cluster(), release=V13) == ": no virtual machine instance matched"
-    assert not refusal(of_cluster(), release=V13, instances=(a_machine("mine-1", "ns/net"),))
-
-
 def test_an_empty_mode_counts_as_its_default():
     old, new = of_machines(listener()), of_machines(listener())
     del new["spec"]["ipam"], new["spec"]["workloadType"]
 
-    assert not find_update_problem(new, old, NEW)
+    assert not find_update_problem(new, old)
     dhcp = of_machines(listener(), ipam="dhcp")
-    said = "update loadbalancer ns/lb failed: can't change the IPAM from  to dhcp"
-    assert find_update_problem(dhcp, new, NEW) == said
-    assert not find_update_problem(dhcp, new, V13)
+    message = "update loadbalancer ns/lb failed: can't change the IPAM from  to dhcp"
+    assert find_update_problem(dhcp, new) == message
 
 
 # --- annotations --------------------------------------------------------------------------------------------------
@@ -158,13 +150,16 @@ def network(balancer: Raw, *machines: Raw, release: Release = NEW) -> str:
     return annotations_of(balancer)[f"{GROUP}/network"]
 
 
-SAID = {f"{GROUP}/network": "ns/said", "cloudprovider.harvesterhci.io/managementNetwork": "ns/management"}
+ANNOTATED = {
+    f"{GROUP}/network": "ns/said",
+    "cloudprovider.harvesterhci.io/managementNetwork": "ns/management",
+}
 MACHINES = (a_machine("mine-b-1", "ns/b"), a_machine("mine-1", "ns/own", "mine"))
 
 
-def test_since_1_9_what_is_said_counts_then_the_management_network_then_the_members_then_the_prefix():
-    assert network(of_cluster(annotations=SAID), *MACHINES) == "ns/said"
-    only = {key: value for key, value in SAID.items() if key.endswith("managementNetwork")}
+def test_since_1_9_the_annotation_counts_then_the_management_network_then_the_members_then_the_prefix():
+    assert network(of_cluster(annotations=ANNOTATED), *MACHINES) == "ns/said"
+    only = {key: value for key, value in ANNOTATED.items() if key.endswith("managementNetwork")}
     assert network(of_cluster(annotations=only), *MACHINES) == "ns/management"
     assert network(of_cluster(), *MACHINES) == "ns/own"
     assert network(of_cluster(), MACHINES[0]) == "ns/b"
@@ -172,11 +167,11 @@ def test_since_1_9_what_is_said_counts_then_the_management_network_then_the_memb
 
 
 def test_before_1_9_the_first_machine_whose_name_begins_like_the_cluster_decides():
-    assert network(of_cluster(annotations=SAID), *MACHINES, release=V18) == "ns/b"
-    assert network(of_cluster(annotations=SAID), release=V18) == ""
+    assert network(of_cluster(annotations=ANNOTATED), *MACHINES, release=V18) == "ns/b"
+    assert network(of_cluster(annotations=ANNOTATED), release=V18) == ""
 
 
-def test_load_balancers_of_machines_are_asked_for_their_namespace_alone():
+def test_load_balancers_of_machines_get_the_namespace_annotation_alone():
     balancer = of_machines(listener())
     mutate_balancer(balancer, HERE, [], NEW)
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from windrow.core.json import dumps
 from windrow.emulator import kinds
 from windrow.emulator.host.networks import Lan, render_network
 from windrow.emulator.load_balancers.ip_pools.allocation import (
@@ -16,13 +15,11 @@ from windrow.emulator.load_balancers.ip_pools.allocation import (
     release,
     reserve,
 )
-from windrow.emulator.load_balancers.ip_pools.legacy import render_pools
 from windrow.emulator.load_balancers.ip_pools.ranges import BadRange, iterate_addresses, read_ranges
 from windrow.emulator.load_balancers.ip_pools.selection import Requirement, requirement_of, select_pool
 from windrow.emulator.load_balancers.ip_pools.validation import BadPool, check_pool, label_pool, split_network
 from windrow.emulator.load_balancers.release import Release
 from windrow.kubernetes.objects import Raw, labels_of, new_object
-from windrow.kubernetes.resources import CONFIG_MAP
 
 FIRST = "10.0.0.10"
 TEN = {"subnet": "10.0.0.0/24", "rangeStart": FIRST, "rangeEnd": "10.0.0.12"}
@@ -337,42 +334,3 @@ def test_a_network_is_written_with_one_slash():
     assert split_network(a_pool(network="ns/net")) == ("ns", "net")
     with pytest.raises(BadPool, match="invalid network net"):
         split_network(a_pool(network="net"))
-
-
-# --- from before there were pools ---------------------------------------------------------------------------------
-
-
-def a_map(namespace: str, *services: tuple[str, str]) -> Raw:
-    listed = [{"vip": address, "serviceName": name} for address, name in services]
-    data = {"kubevip-services": dumps({"services": listed}).decode()}
-    return new_object(CONFIG_MAP, "kubevip", namespace, data=data)
-
-
-def test_the_old_config_map_becomes_one_pool_per_namespace_and_remembers_who_had_what():
-    data = {
-        "cidr-default": "192.168.10.0/24",
-        "range-ns-2": "192.168.40.1-192.168.40.10,192.168.50.10-192.168.50.20",
-        "cidr-global": "10.0.0.0/24",
-        "words-x": "192.168.1.0/24",
-        "range-bad": "192.168.1.9",
-    }
-    maps = [
-        a_map("default", ("192.168.10.73", "svc1"), ("10.0.0.5", "svc2")),
-        a_map("ns-2", ("0.0.0.0", "svc3")),
-    ]
-
-    pools = {raw["metadata"]["name"]: raw for raw in render_pools(data, maps)}
-
-    assert set(pools) == {"default", "ns-2", "global"}
-    assert [one["subnet"] for one in pools["ns-2"]["spec"]["ranges"]] == [
-        "192.168.40.0/28",
-        "192.168.50.0/27",
-    ]
-    assert pools["default"]["spec"]["selector"]["scope"] == [scope(namespace="default")]
-    assert pools["global"]["spec"]["selector"]["scope"] == [scope()]
-    history = {name: raw["status"]["allocatedHistory"] for name, raw in pools.items()}
-    assert history == {
-        "default": {"192.168.10.73": "default/svc1"},
-        "global": {"10.0.0.5": "default/svc2"},
-        "ns-2": {},
-    }

@@ -7,6 +7,7 @@ The cluster itself runs nothing: each task belongs to a machine and ends with it
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -159,17 +160,16 @@ class GuestCluster:
             return True
 
     async def ensure(self, kind: ApiResource, raw: Mapping[str, Any], namespace: str = "") -> Raw:
-        """Create `raw`, or merge it into what is there."""
+        """Merge `raw` into the object by one patch; create the object when it is missing."""
         await self.wait_usable()
         local = self.client()
         ref = kind.ref(raw["metadata"]["name"], namespace or raw["metadata"].get("namespace", ""))
         while True:
             try:
-                if await local.find(ref) is None:
-                    return await local.create(kind, raw, ref.namespace)
                 return await local.patch(ref, raw)
-            except (AlreadyExists, NotFound):  # created or deleted meanwhile
-                continue
+            except NotFound:
+                with contextlib.suppress(AlreadyExists):  # created meanwhile
+                    return await local.create(kind, raw, ref.namespace)
 
     # -- certificates
 

@@ -22,6 +22,7 @@ from windrow.emulator.guest_cluster.rke2.helm_crds import HELM_CHART_CONFIG
 from windrow.emulator.guest_cluster.rke2.settings import Settings
 from windrow.emulator.guest_cluster.workloads.manager import ControllerManager
 from windrow.emulator.guest_os.hardware import GuestProgram
+from windrow.emulator.guest_os.notifier import run_until
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.errors import KubeError, NotFound
@@ -164,13 +165,7 @@ class ControlPlane:
         if until is None:
             await self.cluster.changed.wait()
             return
-        pulse = asyncio.ensure_future(self.cluster.changed.wait())
-        timer = asyncio.ensure_future(self.guest.host.clock.sleep_until(until))
-        try:
-            await asyncio.wait({pulse, timer}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            pulse.cancel()
-            timer.cancel()
+        await run_until(self.cluster.changed.wait(), self.guest.host.clock.sleep_until(until))
 
     async def _mark_unknown(self, name: str) -> None:
         def unknown(raw: Raw) -> bool:

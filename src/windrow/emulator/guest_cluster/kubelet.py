@@ -21,6 +21,7 @@ from windrow.emulator.guest_cluster.cluster import GuestCluster, Heartbeat
 from windrow.emulator.guest_cluster.rke2.settings import Settings
 from windrow.emulator.guest_cluster.service_accounts import pod_access
 from windrow.emulator.guest_os.hardware import Disk, File, GuestProgram, ProgramContext
+from windrow.emulator.guest_os.notifier import run_until
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.kubernetes.errors import KubeError
 from windrow.kubernetes.objects import new_object
@@ -33,21 +34,13 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 _NODE_ID = "/etc/rancher/node/id"
 PROVIDED_IP = "alpha.kubernetes.io/provided-node-ip"
 _ALLOWED_PREFIXES = ("kubelet.kubernetes.io/", "node.kubernetes.io/")
-_ALLOWED = frozenset(
-    {
-        "kubernetes.io/hostname",
-        "kubernetes.io/arch",
-        "kubernetes.io/os",
-        "beta.kubernetes.io/arch",
-        "beta.kubernetes.io/os",
-        "beta.kubernetes.io/instance-type",
-        "node.kubernetes.io/instance-type",
-        "failure-domain.beta.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/zone",
-        "topology.kubernetes.io/region",
-        "topology.kubernetes.io/zone",
-    }
+_ALLOWED_LABELS = (
+    "kubernetes.io/hostname kubernetes.io/arch kubernetes.io/os beta.kubernetes.io/arch "
+    "beta.kubernetes.io/os beta.kubernetes.io/instance-type node.kubernetes.io/instance-type "
+    "failure-domain.beta.kubernetes.io/region failure-domain.beta.kubernetes.io/zone "
+    "topology.kubernetes.io/region topology.kubernetes.io/zone"
 )
+_ALLOWED = frozenset(_ALLOWED_LABELS.split())
 _PRESSURE_CONDITIONS = (
     ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -191,18 +184,9 @@ class Kubelet:
     def _refresh_status(self, raw: Raw) -> bool:
         old = raw.get("status") or {}
         new = self._status()
-        conditions = {one["type"]: one for one in old.get("conditions") or ()}
-        for one in new["conditions"]:
-            before = conditions.get(one["type"])
-            if before is not None and before["status"] == one["status"]:
-                one["lastTransitionTime"] = before.get("lastTransitionTime", one["lastTransitionTime"])
-            conditions[one["type"]] = one
-        addresses = (
-            old.get("addresses")
-            if self.settings.has_external_cloud_provider and old.get("addresses")
-            else None
-        )
-        raw["status"] = {**old, **new, "conditions": list(conditions.values())}
+        addresses = old.get("addresses") if self.settings.has_external_cloud_provider else None
+        conditions = _merge_conditions(old, new["conditions"])
+        raw["status"] = {**old, **new, "conditions": conditions}
         if addresses:
             raw["status"]["addresses"] = addresses
         return True
@@ -301,13 +285,7 @@ class Kubelet:
             known["installed"] = True
 
         def ready(raw: Raw) -> bool:
-            conditions = {one["type"]: one for one in raw["status"].get("conditions") or ()}
-            for one in self._conditions(ready=True):
-                before = conditions.get(one["type"])
-                if before is not None and before["status"] == one["status"]:
-                    one["lastTransitionTime"] = before.get("lastTransitionTime", one["lastTransitionTime"])
-                conditions[one["type"]] = one
-            raw["status"]["conditions"] = list(conditions.values())
+            raw["status"]["conditions"] = _merge_conditions(raw["status"], self._conditions(ready=True))
             return True
 
         if await self.cluster.edit(self._ref, ready, subresource="status"):
@@ -390,16 +368,9 @@ class Kubelet:
         def is_over() -> bool:
             return server.stopped.is_set() or pod.generation != generation or pod.node != self.name
 
-        program = asyncio.ensure_future(self._run_guarded(pod, program_context))
-        over = asyncio.ensure_future(self.cluster.changed.wait_for(is_over))
-        either: set[asyncio.Future[Any]] = {program, over}
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            return program.result() if program.done() else None
-        finally:
-            over.cancel()
-            program.cancel()
-            await asyncio.wait(either)
+        return await run_until(
+            self._run_guarded(pod, program_context), self.cluster.changed.wait_for(is_over)
+        )
 
     async def _run_guarded(self, pod: ChartPod, program_context: ProgramContext) -> int:
         try:
@@ -407,6 +378,17 @@ class Kubelet:
         except Exception as error:  # a crash of the program must not end the machine
             self.guest.log(pod.name, f"panic: {type(error).__name__}: {error}")
             return 2
+
+
+def _merge_conditions(status: Raw, new: list[Raw]) -> list[Raw]:
+    """The conditions with `new` ones in place; lastTransitionTime changes only with the condition's status."""
+    conditions = {one["type"]: one for one in status.get("conditions") or ()}
+    for one in new:
+        before = conditions.get(one["type"])
+        if before is not None and before["status"] == one["status"]:
+            one["lastTransitionTime"] = before.get("lastTransitionTime", one["lastTransitionTime"])
+        conditions[one["type"]] = one
+    return list(conditions.values())
 
 
 def node_name(guest: GuestOS, settings: Settings) -> str:

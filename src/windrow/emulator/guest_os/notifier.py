@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class Notifier:
@@ -23,3 +26,18 @@ class Notifier:
         """Return once `predicate()` is true; it is evaluated again at every notification."""
         while not predicate():
             await self.wait()
+
+
+async def run_until(
+    work: Awaitable[T], stop: Awaitable[Any], on_end: Callable[[], None] = lambda: None
+) -> T | None:
+    """The result of `work`, or None when `stop` is done first. At the end `on_end` is called, then both are cancelled."""
+    tasks = working, _ = asyncio.ensure_future(work), asyncio.ensure_future(stop)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        on_end()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)

@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from windrow.core.clock import sleep
 from windrow.emulator.guest_os.delays import GuestDelays
 from windrow.emulator.guest_os.hardware import File, Hardware, HostInterface
 from windrow.emulator.guest_os.notifier import Notifier
 
-
-class Spawn(Protocol):
-    """Starts a task that is cancelled when the machine loses power."""
-
-    def __call__(self, work: Coroutine[Any, Any, None], name: str) -> Any: ...
+Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
 
 class GuestOS:
-    """One running operating system."""
+    """One running operating system. `spawn` starts a task that is cancelled when the machine loses power."""
 
     def __init__(self, hardware: Hardware, host: HostInterface, delays: GuestDelays, spawn: Spawn) -> None:
         self.hardware = hardware
@@ -153,33 +149,9 @@ class GuestOS:
         return found
 
 
-_IMAGE_DIRECTORIES = frozenset(
-    [
-        "/bin",
-        "/boot",
-        "/dev",
-        "/etc",
-        "/etc/systemd",
-        "/etc/systemd/system",
-        "/home",
-        "/lib",
-        "/opt",
-        "/proc",
-        "/root",
-        "/run",
-        "/run/systemd/system",
-        "/sbin",
-        "/srv",
-        "/sys",
-        "/tmp",
-        "/usr",
-        "/usr/bin",
-        "/usr/local",
-        "/usr/local/bin",
-        "/usr/local/lib",
-        "/var",
-        "/var/lib",
-        "/var/log",
-        "/var/tmp",
-    ]
+_IMAGE_PATHS = (
+    "/bin /boot /dev /etc /etc/systemd /etc/systemd/system /home /lib /opt /proc /root /run "
+    "/run/systemd/system /sbin /srv /sys /tmp /usr /usr/bin /usr/local /usr/local/bin /usr/local/lib "
+    "/var /var/lib /var/log /var/tmp"
 )
+_IMAGE_DIRECTORIES = frozenset(_IMAGE_PATHS.split())

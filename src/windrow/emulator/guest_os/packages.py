@@ -124,34 +124,11 @@ async def _curl(call: Invocation) -> int:
     return await _fetch(call, url, target)
 
 
-_CURL_VALUED = frozenset(
-    {
-        *(
-            "--retry",
-            "--retry-delay",
-            "--retry-max-time",
-            "--connect-timeout",
-            "--max-time",
-            "-m",
-            "-H",
-            "--header",
-        ),
-        *(
-            "-u",
-            "--user",
-            "--cacert",
-            "--cert",
-            "--key",
-            "-x",
-            "--proxy",
-            "-w",
-            "--write-out",
-            "-X",
-            "--request",
-        ),
-        *("-d", "--data", "-A", "--proto", "--noproxy"),
-    }
+_CURL_OPTIONS = (
+    "--retry --retry-delay --retry-max-time --connect-timeout --max-time -m -H --header -u --user "
+    "--cacert --cert --key -x --proxy -w --write-out -X --request -d --data -A --proto --noproxy"
 )
+_CURL_VALUED = frozenset(_CURL_OPTIONS.split())
 
 
 async def _wget(call: Invocation) -> int:

@@ -26,30 +26,12 @@ _DIRECTORIES = (
 _ALWAYS_REACHED = (".target", ".socket", ".slice", ".mount", ".timer", ".path")
 CLOUD_FINAL = "cloud-final.service"
 # Services that every cloud image has; that they run has no effect here.
-_IMAGE_SERVICES = frozenset(
-    f"{name}.service"
-    for name in (
-        *(
-            "systemd-networkd",
-            "systemd-resolved",
-            "systemd-timesyncd",
-            "systemd-sysctl",
-            "systemd-modules-load",
-        ),
-        *(
-            "systemd-journald",
-            "NetworkManager",
-            "networking",
-            "ssh",
-            "sshd",
-            "cron",
-            "rsyslog",
-            "chronyd",
-            "iscsid",
-        ),
-        *("multipathd", "multipath-tools", "ufw", "firewalld", "apparmor", "snapd", "unattended-upgrades"),
-    )
+_IMAGE_SERVICE_NAMES = (
+    "systemd-networkd systemd-resolved systemd-timesyncd systemd-sysctl systemd-modules-load systemd-journald "
+    "NetworkManager networking ssh sshd cron rsyslog chronyd iscsid multipathd multipath-tools ufw firewalld "
+    "apparmor snapd unattended-upgrades"
 )
+_IMAGE_SERVICES = frozenset(f"{name}.service" for name in _IMAGE_SERVICE_NAMES.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,30 +395,12 @@ class Systemd:
         return 0
 
 
-_UNSIMULATED_VERBS = frozenset(
-    [
-        "list-unit-files",
-        "list-dependencies",
-        "list-timers",
-        "get-default",
-        "set-default",
-        "isolate",
-        "kill",
-        "edit",
-        "link",
-        "reload",
-        "revert",
-        "set-property",
-        "add-wants",
-        "add-requires",
-        "help",
-        "show-environment",
-        "set-environment",
-        "clean",
-        "freeze",
-        "thaw",
-    ]
+_OTHER_VERBS = (
+    "list-unit-files list-dependencies list-timers get-default set-default isolate kill edit link "
+    "reload revert set-property add-wants add-requires help show-environment set-environment clean "
+    "freeze thaw"
 )
+_UNSIMULATED_VERBS = frozenset(_OTHER_VERBS.split())
 BINARY_PREFIX = b"\x7fELF simulated "
 
 

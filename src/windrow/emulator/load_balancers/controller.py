@@ -7,7 +7,6 @@ Status is written by ordinary updates, for the kind has no status subresource, a
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Protocol
 
 from windrow.emulator import kinds
 from windrow.emulator.delays import Delays, ScaledClock
@@ -22,20 +21,11 @@ from windrow.emulator.load_balancers.release import Release
 from windrow.emulator.load_balancers.retries import AwaitChange, Backoff, Failed, NotReady, RetrySoon
 from windrow.emulator.load_balancers.step_timers import StepTimers
 from windrow.emulator.load_balancers.validation import is_for_cluster
+from windrow.emulator.load_balancers.vm_frontends import VmFrontends
 from windrow.kubernetes.objects import Raw, finalizers_of, is_deleting, nested, uid_of
 from windrow.kubernetes.resources import ObjectRef, ref_of
 
 SEEN, ADDRESS, REMOVAL = "seen", "address", "removal"
-
-
-class Frontends(Protocol):
-    """What carries the traffic of load balancers of machines."""
-
-    async def ensure(self, balancer: Raw, status: Raw) -> None:
-        """Make it so and write what is known into `status`. Raises NotReady. May be repeated."""
-        ...
-
-    async def remove(self, balancer: Raw) -> None: ...
 
 
 class LoadBalancerController:
@@ -45,7 +35,7 @@ class LoadBalancerController:
         self,
         client: AdminClient,
         pools: IPPoolController,
-        frontends: Frontends,
+        frontends: VmFrontends,
         pace: ScaledClock,
         delays: Delays,
         release: Release,
@@ -156,7 +146,7 @@ class LoadBalancerController:
         try:
             allocation = await self._pools.allocate(pool, _holder(balancer))
         except Failed as error:
-            if DUPLICATE in str(error) and self._release.releases_duplicates:
+            if DUPLICATE in str(error):
                 await self._pools.release(pool, _holder(balancer))
             raise
         return {

@@ -18,7 +18,6 @@ from windrow.emulator.load_balancers.cleanup import GuestClusterCleanup
 from windrow.emulator.load_balancers.controller import LoadBalancerController
 from windrow.emulator.load_balancers.host_vip import HostVip
 from windrow.emulator.load_balancers.ip_pools.controller import IPPoolController
-from windrow.emulator.load_balancers.ip_pools.legacy import convert
 from windrow.emulator.load_balancers.nad_mapping import render_nad_mapping
 from windrow.emulator.load_balancers.probes import Probes
 from windrow.emulator.load_balancers.release import Release
@@ -48,7 +47,6 @@ class LoadBalancerControllers:
         log: Callable[[str], None],
     ) -> None:
         release = Release.of(version)
-        self._client = client
         self._instances = instances
         self.admit: AdmissionHook = LoadBalancerWebhooks(client, listers, release).admit
         self.deletes_with_guest_cluster = release.deletes_with_guest_cluster
@@ -59,7 +57,7 @@ class LoadBalancerControllers:
             "services": Informer(client, SERVICE, WATCH_TIMEOUT_S),
             "slices": Informer(client, ENDPOINT_SLICE, WATCH_TIMEOUT_S),
         }
-        pools = IPPoolController(client, pace, delays, release)
+        pools = IPPoolController(client, pace, delays)
         self.is_in_pool = pools.has_address
         probes = Probes(client, pace, lambda address, port: network.find(address, port) is not None)
         frontends = VmFrontends(client, listers, probes)
@@ -80,7 +78,6 @@ class LoadBalancerControllers:
 
     async def run(self) -> None:
         """Run informers and controllers until cancelled."""
-        await convert(self._client)
         async with asyncio.TaskGroup() as tasks:
             for informer in self._informers.values():
                 tasks.create_task(informer.run())

@@ -29,7 +29,6 @@ RELEASE_MANUALLY = f"{_GROUP}/manuallyReleaseIP"
 # On the Service and EndpointSlice behind a LoadBalancer of VMs.
 SERVICE_OF_BALANCER = f"{_GROUP}/servicelb"
 SERVICE_NAME = "kubernetes.io/service-name"
-CONVERTED = f"{_GROUP}/after-conversion"
 
 BALANCER_FINALIZER = "wrangler.cattle.io/harvester-lb-controller"
 POOL_FINALIZER = "wrangler.cattle.io/harvester-ipam-controller"

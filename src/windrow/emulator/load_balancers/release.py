@@ -1,4 +1,4 @@
-"""Differences of the load balancer controller between Harvester releases (reference 02 §0.3, §4)."""
+"""Differences of the load balancer controller between Harvester 1.6 and 1.9 (reference 02 §0.3, §4)."""
 
 from __future__ import annotations
 
@@ -21,25 +21,6 @@ class Release:
             return cls(Version.parse(version).line)
         except NotVersion:
             return cls()
-
-    @property
-    def requires_running_vm(self) -> bool:
-        """A LoadBalancer is refused where its namespace has no running machine."""
-        return self.line < (1, 4)
-
-    @property
-    def forbids_mode_change(self) -> bool:
-        """IPAM and workload type cannot be changed."""
-        return self.line >= (1, 4)
-
-    @property
-    def releases_duplicates(self) -> bool:
-        """An address that a load balancer holds without knowing it is let go, to be taken again."""
-        return self.line >= (1, 5)
-
-    @property
-    def releases_manually(self) -> bool:
-        return self.line >= (1, 5)
 
     @property
     def matches_loosely(self) -> bool:

@@ -63,35 +63,29 @@ def _first_network(instances: Iterable[Raw]) -> str:
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 
-def find_create_problem(
-    balancer: Raw, instances: Iterable[Raw], machines: Iterable[Raw], release: Release
-) -> str:
+def find_create_problem(balancer: Raw, machines: Iterable[Raw], release: Release) -> str:
     """Why the LoadBalancer cannot be created; "" when it can."""
     head = f"create loadbalancer {namespace_of(balancer)}/{name_of(balancer)} failed"
     if why := _check_listeners(balancer):
         return f"{head}: {why}"
     if why := _check_health(balancer):
         return f"{head} with healthyCheck: {why}"
-    where = namespace_of(balancer)
-    if release.requires_running_vm and not any(namespace_of(one) == where for one in instances):
-        return f"{head}: no virtual machine instance matched"
     if release.deletes_with_guest_cluster and (why := _check_guest_removal(balancer, machines)):
         return f"{head} with guest cluster check: {why}"
     return ""
 
 
-def find_update_problem(balancer: Raw, old: Raw, release: Release) -> str:
+def find_update_problem(balancer: Raw, old: Raw) -> str:
     """Why `old` cannot become `balancer`; "" when it can."""
     head = f"update loadbalancer {namespace_of(balancer)}/{name_of(balancer)} failed"
     if why := _check_listeners(balancer):
         return f"{head}: {why}"
     if why := _check_health(balancer):
         return f"{head} with healthyCheck: {why}"
-    if release.forbids_mode_change:
-        for key, word, special in (("ipam", "IPAM", "dhcp"), ("workloadType", "WorkloadType", "cluster")):
-            before, after = (nested(one, "spec", key, default="") for one in (old, balancer))
-            if (before == special) != (after == special):
-                return f"{head}: can't change the {word} from {before} to {after}"
+    for key, word, special in (("ipam", "IPAM", "dhcp"), ("workloadType", "WorkloadType", "cluster")):
+        before, after = (nested(one, "spec", key, default="") for one in (old, balancer))
+        if (before == special) != (after == special):
+            return f"{head}: can't change the {word} from {before} to {after}"
     return ""
 
 

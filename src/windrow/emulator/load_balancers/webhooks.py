@@ -61,9 +61,9 @@ class LoadBalancerWebhooks:
         namespace = await self._namespace(balancer)
         mutate_balancer(balancer, namespace, instances, self._release)
         why = (
-            find_create_problem(balancer, instances, self._listers.vms.values(), self._release)
+            find_create_problem(balancer, self._listers.vms.values(), self._release)
             if old is None
-            else find_update_problem(balancer, old, self._release)
+            else find_update_problem(balancer, old)
         )
         if why:
             raise refuse(why)

@@ -28,6 +28,7 @@ from windrow.emulator.guest_cluster.kube_vip_settings import KubeVipSettings
 from windrow.emulator.guest_cluster.kubelet import node_name
 from windrow.emulator.guest_cluster.rke2.settings import Settings
 from windrow.emulator.guest_os.hardware import Nic
+from windrow.emulator.guest_os.notifier import run_until
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.guest_os.system import has_module
 from windrow.emulator.kit.client import AdminClient
@@ -125,20 +126,8 @@ class KubeVip:
         """Run with the chart's values; restart when they change."""
         while True:
             vip = self._settings_of_chart = await self._wait_for_placement()
-            work = asyncio.ensure_future(self._run_pod())
-            changed = asyncio.ensure_future(
-                self.cluster.vip_changed.wait_for(lambda: self.cluster.vip_settings != vip)  # noqa: B023
-            )
-            either: set[asyncio.Future[None]] = {work, changed}
-            try:
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-                if work.done():
-                    work.result()
-            finally:
-                self._drop_all()  # at once: a machine without power has no addresses
-                work.cancel()
-                changed.cancel()
-                await asyncio.wait(either)
+            changed = self.cluster.vip_changed.wait_for(lambda: self.cluster.vip_settings != vip)  # noqa: B023
+            await run_until(self._run_pod(), changed, self._drop_all)
 
     async def _wait_for_placement(self) -> KubeVipSettings:
         """Return once the chart is installed with kube-vip enabled and this node may run its pod.
@@ -190,19 +179,8 @@ class KubeVip:
 
     async def _lead(self) -> None:
         """Announce until the lease cannot be renewed."""
-        work = asyncio.ensure_future(self._announce_all())
-        lost = asyncio.ensure_future(self._watch_lease())
-        either: set[asyncio.Future[None]] = {work, lost}
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                work.result()
-        finally:
-            # Addresses first and at once: a machine without power has none.
-            self._drop_all()
-            work.cancel()
-            lost.cancel()
-            await asyncio.wait(either)
+        # Addresses go first and at once: a machine without power has none.
+        await run_until(self._announce_all(), self._watch_lease(), self._drop_all)
 
     async def _watch_lease(self) -> None:
         while True:

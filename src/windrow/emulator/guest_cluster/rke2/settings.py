@@ -32,98 +32,43 @@ _COMPONENTS = (
     "etcd",
     "cloud-controller-manager",
 )
-COMMON_FLAGS = frozenset(
-    {
-        *(
-            "kube-apiserver-image",
-            "kube-controller-manager-image",
-            "cloud-controller-manager-image",
-            "kube-proxy-image",
-        ),
-        *("kube-scheduler-image", "pause-image", "runtime-image", "etcd-image", "kubelet-path"),
-        *(
-            "cloud-provider-name",
-            "cloud-provider-config",
-            "node-name-from-cloud-provider-metadata",
-            "profile",
-        ),
-        *("audit-policy-file", "pod-security-admission-config-file", "control-plane-resource-requests"),
-        *("control-plane-resource-limits", "control-plane-probe-configuration"),
-        *(f"{component}-extra-mount" for component in _COMPONENTS),
-        *(f"{component}-extra-env" for component in _COMPONENTS),
-    }
+_COMMON = (
+    "kube-apiserver-image kube-controller-manager-image cloud-controller-manager-image kube-proxy-image "
+    "kube-scheduler-image pause-image runtime-image etcd-image kubelet-path cloud-provider-name "
+    "cloud-provider-config node-name-from-cloud-provider-metadata profile audit-policy-file "
+    "pod-security-admission-config-file control-plane-resource-requests control-plane-resource-limits "
+    "control-plane-probe-configuration"
 )
-AGENT_FLAGS = COMMON_FLAGS | {
-    *(
-        "config",
-        "debug",
-        "v",
-        "vmodule",
-        "log",
-        "alsologtostderr",
-        "data-dir",
-        "token",
-        "token-file",
-        "node-name",
-    ),
-    *("with-node-id", "node-label", "node-taint", "image-credential-provider-bin-dir"),
-    *("image-credential-provider-config", "container-runtime-endpoint", "disable-default-registry-endpoint"),
-    *(
-        "nonroot-devices",
-        "default-runtime",
-        "private-registry",
-        "node-ip",
-        "node-external-ip",
-        "node-internal-dns",
-    ),
-    *(
-        "node-external-dns",
-        "resolv-conf",
-        "kubelet-arg",
-        "kube-proxy-arg",
-        "server",
-        "protect-kernel-defaults",
-    ),
-    *("snapshotter", "selinux", "lb-server-port", "airgap-extra-registry", "bind-address", "enable-pprof"),
-    *("system-default-registry",),
+COMMON_FLAGS = frozenset(_COMMON.split()) | {
+    f"{component}-extra-{what}" for component in _COMPONENTS for what in ("mount", "env")
 }
-SERVER_FLAGS = AGENT_FLAGS | {
-    *("cni", "ingress-controller", "enable-servicelb", "servicelb-namespace", "advertise-address", "tls-san"),
-    *(
-        "tls-san-security",
-        "disable-agent",
-        "cluster-cidr",
-        "service-cidr",
-        "service-node-port-range",
-        "cluster-dns",
-    ),
-    *(
-        "cluster-domain",
-        "cluster-reset",
-        "cluster-reset-restore-path",
-        "write-kubeconfig",
-        "write-kubeconfig-mode",
-    ),
-    *(
-        "write-kubeconfig-group",
-        "kube-apiserver-arg",
-        "etcd-arg",
-        "kube-scheduler-arg",
-        "kube-controller-manager-arg",
-    ),
-    *("kube-cloud-controller-manager-arg", "datastore-endpoint", "datastore-cafile", "datastore-certfile"),
-    *("datastore-keyfile", "disable", "disable-scheduler", "disable-cloud-controller", "disable-kube-proxy"),
-    *("disable-apiserver", "disable-controller-manager", "disable-etcd", "etcd-disable-snapshots"),
-    *("etcd-snapshot-schedule-cron", "etcd-snapshot-retention", "etcd-snapshot-reconcile-interval"),
-    *("etcd-snapshot-dir", "etcd-snapshot-name", "etcd-snapshot-compress", "etcd-expose-metrics", "etcd-s3"),
-    *("etcd-s3-access-key", "etcd-s3-bucket", "etcd-s3-bucket-lookup-type", "etcd-s3-config-secret"),
-    *("etcd-s3-endpoint", "etcd-s3-endpoint-ca", "etcd-s3-folder", "etcd-s3-insecure", "etcd-s3-proxy"),
-    *("etcd-s3-region", "etcd-s3-retention", "etcd-s3-secret-key", "etcd-s3-session-token"),
-    *("etcd-s3-skip-ssl-verify", "etcd-s3-timeout", "embedded-registry", "supervisor-metrics"),
-    *("egress-selector-mode", "agent-token", "agent-token-file", "secrets-encryption"),
-    *("secrets-encryption-provider", "helm-job-image"),
-}
-FLAGS: Mapping[Role, frozenset[str]] = {"server": frozenset(SERVER_FLAGS), "agent": frozenset(AGENT_FLAGS)}
+_AGENT = (
+    "config debug v vmodule log alsologtostderr data-dir token token-file node-name with-node-id "
+    "node-label node-taint image-credential-provider-bin-dir image-credential-provider-config "
+    "container-runtime-endpoint disable-default-registry-endpoint nonroot-devices default-runtime "
+    "private-registry node-ip node-external-ip node-internal-dns node-external-dns resolv-conf "
+    "kubelet-arg kube-proxy-arg server protect-kernel-defaults snapshotter selinux lb-server-port "
+    "airgap-extra-registry bind-address enable-pprof system-default-registry"
+)
+AGENT_FLAGS = COMMON_FLAGS | frozenset(_AGENT.split())
+_SERVER = (
+    "cni ingress-controller enable-servicelb servicelb-namespace advertise-address tls-san "
+    "tls-san-security disable-agent cluster-cidr service-cidr service-node-port-range cluster-dns "
+    "cluster-domain cluster-reset cluster-reset-restore-path write-kubeconfig write-kubeconfig-mode "
+    "write-kubeconfig-group kube-apiserver-arg etcd-arg kube-scheduler-arg kube-controller-manager-arg "
+    "kube-cloud-controller-manager-arg datastore-endpoint datastore-cafile datastore-certfile "
+    "datastore-keyfile disable disable-scheduler disable-cloud-controller disable-kube-proxy "
+    "disable-apiserver disable-controller-manager disable-etcd etcd-disable-snapshots "
+    "etcd-snapshot-schedule-cron etcd-snapshot-retention etcd-snapshot-reconcile-interval "
+    "etcd-snapshot-dir etcd-snapshot-name etcd-snapshot-compress etcd-expose-metrics etcd-s3 "
+    "etcd-s3-access-key etcd-s3-bucket etcd-s3-bucket-lookup-type etcd-s3-config-secret "
+    "etcd-s3-endpoint etcd-s3-endpoint-ca etcd-s3-folder etcd-s3-insecure etcd-s3-proxy etcd-s3-region "
+    "etcd-s3-retention etcd-s3-secret-key etcd-s3-session-token etcd-s3-skip-ssl-verify etcd-s3-timeout "
+    "embedded-registry supervisor-metrics egress-selector-mode agent-token agent-token-file "
+    "secrets-encryption secrets-encryption-provider helm-job-image"
+)
+SERVER_FLAGS = AGENT_FLAGS | frozenset(_SERVER.split())
+FLAGS: Mapping[Role, frozenset[str]] = {"server": SERVER_FLAGS, "agent": AGENT_FLAGS}
 
 # Must be equal on all servers (reference/04 §7.7), with RKE2's defaults.
 CRITICAL: Mapping[str, str] = {

@@ -490,31 +490,8 @@ class _MissingInput(Exception):
 
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
-_BUILTINS = frozenset(
-    [
-        ":",
-        "true",
-        "false",
-        "trap",
-        "wait",
-        "umask",
-        "ulimit",
-        "hash",
-        "cd",
-        "exit",
-        "break",
-        "continue",
-        "set",
-        "export",
-        "readonly",
-        "declare",
-        "unset",
-        "shift",
-        "exec",
-        ".",
-        "source",
-        "command",
-        "type",
-        "which",
-    ]
+_BUILTIN_NAMES = (
+    ": true false trap wait umask ulimit hash cd exit break continue set export readonly declare unset "
+    "shift exec . source command type which"
 )
+_BUILTINS = frozenset(_BUILTIN_NAMES.split())

@@ -18,7 +18,6 @@ from windrow.emulator.load_balancers.conditions import set_ready
 from windrow.emulator.load_balancers.ip_pools import allocation
 from windrow.emulator.load_balancers.ip_pools.allocation import Allocation, NoAddress
 from windrow.emulator.load_balancers.ip_pools.ranges import AddressRange, BadRange, read_ranges
-from windrow.emulator.load_balancers.release import Release
 from windrow.emulator.load_balancers.retries import Failed
 from windrow.emulator.load_balancers.step_timers import StepTimers
 from windrow.kubernetes.errors import KubeError
@@ -38,10 +37,9 @@ class Allocator:
 class IPPoolController:
     """`reconcile` maintains allocators and totals; the LoadBalancer controller calls `allocate` and `release`."""
 
-    def __init__(self, client: AdminClient, pace: ScaledClock, delays: Delays, release: Release) -> None:
+    def __init__(self, client: AdminClient, pace: ScaledClock, delays: Delays) -> None:
         self._client = client
         self._pace = pace
-        self._release = release
         self._timers = StepTimers(pace)
         self._delays = delays
         self._allocators: dict[str, Allocator] = {}
@@ -60,7 +58,7 @@ class IPPoolController:
             await self._client.mutate(ref, _remove_finalizer)
             return None
         await self._ensure_allocator(key[1], pool)
-        if self._release.releases_manually and annotations_of(pool).get(names.RELEASE_MANUALLY):
+        if annotations_of(pool).get(names.RELEASE_MANUALLY):
             await self._release_manually(key[1], annotations_of(pool)[names.RELEASE_MANUALLY])
         return None
 
