@@ -1,67 +1,49 @@
-"""Waiting for the world to look as it should: a list, then a watch, and a question asked after each event."""
+"""Waiting until the objects of one kind satisfy a predicate, on an informer."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from windrow.client.informer import Informer
 from windrow.client.transport import Transport
-from windrow.core.clock import Clock, sleep
-from windrow.core.fastjson import loads
-from windrow.kubernetes import requests
-from windrow.kubernetes.errors import Expired, OutcomeUnknown, Unreachable, error_for, error_from_status
+from windrow.core.clock import Clock
+from windrow.core.rng import Rng
+from windrow.kubernetes.objects import Raw
 from windrow.kubernetes.resources import ApiResource
 
 T = TypeVar("T")
-Raw = dict[str, Any]
 Objects = Mapping[tuple[str, str], Raw]  # (namespace, name) -> object
 
 
 class WaitTimedOut(Exception):
-    """What was waited for did not come in time; `last` is what the judge saw last."""
+    """No object satisfied the predicate in time; `last` are the objects at the end."""
 
     def __init__(self, what: str, within: timedelta, last: Objects) -> None:
         super().__init__(f"waited {within.total_seconds():.0f} s for {what}")
         self.what, self.last = what, last
 
 
-def _key(raw: Raw) -> tuple[str, str]:
-    return raw["metadata"].get("namespace", ""), raw["metadata"]["name"]
+@asynccontextmanager
+async def informer_of(
+    transport: Transport, kind: ApiResource, clock: Clock, namespace: str = ""
+) -> AsyncIterator[Informer[Raw]]:
+    """An informer of whole objects that has listed once and runs while the block does."""
+    informer: Informer[Raw] = Informer(transport, kind, namespace, lambda raw: raw, clock, Rng(0))
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(informer.run())
+        try:
+            await informer.wait_for_sync()
+            yield informer
+        finally:
+            watching.cancel()
 
 
-async def _until(
-    transport: Transport,
-    kind: ApiResource,
-    namespace: str,
-    predicate: Callable[[Objects], T | None],
-    objects: dict[tuple[str, str], Raw],
-) -> T:
-    reply = await transport.send(requests.list_(kind, namespace))
-    if error := error_for(reply):
-        raise error
-    page = loads(reply.body)
-    objects.clear()
-    objects.update({_key(raw): raw for raw in page["items"]})
-    if (found := predicate(objects)) is not None:
-        return found
-    async with transport.stream(
-        requests.watch(kind, namespace, version=page["metadata"]["resourceVersion"])
-    ) as events:
-        async for event in events:
-            match event.type:
-                case "ADDED" | "MODIFIED":
-                    objects[_key(event.object)] = event.object
-                case "DELETED":
-                    objects.pop(_key(event.object), None)
-                case "ERROR":
-                    raise error_from_status(event.object)
-                case "BOOKMARK":
-                    continue
-            if (found := predicate(objects)) is not None:
-                return found
-    raise OutcomeUnknown("the watch ended")
+def objects_of(informer: Informer[Raw]) -> Objects:
+    return {(ref.namespace, ref.name): raw for ref, raw in informer.items()}
 
 
 async def wait_for(
@@ -74,21 +56,23 @@ async def wait_for(
     namespace: str = "",
     within: timedelta = timedelta(minutes=5),
 ) -> T:
-    """The first answer of `judge` that is not None, asked on every change of `kind`. Raises NotSeen.
+    """The first result of `predicate` that is not None, called after every change of `kind`. Raises WaitTimedOut.
 
-    Survives watch ends, 410 and a server that is away for a while.
+    A server that is away, and watches that end, are retried until then. `predicate` raises nothing.
     """
-    objects: dict[tuple[str, str], Raw] = {}
-
-    async def watch() -> T:
-        while True:
-            try:
-                return await _until(transport, kind, namespace, predicate, objects)
-            except (Expired, OutcomeUnknown, Unreachable):
-                await sleep(clock, timedelta(seconds=0.5))
-
+    last: Objects = {}
     try:
-        async with asyncio.timeout(within.total_seconds()):
-            return await watch()
+        async with (
+            asyncio.timeout(within.total_seconds()),
+            informer_of(transport, kind, clock, namespace) as informer,
+        ):
+            last = objects_of(informer)
+            if (found := predicate(last)) is not None:
+                return found
+            async for _ in informer.changes():
+                last = objects_of(informer)
+                if (found := predicate(last)) is not None:
+                    return found
     except TimeoutError:
-        raise WaitTimedOut(what, within, dict(objects)) from None
+        pass
+    raise WaitTimedOut(what, within, last)
