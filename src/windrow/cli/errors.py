@@ -30,6 +30,19 @@ def combine(errors: Sequence[CliError]) -> CliError:
     return CliError(first.message, first.hint, first.code, rest)
 
 
+def refused_error(name: str, problems: str) -> CliError:
+    """The manager refuses the Cluster `name`; `problems` are joined as its Ready condition joins them."""
+    parts = problems.split("; ")
+    if len(parts) % 2:
+        parts = [problems, "Correct the manifest and apply it again."]
+    return combine(
+        [
+            CliError(f"Cluster {name} is refused: {message}", hint, exit_codes.REFUSED)
+            for message, hint in zip(parts[::2], parts[1::2], strict=True)
+        ]
+    )
+
+
 def not_utf8(name: str) -> CliError:
     """The file `name` is binary."""
     return CliError(f"{name} is not text in UTF-8.", "Name a YAML file.", exit_codes.REFUSED)
@@ -96,7 +109,6 @@ _EXIT_CODES = {
     "StoreInUse": exit_codes.FAILED,  # apiserver.storage.sqlite
     "DirectoryInUse": exit_codes.FAILED,  # app.state_lock
     "BadDriver": exit_codes.USAGE,  # app.machines
-    "ClusterRefused": exit_codes.REFUSED,  # demo.cluster
 }
 
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from windrow.cli import exit_codes
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
-from windrow.cli.errors import CliError, combine
+from windrow.cli.errors import CliError, refused_error
 from windrow.cli.output.lines import wrap
 from windrow.cli.output.views import ClusterView, read_views
 from windrow.cli.watch import Condition, watch_until
@@ -23,7 +23,7 @@ class _WaitPrinter:
     """Prints what a cluster waits for, each sentence once."""
 
     def __init__(self, context: CliContext) -> None:
-        self._edge = context
+        self._context = context
         self._printed: dict[str, str] = {}
 
     def print_changes(self, cluster: ClusterView) -> None:
@@ -31,8 +31,8 @@ class _WaitPrinter:
         what = f"waits for {cluster.wait.what}" if cluster.wait else cluster.problem
         if what and self._printed.get(name) != what:
             self._printed[name] = what
-            for part in wrap(f"{name} {what}", self._edge.width, rest="  "):
-                self._edge.print_note(part)
+            for part in wrap(f"{name} {what}", self._context.width, rest="  "):
+                self._context.print_note(part)
 
 
 async def _watch_until(
@@ -131,19 +131,8 @@ async def _find_kept_objects(manager: Connection, ref: ObjectRef, uid: str) -> l
 
 
 def _refused_error(cluster: ClusterView) -> CliError:
-    name = f"{cluster.namespace}/{cluster.name}"
     why = cluster.problem or (cluster.wait.what if cluster.wait else "no reason in its status")
-    parts = why.split("; ")
-    if len(parts) % 2:
-        return CliError(
-            f"{name} is refused: {why}", "Correct the manifest and apply it again.", exit_codes.REFUSED
-        )
-    return combine(
-        [
-            CliError(f"{name} is refused: {message}", hint, exit_codes.REFUSED)
-            for message, hint in zip(parts[::2], parts[1::2], strict=True)
-        ]
-    )
+    return refused_error(f"{cluster.namespace}/{cluster.name}", why)
 
 
 def _only_namespace(refs: Sequence[ObjectRef]) -> str:

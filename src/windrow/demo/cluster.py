@@ -1,7 +1,6 @@
-"""The demo's stage: one cluster seen from three sides, and the questions that acts ask of it.
+"""One cluster of the demo: reading and waiting for its objects in the management API, on Harvester and in the guest.
 
-Facts are read from Harvester and from the guest itself wherever they can be had there; the manager's own word is
-used only to know when it believes to be done.
+Results are read from Harvester and from the guest; the management API is asked only whether the manager is done.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from windrow.clusters.api.names import NODE_MACHINE
 from windrow.core.clock import Clock
 from windrow.demo.report import Report
 from windrow.harvester.resources import VM
-from windrow.kubernetes.conditions import is_true
+from windrow.kubernetes.conditions import find_condition, is_true
 from windrow.kubernetes.kubeconfig import parse_kubeconfig
 from windrow.kubernetes.objects import Raw, is_deleting, labels_of, name_of, nested
 from windrow.kubernetes.resources import NODE, SECRET, ApiResource
@@ -30,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
-    """What a Cluster asks of one pool."""
+    """One entry of a Cluster's spec.rkeConfig.machinePools."""
 
     index: int
     name: str
@@ -64,9 +63,17 @@ def nodes_by_machine(nodes: Iterable[Raw]) -> dict[str, Raw]:
     return {labels_of(raw).get(NODE_MACHINE, ""): raw for raw in nodes}
 
 
+class ClusterRefused(Exception):
+    """The manager refuses the Cluster. `problems` are those of its Ready condition, `message; hint` each."""
+
+    def __init__(self, name: str, problems: str) -> None:
+        super().__init__(f"Cluster {name} is refused: {problems}")
+        self.name, self.problems = name, problems
+
+
 @dataclass(frozen=True)
 class DemoCluster:
-    """One cluster, and the clients that look at it. `patience` bounds every wait."""
+    """One cluster, and clients for its objects. `timeout` bounds every wait."""
 
     namespace: str
     name: str
@@ -93,31 +100,31 @@ class DemoCluster:
         return bool(nested(machine, "spec", "clusterName") == self.name)
 
     async def get_vm(self, machine: Mapping[str, Any]) -> Raw:
-        """The machine's VM; it bears the machine's name."""
+        """The machine's VM, which has the machine's name."""
         found = [raw for raw in await self.harvester.list(VM) if name_of(raw) == machine["metadata"]["name"]]
         return found[0]
 
     async def guest_kubeconfig(self) -> str:
-        """The kubeconfig that the manager published for people."""
+        """The kubeconfig that the manager published for users."""
         secret = await self.manager.get(SECRET.ref(f"{self.name}-kubeconfig", self.namespace))
         return b64decode(secret["data"]["value"]).decode()
 
     async def guest_client(self) -> Client:
-        """The guest API, as the published kubeconfig reaches it."""
+        """The guest API, through the published kubeconfig."""
         return Client(self.connect(parse_kubeconfig(await self.guest_kubeconfig())))
 
     async def list_nodes(self) -> list[Raw]:
         return await (await self.guest_client()).list(NODE)
 
     async def wait_for_settled(self, *, without: str = "", within: timedelta | None = None) -> list[Raw]:
-        """The Machines, once every pool has its count, all are Ready, none is leaving and the cluster is Ready.
+        """The Machines, once every pool has its quantity, all are Ready, none is being deleted and the Cluster is Ready.
 
-        `without` names a machine that must be gone. Raises NotSeen.
+        `without` names a Machine that must be gone. Raises WaitTimedOut.
         """
         counts = {pool.name: pool.quantity for pool in await self.list_pools()}
 
-        def all_ready(world: Objects) -> list[Raw] | None:
-            mine = [raw for raw in world.values() if self.owns(raw)]
+        def all_ready(objects: Objects) -> list[Raw] | None:
+            mine = [raw for raw in objects.values() if self.owns(raw)]
             if any(is_deleting(raw) or name_of(raw) == without for raw in mine):
                 return None
             ready = [raw for raw in mine if is_true(nested(raw, "status", "conditions"), "Ready")]
@@ -125,37 +132,54 @@ class DemoCluster:
             return mine if found == counts and len(ready) == len(mine) else None
 
         machines = await self._wait_on_manager(
-            MACHINE, all_ready, f"every machine of {self.name} to be Ready", within
+            MACHINE, all_ready, f"every Machine of {self.name} to be Ready", within
         )
         await self.wait_for_ready(within)
         return machines
 
     async def wait_for_ready(self, within: timedelta | None = None) -> Raw:
-        """The Cluster, once its Ready condition holds. Raises NotSeen."""
+        """The Cluster, once its Ready condition is True. Raises WaitTimedOut."""
         return await self._wait_for_ready_condition(
-            CLUSTER, self.name, f"cluster {self.name} to be Ready", within
+            CLUSTER, self.name, f"Cluster {self.name} to be Ready", within
         )
 
+    async def wait_for_ready_or_refused(self) -> None:
+        """Return once the Cluster is Ready. Raises ClusterRefused as soon as its status says so, and WaitTimedOut."""
+
+        def find_result(objects: Objects) -> str | None:
+            raw = objects.get((self.namespace, self.name))
+            if raw is None or is_true(nested(raw, "status", "conditions"), "Ready"):
+                return None if raw is None else ""
+            observed = nested(raw, "status", "observedGeneration") == raw["metadata"].get("generation")
+            if not observed or nested(raw, "status", "phase") != "Refused":
+                return None
+            ready = find_condition(nested(raw, "status", "conditions", default=()), "Ready")
+            return (ready.message if ready else "") or "no reason in its status"
+
+        what = f"Cluster {self.name} to be Ready"
+        if refusal := await self._wait_on_manager(CLUSTER, find_result, what):
+            raise ClusterRefused(f"{self.namespace}/{self.name}", refusal)
+
     async def wait_for_machine(self, name: str) -> Raw:
-        """The Machine, once its Ready condition holds. Raises NotSeen."""
-        return await self._wait_for_ready_condition(MACHINE, name, f"{name} to be Ready again")
+        """The Machine, once its Ready condition is True. Raises WaitTimedOut."""
+        return await self._wait_for_ready_condition(MACHINE, name, f"Machine {name} to be Ready again")
 
     async def _wait_for_ready_condition(
         self, kind: ApiResource, name: str, what: str, within: timedelta | None = None
     ) -> Raw:
-        def find_ready(world: Objects) -> Raw | None:
-            raw = world.get((self.namespace, name))
+        def find_ready(objects: Objects) -> Raw | None:
+            raw = objects.get((self.namespace, name))
             return raw if raw is not None and is_true(nested(raw, "status", "conditions"), "Ready") else None
 
         return await self._wait_on_manager(kind, find_ready, what, within)
 
     async def wait_for_deletion(self) -> None:
-        """Return once the Cluster is gone. Raises NotSeen."""
+        """Return once the Cluster is gone. Raises WaitTimedOut."""
 
-        def is_gone(world: Objects) -> bool | None:
-            return None if (self.namespace, self.name) in world else True
+        def is_gone(objects: Objects) -> bool | None:
+            return None if (self.namespace, self.name) in objects else True
 
-        await self._wait_on_manager(CLUSTER, is_gone, f"cluster {self.name} to be gone")
+        await self._wait_on_manager(CLUSTER, is_gone, f"Cluster {self.name} to be gone")
 
     async def _wait_on_manager(
         self,

@@ -1,4 +1,4 @@
-"""What the demo found: a timeline of what happened, and checks that held or did not."""
+"""The demo's report: a timeline, and checks that passed or failed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def wrap_text(text: str, indent: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CheckRecord:
-    """One fact that the demo looked at. `name` is stable and listed in docs/reference/demo.md."""
+    """The result of one check. `name` is stable and listed in docs/reference/demo.md."""
 
     name: str
     ok: bool
@@ -42,7 +42,7 @@ class TimelineEntry:
 
 @dataclass(slots=True)
 class Report:
-    """Collects moments and checks as they come, and tells `listener` about each."""
+    """Collects timeline entries and checks, and calls `listener` with each."""
 
     clock: Clock
     listener: Callable[[TimelineEntry | CheckRecord], None]
@@ -67,7 +67,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether there were checks and every one of them held."""
+        """Whether there were checks and every one passed."""
         return bool(self.checks) and all(check.ok for check in self.checks)
 
     def as_json(self) -> dict[str, Any]:

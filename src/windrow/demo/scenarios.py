@@ -1,6 +1,6 @@
-"""What the demo does to a cluster in front of the user: each act changes something and checks what came of it.
+"""The demo's scenarios: each changes something and checks what the manager made of it.
 
-`plan_acts` chooses by topology alone. An act that fails says so in its check and does not stop the next ones.
+`plan_scenarios` chooses by the pools alone. A scenario that fails records a failed check and does not stop the others.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ LAST_MEMBER = "replacement skipped: last etcd member"
 
 
 def plan_scenarios(pools: Sequence[PoolSpec], *, keep: bool = False) -> list[Scenario]:
-    """The acts that this topology allows, in the order in which they are played. With `keep` the service stays."""
+    """The scenarios that these pools allow, in order. With `keep` the Service is not deleted."""
     members = sum(pool.quantity for pool in pools if pool.etcd)
     workers = next((pool for pool in pools if pool.is_worker_only and pool.quantity), None)
     scenarios: list[Scenario] = [check_nodes, create_service]
     if workers:
-        scenarios.append(lambda stage: lose_worker(stage, workers))
+        scenarios.append(lambda cluster: lose_worker(cluster, workers))
     if members == 1:
         scenarios.append(stop_last_member)
     else:
@@ -45,41 +45,41 @@ def plan_scenarios(pools: Sequence[PoolSpec], *, keep: bool = False) -> list[Sce
     if members >= 3:
         scenarios.append(lose_member)
     growing = workers or next(pool for pool in pools if pool.etcd)
-    scenarios.append(lambda stage: scale_up(stage, growing))
+    scenarios.append(lambda cluster: scale_up(cluster, growing))
     if workers:
-        scenarios.append(lambda stage: scale_down(stage, growing))
+        scenarios.append(lambda cluster: scale_down(cluster, growing))
     if not keep:
         scenarios.append(delete_service)
     return scenarios
 
 
-# -- birth -------------------------------------------------------------------------------------------------------
+# -- nodes -------------------------------------------------------------------------------------------------------
 
 
-async def check_nodes(stage: DemoCluster) -> None:
-    """Look at the guest's nodes and at Harvester's VMs, and compare."""
-    machines = await stage.list_machines()
-    nodes = await stage.list_nodes()
+async def check_nodes(cluster: DemoCluster) -> None:
+    """Compare the guest's Nodes with Harvester's VirtualMachines."""
+    machines = await cluster.list_machines()
+    nodes = await cluster.list_nodes()
     found = nodes_by_machine(nodes)
     pairs = [(machine, found.get(uid_of(machine))) for machine in machines]
-    check = stage.report.check
+    check = cluster.report.check
 
     ready = [name_of(node) for node in nodes if is_true(nested(node, "status", "conditions"), "Ready")]
     check(
         "nodes-ready",
         len(ready) == len(machines),
-        f"{len(ready)} of {len(machines)} machines are Ready nodes",
+        f"{len(ready)} of {len(machines)} machines have a Ready Node",
     )
 
-    vms = {name_of(raw): uid_of(raw) for raw in await stage.harvester.list(VM)}
+    vms = {name_of(raw): uid_of(raw) for raw in await cluster.harvester.list(VM)}
     wrong = [
         name_of(machine)
         for machine, node in pairs
         if nested(node, "spec", "providerID") != f"harvester://{vms.get(name_of(machine))}"
     ]
-    check("provider-ids", not wrong, _except_for("every node carries the uid of its VM", wrong))
+    check("provider-ids", not wrong, _except_for("the providerID of every Node is the uid of its VM", wrong))
 
-    instances = {name_of(raw): raw for raw in await stage.harvester.list(VMI)}
+    instances = {name_of(raw): raw for raw in await cluster.harvester.list(VMI)}
     mismatched = [
         name_of(machine)
         for machine, node in pairs
@@ -88,12 +88,16 @@ async def check_nodes(stage: DemoCluster) -> None:
     check(
         "node-addresses",
         not mismatched,
-        _except_for("every node has the address that its VM shows", mismatched),
+        _except_for("the InternalIP of every Node is an address of its VM", mismatched),
     )
 
     unplaced = [name_of(machine) for machine, node in pairs if ZONE not in (labels_of(node) if node else {})]
     zones = sorted({labels_of(node).get(ZONE, "") for node in nodes} - {""})
-    check("zones", not unplaced, _except_for(f"every node knows its zone ({', '.join(zones)})", unplaced))
+    check(
+        "zones",
+        not unplaced,
+        _except_for(f"every Node has the zone of its host ({', '.join(zones)})", unplaced),
+    )
 
 
 def _addresses_agree(node: Raw | None, instance: Raw | None) -> bool:
@@ -114,72 +118,74 @@ def _except_for(message: str, exceptions: Sequence[str]) -> str:
 # -- losses ------------------------------------------------------------------------------------------------------
 
 
-async def lose_worker(stage: DemoCluster, pool: PoolSpec) -> None:
-    machine, because = await pick_machine_under_service(stage, await stage.list_machines(pool.name))
-    await _lose(stage, machine, "lost-worker-replaced", "a worker", because, "service-survives-worker")
+async def lose_worker(cluster: DemoCluster, pool: PoolSpec) -> None:
+    machine, because = await pick_machine_under_service(cluster, await cluster.list_machines(pool.name))
+    await _lose(cluster, machine, "lost-worker-replaced", "a worker", because, "service-survives-worker")
 
 
-async def lose_member(stage: DemoCluster) -> None:
-    """Lose a server that carries etcd; its member must be dropped and the new one must vote."""
-    servers = [raw for raw in await stage.list_machines() if "etcd" in raw["spec"]["roles"]]
-    machine, because = await pick_machine_under_service(stage, servers)
-    what = "a server with an etcd member"
-    await _lose(stage, machine, "lost-etcd-member-replaced", what, because, "service-survives-server")
-    machines = {uid_of(raw) for raw in await stage.list_machines() if "etcd" in raw["spec"]["roles"]}
+async def lose_member(cluster: DemoCluster) -> None:
+    """Delete the VM of a server with etcd: its member must be removed and the new one must vote."""
+    servers = [raw for raw in await cluster.list_machines() if "etcd" in raw["spec"]["roles"]]
+    machine, because = await pick_machine_under_service(cluster, servers)
+    what = "a server with etcd"
+    await _lose(cluster, machine, "lost-etcd-member-replaced", what, because, "service-survives-server")
+    machines = {uid_of(raw) for raw in await cluster.list_machines() if "etcd" in raw["spec"]["roles"]}
     voters = {
         labels_of(node).get(NODE_MACHINE)
-        for node in await stage.list_nodes()
+        for node in await cluster.list_nodes()
         if is_true(nested(node, "status", "conditions"), "EtcdIsVoter")
     }
-    stage.report.check(
+    cluster.report.check(
         "etcd-members", voters == machines, f"{len(voters)} voting members, {len(machines)} servers"
     )
 
 
-async def _lose(stage: DemoCluster, machine: Raw, check: str, what: str, because: str, survives: str) -> None:
+async def _lose(
+    cluster: DemoCluster, machine: Raw, check: str, what: str, because: str, survives: str
+) -> None:
     name = name_of(machine)
-    before = {name_of(raw) for raw in await stage.list_machines()}
-    vm = await stage.get_vm(machine)
+    before = {name_of(raw) for raw in await cluster.list_machines()}
+    vm = await cluster.get_vm(machine)
     if because:
-        stage.report.add(f"{name} is chosen: {because}")
-    stage.report.add(f"{name}: {what}'s VM is deleted on Harvester, behind the manager's back")
-    await stage.harvester.delete(VM.ref(name, vm["metadata"]["namespace"]), "Foreground")
-    await check_service_survives(stage, name, vm["metadata"]["namespace"], survives)
-    after = await stage.wait_for_settled(without=name)
-    await wait_for_service(stage)
+        cluster.report.add(f"Machine {name} is chosen: {because}")
+    cluster.report.add(f"VM {name} ({what}) is deleted on Harvester, without the manager")
+    await cluster.harvester.delete(VM.ref(name, vm["metadata"]["namespace"]), "Foreground")
+    await check_service_survives(cluster, name, vm["metadata"]["namespace"], survives)
+    after = await cluster.wait_for_settled(without=name)
+    await wait_for_service(cluster)
     new = sorted({name_of(raw) for raw in after} - before)
-    stage.report.add(f"{', '.join(new)} took its place")
-    stage.report.check(
-        check, len(new) == 1 and len(after) == len(before), f"{name} was replaced by {', '.join(new)}"
+    cluster.report.add(f"Machine {', '.join(new)} replaces {name}")
+    cluster.report.check(
+        check, len(new) == 1 and len(after) == len(before), f"Machine {name} was replaced by {', '.join(new)}"
     )
 
 
 # -- stops -------------------------------------------------------------------------------------------------------
 
 
-async def stop_machine(stage: DemoCluster) -> None:
-    """Stop a machine that the cluster can spare: it must be started, not replaced."""
-    await _stop(stage, (await stage.list_machines())[-1])
+async def stop_machine(cluster: DemoCluster) -> None:
+    """Stop the VM of the newest machine: it must be started again, not replaced."""
+    await _stop(cluster, (await cluster.list_machines())[-1])
 
 
-async def stop_last_member(stage: DemoCluster) -> None:
-    """Stop the only etcd member: it must be started again, and must never be replaced."""
-    member = next(raw for raw in await stage.list_machines() if "etcd" in raw["spec"]["roles"])
-    await _stop(stage, member)
-    said = await _find_event(stage, LAST_MEMBER)
-    stage.report.check("last-etcd-member-kept", bool(said), said or f"nobody said “{LAST_MEMBER}”")
+async def stop_last_member(cluster: DemoCluster) -> None:
+    """Stop the VM of the only etcd member: it must be started again, and never be replaced."""
+    member = next(raw for raw in await cluster.list_machines() if "etcd" in raw["spec"]["roles"])
+    await _stop(cluster, member)
+    said = await _find_event(cluster, LAST_MEMBER)
+    cluster.report.check("last-etcd-member-kept", bool(said), said or f"no event says “{LAST_MEMBER}”")
 
 
-async def _stop(stage: DemoCluster, machine: Raw) -> None:
+async def _stop(cluster: DemoCluster, machine: Raw) -> None:
     name = name_of(machine)
-    vm = await stage.get_vm(machine)
+    vm = await cluster.get_vm(machine)
     namespace = vm["metadata"]["namespace"]
-    before = uid_of(await stage.harvester.get(VMI.ref(name, namespace)))
-    stage.report.add(f"{name} is stopped on Harvester")
-    await stage.harvester.call(put_subresource(VM_ACTIONS.ref(name, namespace), "stop"))
+    before = uid_of(await cluster.harvester.get(VMI.ref(name, namespace)))
+    cluster.report.add(f"VM {name} is stopped on Harvester")
+    await cluster.harvester.call(put_subresource(VM_ACTIONS.ref(name, namespace), "stop"))
 
-    def started(world: Objects) -> bool | None:
-        raw = world.get((namespace, name))
+    def started(objects: Objects) -> bool | None:
+        raw = objects.get((namespace, name))
         return (
             True
             if raw is not None and uid_of(raw) != before and nested(raw, "status", "phase") == "Running"
@@ -187,26 +193,26 @@ async def _stop(stage: DemoCluster, machine: Raw) -> None:
         )
 
     await wait_for(
-        stage.harvester.transport,
+        cluster.harvester.transport,
         VMI,
         started,
-        what=f"{name} to be started again",
-        clock=stage.clock,
+        what=f"VM {name} to run again",
+        clock=cluster.clock,
         namespace=namespace,
-        within=stage.timeout,
+        within=cluster.timeout,
     )
-    # The manager may hold the cluster Ready until it hears of the stop, so ask the machine itself first.
-    await stage.wait_for_machine(name)
-    await stage.wait_for_settled()
-    same = uid_of(await stage.get_vm(machine)) == uid_of(vm)
-    stage.report.add(f"{name} runs again")
-    stage.report.check("stopped-machine-started", same, f"{name} was started again; it is the same VM")
-    await wait_for_service(stage, "service-after-stop")
+    # The Cluster may still be Ready until the manager observes the stop, so wait for the Machine first.
+    await cluster.wait_for_machine(name)
+    await cluster.wait_for_settled()
+    same = uid_of(await cluster.get_vm(machine)) == uid_of(vm)
+    cluster.report.add(f"VM {name} runs again")
+    cluster.report.check("stopped-machine-started", same, f"VM {name} was started again and is the same VM")
+    await wait_for_service(cluster, "service-after-stop")
 
 
-async def _find_event(stage: DemoCluster, text: str) -> str:
+async def _find_event(cluster: DemoCluster, text: str) -> str:
     """The event of the cluster's namespace that contains `words`, or ""."""
-    for event in await stage.manager.list(EVENT, stage.namespace):
+    for event in await cluster.manager.list(EVENT, cluster.namespace):
         if text in str(event.get("message", "")):
             return f"{nested(event, 'involvedObject', 'name')}: {event['message']}"
     return ""
@@ -215,47 +221,45 @@ async def _find_event(stage: DemoCluster, text: str) -> str:
 # -- scale -------------------------------------------------------------------------------------------------------
 
 
-async def scale_up(stage: DemoCluster, pool: PoolSpec) -> None:
-    """One more worker; or, where one pool carries all roles, an odd number of members more."""
+async def scale_up(cluster: DemoCluster, pool: PoolSpec) -> None:
+    """One more worker; where the pool has etcd, two more, so that the number of members stays odd."""
     target = pool.quantity + (2 if pool.etcd else 1)
-    await _scale(stage, pool, target, "pool-scaled-up")
+    await _scale(cluster, pool, target, "pool-scaled-up")
 
 
-async def scale_down(stage: DemoCluster, pool: PoolSpec) -> None:
-    await _scale(stage, pool, pool.quantity, "pool-scaled-down")
+async def scale_down(cluster: DemoCluster, pool: PoolSpec) -> None:
+    await _scale(cluster, pool, pool.quantity, "pool-scaled-down")
 
 
-async def _scale(stage: DemoCluster, pool: PoolSpec, target: int, check: str) -> None:
-    stage.report.add(f"pool {pool.name} is scaled to {target}")
-    cluster = CLUSTER.ref(stage.name, stage.namespace)
+async def _scale(cluster: DemoCluster, pool: PoolSpec, target: int, check: str) -> None:
+    cluster.report.add(f"pool {pool.name} is scaled to {target} machines")
+    ref = CLUSTER.ref(cluster.name, cluster.namespace)
     step = {"op": "replace", "path": f"/spec/rkeConfig/machinePools/{pool.index}/quantity", "value": target}
-    await stage.manager.json_patch(cluster, [step])
-    await stage.wait_for_settled()
-    there = nodes_by_machine(await stage.list_nodes())
-    nodes = [there.get(uid_of(raw)) for raw in await stage.list_machines(pool.name)]
+    await cluster.manager.json_patch(ref, [step])
+    await cluster.wait_for_settled()
+    there = nodes_by_machine(await cluster.list_nodes())
+    nodes = [there.get(uid_of(raw)) for raw in await cluster.list_machines(pool.name)]
     found = sum(is_true(nested(node, "status", "conditions"), "Ready") for node in nodes)
-    stage.report.add(f"pool {pool.name} has {found} Ready nodes")
-    stage.report.check(
-        check, found == target, f"pool {pool.name} has {found} Ready nodes; {target} were asked for"
-    )
+    cluster.report.add(f"pool {pool.name} has {found} Ready Nodes")
+    cluster.report.check(check, found == target, f"pool {pool.name} has {found} of {target} Ready Nodes")
 
 
-# -- play --------------------------------------------------------------------------------------------------------
+# -- run ---------------------------------------------------------------------------------------------------------
 
 
-async def run_scenario(stage: DemoCluster, scenario: Scenario) -> None:
-    """Play one act. What it waited for in vain becomes a check that did not hold."""
+async def run_scenario(cluster: DemoCluster, scenario: Scenario) -> None:
+    """Run one scenario. A wait that times out becomes a failed check."""
     try:
-        await scenario(stage)
+        await scenario(cluster)
     except WaitTimedOut as error:
-        stage.report.check(f"in-time: {error.what}", False, f"{error}. {_describe_waits(error.last)}")
+        cluster.report.check(f"in-time: {error.what}", False, f"{error}. {_describe_waits(error.last)}")
 
 
-def _describe_waits(world: Mapping[Any, Raw]) -> str:
-    """What the objects that were looked at wait for."""
+def _describe_waits(objects: Mapping[Any, Raw]) -> str:
+    """The status.waiting of these objects."""
     found = {
         f"{name_of(raw)}: {nested(raw, 'status', 'waiting', 'for')}"
-        for raw in world.values()
+        for raw in objects.values()
         if nested(raw, "status", "waiting", "for")
     }
-    return "; ".join(sorted(found)) or "Nothing said what it waits for."
+    return "; ".join(sorted(found)) or "No object has a status.waiting."

@@ -1,6 +1,6 @@
-"""The demo's service: two pods behind an address of a pool, asked over the network while machines die under it.
+"""The demo's LoadBalancer Service: two pods behind an address of an IPPool, requested while machines are lost.
 
-Nothing is remembered between acts: whether there is a service, and at which address, is read from the guest.
+No state is kept between scenarios: whether the Service exists, and its address, is read from the guest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RETRY_INTERVAL = timedelta(seconds=0.2)
 
 @dataclass(frozen=True, slots=True)
 class PodReply:
-    """Who answered."""
+    """The pod that answered a request."""
 
     pod: str
     node: str
@@ -42,101 +42,121 @@ class PodReply:
         return f"pod {self.pod} on {self.node}"
 
 
-# -- the acts ----------------------------------------------------------------------------------------------------
+# -- scenarios ---------------------------------------------------------------------------------------------------
 
 
-async def create_service(stage: DemoCluster) -> None:
-    """A pool on Harvester, pods and a service in the guest; then a request from outside."""
-    values = nested(await stage.get_cluster(), "spec", "rkeConfig", "chartValues", PROVIDER, default={})
+async def create_service(cluster: DemoCluster) -> None:
+    """Create an IPPool on Harvester, a Deployment and a Service in the guest; then send a request."""
+    values = nested(await cluster.get_cluster(), "spec", "rkeConfig", "chartValues", PROVIDER, default={})
     if nested(values, "kube-vip", "enabled", default=True) is False:
-        stage.report.add("no service is shown: the manifest switches kube-vip off", detail=True)
+        cluster.report.add("no Service is created: the manifest disables kube-vip", detail=True)
         return
-    network = await _find_network(stage)
+    network = await _find_network(cluster)
     if network is None:
-        stage.report.add("no service is shown: the network of the machines states no subnet", detail=True)
+        cluster.report.add("no Service is created: the network of the machines states no subnet", detail=True)
         return
-    pool = await _create_pool(stage, *network)
-    guest = await stage.guest_client()
-    begun = stage.clock.now()
-    stage.report.add(f"a service with {PODS} pods is asked for, and pool {name_of(pool)} for its address")
+    pool = await _create_pool(cluster, *network)
+    guest = await cluster.guest_client()
+    begun = cluster.clock.now()
+    cluster.report.add(
+        f"Service {NAME} with {PODS} pods is created, and IPPool {name_of(pool)} for its address"
+    )
     await guest.create(DEPLOYMENT, render_deployment())
     await guest.create(SERVICE, render_service())
     try:
-        address = await _wait_for_address(stage, guest)
+        address = await _wait_for_address(cluster, guest)
     except WaitTimedOut as error:
-        stage.report.check("service-address", False, f"{error}; {await _last_event(guest)}")
+        cluster.report.check("service-address", False, f"{error}; {await _last_event(guest)}")
         return
-    took = (stage.clock.now() - begun).total_seconds()
-    stage.report.check(
+    took = (cluster.clock.now() - begun).total_seconds()
+    cluster.report.check(
         "service-address",
         address in addresses_of_pool(pool),
-        f"service {NAME} has the address {address} of pool {name_of(pool)} after {took:.1f} s",
+        f"Service {NAME} has the address {address} of IPPool {name_of(pool)} after {took:.1f} s",
     )
-    await _wait_for_pods(stage, guest)
-    answer = await wait_for_reply(stage, address)
-    stage.report.check("service-answers", True, f"{answer} answers at http://{address}/")
+    await _wait_for_pods(cluster, guest)
+    answer = await wait_for_reply(cluster, address)
+    cluster.report.check("service-answers", True, f"{answer} answers at http://{address}/")
 
 
-async def delete_service(stage: DemoCluster) -> None:
-    """Delete it; the load balancer on Harvester has to go and its address has to be free again."""
-    service = await find_service(stage)
+async def delete_service(cluster: DemoCluster) -> None:
+    """Delete the Service: its LoadBalancer on Harvester must go, and its address must be free again."""
+    service = await find_service(cluster)
     if service is None:
         return
-    address, guest = address_of(service), await stage.guest_client()
-    pool = await stage.harvester.find(IP_POOL.ref(pool_name(stage)))
+    address, guest = address_of(service), await cluster.guest_client()
+    pool = await cluster.harvester.find(IP_POOL.ref(pool_name(cluster)))
     held = str(nested(pool, "status", "allocated", address, default=""))
-    stage.report.add(f"service {NAME} is deleted")
+    cluster.report.add(f"Service {NAME} is deleted")
     await guest.delete(SERVICE.ref(NAME, NAMESPACE))
     await guest.delete(DEPLOYMENT.ref(NAME, NAMESPACE))
     where, _, name = held.partition("/")
     await _wait_on_harvester(
-        stage, LOAD_BALANCER, lambda world: (where, name) not in world, f"load balancer {held} to be gone"
+        cluster,
+        LOAD_BALANCER,
+        lambda objects: (where, name) not in objects,
+        f"LoadBalancer {held} to be gone",
     )
-    await _wait_on_harvester(stage, IP_POOL, lambda world: _is_free(world, stage), f"{address} to be free")
-    await stage.harvester.delete(IP_POOL.ref(pool_name(stage)))
-    stage.report.check(
-        "service-gone", bool(held), f"load balancer {held or '(unknown)'} is gone, {address} is free again"
+    await _wait_on_harvester(
+        cluster,
+        IP_POOL,
+        lambda objects: _is_free(objects, cluster),
+        f"{address} to be free in IPPool {pool_name(cluster)}",
+    )
+    await delete_pool(cluster)
+    cluster.report.check(
+        "service-gone", bool(held), f"LoadBalancer {held or '(unknown)'} is gone, {address} is free again"
     )
 
 
-async def check_service_survives(stage: DemoCluster, lost: str, namespace: str, check: str) -> None:
-    """Once machine `lost` has no power any more, another one must answer. Nothing where there is no service."""
-    service = await find_service(stage)
+async def delete_pool(cluster: DemoCluster) -> None:
+    """Delete the IPPool of the Service on Harvester, if there is one. May be repeated."""
+    if await cluster.harvester.find(IP_POOL.ref(pool_name(cluster))) is not None:
+        await cluster.harvester.delete(IP_POOL.ref(pool_name(cluster)))
+
+
+async def check_service_survives(cluster: DemoCluster, lost: str, namespace: str, check: str) -> None:
+    """Once the VM of `lost` is off, a pod elsewhere must answer. Does nothing without a Service."""
+    service = await find_service(cluster)
     if service is None:
         return
     address = address_of(service)
-    await _wait_on_harvester(stage, VMI, lambda world: (namespace, lost) not in world, f"{lost} to be off")
-    off = stage.clock.now()
-    answer = await wait_for_reply(stage, address, without=lost)
-    took = (stage.clock.now() - off).total_seconds()
-    stage.report.check(
+    await _wait_on_harvester(
+        cluster,
+        VMI,
+        lambda objects: (namespace, lost) not in objects,
+        f"VirtualMachineInstance {lost} to be gone",
+    )
+    off = cluster.clock.now()
+    answer = await wait_for_reply(cluster, address, without=lost)
+    took = (cluster.clock.now() - off).total_seconds()
+    cluster.report.check(
         check,
         True,
         f"{answer} answers at http://{address}/ {took:.1f} s after {lost} was off",
     )
 
 
-async def wait_for_service(stage: DemoCluster, check: str = "") -> None:
-    """Return once all pods are Ready again and one of them answers; `check` says so. Nothing without a service."""
-    service = await find_service(stage)
+async def wait_for_service(cluster: DemoCluster, check: str = "") -> None:
+    """Return once all pods are Ready and one answers; recorded as `check` where given. Does nothing without a Service."""
+    service = await find_service(cluster)
     if service is None:
         return
-    await _wait_for_pods(stage, await stage.guest_client())
-    answer = await wait_for_reply(stage, address_of(service))
+    await _wait_for_pods(cluster, await cluster.guest_client())
+    answer = await wait_for_reply(cluster, address_of(service))
     if check:
-        stage.report.check(check, True, f"{answer} answers at http://{address_of(service)}/ again")
+        cluster.report.check(check, True, f"{answer} answers at http://{address_of(service)}/ again")
 
 
-# -- who is under it ---------------------------------------------------------------------------------------------
+# -- reading -----------------------------------------------------------------------------------------------------
 
 
-async def pick_machine_under_service(stage: DemoCluster, machines: Sequence[Raw]) -> tuple[Raw, str]:
-    """The machine that the service would miss most, and why: that of the pod that answers, else that with the address,
-    else the first."""
-    service = await find_service(stage)
+async def pick_machine_under_service(cluster: DemoCluster, machines: Sequence[Raw]) -> tuple[Raw, str]:
+    """The machine to lose, and why: that of the pod that answers, else that with the address, else the first."""
+    service = await find_service(cluster)
     by_name = {name_of(raw): raw for raw in machines}
     if service is not None:
-        answer = await wait_for_reply(stage, address_of(service))
+        answer = await wait_for_reply(cluster, address_of(service))
         if answer.node in by_name:
             return by_name[answer.node], f"pod {answer.pod} runs on it"
         host = annotations_of(service).get(VIP_HOST, "")
@@ -145,10 +165,10 @@ async def pick_machine_under_service(stage: DemoCluster, machines: Sequence[Raw]
     return machines[0], ""
 
 
-async def find_service(stage: DemoCluster) -> Raw | None:
-    """The service, once it has an address."""
+async def find_service(cluster: DemoCluster) -> Raw | None:
+    """The Service, if it has an address."""
     try:
-        found = await (await stage.guest_client()).find(SERVICE.ref(NAME, NAMESPACE))
+        found = await (await cluster.guest_client()).find(SERVICE.ref(NAME, NAMESPACE))
     except KubeError:
         return None
     return found if found is not None and address_of(found) else None
@@ -158,14 +178,14 @@ def address_of(service: Mapping[str, object]) -> str:
     return str(nested(service, "status", "loadBalancer", "ingress", 0, "ip", default=""))
 
 
-# -- asking ------------------------------------------------------------------------------------------------------
+# -- requests ----------------------------------------------------------------------------------------------------
 
 
-async def send_request(stage: DemoCluster, address: str) -> PodReply | None:
-    """One request to the address, by the way that the guest's kubeconfig goes. None where nobody answers it."""
-    proxy = parse_kubeconfig(await stage.guest_kubeconfig()).proxy_url
+async def send_request(cluster: DemoCluster, address: str) -> PodReply | None:
+    """Send one request to the address, through the proxy of the guest's kubeconfig. None without an answer."""
+    proxy = parse_kubeconfig(await cluster.guest_kubeconfig()).proxy_url
     try:
-        reply = await stage.connect(ClientConfig(f"http://{address}:80", proxy_url=proxy)).send(
+        reply = await cluster.connect(ClientConfig(f"http://{address}:80", proxy_url=proxy)).send(
             Request("GET", "/")
         )
         body = loads(reply.body)
@@ -174,18 +194,18 @@ async def send_request(stage: DemoCluster, address: str) -> PodReply | None:
     return PodReply(str(body["pod"]), str(body["node"])) if reply.status == 200 else None
 
 
-async def wait_for_reply(stage: DemoCluster, address: str, *, without: str = "") -> PodReply:
-    """The first answer that does not come from machine `without`. Raises NotSeen."""
-    deadline = stage.clock.now() + stage.timeout
-    while stage.clock.now() < deadline:
-        answer = await send_request(stage, address)
+async def wait_for_reply(cluster: DemoCluster, address: str, *, without: str = "") -> PodReply:
+    """The first answer that does not come from machine `without`. Raises WaitTimedOut."""
+    deadline = cluster.clock.now() + cluster.timeout
+    while cluster.clock.now() < deadline:
+        answer = await send_request(cluster, address)
         if answer is not None and answer.node != without:
             return answer
-        await sleep(stage.clock, RETRY_INTERVAL)
-    raise WaitTimedOut(f"an answer from http://{address}/", stage.timeout, {})
+        await sleep(cluster.clock, RETRY_INTERVAL)
+    raise WaitTimedOut(f"an answer from http://{address}/", cluster.timeout, {})
 
 
-# -- what is made ------------------------------------------------------------------------------------------------
+# -- objects -----------------------------------------------------------------------------------------------------
 
 
 def render_deployment() -> Raw:
@@ -208,12 +228,12 @@ def render_service() -> Raw:
     return new_object(SERVICE, NAME, NAMESPACE, spec=spec)
 
 
-def pool_name(stage: DemoCluster) -> str:
-    return f"{stage.name}-web"
+def pool_name(cluster: DemoCluster) -> str:
+    return f"{cluster.name}-web"
 
 
 def find_free_block(network: IPv4Network, used: Sequence[str]) -> tuple[str, ...]:
-    """The highest addresses of the network that nobody has, side by side; none where there is no such room."""
+    """The highest ADDRESSES consecutive free addresses of the network; () where there are none."""
     broadcast = int(network.broadcast_address)
     taken = {int(IPv4Address(one)) for one in used}
     for first in range(broadcast - ADDRESSES, int(network.network_address) + 1, -ADDRESSES):
@@ -230,21 +250,21 @@ def addresses_of_pool(pool: Raw) -> tuple[str, ...]:
 
 
 async def _last_event(guest: Client) -> str:
-    """What was said about the service last."""
+    """The message of the Service's last event."""
     about = [
         raw for raw in await guest.list(EVENT, NAMESPACE) if nested(raw, "involvedObject", "name") == NAME
     ]
-    return str(about[-1]["message"]) if about else "nobody said why"
+    return str(about[-1]["message"]) if about else "no event about it"
 
 
-async def _find_network(stage: DemoCluster) -> tuple[str, IPv4Network] | None:
-    """The network of the machines, and the subnet that it states on Harvester."""
-    vm = await stage.get_vm((await stage.list_machines())[0])
+async def _find_network(cluster: DemoCluster) -> tuple[str, IPv4Network] | None:
+    """The network of the machines, and its subnet on Harvester."""
+    vm = await cluster.get_vm((await cluster.list_machines())[0])
     networks = nested(vm, "spec", "template", "spec", "networks", default=[])
     named = next((one["multus"]["networkName"] for one in networks if one.get("multus")), "")
     namespace, _, name = named.rpartition("/")
     namespace = namespace or vm["metadata"]["namespace"]
-    raw = await stage.harvester.find(NETWORK.ref(name, namespace))
+    raw = await cluster.harvester.find(NETWORK.ref(name, namespace))
     try:
         return f"{namespace}/{name}", IPv4Network(
             loads(annotations_of(raw or {"metadata": {}}).get(ROUTE, "{}"))["cidr"]
@@ -253,74 +273,76 @@ async def _find_network(stage: DemoCluster) -> tuple[str, IPv4Network] | None:
         return None
 
 
-async def _create_pool(stage: DemoCluster, name: str, network: IPv4Network) -> Raw:
+async def _create_pool(cluster: DemoCluster, name: str, network: IPv4Network) -> Raw:
     taken = [
         address
-        for instance in await stage.harvester.list(VMI)
+        for instance in await cluster.harvester.list(VMI)
         for nic in nested(instance, "status", "interfaces", default=[])
         for address in nic.get("ipAddresses") or ()
         if ":" not in address
     ]
-    taken += [address for pool in await stage.harvester.list(IP_POOL) for address in addresses_of_pool(pool)]
+    taken += [
+        address for pool in await cluster.harvester.list(IP_POOL) for address in addresses_of_pool(pool)
+    ]
     block = find_free_block(network, taken)
     if not block:
-        raise WaitTimedOut(f"{ADDRESSES} addresses side by side that are free in {network}", timedelta(), {})
-    scope = [{"project": "*", "namespace": "*", "guestCluster": stage.name}]
+        raise WaitTimedOut(f"{ADDRESSES} consecutive free addresses in {network}", timedelta(), {})
+    scope = [{"project": "*", "namespace": "*", "guestCluster": cluster.name}]
     ranges = [{"subnet": str(network), "rangeStart": block[0], "rangeEnd": block[-1]}]
     raw = new_object(
-        IP_POOL, pool_name(stage), spec={"ranges": ranges, "selector": {"scope": scope, "network": name}}
+        IP_POOL, pool_name(cluster), spec={"ranges": ranges, "selector": {"scope": scope, "network": name}}
     )
-    return await stage.harvester.create(IP_POOL, raw)
+    return await cluster.harvester.create(IP_POOL, raw)
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------
 
 
-async def _wait_for_address(stage: DemoCluster, guest: Client) -> str:
-    def judge(world: Objects) -> str | None:
-        found = world.get((NAMESPACE, NAME))
+async def _wait_for_address(cluster: DemoCluster, guest: Client) -> str:
+    def judge(objects: Objects) -> str | None:
+        found = objects.get((NAMESPACE, NAME))
         return (address_of(found) or None) if found is not None else None
 
     return await wait_for(
         guest.transport,
         SERVICE,
         judge,
-        what=f"service {NAME} to have an address",
-        clock=stage.clock,
+        what=f"Service {NAME} to have an address",
+        clock=cluster.clock,
         namespace=NAMESPACE,
-        within=stage.timeout,
+        within=cluster.timeout,
     )
 
 
-async def _wait_for_pods(stage: DemoCluster, guest: Client) -> None:
-    def judge(world: Objects) -> bool | None:
-        found = world.get((NAMESPACE, NAME))
+async def _wait_for_pods(cluster: DemoCluster, guest: Client) -> None:
+    def judge(objects: Objects) -> bool | None:
+        found = objects.get((NAMESPACE, NAME))
         return True if nested(found, "status", "availableReplicas", default=0) == PODS else None
 
     await wait_for(
         guest.transport,
         DEPLOYMENT,
         judge,
-        what=f"{PODS} pods to be Ready",
-        clock=stage.clock,
+        what=f"{PODS} pods of Deployment {NAME} to be Ready",
+        clock=cluster.clock,
         namespace=NAMESPACE,
-        within=stage.timeout,
+        within=cluster.timeout,
     )
 
 
-def _is_free(world: Objects, stage: DemoCluster) -> bool:
-    found = world.get(("", pool_name(stage)))
+def _is_free(objects: Objects, cluster: DemoCluster) -> bool:
+    found = objects.get(("", pool_name(cluster)))
     return found is None or not nested(found, "status", "allocated", default={})
 
 
 async def _wait_on_harvester(
-    stage: DemoCluster, kind: ApiResource, holds: Callable[[Objects], bool], what: str
+    cluster: DemoCluster, kind: ApiResource, holds: Callable[[Objects], bool], what: str
 ) -> None:
     await wait_for(
-        stage.harvester.transport,
+        cluster.harvester.transport,
         kind,
-        lambda world: True if holds(world) else None,
+        lambda objects: True if holds(objects) else None,
         what=what,
-        clock=stage.clock,
-        within=stage.timeout,
+        clock=cluster.clock,
+        within=cluster.timeout,
     )

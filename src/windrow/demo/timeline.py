@@ -1,8 +1,7 @@
-"""The manager's events as lines of a story: what it did, to which machine, and why.
+"""The manager's events as lines of the demo's timeline: what it did, to which object, and why.
 
-An event's reason is the name of the action and its message the reason for it; `kubectl describe` shows both side by
-side. A timeline has one column, so the action is put into words here. Small steps are left out, and so is what a
-Cluster's event repeats of a Machine's.
+An event's reason names the action and its message why it was taken; `kubectl describe` shows both. A timeline has one
+column, so the action is put into words here. Small steps, and Cluster events that repeat a Machine's, are left out.
 """
 
 from __future__ import annotations
@@ -12,28 +11,28 @@ from typing import Any
 
 from windrow.kubernetes.objects import nested
 
-# By reason. `{name}` is the machine or cluster, `{why}` the manager's own words.
+# By reason. `{name}` is the machine or cluster, `{why}` the event's message.
 PHRASES = {
-    "CreateSecrets": "{name}: certificate authorities and join tokens are made",
-    "ElectInitServer": "{name} is elected to start the cluster",
-    "ProvisionVM": "{name} is ordered from Harvester: {why}",
-    "MarkInitialized": "{name}: {why}",
-    "PublishKubeconfig": "{name}: the kubeconfig for people is ready",
-    "StartVM": "{name} is started: {why}",
-    "DeleteMachine": "{name} is given up: {why}",
-    "RemoveEtcdMember": "{name} leaves etcd: {why}",
-    "DeleteVM": "{name} is removed from Harvester: {why}",
-    "RemoveMachineFinalizer": "{name} is gone: {why}",
-    "DeleteServiceAccount": "{name}: its account on Harvester is removed",
-    "RepairHeld": "{name} is not repaired now: {why}",
+    "CreateSecrets": "Cluster {name}: certificate authorities and join tokens are created",
+    "ElectInitServer": "Machine {name} is elected as init server",
+    "ProvisionVM": "VM {name} is created on Harvester: {why}",
+    "MarkInitialized": "Cluster {name} is initialized: {why}",
+    "PublishKubeconfig": "Cluster {name}: the kubeconfig is published",
+    "StartVM": "VM {name} is started: {why}",
+    "DeleteMachine": "Machine {name} is deleted: {why}",
+    "RemoveEtcdMember": "the etcd member of {name} is removed: {why}",
+    "DeleteVM": "VM {name} is deleted on Harvester: {why}",
+    "RemoveMachineFinalizer": "Machine {name} is gone: {why}",
+    "DeleteServiceAccount": "Cluster {name}: its ServiceAccount on Harvester is deleted",
+    "RepairHeld": "remediation of {name} is restricted: {why}",
 }
 
-# Reasons that the story has given before, for all machines at once.
+# Messages that the timeline has already for all machines at once.
 REPEATED = frozenset({"the cluster is deleted", "it was given up"})
 
 
 def describe_event(event: Mapping[str, Any]) -> str | None:
-    """The event as one line, or None for one that adds nothing to the story."""
+    """The event as one line, or None for one that adds nothing to the timeline."""
     involved = nested(event, "involvedObject", default={})
     phrase = PHRASES.get(str(event.get("reason")))
     if phrase is None or involved.get("kind") not in ("Cluster", "Machine"):

@@ -18,7 +18,7 @@ import argparse
 
 from windrow.cli import exit_codes, options
 from windrow.cli.context import CliContext
-from windrow.cli.errors import CliError
+from windrow.cli.errors import CliError, refused_error
 from windrow.cli.manifests import read_documents
 from windrow.cli.paths import find_driver_program, require_writable_directory, require_writable_file
 from windrow.kubernetes.objects import Raw
@@ -46,6 +46,7 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
     from windrow.app.loop import run_service
     from windrow.cli.output.progress import open_output
     from windrow.demo import demo
+    from windrow.demo.cluster import ClusterRefused
     from windrow.demo.options import DemoOptions
 
     documents = _read_input(args, context)
@@ -59,8 +60,11 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
         driver=find_driver_program(args.machine_backend, args.driver, context),
         env=context.env,
     )
-    with open_output(context, plain=wanted.plain) as out:
-        return run_service(demo.run(wanted, out))
+    try:
+        with open_output(context, plain=wanted.plain) as output:
+            return run_service(demo.run(wanted, output))
+    except ClusterRefused as refused:
+        raise refused_error(refused.name, refused.problems) from refused
 
 
 def _read_input(args: argparse.Namespace, context: CliContext) -> list[Raw]:
@@ -68,8 +72,8 @@ def _read_input(args: argparse.Namespace, context: CliContext) -> list[Raw]:
     documents = read_documents(args.filename, context)
     if args.filename and not any(raw["kind"] == "Cluster" for raw in documents):
         raise CliError(
-            f"There is no Cluster in {', '.join(args.filename)}.",
-            "Name the file that holds it.",
+            f"No Cluster in {', '.join(args.filename)}.",
+            "Name the file that contains it.",
             exit_codes.REFUSED,
         )
     if args.report:

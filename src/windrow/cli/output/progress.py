@@ -23,22 +23,24 @@ class PlainOutput:
     """Plain lines, one after the other."""
 
     def __init__(self, context: CliContext) -> None:
-        self._edge = context
+        self._context = context
 
     def print_line(self, line: str = "") -> None:
-        self._lines(StyledLine((Span(part),)) for part in wrap_line(line, self._edge.width))
+        self._lines(
+            StyledLine((Span(part),)) for part in wrap_line(self._context.typed(line), self._context.width)
+        )
 
     def timeline_entry(self, entry: TimelineEntry) -> None:
-        self._lines(timeline.render_entry(entry.at, entry.text, self._edge.width))
+        self._lines(timeline.render_entry(entry.at, entry.text, self._context.width))
 
     def check_record(self, check: CheckRecord) -> None:
-        self._lines(timeline.render_check(check.name, check.ok, check.detail, self._edge.width))
+        self._lines(timeline.render_check(check.name, check.ok, check.detail, self._context.width))
 
     def update(self, clusters: Iterable[Raw], machines: Iterable[Raw]) -> None:
         """Nothing: the timeline entries say the same."""
 
     def _lines(self, lines: Iterable[StyledLine]) -> None:
-        print_lines(self._edge, lines)
+        print_lines(self._context, lines)
 
 
 class LiveOutput(PlainOutput):
@@ -56,8 +58,8 @@ class LiveOutput(PlainOutput):
     def render(self) -> list[StyledLine]:
         """The present clusters under a rule; nothing where there are none."""
         clusters = read_views(self._clusters, self._machines)
-        tree = render_tree(clusters, self._edge.now(), self._edge.width)
-        return [line(("─" * min(self._edge.width, 80), "quiet")), *tree] if tree else []
+        tree = render_tree(clusters, self._context.now(), self._context.width)
+        return [line(("─" * min(self._context.width, 80), "quiet")), *tree] if tree else []
 
     def _lines(self, lines: Iterable[StyledLine]) -> None:
         for one in lines:
