@@ -140,9 +140,9 @@ def test_a_refused_cluster_shows_each_fact_with_its_cure(windrow: Windrow, orcha
 
     assert drawn[1:5] == ["the image is an ISO", "→ name another", "pool a has no role", "→ give it one"]
     assert told[-4:] == [
-        "fleet-default/orchard is refused: the image is an ISO",
+        "Cluster fleet-default/orchard is refused: the image is an ISO",
         "→ Name another",
-        "fleet-default/orchard is refused: pool a has no role",
+        "Cluster fleet-default/orchard is refused: pool a has no role",
         "→ Give it one",
     ]
 
@@ -280,18 +280,22 @@ def test_status_draws_the_tree_with_what_each_level_waits_for(windrow: Windrow, 
 
     answer = windrow("status")
 
-    assert "fleet-default/orchard  v1.34.7+rke2r1  provisioning" in answer.out
+    assert "fleet-default/orchard  v1.34.7+rke2r1 desired  provisioning" in answer.out
     assert "│ waits for the first server; then others join" in answer.out
     assert "   └─ orchard-workers-a-b  running  10.0.0.9" in answer.out
 
 
-def test_status_for_programs_is_data(windrow: Windrow, orchard: Manager):
+def test_status_for_programs_is_a_list_of_objects_or_the_one_that_is_named(
+    windrow: Windrow, orchard: Manager
+):
     orchard.do(report({"conditions": READY}))
 
-    (cluster,) = json.loads(windrow("status", "orchard", "-o", "json").out)["clusters"]
+    one = json.loads(windrow("status", "orchard", "-o", "json").out)
+    every = json.loads(windrow("status", "-o", "json").out)
 
-    assert cluster["ready"] is True
-    assert [pool["wanted"] for pool in cluster["pools"]] == [3, 2]
+    assert (one["kind"], one["metadata"]["name"]) == ("Cluster", "orchard")
+    assert one["status"]["conditions"][0]["type"] == "Ready"
+    assert (every["kind"], every["items"]) == ("List", [one])
 
 
 def test_status_without_clusters_says_how_to_make_one(windrow: Windrow, manager: Manager):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from windrow.cli.output.lines import to_text
-from windrow.cli.output.tree import as_data, format_wait, render_tree
+from windrow.cli.output.tree import format_version, format_wait, render_tree
 from windrow.cli.output.views import ClusterView, Wait, read_views
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -20,7 +22,7 @@ def a_cluster(name: str = "orchard", *, pools: list[dict[str, Any]], **status: A
     return {
         "metadata": {"name": name, "namespace": "fleet-default", "creationTimestamp": ago(72)},
         "spec": {"kubernetesVersion": "v1.34.7+rke2r1", "rkeConfig": {"machinePools": pools}},
-        "status": status,
+        "status": {"version": "v1.34.7+rke2r1", **status},
     }
 
 
@@ -181,8 +183,14 @@ def test_a_wait_without_a_date_or_a_next_step_is_still_a_sentence():
     assert format_wait(Wait("an address"), NOON) == "waits for an address"
 
 
-def test_the_picture_for_programs_has_times_and_camel_case():
-    (data,) = as_data([ClusterView("orchard", "fleet-default", created=NOON)])
-
-    assert data["created"] == "2026-01-01T12:00:00Z"
-    assert data["name"] == "orchard"
+@pytest.mark.parametrize(
+    ("running", "desired", "shown"),
+    [
+        ("v1.34.7+rke2r1", "v1.34.7+rke2r1", "v1.34.7+rke2r1"),
+        ("v1.34.7+rke2r1", "v1.35.1+rke2r1", "v1.34.7+rke2r1, v1.35.1+rke2r1 desired"),
+        ("", "v1.35.1+rke2r1", "v1.35.1+rke2r1 desired"),
+        ("", "", ""),
+    ],
+)
+def test_the_version_that_runs_is_told_from_the_desired_one(running: str, desired: str, shown: str):
+    assert format_version(ClusterView("a", "b", version=running, desired_version=desired)) == shown

@@ -24,7 +24,9 @@ SPEC = {
 def test_a_refused_cluster_ends_the_wait_at_once_with_its_problems():
     async def main() -> float:
         async with simulation() as sim:
-            await sim.management_client.create(CLUSTER, new_object(CLUSTER, "orchard", "fleet-default", spec=SPEC))
+            await sim.management_client.create(
+                CLUSTER, new_object(CLUSTER, "orchard", "fleet-default", spec=SPEC)
+            )
             started = sim.clock.now()
             with pytest.raises(ClusterRefused, match="names HarvesterConfig 'absent'"):
                 await sim.cluster("orchard").wait_for_ready_or_refused()

@@ -14,7 +14,7 @@ def an_event(kind: str, name: str, reason: str, message: str) -> dict[str, Any]:
 def test_an_event_is_told_with_the_machine_the_deed_and_the_reason():
     event = an_event("Machine", "orchard-w-a-b", "DeleteMachine", "its VM is gone from Harvester")
 
-    assert describe_event(event) == "orchard-w-a-b is given up: its VM is gone from Harvester"
+    assert describe_event(event) == "Machine orchard-w-a-b is deleted: its VM is gone from Harvester"
 
 
 def test_what_a_cluster_repeats_of_its_machine_is_told_once():

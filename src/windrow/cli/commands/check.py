@@ -20,7 +20,7 @@ from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, combine
 from windrow.cli.manifests import find_kind, print_notes, read_documents, unknown_kind_errors
 from windrow.cli.output.check_results import render_check_result
-from windrow.cli.output.data import render_data
+from windrow.cli.output.data import list_of, render_data
 from windrow.cli.output.terminal import print_lines
 from windrow.clusters.api.rancher_import import strip_server_fields
 from windrow.kubernetes.objects import Raw
@@ -49,7 +49,8 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
             "The manifest contains no Cluster.", "Name the file that contains it.", exit_codes.REFUSED
         )
     if args.output:
-        context.print(render_data(_as_data(results, unknown_kinds), args.output))
+        items = [*map(_as_object, results), *map(_unknown_kind, unknown_kinds)]
+        context.print(render_data(list_of(items), args.output))
     for one in () if args.output else results:
         print_lines(
             context,
@@ -77,24 +78,30 @@ async def _check(documents: list[Raw], args: argparse.Namespace, context: CliCon
     return await check.run(documents, manager, harvester)
 
 
-def _as_data(verdicts: list[CheckResult], strangers: list[CliError]) -> dict[str, object]:
-    return {
-        "clusters": [_result_data(one) for one in verdicts if one.kind == "Cluster"],
-        "harvesterConfigs": [_result_data(one) for one in verdicts if one.kind != "Cluster"],
-        "unknown": [{"message": one.message, "hint": one.hint} for one in strangers],
-    }
-
-
-def _result_data(result: CheckResult) -> dict[str, object]:
+def _as_object(result: CheckResult) -> dict[str, object]:
+    """The result in the form of an object, for `-o`. The kind is not served by any API."""
     problems = [
         {"severity": one.severity, "field": one.field, "message": one.message, "hint": one.hint}
         for one in result.problems
     ]
     return {
-        "namespace": result.namespace,
-        "name": result.name,
-        "ok": not result.errors,
+        "apiVersion": "windrow.io/v1alpha1",
+        "kind": "CheckResult",
+        "metadata": {"namespace": result.namespace, "name": result.name},
+        "checkedKind": result.kind,
+        "passed": not result.errors,
         "problems": problems,
-        "harvesterAsked": result.harvester_asked,
-        "notJudged": list(result.unchecked_kinds),
+        "checkedOnHarvester": result.harvester_asked,
+        "uncheckedKinds": list(result.unchecked_kinds),
+    }
+
+
+def _unknown_kind(error: CliError) -> dict[str, object]:
+    problem = {"severity": "error", "field": "", "message": error.message, "hint": error.hint}
+    return {
+        "apiVersion": "windrow.io/v1alpha1",
+        "kind": "CheckResult",
+        "checkedKind": "",
+        "passed": False,
+        "problems": [problem],
     }

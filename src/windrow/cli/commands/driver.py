@@ -109,12 +109,12 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
 
 async def _list(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
     from windrow.cli.node_drivers import list_drivers
-    from windrow.cli.output.data import render_data
+    from windrow.cli.output.data import list_of, render_data
     from windrow.cli.output.drivers import read_view, render_drivers
 
     raws = await list_drivers(manager)
     if args.output != "table":
-        context.print(render_data({"apiVersion": "v1", "kind": "List", "items": raws}, args.output))
+        context.print(render_data(list_of(raws), args.output))
         return exit_codes.OK
     views = sorted((read_view(raw) for raw in raws), key=lambda one: one.name)
     for one in render_drivers(views, context.width) if views else ["No node drivers."]:

@@ -16,7 +16,7 @@ import argparse
 from windrow.cli import exit_codes, options
 from windrow.cli.context import CliContext
 from windrow.cli.manifests import print_notes, read_documents
-from windrow.cli.output.data import render_data
+from windrow.cli.output.data import list_of, render_data
 from windrow.clusters.api.rancher_import import strip_server_fields
 
 
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
     documents, notes = strip_server_fields(read_documents(args.filename, context))
     print_notes(notes, context)
     if args.output == "json":
-        context.print(render_data({"apiVersion": "v1", "kind": "List", "items": documents}, "json"))
+        context.print(render_data(list_of(documents), "json"))
     else:
         context.print(dump_all(documents).rstrip("\n"))
     return exit_codes.OK

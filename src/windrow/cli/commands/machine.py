@@ -12,7 +12,7 @@ import argparse
 from windrow.cli import connect, exit_codes, options
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
-from windrow.cli.output.data import render_data
+from windrow.cli.output.data import list_of, render_data
 from windrow.cli.output.tables import render_machines
 from windrow.cli.output.views import read_machine
 
@@ -41,7 +41,7 @@ async def _list(args: argparse.Namespace, context: CliContext, manager: Connecti
     raws = await connect.list_machines(manager, clusters)
     raws = [raw for raw in raws if (raw["metadata"]["namespace"], raw["spec"].get("clusterName")) in places]
     if args.output:
-        context.print(render_data({"apiVersion": "v1", "kind": "List", "items": raws}, args.output))
+        context.print(render_data(list_of(raws), args.output))
         return exit_codes.OK
     lines = render_machines([read_machine(raw) for raw in raws], context.now(), context.width)
     for one in lines or ["No machines."]:

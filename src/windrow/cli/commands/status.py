@@ -17,11 +17,12 @@ from collections.abc import Awaitable, Callable
 from windrow.cli import connect, exit_codes, options
 from windrow.cli.connect import Connection
 from windrow.cli.context import CliContext
-from windrow.cli.output.data import render_data
+from windrow.cli.output.data import list_of, render_data
 from windrow.cli.output.lines import StyledLine, line
 from windrow.cli.output.terminal import live_display, print_lines
-from windrow.cli.output.tree import as_data, render_tree
+from windrow.cli.output.tree import render_tree
 from windrow.cli.output.views import ClusterView, read_views
+from windrow.kubernetes.objects import Raw, name_of, namespace_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,19 +46,24 @@ def run(args: argparse.Namespace, context: CliContext) -> int:
 async def _show(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
     if args.watch and not args.output:
         return await _watch(args, context, manager)
-    picture = await _read_views(args, manager)
+    clusters = await _list_clusters(args, manager)
     if args.output:
-        context.print(render_data({"clusters": as_data(picture)}, args.output))
+        context.print(render_data(clusters[0] if args.name else list_of(clusters), args.output))
     else:
-        print_lines(context, _lines(picture, context, args.namespace))
+        views = read_views(clusters, await connect.list_machines(manager, clusters))
+        print_lines(context, _lines(views, context, args.namespace))
     return exit_codes.OK
 
 
-async def _read_views(args: argparse.Namespace, manager: Connection) -> tuple[ClusterView, ...]:
+async def _list_clusters(args: argparse.Namespace, manager: Connection) -> list[Raw]:
     if args.name:
-        clusters = [await connect.get_cluster(manager, args.name, args.namespace or "")]
-    else:
-        clusters = await connect.find_clusters(manager, namespace=args.namespace or "")
+        return [await connect.get_cluster(manager, args.name, args.namespace or "")]
+    found = await connect.find_clusters(manager, namespace=args.namespace or "")
+    return sorted(found, key=lambda raw: (namespace_of(raw), name_of(raw)))
+
+
+async def _read_views(args: argparse.Namespace, manager: Connection) -> tuple[ClusterView, ...]:
+    clusters = await _list_clusters(args, manager)
     return read_views(clusters, await connect.list_machines(manager, clusters))
 
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+
+def list_of(items: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The objects as `kubectl get -o` prints several: a List."""
+    return {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": list(items)}
 
 
 def render_data(value: Any, output: str) -> str:

@@ -10,7 +10,7 @@ fleet-default/orchard  v1.34.7+rke2r1  coming up, 1 min 12 s old
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from windrow.cli.output.durations import format_age
@@ -50,6 +50,13 @@ def machine_state(machine: MachineView) -> str:
     if machine.ready:
         return "ready"
     return format_phase(machine.phase) or "ordered"
+
+
+def format_version(cluster: ClusterView) -> str:
+    """The version that runs, and the desired one where that is another."""
+    if cluster.desired_version in ("", cluster.version):
+        return cluster.version
+    return f"{cluster.version}{', ' * bool(cluster.version)}{cluster.desired_version} desired"
 
 
 def _state_of_cluster(cluster: ClusterView) -> tuple[str, Tone]:
@@ -115,7 +122,7 @@ def render_cluster(cluster: ClusterView, now: datetime, width: int = 80) -> list
     age = format_age(cluster.created, now)
     head = line(
         (f"{cluster.namespace}/{cluster.name}", "strong"),
-        (f"  {cluster.version}" if cluster.version else "", "quiet"),
+        (f"  {version}" if (version := format_version(cluster)) else "", "quiet"),
         "  ",
         (state, tone),
         (f", {age} old" if age else "", "quiet"),
@@ -145,22 +152,3 @@ def render_tree(clusters: Sequence[ClusterView], now: datetime, width: int = 80)
         lines += [line()] if place else []
         lines += render_cluster(cluster, now, width)
     return lines
-
-
-def as_data(clusters: Iterable[ClusterView]) -> list[dict[str, object]]:
-    """The same picture for programs (`-o json|yaml`)."""
-    from dataclasses import asdict
-
-    def clean(value: object) -> object:
-        if isinstance(value, dict):
-            return {_camel(key): clean(inner) for key, inner in value.items()}
-        if isinstance(value, list | tuple):
-            return [clean(inner) for inner in value]
-        return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value
-
-    return [clean(asdict(cluster)) for cluster in clusters]  # type: ignore[misc]
-
-
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(word.capitalize() for word in rest)

@@ -65,7 +65,8 @@ class PoolView:
 class ClusterView:
     name: str
     namespace: str
-    version: str = ""
+    version: str = ""  # that runs
+    desired_version: str = ""
     ready: bool = False
     deleting: bool = False
     phase: str = ""
@@ -202,7 +203,8 @@ def read_cluster(raw: Raw, machines: Iterable[MachineView]) -> ClusterView:
     return ClusterView(
         name=name,
         namespace=namespace,
-        version=str(nested(raw, "spec", "kubernetesVersion", default="")),
+        version=str(nested(raw, "status", "version", default="")),
+        desired_version=str(nested(raw, "spec", "kubernetesVersion", default="")),
         ready=_is_ready(raw),
         deleting=is_deleting(raw),
         phase=phase,
