@@ -1,7 +1,7 @@
 """`harvester-cloud-provider` as a process of its own: the console script.
 
-Little is loaded before the command line is understood. SIGTERM, SIGINT and SIGHUP end the process at once, by way of
-giving back the Lease; a second one does not wait for that.
+Little is imported before the command line is parsed. SIGTERM, SIGINT and SIGHUP end the process after it released its
+Lease; a second signal ends it without.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from typing import NoReturn, TextIO
 
 from windrow.cloudprovider.cmd.arguments import PROGRAM, parse_arguments
 from windrow.cloudprovider.cmd.flags import Options
+from windrow.core.logs import LineFormatter
 
-# From which level on these are heard without `-v`: watches are told in the program's own words, and what strangers send
-# to the port is no fault of ours.
+# The lowest level of these loggers without `-v`: the program reports its watches itself, and bad requests to the port
+# are no errors of the program.
 _MINIMUM_LEVELS = {"windrow.client.informer": logging.ERROR, "aiohttp.server": logging.CRITICAL}
 
 
 def main() -> int:
     """The console script."""
-    argv = [PROGRAM, *sys.argv[1:]]  # whatever the file is called that was started
+    argv = [PROGRAM, *sys.argv[1:]]  # by its name, whatever the started file is called
     try:
         options = parse_arguments(argv, log_line, print_line)
     except BrokenPipeError:  # as `2>&1 | head` leaves it
@@ -35,7 +36,7 @@ def main() -> int:
         return options
     configure_logs(options)
     env = {**os.environ}
-    if not env.get("HOSTNAME"):  # shells know it and do not always tell
+    if not env.get("HOSTNAME"):  # shells set it and do not always export it
         import socket
 
         env["HOSTNAME"] = socket.gethostname()
@@ -145,24 +146,6 @@ def _is_replaced(path: str) -> bool:
         return False
 
 
-class LineFormatter(logging.Formatter):
-    """As `say` writes; the trace of an error follows from `-v=5` on."""
-
-    def __init__(self, *, traces: bool) -> None:
-        super().__init__()
-        self._tracebacks = traces
-
-    def format(self, record: logging.LogRecord) -> str:
-        text = f"{record.levelname.lower()}: {record.getMessage()}"
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None:
-            text += f": {type(error).__name__}: {error}"
-        line = f"{_now()} {' '.join(text.split())}"
-        if self._tracebacks and record.exc_info:
-            return f"{line}\n{self.formatException(record.exc_info)}"
-        return line
-
-
 def configure_logs(options: Options) -> None:
     """0: warnings that nobody else says; 1: all warnings; 3: what the parts do; 5: everything, with traces."""
     level = logging.WARNING
@@ -171,11 +154,11 @@ def configure_logs(options: Options) -> None:
     if options.verbosity >= 5:
         level = logging.DEBUG
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter(traces=options.verbosity >= 5))
+    handler.setFormatter(LineFormatter(_now, tracebacks=options.verbosity >= 5))
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name, least in _MINIMUM_LEVELS.items() if options.verbosity < 1 else ():
         logging.getLogger(name).setLevel(least)
-    for name in ("asyncio", "aiohttp"):  # what they say at DEBUG is about themselves
+    for name in ("asyncio", "aiohttp"):  # their DEBUG records are about themselves
         logging.getLogger(name).setLevel(max(level, logging.INFO))
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TypeVar
 
-from windrow.client.informer import Informer
+from windrow.client.informer import Informer, watching
 from windrow.client.transport import Transport
 from windrow.core.clock import Clock
 from windrow.core.rng import Rng
@@ -27,19 +26,11 @@ class WaitTimedOut(Exception):
         self.what, self.last = what, last
 
 
-@asynccontextmanager
-async def informer_of(
-    transport: Transport, kind: ApiResource, clock: Clock, namespace: str = ""
-) -> AsyncIterator[Informer[Raw]]:
-    """An informer of whole objects that has listed once and runs while the block does."""
-    informer: Informer[Raw] = Informer(transport, kind, namespace, lambda raw: raw, clock, Rng(0))
-    async with asyncio.TaskGroup() as group:
-        watching = group.create_task(informer.run())
-        try:
-            await informer.wait_for_sync()
-            yield informer
-        finally:
-            watching.cancel()
+def informer_of(transport: Transport, kind: ApiResource, clock: Clock, namespace: str = "") -> Informer[Raw]:
+    """An informer of whole objects, for `watching`. It raises what the server refuses, and returns soon after a restart."""
+    return Informer(
+        transport, kind, namespace, lambda raw: raw, clock, Rng(0), raise_refusals=True, max_backoff_s=2
+    )
 
 
 def objects_of(informer: Informer[Raw]) -> Objects:
@@ -58,21 +49,15 @@ async def wait_for(
 ) -> T:
     """The first result of `predicate` that is not None, called after every change of `kind`. Raises WaitTimedOut.
 
-    A server that is away, and watches that end, are retried until then. `predicate` raises nothing.
+    A server that is away, and watches that end, are retried until then.
     """
-    last: Objects = {}
+    informer = informer_of(transport, kind, clock, namespace)
     try:
-        async with (
-            asyncio.timeout(within.total_seconds()),
-            informer_of(transport, kind, clock, namespace) as informer,
-        ):
-            last = objects_of(informer)
-            if (found := predicate(last)) is not None:
-                return found
-            async for _ in informer.changes():
-                last = objects_of(informer)
-                if (found := predicate(last)) is not None:
+        async with asyncio.timeout(within.total_seconds()), watching(informer) as changed:
+            while True:
+                changed.clear()
+                if informer.has_synced and (found := predicate(objects_of(informer))) is not None:
                     return found
+                await changed.wait()
     except TimeoutError:
-        pass
-    raise WaitTimedOut(what, within, last)
+        raise WaitTimedOut(what, within, objects_of(informer)) from None

@@ -280,7 +280,7 @@ async def _wait_until(
         return exit_codes.OK
     import asyncio
 
-    from windrow.cli.watch import watch_until
+    from windrow.cli.wait import watch_until
 
     printed: list[str] = []
 

@@ -1,9 +1,10 @@
-"""`--wait`: stay until it is done, and say on the way what is waited for."""
+"""Waiting on the management API: conditions checked after each change, and what `--wait` prints meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 from windrow.cli import exit_codes
@@ -12,11 +13,56 @@ from windrow.cli.context import CliContext
 from windrow.cli.errors import CliError, refused_error
 from windrow.cli.output.lines import wrap
 from windrow.cli.output.views import ClusterView, read_views
-from windrow.cli.watch import Condition, watch_until
-from windrow.clusters.api.kinds import MACHINE
-from windrow.kubernetes.errors import KubeError, NotFound
+from windrow.client.informer import Informer, watching
+from windrow.clusters.api.kinds import CLUSTER, MACHINE
+from windrow.core.clock import sleep
+from windrow.core.rng import Rng
+from windrow.kubernetes.errors import KubeError, NotFound, OutcomeUnknown, Unreachable
 from windrow.kubernetes.objects import nested
-from windrow.kubernetes.resources import EVENT, ObjectRef
+from windrow.kubernetes.resources import EVENT, ApiResource, ObjectRef
+
+# Changes come in bursts; the condition is checked once for all changes within this time.
+SETTLE = timedelta(seconds=0.2)
+
+Condition = Callable[[], Awaitable[bool]]
+
+
+async def watch_until(
+    is_done: Condition,
+    manager: Connection,
+    *,
+    namespace: str = "",
+    interval_s: float | None = None,
+    kinds: Sequence[ApiResource] = (CLUSTER, MACHINE),
+) -> None:
+    """Check `is_done` now and after each change (with `interval_s`, at least that often) until it returns True."""
+    if await is_done():  # a server that cannot be reached at all is an error, not a wait
+        return
+    informers = [
+        Informer(
+            manager.client.transport,
+            kind,
+            namespace,
+            lambda raw: str(raw["metadata"]["resourceVersion"]),
+            manager.clock,
+            Rng(),
+            raise_refusals=True,
+            max_backoff_s=2,
+        )
+        for kind in kinds
+    ]
+    async with watching(*informers) as changed:
+        while True:
+            changed.clear()
+            with suppress(
+                OutcomeUnknown, Unreachable
+            ):  # the server restarts; an informer notices when it is back
+                if await is_done():
+                    return
+            await sleep(manager.clock, SETTLE)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(interval_s):
+                    await changed.wait()
 
 
 class _WaitPrinter:

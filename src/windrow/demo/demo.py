@@ -25,7 +25,7 @@ from windrow.app.pki import write_private
 from windrow.app.preload import Preload, credential_secrets, read_preload
 from windrow.app.waiting import WaitTimedOut, informer_of
 from windrow.client.client import Client
-from windrow.client.informer import Informer
+from windrow.client.informer import watching
 from windrow.clusters.api.kinds import CLUSTER, HARVESTER_CONFIG, MACHINE
 from windrow.clusters.api.rancher_import import strip_server_fields
 from windrow.core.json import pretty
@@ -113,7 +113,7 @@ async def _run(options: DemoOptions, output: DemoOutput, documents: list[Raw], s
         _print_start(demo, read_preload(documents))
         before = await inventory(demo.embedded.harvester.api)
         try:
-            async with _views(demo):
+            async with running(partial(_update_display, demo), partial(_record_events, demo)):
                 refused = await _run_scenarios(demo, documents, keep=options.keep)
                 if refused is None and not options.keep:
                     await _delete(demo, documents, before)
@@ -312,35 +312,25 @@ async def _keep_running(demo: Demo, documents: list[Raw]) -> None:
 # -- views -------------------------------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def _views(demo: Demo) -> AsyncIterator[None]:
-    """While the block runs, update the live view of the clusters, and add the manager's events to the timeline."""
-    clock, transport = demo.clock, demo.manager.transport
-    async with (
-        informer_of(transport, CLUSTER, clock) as clusters,
-        informer_of(transport, MACHINE, clock) as machines,
-        informer_of(transport, EVENT, clock) as events,
-        running(
-            partial(_update_display, demo, clusters, machines, clusters),
-            partial(_update_display, demo, clusters, machines, machines),
-            partial(_record_events, demo, events),
-        ),
-    ):
-        yield
+async def _update_display(demo: Demo) -> None:
+    """Update the live view after every change of a Cluster or Machine."""
+    clusters = informer_of(demo.manager.transport, CLUSTER, demo.clock)
+    machines = informer_of(demo.manager.transport, MACHINE, demo.clock)
+    async with watching(clusters, machines) as changed:
+        while True:
+            changed.clear()
+            demo.output.update(clusters.values(), machines.values())
+            await changed.wait()
 
 
-async def _update_display(
-    demo: Demo, clusters: Informer[Raw], machines: Informer[Raw], changing: Informer[Raw]
-) -> None:
-    async for _ in changing.changes():
-        demo.output.update(clusters.values(), machines.values())
-
-
-async def _record_events(demo: Demo, events: Informer[Raw]) -> None:
-    recorded: set[str] = set()
-    async for _, event in events.changes():
-        if event is None or uid_of(event) in recorded:
-            continue
-        recorded.add(uid_of(event))
-        if line := describe_event(event):
-            demo.report.add(line, detail=True)
+async def _record_events(demo: Demo) -> None:
+    """Add the manager's events to the timeline."""
+    events, recorded = informer_of(demo.manager.transport, EVENT, demo.clock), set[str]()
+    async with watching(events) as changed:
+        while True:
+            changed.clear()
+            for event in events.values():
+                if uid_of(event) not in recorded and (line := describe_event(event)):
+                    demo.report.add(line, detail=True)
+                recorded.add(uid_of(event))
+            await changed.wait()

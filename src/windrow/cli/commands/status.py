@@ -76,7 +76,7 @@ def _lines(picture: tuple[ClusterView, ...], context: CliContext, namespace: str
 
 
 async def _watch(args: argparse.Namespace, context: CliContext, manager: Connection) -> int:
-    from windrow.cli.watch import watch_until
+    from windrow.cli.wait import watch_until
 
     scope = args.namespace or ""
     if not context.terminal:

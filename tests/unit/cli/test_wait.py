@@ -5,7 +5,7 @@ import asyncio
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage.memory import MemoryStore
 from windrow.cli.connect import Connection
-from windrow.cli.watch import watch_until
+from windrow.cli.wait import watch_until
 from windrow.client.client import Client
 from windrow.clusters.api.kinds import CLUSTER, crds
 from windrow.core.rng import Rng
