@@ -333,12 +333,13 @@ def renew_pins() -> int:
     return 0
 
 
-def tell_news() -> int:
+def print_news() -> int:
     where = cache()
     apt = sources.Apt(where / "apt")
     apt.update()
     for pin in pins():
-        sources.tell_of_newer(pin, pin, apt)
+        newer = sources.find_newer(pin, apt)
+        print(f"{pin}: " + (sources.upgrade_hint(newer) if newer else "the newest in Debian's index"))
     return 0
 
 
@@ -368,7 +369,7 @@ def main(arguments: Sequence[str]) -> int:
         if wanted.pins:
             return renew_pins()
         if wanted.news:
-            return tell_news()
+            return print_news()
         if wanted.verify:
             return verify(wanted.sources)
         _, archive = build(cache(), wanted.out, wanted.sources, strict=wanted.strict)

@@ -298,7 +298,7 @@ def choose(
             raise CannotBuild(f"{PINS.name} does not pin {package}; run: make driver-pins")
         chosen[package] = _choose_one(pins[package], apt, files, strict=strict)
         if loudly and apt is not None:
-            tell_of_newer(chosen[package], pins[package], apt)
+            warn_of_newer(chosen[package], pins[package], apt)
     return chosen
 
 
@@ -330,21 +330,25 @@ def newest(package: str, apt: Apt, files: Path) -> Source:
     )
 
 
-def tell_of_newer(source: Source, pin: Source, apt: Apt) -> None:
+def warn_of_newer(source: Source, pin: Source, apt: Apt) -> None:
     if source.version != pin.version:
         print(
             f"WARNING: pinned {pin}, which Debian no longer serves; built with {source.version}, verified by Debian's "
             "signed index only. Run `make driver-pins` and commit the result.",
             file=sys.stderr,
         )
-        return
-    offered = apt.versions(source.package)
-    if offered and offered[0].version != pin.version and _newer_first(offered[0], pin) < 0:
-        print(
-            f"note: pinned {pin}, Debian now has {offered[0].version}. "
-            "Run `make driver-pins`, build, and commit the result.",
-            file=sys.stderr,
-        )
+    elif newer := find_newer(pin, apt):
+        print(f"note: pinned {pin}; {upgrade_hint(newer)}", file=sys.stderr)
+
+
+def find_newer(pin: Source, apt: Apt) -> Source | None:
+    """The newest version in Debian's index, None where that is the pinned one."""
+    offered = apt.versions(pin.package)
+    return offered[0] if offered and _newer_first(offered[0], pin) < 0 else None
+
+
+def upgrade_hint(newer: Source) -> str:
+    return f"Debian's index has {newer.version}: run `make driver-pins`, build, and commit the result"
 
 
 def bad_files(source: Source, files: Path) -> str:

@@ -63,7 +63,7 @@ def test_what_is_pinned_is_built_and_a_newer_version_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert chosen(Mirror([NEW, OLD], [NEW, OLD]), tmp_path) == OLD
-    assert "Debian now has 1.0-2. Run `make driver-pins`" in capsys.readouterr().err
+    assert "Debian's index has 1.0-2: run `make driver-pins`" in capsys.readouterr().err
 
 
 def test_a_pin_that_left_the_index_is_taken_from_the_pool(tmp_path: Path) -> None:
