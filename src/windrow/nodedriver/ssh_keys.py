@@ -1,10 +1,11 @@
-"""SSH key pairs: RSA-2048 in PKCS#1, as the Go driver makes them, without a library for it.
+"""SSH key pairs: RSA-2048 in PKCS#1, as the Go driver makes them, with the standard library alone.
 
-    random bits ──> odd start ──> sieve ──> Miller-Rabin ──> two primes ──> DER by hand
+    getrandom ──> odd start ──> sieve ──> Miller-Rabin ──> two primes ──> DER
 
 A window of odd numbers behind a random start is sieved by small primes, which leaves about one in ten to be tested.
-The start is random over its whole range, so what is lost against drawing every candidate anew is immeasurably small;
-OpenSSL does the same. Nothing here is constant in time: keys are made once, on the machine that uses them.
+The start is random over its whole range, as in OpenSSL, so the primes lose no measurable entropy against a fresh draw for
+each candidate. Sizes, distance and rounds are those of FIPS 186-5. Nothing here is constant in time: a key is made once,
+on the machine that uses it. docs/explanation/one-file-driver.md has the review.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ EXPONENT = 65537
 # For random candidates of 1024 bits, five rounds leave less than one chance in 2**112 (FIPS 186-5, table B.1).
 ROUNDS = 5
 _SIEVE_BELOW = 1 << 14
-_WINDOW = 1 << 12  # odd numbers looked at behind one random start
+_WINDOW = 1 << 12  # odd numbers sieved behind one random start
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +34,18 @@ class SshKeyPair:
 
 
 def generate_key_pair(rng: SystemRng) -> SshKeyPair:
-    """A new RSA-2048 key pair. Takes some tenths of a second."""
+    """A new RSA-2048 key pair. Takes some tenths of a second. `rng` is the operating system's: a seeded Rng has no place
+    here, and the type keeps it out."""
     half = BITS // 2
     while True:
         p, q = _prime(rng, half), _prime(rng, half)
         if abs(p - q) >> (half - 100):
-            return _pair(max(p, q), min(p, q))
+            return key_pair_of(p, q)
 
 
-def _pair(p: int, q: int) -> SshKeyPair:
+def key_pair_of(p: int, q: int) -> SshKeyPair:
+    """The key pair of two primes, encoded."""
+    p, q = max(p, q), min(p, q)
     modulus = p * q
     private = pow(EXPONENT, -1, math.lcm(p - 1, q - 1))
     numbers = (
@@ -65,21 +69,21 @@ def _prime(rng: Rng, bits: int) -> int:
     """A prime of exactly `bits` bits, high enough that two of them multiply to twice as many."""
     while True:
         start = rng.bits(bits) | 0b11 << (bits - 2) | 1
-        for candidate in _sieved(start, bits):
+        for candidate in sieved(start, bits):
             if math.gcd(candidate - 1, EXPONENT) == 1 and is_prime(candidate, rng):
                 return candidate
 
 
-def _sieved(start: int, bits: int) -> Iterator[int]:
+def sieved(start: int, bits: int) -> Iterator[int]:
     """The odd numbers of the window behind `start` that no small prime divides."""
     window = bytearray(_WINDOW)
     for prime in _small_primes():
-        # The first place whose number, start + 2 * place, the prime divides.
+        # The first index whose number, start + 2 * index, the prime divides.
         first = -start * ((prime + 1) // 2) % prime
         window[first::prime] = b"\1" * len(range(first, _WINDOW, prime))
-    for place, struck in enumerate(window):
-        if not struck and (start + 2 * place).bit_length() == bits:
-            yield start + 2 * place
+    for index, struck in enumerate(window):
+        if not struck and (start + 2 * index).bit_length() == bits:
+            yield start + 2 * index
 
 
 def is_prime(number: int, rng: Rng, rounds: int = ROUNDS) -> bool:
