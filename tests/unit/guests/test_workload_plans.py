@@ -13,19 +13,18 @@ from hypothesis import strategies as some
 from windrow.apiserver.server import ApiServer
 from windrow.apiserver.storage import MemoryStore
 from windrow.core.rng import Rng
-from windrow.emulator.guest_cluster.workloads import pod_lifecycle, slice_contents
-from windrow.emulator.guest_cluster.workloads.mutation_cache import MutationCache
-from windrow.emulator.guest_cluster.workloads.placement import find_node
-from windrow.emulator.guest_cluster.workloads.replicas import (
+from windrow.emulator.guest_cluster.workloads import endpoint_slices, pod_lifecycle
+from windrow.emulator.guest_cluster.workloads.deployments import (
     AnnotateDeployment,
-    CreatePods,
     CreateReplicaSet,
     DeleteReplicaSet,
     ScaleReplicaSet,
     _Bounds,
     plan_deployment,
-    plan_replica_set,
 )
+from windrow.emulator.guest_cluster.workloads.mutation_cache import MutationCache
+from windrow.emulator.guest_cluster.workloads.replica_sets import CreatePods, plan_replica_set
+from windrow.emulator.guest_cluster.workloads.scheduler import find_node
 from windrow.emulator.guest_cluster.workloads.templates import (
     hash_template,
     render_pod,
@@ -333,8 +332,8 @@ def a_service(**spec: Any) -> Raw:
     return made
 
 
-def pages(service: Raw, pods: list[Raw]) -> list[slice_contents.SliceContent]:
-    return slice_contents.plan_contents(service, pods, {"n1": "z1"})
+def pages(service: Raw, pods: list[Raw]) -> list[endpoint_slices.SliceContent]:
+    return endpoint_slices.plan_contents(service, pods, {"n1": "z1"})
 
 
 def test_more_than_a_hundred_endpoints_need_another_slice():
@@ -356,10 +355,10 @@ def test_pods_with_other_numbers_for_a_named_port_are_in_a_slice_of_their_own():
 def test_a_slice_that_holds_the_pages_already_is_left_alone():
     service = a_service()
     content = pages(service, [a_pod()])
-    (made,) = slice_contents.plan_slices(service, content, [])
-    assert isinstance(made, slice_contents.CreateSlice)
+    (made,) = endpoint_slices.plan_slices(service, content, [])
+    assert isinstance(made, endpoint_slices.CreateSlice)
 
-    assert slice_contents.plan_slices(service, content, [made.raw]) == []
+    assert endpoint_slices.plan_slices(service, content, [made.raw]) == []
 
 
 def test_unready_pods_are_endpoints_where_the_service_wants_to_know_them():

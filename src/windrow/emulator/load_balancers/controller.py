@@ -13,12 +13,18 @@ from windrow.emulator.delays import Delays, ScaledClock
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Key, key_of
 from windrow.emulator.load_balancers import names
-from windrow.emulator.load_balancers.conditions import set_ready
 from windrow.emulator.load_balancers.ip_pools.allocation import DUPLICATE
 from windrow.emulator.load_balancers.ip_pools.controller import IPPoolController
 from windrow.emulator.load_balancers.ip_pools.selection import requirement_of, select_pool
+from windrow.emulator.load_balancers.readiness import (
+    AwaitChange,
+    Backoff,
+    Failed,
+    NotReady,
+    RetrySoon,
+    set_ready,
+)
 from windrow.emulator.load_balancers.release import Release
-from windrow.emulator.load_balancers.retries import AwaitChange, Backoff, Failed, NotReady, RetrySoon
 from windrow.emulator.load_balancers.step_timers import StepTimers
 from windrow.emulator.load_balancers.validation import is_for_cluster
 from windrow.emulator.load_balancers.vm_frontends import VmFrontends

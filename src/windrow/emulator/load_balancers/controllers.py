@@ -14,11 +14,10 @@ from windrow.emulator.kit.controller import Controller, Reconcile
 from windrow.emulator.kit.informer import Informer
 from windrow.emulator.kit.listers import Listers, key_of
 from windrow.emulator.kit.network import Network
-from windrow.emulator.load_balancers.cleanup import GuestClusterCleanup
 from windrow.emulator.load_balancers.controller import LoadBalancerController
+from windrow.emulator.load_balancers.guest_clusters import GuestClusterCleanup, render_nad_mapping
 from windrow.emulator.load_balancers.host_vip import HostVip
 from windrow.emulator.load_balancers.ip_pools.controller import IPPoolController
-from windrow.emulator.load_balancers.nad_mapping import render_nad_mapping
 from windrow.emulator.load_balancers.probes import Probes
 from windrow.emulator.load_balancers.release import Release
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, service_of

@@ -17,8 +17,8 @@ from windrow.emulator.host.networks import Vlan
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Key, Objects
 from windrow.emulator.kit.network import Network
-from windrow.emulator.load_balancers.dummy_endpoint import ADDRESS as DUMMY
 from windrow.emulator.load_balancers.services import (
+    DUMMY_ADDRESS,
     REQUEST_DHCP,
     Backend,
     ready_backends,
@@ -154,4 +154,4 @@ class HostVip:
 
     def _backends(self, service: Raw, port: Raw) -> list[Backend]:
         found = ready_backends(service, port, self._slices.values(), None)
-        return [one for one in found if one.address != DUMMY]
+        return [one for one in found if one.address != DUMMY_ADDRESS]

@@ -13,8 +13,7 @@ from typing import Any
 from windrow.emulator.delays import ScaledClock
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Key, key_of
-from windrow.emulator.load_balancers.dummy_endpoint import with_dummy
-from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
+from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, with_dummy
 from windrow.kubernetes.objects import Raw, nested
 
 

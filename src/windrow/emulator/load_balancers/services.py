@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.objects import Raw, annotations_of, labels_of, name_of, namespace_of, nested
 from windrow.kubernetes.resources import ApiResource
 
@@ -136,3 +137,20 @@ def _backend(address: str, port: Mapping[str, Any], endpoint: Mapping[str, Any])
         target.get("namespace") or "",
         endpoint.get("nodeName") or "",
     )
+
+
+DUMMY_ADDRESS = "10.52.0.255"
+DUMMY_UID = "dummy347-546a-4642-9da6-5608endpoint"
+
+
+def with_dummy(endpoints: Iterable[Raw], balancer: Key) -> list[Raw]:
+    """The endpoints, with a dummy while none of them is Ready, and only then."""
+    real = [one for one in endpoints if not is_dummy(one)]
+    if any(nested(one, "conditions", "ready") for one in real):
+        return real
+    target = {"namespace": balancer[0], "name": balancer[1], "uid": DUMMY_UID}
+    return [*real, {"addresses": [DUMMY_ADDRESS], "conditions": {"ready": True}, "targetRef": target}]
+
+
+def is_dummy(endpoint: Mapping[str, Any]) -> bool:
+    return bool(nested(endpoint, "targetRef", "uid") == DUMMY_UID)

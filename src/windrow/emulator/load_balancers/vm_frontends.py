@@ -15,10 +15,9 @@ from windrow.emulator import kinds
 from windrow.emulator.kit.client import AdminClient
 from windrow.emulator.kit.listers import Listers, key_of
 from windrow.emulator.load_balancers import names
-from windrow.emulator.load_balancers.dummy_endpoint import is_dummy, with_dummy
 from windrow.emulator.load_balancers.probes import Probes
-from windrow.emulator.load_balancers.retries import AwaitChange, RetrySoon
-from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, ingress_of
+from windrow.emulator.load_balancers.readiness import AwaitChange, RetrySoon
+from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, ingress_of, is_dummy, with_dummy
 from windrow.kubernetes.objects import (
     Raw,
     is_deleting,

@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from windrow.apiserver.loopback import LoopbackClient
+from windrow.apiserver.work_queue import WorkQueue
 from windrow.emulator.guest_cluster.cluster import GuestCluster
 from windrow.emulator.guest_cluster.workloads.mutation_cache import MutationCache
-from windrow.emulator.guest_cluster.workloads.work_queue import WorkQueue
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.kit.client import AdminClient
+from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.errors import AlreadyExists, KubeError, NotFound
 from windrow.kubernetes.objects import Raw, namespace_of, uid_of
 from windrow.kubernetes.resources import ApiResource, ref_of
@@ -25,7 +26,7 @@ class ControllerContext:
     def __init__(self, guest: GuestOS, cluster: GuestCluster, kinds: Iterable[ApiResource]) -> None:
         self.guest = guest
         self.cluster = cluster
-        self.queue = WorkQueue(guest.host.clock)
+        self.queue: WorkQueue[tuple[ApiResource, Key]] = WorkQueue(guest.host.clock)
         self._client = AdminClient(self.client())
         self.informers = {kind: MutationCache(self._client, kind) for kind in kinds}
 
@@ -39,7 +40,7 @@ class ControllerContext:
         """Queue the object of `kind` that controls `raw`."""
         for owner in raw["metadata"].get("ownerReferences") or ():
             if owner.get("controller") and owner.get("kind") == kind.kind:
-                self.queue.add(kind, (namespace_of(raw), owner["name"]))
+                self.queue.add((kind, (namespace_of(raw), owner["name"])))
 
     async def create(self, kind: ApiResource, raw: Raw) -> None:
         try:

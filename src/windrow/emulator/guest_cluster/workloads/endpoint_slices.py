@@ -1,25 +1,177 @@
-"""The EndpointSlice controller: for each Service with a selector, where its pods are."""
+"""EndpointSlices of Services with a selector: contents, plan and controller."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext
-from windrow.emulator.guest_cluster.workloads.names import SERVICE_NAME, ZONE
-from windrow.emulator.guest_cluster.workloads.slice_contents import (
-    CreateSlice,
-    DeleteSlice,
-    UpdateSlice,
-    has_selector,
-    is_managed_here,
-    plan_contents,
-    plan_slices,
-    selects,
-)
+from windrow.emulator.guest_cluster.workloads.names import SERVICE_NAME, SLICE_CONTROLLER, SLICE_MANAGER, ZONE
+from windrow.emulator.guest_cluster.workloads.pod_readings import is_ready
 from windrow.emulator.kit.listers import Key
-from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
-from windrow.kubernetes.objects import Raw, labels_of, namespace_of, nested
+from windrow.emulator.load_balancers.services import ENDPOINT_SLICE, service_of
+from windrow.kubernetes.objects import (
+    Raw,
+    is_deleting,
+    labels_of,
+    name_of,
+    namespace_of,
+    nested,
+    new_object,
+    owner_reference,
+    uid_of,
+)
 from windrow.kubernetes.resources import NODE, POD, SERVICE
+
+MAX_ENDPOINTS = 100  # endpoints of one slice
+
+
+def has_selector(service: Raw) -> bool:
+    return bool(nested(service, "spec", "selector")) and nested(service, "spec", "type") != "ExternalName"
+
+
+def selects(service: Raw, pod: Raw) -> bool:
+    wanted: Mapping[str, str] = nested(service, "spec", "selector", default={})
+    return bool(wanted) and wanted.items() <= labels_of(pod).items()
+
+
+@dataclass(frozen=True, slots=True)
+class SliceContent:
+    """The content of one slice."""
+
+    ports: tuple[tuple[str, str, int], ...]  # name, protocol, number
+    endpoints: tuple[Raw, ...]
+
+    def render(self) -> Raw:
+        return {
+            "ports": [{"name": name, "protocol": kind, "port": number} for name, kind, number in self.ports],
+            "endpoints": list(self.endpoints),
+        }
+
+
+def plan_contents(service: Raw, pods: Iterable[Raw], zones: Mapping[str, str]) -> list[SliceContent]:
+    """The contents of all slices of the Service: pods that have an address, grouped by equal ports."""
+    by_ports: dict[tuple[tuple[str, str, int], ...], list[Raw]] = defaultdict(list)
+    for pod in sorted(pods, key=name_of):
+        if _is_endpoint(pod):
+            by_ports[_ports(service, pod)].append(render_endpoint(service, pod, zones))
+    contents = [
+        SliceContent(ports, tuple(endpoints[start : start + MAX_ENDPOINTS]))
+        for ports, endpoints in sorted(by_ports.items())
+        for start in range(0, len(endpoints), MAX_ENDPOINTS)
+    ]
+    return contents or [SliceContent((), ())]
+
+
+def _is_endpoint(pod: Raw) -> bool:
+    return bool(nested(pod, "status", "podIP")) and nested(pod, "status", "phase") not in (
+        "Succeeded",
+        "Failed",
+    )
+
+
+def render_endpoint(service: Raw, pod: Raw, zones: Mapping[str, str]) -> Raw:
+    serving, terminating = is_ready(pod), is_deleting(pod)
+    always = bool(nested(service, "spec", "publishNotReadyAddresses"))
+    node = nested(pod, "spec", "nodeName", default="")
+    made: Raw = {
+        "addresses": [nested(pod, "status", "podIP")],
+        "conditions": {
+            "ready": always or (serving and not terminating),
+            "serving": serving,
+            "terminating": terminating,
+        },
+        "nodeName": node,
+        "targetRef": {
+            "kind": "Pod",
+            "namespace": namespace_of(pod),
+            "name": name_of(pod),
+            "uid": uid_of(pod),
+        },
+    }
+    if zones.get(node):
+        made["zone"] = zones[node]
+    return made
+
+
+def _ports(service: Raw, pod: Raw) -> tuple[tuple[str, str, int], ...]:
+    """The ports that the pod has for the Service; a named port that the pod lacks is left out."""
+    named = {
+        (one.get("name"), one.get("protocol", "TCP")): int(one["containerPort"])
+        for container in nested(pod, "spec", "containers", default=[])
+        for one in container.get("ports") or ()
+    }
+    found = []
+    for port in nested(service, "spec", "ports", default=[]):
+        kind, target = port.get("protocol", "TCP"), port.get("targetPort", port["port"])
+        number = target if isinstance(target, int) else named.get((target, kind))
+        if number:
+            found.append((port.get("name") or "", kind, number))
+    return tuple(found)
+
+
+# --- steps ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSlice:
+    raw: Raw
+    because: str = "pods have no slice yet"
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateSlice:
+    slice: Raw
+    content: Raw
+    because: str = "the pods have changed"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSlice:
+    slice: Raw
+    because: str = "nothing is left for it to hold"
+
+
+SliceStep = CreateSlice | UpdateSlice | DeleteSlice
+
+
+def is_managed_here(slice_: Raw) -> bool:
+    return labels_of(slice_).get(SLICE_MANAGER) == SLICE_CONTROLLER
+
+
+def plan_slices(service: Raw, contents: Sequence[SliceContent], slices: Sequence[Raw]) -> list[SliceStep]:
+    """Steps that bring the Service's own slices to `contents`, each to the slice with the same ports if there is one."""
+    left = list(slices)
+    steps: list[SliceStep] = []
+    for page in contents:
+        content = page.render()
+        same = next((one for one in left if (one.get("ports") or []) == content["ports"]), None)
+        found = same or next(iter(left), None)
+        if found is None:
+            steps.append(CreateSlice(_render_slice(service, content)))
+            continue
+        left.remove(found)
+        if any((found.get(key) or []) != value for key, value in content.items()):
+            steps.append(UpdateSlice(found, content))
+    return [*steps, *(DeleteSlice(one) for one in left)]
+
+
+def _render_slice(service: Raw, content: Mapping[str, Any]) -> Raw:
+    labels = {**labels_of(service), SERVICE_NAME: name_of(service), SLICE_MANAGER: SLICE_CONTROLLER}
+    raw = new_object(
+        ENDPOINT_SLICE,
+        "",
+        namespace_of(service),
+        labels=labels,
+        owners=[owner_reference(SERVICE, service, controller=True, block=True)],
+        addressType="IPv4",
+        **content,
+    )
+    del raw["metadata"]["name"]
+    raw["metadata"]["generateName"] = f"{name_of(service)}-"
+    return raw
 
 
 class EndpointSliceController:
@@ -27,7 +179,7 @@ class EndpointSliceController:
         self._context = context
         self._pods_in = context.informers[POD].add_index(_index_by_namespace)
         self._services_in = context.informers[SERVICE].add_index(_index_by_namespace)
-        self._slices_of = context.informers[ENDPOINT_SLICE].add_index(lambda raw: [_service_of(raw)])
+        self._slices_of = context.informers[ENDPOINT_SLICE].add_index(lambda raw: [service_of(raw)])
         context.informers[POD].add_event_handler(self._on_pod)
         context.informers[ENDPOINT_SLICE].add_event_handler(self._on_slice)
 
@@ -62,15 +214,11 @@ class EndpointSliceController:
     def _on_pod(self, pod: Raw) -> None:
         for key in self._services_in.get((namespace_of(pod), ""), ()):
             if selects(self._context.informers[SERVICE][key], pod):
-                self._context.queue.add(SERVICE, key)
+                self._context.queue.add((SERVICE, key))
 
     def _on_slice(self, slice_: Raw) -> None:
         if is_managed_here(slice_):
-            self._context.queue.add(SERVICE, _service_of(slice_))
-
-
-def _service_of(slice_: Raw) -> Key:
-    return namespace_of(slice_), labels_of(slice_).get(SERVICE_NAME, "")
+            self._context.queue.add((SERVICE, service_of(slice_)))
 
 
 def _index_by_namespace(raw: Raw) -> list[Key]:

@@ -14,10 +14,9 @@ from functools import partial
 from windrow.emulator.guest_cluster.cluster import GuestCluster
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext
 from windrow.emulator.guest_cluster.workloads.deployments import DeploymentController
-from windrow.emulator.guest_cluster.workloads.endpoint_slices import EndpointSliceController
+from windrow.emulator.guest_cluster.workloads.endpoint_slices import EndpointSliceController, has_selector
 from windrow.emulator.guest_cluster.workloads.pods import PodController
 from windrow.emulator.guest_cluster.workloads.replica_sets import ReplicaSetController
-from windrow.emulator.guest_cluster.workloads.slice_contents import has_selector
 from windrow.emulator.guest_os.operating_system import GuestOS
 from windrow.emulator.kit.listers import Key, key_of
 from windrow.emulator.load_balancers.services import ENDPOINT_SLICE
@@ -90,7 +89,7 @@ class WorkloadControllers:
 
     def _on_change(self, kind: ApiResource, raw: Raw) -> None:
         key = key_of(raw)
-        self._context.queue.add(kind, key)
+        self._context.queue.add((kind, key))
         if kind != SERVICE or self._needs_slices(key):
             self._has_work.set()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
+from collections import defaultdict
+from collections.abc import Set
 from datetime import datetime, timedelta
 
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext
-from windrow.emulator.guest_cluster.workloads.pod_addresses import PodAddressAllocator
 from windrow.emulator.guest_cluster.workloads.pod_lifecycle import (
     BindPod,
     DeletePod,
@@ -14,6 +16,7 @@ from windrow.emulator.guest_cluster.workloads.pod_lifecycle import (
     SetPodReady,
     StartPod,
     WaitUntil,
+    host_address,
     plan_pod,
     render_readiness,
     render_running,
@@ -23,6 +26,26 @@ from windrow.emulator.guest_cluster.workloads.scheduler import Scheduler
 from windrow.emulator.kit.listers import Key
 from windrow.kubernetes.objects import Raw, name_of, nested, uid_of
 from windrow.kubernetes.resources import NODE, POD
+
+
+class PodAddressAllocator:
+    """Given out one after the other, so that an address that has become free is not at once another pod's."""
+
+    def __init__(self) -> None:
+        self._last_host: dict[str, int] = defaultdict(lambda: 1)
+
+    def allocate(self, pod: Raw, node: Raw, used: Set[str]) -> str:
+        """The next free address of the node's range; its own where the pod shares the node's network."""
+        if nested(pod, "spec", "hostNetwork"):
+            return host_address(node)
+        network = ipaddress.ip_network(nested(node, "spec", "podCIDR", default="10.42.0.0/24"))
+        name, size = name_of(node), network.num_addresses
+        for _ in range(size):
+            self._last_host[name] = self._last_host[name] % (size - 2) + 1
+            address = str(network[self._last_host[name]])
+            if address not in used and self._last_host[name] > 1:
+                return address
+        return str(network[1])
 
 
 class PodController:
@@ -48,7 +71,7 @@ class PodController:
         pod = context.informers[POD].get(key)
         if pod is None:
             self._stages.pop(key, None)
-            context.queue.forget(POD, key)
+            context.queue.forget((POD, key))
             return
         node = context.informers[NODE].get(("", _node_of(pod)))
         for step in plan_pod(pod, self._observe(key, pod, node)):
@@ -66,7 +89,7 @@ class PodController:
                 case DeletePod(at_once, _):
                     await context.delete(POD, pod, 0 if at_once else None)
                 case WaitUntil(until, _):
-                    context.queue.add_at(until, POD, key)
+                    context.queue.add_at((POD, key), until)
 
     async def watch_heartbeats(self) -> None:
         """Queue the pods of a node when its kubelet stops or starts to report."""
@@ -92,7 +115,7 @@ class PodController:
 
     def _enqueue_pods_on(self, node: str) -> None:
         for key in self._by_node.get(("", node), ()):
-            self._context.queue.add(POD, key)
+            self._context.queue.add((POD, key))
 
     def _addresses_on(self, node: str) -> set[str]:
         pods = self._context.informers[POD]

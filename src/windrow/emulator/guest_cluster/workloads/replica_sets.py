@@ -1,21 +1,72 @@
-"""The ReplicaSet controller: as many pods as are wanted."""
+"""ReplicaSets: plan, status and controller."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext
 from windrow.emulator.guest_cluster.workloads.mutation_cache import OwnerIndex
-from windrow.emulator.guest_cluster.workloads.replicas import (
-    CreatePods,
-    DeleteExcessPod,
-    plan_replica_set,
-    render_replica_set_status,
-)
+from windrow.emulator.guest_cluster.workloads.pod_readings import is_active, is_ready
 from windrow.emulator.guest_cluster.workloads.templates import render_pod
 from windrow.emulator.kit.listers import Key
-from windrow.kubernetes.objects import is_deleting
+from windrow.kubernetes.objects import Raw, is_deleting, name_of, nested
 from windrow.kubernetes.resources import POD, REPLICA_SET
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePods:
+    count: int
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteExcessPod:
+    pod: Raw
+    because: str
+
+
+def plan_replica_set(replica_set: Raw, pods: Sequence[Raw]) -> list[CreatePods | DeleteExcessPod]:
+    """Steps that bring the ReplicaSet to its replicas. `pods` are all of its own."""
+    if is_deleting(replica_set):
+        return []
+    active = [pod for pod in pods if is_active(pod)]
+    wanted = nested(replica_set, "spec", "replicas", default=1)
+    because = f"{len(active)} of {name_of(replica_set)} are there, {wanted} are wanted"
+    if len(active) < wanted:
+        return [CreatePods(wanted - len(active), because)]
+    return [
+        DeleteExcessPod(pod, because) for pod in sorted(active, key=_deletion_order)[: len(active) - wanted]
+    ]
+
+
+def _deletion_order(pod: Raw) -> tuple[Any, ...]:
+    """Order of deletion: unscheduled, not running, not Ready, youngest."""
+    return (
+        bool(nested(pod, "spec", "nodeName")),
+        nested(pod, "status", "phase") == "Running",
+        is_ready(pod),
+        [-ord(sign) for sign in pod["metadata"]["creationTimestamp"]],
+        name_of(pod),
+    )
+
+
+def render_replica_set_status(replica_set: Raw, pods: Sequence[Raw]) -> Raw:
+    active = [pod for pod in pods if is_active(pod)]
+    ready = sum(is_ready(pod) for pod in active)
+    counts = {
+        "fullyLabeledReplicas": len(active),
+        "readyReplicas": ready,
+        "availableReplicas": ready,
+        "terminatingReplicas": sum(is_deleting(pod) for pod in pods),
+    }
+    return {
+        "observedGeneration": replica_set["metadata"].get("generation", 1),
+        "replicas": len(active),
+        **{name: count for name, count in counts.items() if count},
+    }
 
 
 class ReplicaSetController:

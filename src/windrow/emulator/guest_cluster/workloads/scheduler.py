@@ -1,15 +1,82 @@
-"""The scheduler: binds a pod to its node, or writes its condition PodScheduled."""
+"""The scheduler: filters and scores nodes, binds a pod to one, or writes its condition PodScheduled.
+
+Resources, and affinities between pods, are ignored."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
 from windrow.core.clock import format_time
+from windrow.emulator.guest_cluster.chart_pods import fits_affinity, tolerates
 from windrow.emulator.guest_cluster.workloads.context import ControllerContext
-from windrow.emulator.guest_cluster.workloads.placement import find_node
+from windrow.emulator.guest_cluster.workloads.pod_readings import controller_uid, is_active
 from windrow.kubernetes import requests
 from windrow.kubernetes.conditions import find_condition
 from windrow.kubernetes.errors import NotFound, error_for
-from windrow.kubernetes.objects import Raw, nested
+from windrow.kubernetes.objects import Raw, labels_of, name_of, nested
 from windrow.kubernetes.resources import NODE, POD, ref_of
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The node for a pod, or the scheduler's message without one."""
+
+    node: str = ""
+    message: str = ""
+
+
+def find_node(pod: Raw, nodes: Sequence[Raw], pods: Iterable[Raw]) -> Placement:
+    """The node with the fewest pods of the same owner, then with the fewest pods. `pods` are all of the cluster."""
+    reasons = {name_of(node): _find_obstacle(pod, node) for node in nodes}
+    fit = [name for name, reason in reasons.items() if not reason]
+    if not fit:
+        return Placement(message=_render_message(len(nodes), Counter(reasons.values())))
+    siblings: Counter[str] = Counter()
+    load: Counter[str] = Counter()
+    owner = controller_uid(pod)
+    for one in pods:
+        where = nested(one, "spec", "nodeName", default="")
+        if where and is_active(one):
+            load[where] += 1
+            siblings[where] += bool(owner) and controller_uid(one) == owner
+    avoided = {name_of(node): _is_avoided(pod, node) for node in nodes}
+    return Placement(min(fit, key=lambda name: (avoided[name], siblings[name], load[name], name)))
+
+
+def _find_obstacle(pod: Raw, node: Raw) -> str:
+    """The filter's reason against the node, "" where the pod fits."""
+    tolerations = nested(pod, "spec", "tolerations", default=[])
+    if nested(node, "spec", "unschedulable"):
+        return "node(s) were unschedulable"
+    taints = nested(node, "spec", "taints", default=[])
+    for taint in taints:
+        if not tolerates(tolerations, [taint]):
+            return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
+    wanted: Mapping[str, str] = nested(pod, "spec", "nodeSelector", default={})
+    affinity = nested(pod, "spec", "affinity", default={})
+    if not (wanted.items() <= labels_of(node).items() and fits_affinity(affinity, labels_of(node))):
+        return "node(s) didn't match Pod's node affinity/selector"
+    return ""
+
+
+def _is_avoided(pod: Raw, node: Raw) -> bool:
+    """Whether the node has a PreferNoSchedule taint that the pod does not tolerate."""
+    soft = [
+        one for one in nested(node, "spec", "taints", default=[]) if one.get("effect") == "PreferNoSchedule"
+    ]
+    hard = [{**one, "effect": "NoSchedule"} for one in soft]
+    tolerations = [
+        {**one, "effect": ""} if one.get("effect") == "PreferNoSchedule" else one
+        for one in nested(pod, "spec", "tolerations", default=[])
+    ]
+    return not tolerates(tolerations, hard)
+
+
+def _render_message(count: int, reasons: Counter[str]) -> str:
+    listed = ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items()))
+    return f"0/{count} nodes are available: {listed}." if count else "no nodes available to schedule pods"
 
 
 class Scheduler:

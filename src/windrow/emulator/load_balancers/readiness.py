@@ -1,11 +1,14 @@
-"""Reasons why a LoadBalancer is not Ready, each with its retry (reference 02 §4.3)."""
+"""Readiness of a LoadBalancer: reasons why it is not Ready, each with its retry, and the Ready condition (reference 02 §4.3)."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
+from windrow.core.clock import format_time
 from windrow.emulator.delays import ScaledClock
 from windrow.emulator.kit.listers import Key
+from windrow.emulator.load_balancers import names
+from windrow.kubernetes.objects import Raw
 
 FIRST_RETRY_S = 0.005
 LAST_RETRY_S = 30.0
@@ -43,3 +46,20 @@ class Backoff:
 
     def forget(self, key: Key) -> None:
         self._failures.pop(key, None)
+
+
+def set_ready(raw: Raw, state: str, message: str, now: datetime) -> None:
+    """Write it into the object's status; `lastUpdateTime` changes only with status or message."""
+    status = raw.setdefault("status", {})
+    condition: Raw = {"type": names.READY, "status": state}
+    if message:
+        condition["message"] = message
+    conditions = status.get("conditions") or []
+    before: Raw = next((one for one in conditions if one.get("type") == names.READY), {})
+    if {key: before.get(key) for key in ("status", "message")} == {
+        "status": state,
+        "message": message or None,
+    }:
+        return
+    others = [one for one in conditions if one.get("type") != names.READY]
+    status["conditions"] = [*others, {**condition, "lastUpdateTime": format_time(now)}]
